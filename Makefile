@@ -1,0 +1,47 @@
+# make demo: set up and run the main job.  make test: the whole check.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+# Compiled bytecode makes every start faster; some environments switch it off.
+export PYTHONDONTWRITEBYTECODE :=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint types pytest bench docs clean
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lawful needs Python 3.11 or newer (make PYTHON=python3.11 ...)"; exit 1; }
+	@test -x $(BIN)/python || { echo "Making .venv ..."; $(PYTHON) -m venv .venv; }
+	@echo "Installing lawful and its dependencies (about a minute the first time) ..."
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . 2> >(grep -v '^WARNING: Location' >&2)
+	@touch $@
+
+.venv/developer: .venv/installed
+	@echo "Installing the tools of the tests ..."
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]' 2> >(grep -v '^WARNING: Location' >&2)
+	@touch $@
+
+demo: .venv/installed
+	@$(BIN)/lawful show examples/data/toy.json
+
+test: lint types pytest docs
+
+lint: .venv/developer
+	@$(BIN)/ruff format --quiet --check . || { echo "run: $(BIN)/ruff format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+
+types: .venv/developer
+	@$(BIN)/mypy
+
+pytest: .venv/developer
+	@$(BIN)/pytest --numprocesses 2
+
+bench: .venv/developer
+	@$(BIN)/python -m benchmarks
+
+docs: .venv/developer
+	@$(BIN)/sphinx-build -q -W -b html docs docs/_build
+	@echo "docs/_build/index.html"
+
+clean:
+	rm -rf .venv docs/_build docs/generated build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,100 @@
+"""What the user typed for NETWORK becomes a network: a file, a `module:factory`, or an architecture."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lawful.errors import InvalidNetwork, LawfulError
+
+if TYPE_CHECKING:
+    import torch
+
+    from lawful.network import Architecture, Dag, Mlp
+
+NetworkArgument = Annotated[str, typer.Argument(metavar="NETWORK", help="File, module:factory, or architecture.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.")]
+ActivationOption = Annotated[
+    str | None, typer.Option("--activation", help="For files that name none: relu, leaky_relu(SLOPE) or linear.")
+]
+DropOption = Annotated[
+    bool,
+    typer.Option("--drop-useless", help="Remove hidden nodes on no path from input to output instead of refusing."),
+]
+InputOption = Annotated[
+    str | None, typer.Option("--input", help="Input size of a module or ONNX file, without the batch: 3,8,8.")
+]
+
+
+def input_shape(text: str | None) -> tuple[int, ...] | None:
+    """Read `3,8,8`."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
+        raise LawfulError(f"--input takes sizes like 3,8,8, not {text[:40]!r}")
+    return tuple(int(size) for size in text.split(","))
+
+
+def is_module(text: str) -> bool:
+    """Whether the text names a factory, such as `package.module:make`."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None and not Path(text).exists()
+
+
+def open_module(text: str) -> torch.nn.Module:
+    """Import `module:factory` (the current folder counts) and call it for a `torch.nn.Module`."""
+    import torch
+
+    where, name = text.split(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        factory = getattr(importlib.import_module(where), name)
+    except (ImportError, AttributeError) as error:
+        raise LawfulError(f"cannot import {text}: {error}") from None
+    module = factory() if not isinstance(factory, torch.nn.Module) else factory
+    if not isinstance(module, torch.nn.Module):
+        raise LawfulError(f"{text} gave a {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def open_source(
+    text: str, *, activation: str | None = None, drop_useless: bool = False, shape: tuple[int, ...] | None = None
+) -> Architecture | Mlp | Dag:
+    """The network that the user named; an architecture string stays without weights."""
+    if is_module(text):
+        from lawful.network.modules import from_module
+
+        return from_module(open_module(text), shape)
+    if re.match(r"\s*\d+-", text) and not Path(text).exists():
+        from lawful.network import Architecture
+
+        return Architecture.parse(text)
+    from lawful.network.files import FORMATS, read
+
+    path = Path(text)
+    if path.suffix.lower() not in FORMATS:
+        raise InvalidNetwork(
+            f"{text[:80]!r} is neither a file ({', '.join(FORMATS)}), nor module:factory, "
+            "nor an architecture like '3-4-2 relu'"
+        )
+    return read(path, activation=activation, drop_useless=drop_useless, input_shape=shape)
+
+
+def open_network(
+    text: str,
+    *,
+    seed: int = 0,
+    activation: str | None = None,
+    drop_useless: bool = False,
+    shape: tuple[int, ...] | None = None,
+) -> Mlp | Dag:
+    """Like `open_source`, but an architecture string gets PyTorch's default weights from `seed`."""
+    source = open_source(text, activation=activation, drop_useless=drop_useless, shape=shape)
+    from lawful.network import Architecture
+
+    return source.initialise(seed=seed) if isinstance(source, Architecture) else source

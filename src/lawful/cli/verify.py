@@ -1,0 +1,56 @@
+"""`lawful verify`: re-check a saved certificate with code that did not make it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lawful.cli.output import print_json
+from lawful.cli.source import JsonOption
+from lawful.errors import CertificateError
+
+MAX_BYTES = 200_000_000
+# The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
+VERIFIERS: dict[str, str] = {}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command()(verify)
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="A certificate that another verb saved.")], as_json: JsonOption = False
+) -> None:
+    """Re-check a saved certificate with separate code (exit 1 if it does not prove what it states)."""
+    certificate = read_certificate(file)
+    where, name = VERIFIERS[certificate["kind"]].split(":")
+    try:
+        getattr(importlib.import_module(where), name)(certificate)
+    except CertificateError as error:
+        if as_json:
+            print_json({"valid": False, "kind": certificate["kind"], "reason": str(error)})
+        else:
+            typer.echo(f"REJECTED: {error}")
+        raise typer.Exit(1) from None
+    if as_json:
+        print_json({"valid": True, "kind": certificate["kind"], "reason": None})
+    else:
+        typer.echo(f"verified: {certificate.get('statement', certificate['kind'])}")
+
+
+def read_certificate(file: Path) -> dict[str, Any]:
+    """Parse a certificate file, or say why it is not one."""
+    if file.stat().st_size > MAX_BYTES:
+        raise CertificateError(f"{file}: larger than {MAX_BYTES:,} bytes, not a certificate")
+    try:
+        certificate = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise CertificateError(f"{file}: not a JSON file") from None
+    if not isinstance(certificate, dict) or certificate.get("kind") not in VERIFIERS:
+        raise CertificateError(f"{file}: not a certificate (known kinds: {', '.join(VERIFIERS) or 'none'})")
+    return certificate

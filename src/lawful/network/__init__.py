@@ -1,0 +1,8 @@
+"""What a network is: graphs, perceptrons, architectures as text, and the files they live in."""
+
+from lawful.network.architecture import Architecture, activation_name, parse_activation
+from lawful.network.dag import Dag, Role, useful_dag
+from lawful.network.initial import initialise
+from lawful.network.mlp import Mlp
+
+__all__ = ["Architecture", "Dag", "Mlp", "Role", "activation_name", "initialise", "parse_activation", "useful_dag"]

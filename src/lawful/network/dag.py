@@ -1,0 +1,347 @@
+"""A feed-forward network on any directed acyclic graph, held in arrays."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+from numpy.typing import ArrayLike, NDArray
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network import evaluation, topology
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+class Role(IntEnum):
+    """What a node does. The constant is the virtual input, fixed to 1, whose edges are the biases."""
+
+    INPUT = 0
+    HIDDEN = 1
+    OUTPUT = 2
+    CONSTANT = 3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dag:
+    """A network: nodes in a fixed order, edges in a fixed order, one weight per edge.
+
+    A hidden node v computes `h_v = max(z, 0) + slope_v min(z, 0)` of `z = Σ_{u→v} θ_uv h_u`, so its activation *is*
+    its slope: 0 is ReLU, 1 is linear, anything between is a leaky ReLU. Outputs are linear. Biases are edges from one
+    node of role `CONSTANT`. Every hidden node lies on a path to an output from an input or the constant (P0 Section 2).
+
+    >>> dag = Dag(("x", "h", "y"), [Role.INPUT, Role.HIDDEN, Role.OUTPUT], [0, 1], [1, 2], [2.0, -1.0])
+    >>> dag
+    Dag(inputs=1, hidden=1, outputs=1, edges=2)
+    >>> dag.evaluate([[3.0], [-3.0]])
+    array([[-6.],
+           [ 0.]])
+    >>> dag.hidden_incidence.toarray()
+    array([[ 1., -1.]])
+    """
+
+    names: tuple[str, ...]
+    roles: NDArray[np.int8]
+    tails: Indices
+    heads: Indices
+    weights: Floats | None = None
+    slopes: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        roles: ArrayLike,
+        tails: ArrayLike,
+        heads: ArrayLike,
+        weights: ArrayLike | None = None,
+        slopes: ArrayLike = 0.0,
+    ) -> None:
+        """Copy, check and freeze; `slopes` is one number or one per node (read at hidden nodes only)."""
+        store = object.__setattr__
+        store(self, "names", tuple(names))
+        store(self, "roles", _frozen(roles, np.int8))
+        store(self, "tails", _frozen(tails, np.intp))
+        store(self, "heads", _frozen(heads, np.intp))
+        store(self, "weights", None if weights is None else _frozen(weights, np.float64))
+        hidden = self.roles == Role.HIDDEN
+        store(self, "slopes", _frozen(np.where(hidden, slopes, 1.0), np.float64))
+        _check(self)
+
+    def __repr__(self) -> str:
+        bias = ", biases" if self.constant is not None else ""
+        return (
+            f"Dag(inputs={len(self.inputs)}, hidden={len(self.hidden)}, outputs={len(self.outputs)}, "
+            f"edges={len(self.tails)}{bias})"
+        )
+
+    # Nodes
+
+    @cached_property
+    def inputs(self) -> Indices:
+        """The input nodes, in the order of the columns of a batch (the constant is not one of them)."""
+        return np.flatnonzero(self.roles == Role.INPUT)
+
+    @cached_property
+    def hidden(self) -> Indices:
+        """The hidden nodes, in the order of the rows of B̃."""
+        return np.flatnonzero(self.roles == Role.HIDDEN)
+
+    @cached_property
+    def outputs(self) -> Indices:
+        """The output nodes, in the order of the columns of the answer."""
+        return np.flatnonzero(self.roles == Role.OUTPUT)
+
+    @cached_property
+    def constant(self) -> int | None:
+        """The virtual input fixed to 1, if the network has biases."""
+        found = np.flatnonzero(self.roles == Role.CONSTANT)
+        return int(found[0]) if len(found) else None
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Node number by name."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable weights, biases included: |E|."""
+        return len(self.tails)
+
+    @cached_property
+    def theta(self) -> Floats:
+        """The weights, or an error that says there are none."""
+        if self.weights is None:
+            raise Unsupported("this network has no weights: give a file with weights, or initialise it from a seed")
+        return self.weights
+
+    def edge_name(self, edge: int) -> tuple[str, str]:
+        """Names of the two ends of an edge."""
+        return self.names[self.tails[edge]], self.names[self.heads[edge]]
+
+    def to_dag(self) -> Dag:
+        """Itself: `Mlp` and `Dag` both have this."""
+        return self
+
+    # Structure
+
+    @cached_property
+    def incidence(self) -> sparse.csr_array:
+        """`B`, a row per node and a column per edge: +1 where the edge enters, −1 where it leaves (P0 Section 2)."""
+        edges = np.arange(self.parameters)
+        entries = np.concatenate([np.ones(self.parameters), -np.ones(self.parameters)])
+        rows = np.concatenate([self.heads, self.tails])
+        shape = (len(self.names), self.parameters)
+        return sparse.csr_array((entries, (rows, np.concatenate([edges, edges]))), shape=shape)
+
+    @cached_property
+    def hidden_incidence(self) -> sparse.csr_array:
+        """`B̃`: the rows of `B` at the hidden nodes."""
+        return self.incidence[self.hidden]
+
+    @cached_property
+    def in_degree(self) -> Indices:
+        """Edges entering each node, its bias included."""
+        return np.bincount(self.heads, minlength=len(self.names))
+
+    @cached_property
+    def out_degree(self) -> Indices:
+        """Edges leaving each node."""
+        return np.bincount(self.tails, minlength=len(self.names))
+
+    @cached_property
+    def levels(self) -> Indices:
+        """Length of the longest path that ends at each node (0 for inputs)."""
+        return topology.levels(len(self.names), self.tails, self.heads)
+
+    @cached_property
+    def layers(self) -> tuple[Indices, ...]:
+        """Nodes grouped by level, so that every edge goes from an earlier group to a later one."""
+        order = np.argsort(self.levels, kind="stable")
+        return tuple(np.split(order, np.cumsum(np.bincount(self.levels))[:-1]))
+
+    def descendants(self, nodes: int | Sequence[int] | Indices) -> Mask:
+        """Mask of the nodes that a path from `nodes` reaches, `nodes` excluded unless one is below another."""
+        return topology.reached(len(self.names), self.tails, self.heads, nodes)
+
+    def ancestors(self, nodes: int | Sequence[int] | Indices) -> Mask:
+        """Mask of the nodes from which a path leads to `nodes`."""
+        return topology.reached(len(self.names), self.heads, self.tails, nodes)
+
+    # Evaluation
+
+    def evaluate(self, inputs: Any, weights: Any = None) -> Any:
+        """Outputs for a batch (rows), as NumPy; or as PyTorch, differentiable, if `inputs` or `weights` is a tensor."""
+        return self.activations(inputs, weights)[:, self.outputs]
+
+    def activations(self, inputs: Any, weights: Any = None) -> Any:
+        """The value of every node for a batch: one row per sample, one column per node in node order."""
+        return evaluation.activations(self, inputs, weights)
+
+    @cached_property
+    def schedule(self) -> evaluation.Schedule:
+        """The order in which levels are evaluated, found once per graph."""
+        return evaluation.schedule(self)
+
+    # Changed copies
+
+    def with_weights(self, weights: ArrayLike) -> Dag:
+        """The same graph with other weights, in edge order; the graph is shared and not checked again."""
+        twin = copy.copy(self)
+        twin.__dict__.pop("theta", None)
+        object.__setattr__(twin, "weights", _frozen(weights, np.float64))
+        _check_numbers(twin)
+        return twin
+
+    def rescaled(self, factors: ArrayLike) -> Dag:
+        """Each hidden neuron's output times a positive factor, its outgoing weights divided by it: the same function.
+
+        `θ_uv → θ_uv α_v / α_u` with `α = 1` on inputs and outputs (P0 Section 2). One factor per hidden node.
+        """
+        scale = np.ones(len(self.names))
+        scale[self.hidden] = factors
+        if not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise LawfulError("rescaling factors must be positive and finite")
+        return self.with_weights(self.theta * scale[self.heads] / scale[self.tails])
+
+    def without_edges(self, edges: ArrayLike, *, drop_useless: bool = False) -> Dag:
+        """The graph less some edges (numbers or a mask); optionally less the hidden nodes that this disconnects."""
+        keep = np.ones(self.parameters, dtype=bool)
+        keep[np.asarray(edges)] = False
+        return self._kept(np.ones(len(self.names), dtype=bool), keep, drop_useless)
+
+    def without_nodes(self, nodes: ArrayLike, *, drop_useless: bool = False) -> Dag:
+        """The graph less some hidden nodes (numbers or a mask) and all their edges."""
+        keep = np.ones(len(self.names), dtype=bool)
+        keep[np.asarray(nodes)] = False
+        removed = np.flatnonzero(~keep)
+        if not (self.roles[removed] == Role.HIDDEN).all():
+            raise LawfulError("only hidden neurons can be removed")
+        return self._kept(keep, keep[self.tails] & keep[self.heads], drop_useless)
+
+    def merged(self, keep: int, drop: int, scale: float = 1.0) -> Dag:
+        """Remove hidden node `drop`, letting `keep` speak for it: `θ_keep,j += scale θ_drop,j`.
+
+        The function is kept when `h_drop = scale · h_keep` everywhere, as for duplicate neurons (equal input rays).
+        """
+        if keep == drop or self.roles[keep] != Role.HIDDEN or self.roles[drop] != Role.HIDDEN:
+            raise LawfulError("merging needs two different hidden neurons")
+        weights = self.theta.copy()
+        leaving = np.flatnonzero(self.tails == drop)
+        present = {int(self.heads[edge]): int(edge) for edge in np.flatnonzero(self.tails == keep)}
+        added = [edge for edge in leaving if int(self.heads[edge]) not in present]
+        for edge in leaving:
+            if (twin := present.get(int(self.heads[edge]))) is not None:
+                weights[twin] += scale * weights[edge]
+        whole = Dag(
+            self.names,
+            self.roles,
+            np.concatenate([self.tails, np.full(len(added), keep, dtype=np.intp)]),
+            np.concatenate([self.heads, self.heads[added]]),
+            np.concatenate([weights, scale * weights[added]]),
+            self.slopes,
+        )
+        return whole.without_nodes([drop])
+
+    def _kept(self, nodes: Mask, edges: Mask, drop_useless: bool) -> Dag:
+        number = np.cumsum(nodes) - 1
+        parts = (
+            [name for name, kept in zip(self.names, nodes, strict=True) if kept],
+            self.roles[nodes],
+            number[self.tails[edges]],
+            number[self.heads[edges]],
+            None if self.weights is None else self.weights[edges],
+            self.slopes[nodes],
+        )
+        return useful_dag(*parts) if drop_useless else Dag(*parts)
+
+
+def useful_dag(
+    names: Sequence[str],
+    roles: ArrayLike,
+    tails: ArrayLike,
+    heads: ArrayLike,
+    weights: ArrayLike | None = None,
+    slopes: ArrayLike = 0.0,
+) -> Dag:
+    """Build a `Dag` less the hidden nodes that are on no path from input to output; the function is the same."""
+    roles, tails, heads = np.asarray(roles), np.asarray(tails, dtype=np.intp), np.asarray(heads, dtype=np.intp)
+    keep = ~topology.useless(roles == Role.HIDDEN, tails, heads)
+    edges = keep[tails] & keep[heads]
+    number = np.cumsum(keep) - 1
+    return Dag(
+        [name for name, kept in zip(names, keep, strict=True) if kept],
+        roles[keep],
+        number[tails[edges]],
+        number[heads[edges]],
+        None if weights is None else np.asarray(weights)[edges],
+        np.broadcast_to(slopes, roles.shape)[keep],
+    )
+
+
+def _frozen(values: ArrayLike, kind: type) -> Any:
+    array: NDArray[Any] = np.array(values, dtype=kind)
+    array.setflags(write=False)
+    return array
+
+
+def _check(dag: Dag) -> None:
+    """Raise `InvalidNetwork` unless the arrays are a network."""
+    count, edges = len(dag.names), dag.parameters
+    if dag.roles.shape != (count,):
+        raise InvalidNetwork(f"{count} names but {dag.roles.size} roles")
+    if len(dag.index) != count:
+        twice = next(name for number, name in enumerate(dag.names) if dag.index[name] != number)
+        raise InvalidNetwork(f"two nodes are called {twice!r}")
+    if dag.tails.shape != (edges,) or dag.heads.shape != (edges,):
+        raise InvalidNetwork(f"edges have {dag.tails.size} tails and {dag.heads.size} heads")
+    if edges and (min(dag.tails.min(), dag.heads.min()) < 0 or max(dag.tails.max(), dag.heads.max()) >= count):
+        raise InvalidNetwork("an edge names a node that does not exist")
+    if not len(dag.inputs) or not len(dag.outputs):
+        raise InvalidNetwork("a network needs at least one input and one output")
+    if (dag.roles == Role.CONSTANT).sum() > 1:
+        raise InvalidNetwork("a network has at most one constant node")
+    _check_edges(dag)
+    _check_numbers(dag)
+    cycle = topology.find_cycle(count, dag.tails, dag.heads)
+    if cycle is not None:
+        raise InvalidNetwork("the graph has a cycle: " + " -> ".join(dag.names[v] for v in cycle))
+    useless = np.flatnonzero(topology.useless(dag.roles == Role.HIDDEN, dag.tails, dag.heads))
+    if len(useless):
+        named = ", ".join(dag.names[v] for v in useless[:5]) + (", ..." if len(useless) > 5 else "")
+        raise InvalidNetwork(f"{len(useless)} hidden nodes are on no path from input to output: {named}")
+
+
+def _check_edges(dag: Dag) -> None:
+    into = np.isin(dag.roles[dag.heads], (Role.INPUT, Role.CONSTANT))
+    out_of = dag.roles[dag.tails] == Role.OUTPUT
+    for wrong, words in ((into, "enters an input"), (out_of, "leaves an output")):
+        if wrong.any():
+            tail, head = dag.edge_name(int(np.argmax(wrong)))
+            raise InvalidNetwork(f"edge {tail} -> {head} {words}")
+    keys = dag.tails * len(dag.names) + dag.heads
+    ordered = np.sort(keys)
+    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(twice):
+        first, second = divmod(int(ordered[twice[0]]), len(dag.names))
+        raise InvalidNetwork(f"edge {dag.names[first]} -> {dag.names[second]} appears twice")
+
+
+def _check_numbers(dag: Dag) -> None:
+    if dag.weights is not None:
+        if dag.weights.shape != (dag.parameters,):
+            raise InvalidNetwork(f"{dag.parameters} edges but {dag.weights.size} weights")
+        bad = ~np.isfinite(dag.weights)
+        if bad.any():
+            first = int(np.argmax(bad))
+            tail, head = dag.edge_name(first)
+            raise InvalidNetwork(f"{bad.sum()} weights are not finite, the first on edge {tail} -> {head}")
+    if not np.isfinite(dag.slopes).all():
+        raise InvalidNetwork("an activation slope is not finite")

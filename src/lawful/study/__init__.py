@@ -1,0 +1,1 @@
+"""Jobs made of the rooms: claims, reproduction, audit, sweeps."""

@@ -1,0 +1,24 @@
+"""Every claim of the five papers that this version can check."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from lawful.errors import LawfulError
+from lawful.study.claim import Claim
+
+MODULES = ("network",)
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """All claims, ordered by paper and name of module."""
+    found = [claim for name in MODULES for claim in import_module(f"lawful.study.claims.{name}").CLAIMS]
+    return tuple(sorted(found, key=lambda claim: claim.paper))
+
+
+def find(id: str) -> Claim:
+    """The claim with this id."""
+    for claim in all_claims():
+        if claim.id == id:
+            return claim
+    raise LawfulError(f"no claim is called {id[:60]!r}: `lawful reproduce --list` names them")
