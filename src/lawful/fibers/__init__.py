@@ -1,0 +1,1 @@
+"""Which parameters are the same function (P4)."""
