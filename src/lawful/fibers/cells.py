@@ -105,11 +105,17 @@ def cells(
     """
     stack = stack.floating()
     domain = Domain.space(stack.widths[0]) if domain is None else domain
-    walk = _Walk(stack, Polyhedron(domain), margin, deadline)
-    radius, point = walk.polyhedron.widest()
-    start = np.concatenate([np.eye(stack.widths[0]), np.zeros((stack.widths[0], 1))], axis=1)
-    if radius > margin:
-        yield from walk.layer(0, start, (), point, radius, [], [])
+    polyhedron = Polyhedron(domain)
+    radius, point = polyhedron.widest()
+    yield from walk_cells(stack, polyhedron, point, radius, margin, deadline)
+
+
+def walk_cells(
+    stack: Stack, polyhedron: Polyhedron, point: Floats, radius: float, margin: float, deadline: float | None
+) -> Iterator[Cell]:
+    """The regions inside a polyhedron with a known interior point; while one is looked at, its sides stay pushed."""
+    inputs = np.concatenate([np.eye(stack.widths[0]), np.zeros((stack.widths[0], 1))], axis=1)
+    yield from _Walk(stack, polyhedron, margin, deadline).layer(0, inputs, (), point, radius, [], [])
 
 
 class _Walk:

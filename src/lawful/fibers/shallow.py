@@ -80,35 +80,43 @@ def normal_form(network: Mlp | Stack, domain: Domain | None = None, *, tolerance
     (array([[-2]], dtype=object), array([3], dtype=object))
     """
     stack = network if isinstance(network, Stack) else Stack.of(network)
-    if stack.hidden != 1:
-        raise Unsupported(f"the normal form needs one hidden layer, this network has {stack.hidden}")
     stack = stack.rational() if tolerance == 0 else stack
-    slopes = np.full(stack.widths[1], stack.slopes[0])
-    return form_of_rows(stack.row(0), stack.weights[1], stack.biases[1], slopes, domain, tolerance)
+    return form_of_rows(*shallow_parts(stack), domain, tolerance)
 
 
 def difference_form(first: Stack, second: Stack, domain: Domain | None, tolerance: float) -> NormalForm:
     """The normal form of `first − second`: zero exactly if they are the same function on the domain."""
     if tolerance == 0:
         first, second = first.rational(), second.rational()
-    rows = np.concatenate([first.row(0), second.row(0)])
-    outs = np.concatenate([first.weights[1], -second.weights[1]], axis=1)
-    slopes = np.repeat([first.slopes[0], second.slopes[0]], [first.widths[1], second.widths[1]])
-    return form_of_rows(rows, outs, first.biases[1] - second.biases[1], slopes, domain, tolerance)
+    ours, theirs = shallow_parts(first), shallow_parts(second)
+    rows, slopes = np.concatenate([ours[0], theirs[0]]), np.concatenate([ours[3], theirs[3]])
+    outs = np.concatenate([ours[1], -theirs[1]], axis=1)
+    return form_of_rows(rows, outs, ours[2] - theirs[2], slopes, domain, tolerance)
+
+
+def shallow_parts(stack: Stack) -> tuple[Array, Array, Array, Floats]:
+    """Hidden rows `[w | b]`, output weights, affine part `[W | b]` and slopes of a network with at most one layer."""
+    if stack.hidden > 1:
+        raise Unsupported(f"the normal form needs one hidden layer, this network has {stack.hidden}")
+    outputs, inputs = len(stack.biases[-1]), stack.widths[0]
+    base = zeros_like(stack.weights[0], (outputs, inputs + 1))
+    if stack.hidden == 0:
+        nothing = zeros_like(stack.weights[0], (0, inputs + 1))
+        return nothing, nothing[:, :0].reshape(outputs, 0), stack.row(0), np.zeros(0)
+    base[:, -1] = stack.biases[1]
+    return stack.row(0), stack.weights[1], base, np.full(stack.widths[1], stack.slopes[0])
 
 
 def form_of_rows(
-    rows: Array, outs: Array, offset: Array, slopes: Floats, domain: Domain | None, tolerance: float
+    rows: Array, outs: Array, base: Array, slopes: Floats, domain: Domain | None, tolerance: float
 ) -> NormalForm:
-    """`Σ_i outs[:, i] σ_i(rows[i]·(x, 1)) + offset` in normal form; leaky σ is `slope z + (1 − slope) relu(z)`."""
+    """`Σ_i outs[:, i] σ_i(rows[i]·(x, 1)) + base·(x, 1)` in normal form; leaky σ is `slope z + (1 − slope) relu(z)`."""
     domain = Domain.space(rows.shape[1] - 1) if domain is None else domain
     slope = rational(slopes) if rows.dtype == object else slopes
     kinds = [_kind(row, domain) for row in rows]
     affine_gain = np.where(np.array([kind is Kind.LINEAR for kind in kinds], dtype=bool), 1 - slope + slope, slope)
-    affine = outs * affine_gain @ rows if len(rows) else zeros_like(rows, (len(offset), rows.shape[1]))
-    scale = np.abs(floating(outs * affine_gain)) @ np.abs(floating(rows)) if len(rows) else np.zeros(affine.shape)
-    affine[:, -1] = affine[:, -1] + offset
-    scale[:, -1] += np.abs(floating(offset))
+    affine = base + outs * affine_gain @ rows if len(rows) else base
+    scale = np.abs(floating(base)) + np.abs(floating(outs * affine_gain)) @ np.abs(floating(rows))
     bending = [number for number, kind in enumerate(kinds) if kind is Kind.VISIBLE]
     groups = []
     for members in group_rows(rows[bending], tolerance):
