@@ -50,7 +50,12 @@ def write_generated() -> None:
             lines += [f"| `{c.id}` | {cell(c.reference)} | {cell(c.statement)} |" for c in mine] + [""]
         wrong = [claim for claim in mine if claim.erratum is not None]
         if wrong:
-            errata += [f"## {paper}: {title}", "", "| id | where | printed | correct | checked by |", "|---|---|---|---|---|"]
+            errata += [
+                f"## {paper}: {title}",
+                "",
+                "| id | where | printed | correct | checked by |",
+                "|---|---|---|---|---|",
+            ]
             errata += [
                 f"| `{c.id}` | {cell(c.reference)} | {cell(c.erratum.printed)} | {cell(c.erratum.correct)} "
                 f"| {cell(c.erratum.checked)} |"
