@@ -214,17 +214,18 @@ def _relative(value: Array, scale: Floats) -> float:
     return size / largest if largest > 0 else size
 
 
-def minimal_network(form: NormalForm) -> Stack:
+def minimal_network(form: NormalForm, *, oriented: bool = True) -> Stack:
     """A network with one neuron per visible hyperplane, and few more for what stays linear.
 
-    Every hyperplane keeps the orientation of its strongest neuron. A remaining linear part of rank r takes r pairs
+    If `oriented`, every hyperplane keeps the orientation of its strongest neuron; otherwise all look to the positive
+    side of the normal form, so that the result depends on the function alone. A remaining linear part of rank r takes r pairs
     `relu(v), relu(−v)` on R^d, at most r + 1 neurons on the orthant (P4 Proposition 28) and r on a box.
     """
     exact = form.matrix.dtype == object
     matrix, offset = form.matrix.copy(), form.offset.copy()
     rows, outs = [], []
     for group in form.visible:
-        if _strongest_is_turned(group):  # jump relu(z) = jump relu(−z) + jump z
+        if oriented and _strongest_is_turned(group):  # jump relu(z) = jump relu(−z) + jump z
             matrix = matrix + np.outer(group.jump, group.hyperplane[:-1])
             offset = offset + group.jump * group.hyperplane[-1]
             rows.append(-group.hyperplane)
@@ -269,7 +270,10 @@ def factorise(matrix: Array, scale: Floats, tolerance: float) -> tuple[Array, Ar
         pivots = [next(k for k, item in enumerate(row) if item != 0) for row in right]
         return matrix[:, pivots], right
     basis, values, right = np.linalg.svd(matrix, full_matrices=False)
+    basis, right = basis * np.sign(right.sum(axis=1)), right * np.sign(right.sum(axis=1))[:, None]
     rank = int((values > 10 * tolerance * max(float(scale.max(initial=0.0)), 1e-300)).sum())
+    if rank == len(matrix):
+        return np.eye(rank), matrix  # needs no choice of a basis
     return basis[:, :rank] * values[:rank], right[:rank]
 
 
