@@ -73,7 +73,7 @@ def same(
     found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
     result = verdicts.to_json(found)
     if certificate is not None:
-        if found.verdict == "undecided" or found.method == "region search" and found.verdict == "equal":
+        if found.verdict == "undecided" or (found.method == "region search" and found.verdict == "equal"):
             raise LawfulError(f"no certificate: {found.verdict} by {found.method} leaves nothing to re-check")
         saved = verdicts.certificate(found, stack_of(networks[0]), stack_of(networks[1]))
         certificate.write_text(json.dumps(plain(saved)), encoding="utf-8")

@@ -105,7 +105,9 @@ def identify(network: Mlp | Dag, seed: int = 0) -> Identifiability:
         words = f"neurons {', '.join(map(str, flips))} can be reversed together"
         return Identifiability(False, (words,), generic)
     if flips is None:
-        return Identifiability(None, (f"whether some of the {len(terms)} neurons can be reversed was not tested",), generic)
+        return Identifiability(
+            None, (f"whether some of the {len(terms)} neurons can be reversed was not tested",), generic
+        )
     return Identifiability(True, ("every neuron has its own hyperplane, and no orientation can change",), generic)
 
 
@@ -139,7 +141,13 @@ def count_regions(
             if each:
                 bits = ["".join("1" if bit else "0" for bit in layer) for layer in cell.pattern]
                 listed.append(
-                    {"pattern": bits, "point": cell.point, "radius": cell.radius, "matrix": cell.matrix, "offset": cell.offset}
+                    {
+                        "pattern": bits,
+                        "point": cell.point,
+                        "radius": cell.radius,
+                        "matrix": cell.matrix,
+                        "offset": cell.offset,
+                    }
                 )
     except OutOfTime:
         complete = False
@@ -204,4 +212,3 @@ def group_networks(
         files.append({"file": name, "fingerprint": found.hash, "regime": found.regime, "complete": found.complete})
         tick()
     return {"files": files, "groups": list(groups.values()), "distinct": len(groups)}
-

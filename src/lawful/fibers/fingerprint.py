@@ -64,7 +64,11 @@ def canonical(network: Mlp | Dag, *, tolerance: float | None = None) -> Canonica
     domain = Domain.orthant(stack.widths[below]) if relu_below else Domain.space(stack.widths[below])
     form = normal_form(head(stack, below), domain, tolerance=slack)
     top = _standard_top(form, stack.hidden)
-    whole = Stack((*stack.weights[:below], *top.weights), (*stack.biases[:below], *top.biases), (*stack.slopes[:below], *top.slopes))
+    whole = Stack(
+        (*stack.weights[:below], *top.weights),
+        (*stack.biases[:below], *top.biases),
+        (*stack.slopes[:below], *top.slopes),
+    )
     regime, complete = _regime(stack)
     blocks = [stack.row(layer) for layer in range(below)] + _form_blocks(form)
     return Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack)
@@ -138,7 +142,7 @@ def _form_blocks(form: NormalForm) -> list[Floats]:
 def _regime(stack: Stack) -> tuple[str, bool]:
     if stack.hidden <= 1:
         return "one hidden layer", True
-    if stack.hidden == 2 and stack.slopes == (0.0, 0.0) and stack.widths[1] <= stack.widths[0]:
-        if genericity(stack).holds:
-            return "generic three-layer bottleneck", True
+    bottleneck = stack.hidden == 2 and stack.slopes == (0.0, 0.0) and stack.widths[1] <= stack.widths[0]
+    if bottleneck and genericity(stack).holds:
+        return "generic three-layer bottleneck", True
     return "permutation and scaling only", False

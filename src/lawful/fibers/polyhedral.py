@@ -1,4 +1,4 @@
-"""The canonical polyhedral complex: regions, facets on bent hyperplanes, gradient jumps, ridges that balance (P4 3, B)."""
+"""The canonical polyhedral complex: regions, facets on bent hyperplanes, gradient jumps, balanced ridges (P4 3, B)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Complex:
 def polyhedral_complex(network: Mlp | Stack, domain: Domain | None = None) -> Complex:
     """All regions, and the facets between regions whose patterns differ in one neuron.
 
-    >>> complex = polyhedral_complex(Mlp([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[1.0, 1.0, 0.0]]], [[0.0, 0.0, -1.0], None]))
+    >>> lines = Mlp([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[1.0, 1.0, 0.0]]], [[0.0, 0.0, -1.0], None])
+    >>> complex = polyhedral_complex(lines)
     >>> len(complex.regions), len(complex.facets), len(complex.visible())
     (7, 9, 6)
     """
@@ -112,8 +113,13 @@ def ridges(complex: Complex) -> list[Ridge]:
             corners = [number.get(_flipped(region, those)) for those in ((), (first,), (second,), (first, second))]
             if None in corners or _face_point(region, sides, complex.domain) is None:
                 continue
-            pairs = [(corners[0], corners[1]), (corners[0], corners[2]), (corners[1], corners[3]), (corners[2], corners[3])]
-            facets = tuple(between[pair] for pair in pairs if pair in between)  # type: ignore[index]
+            pairs = [
+                (corners[0], corners[1]),
+                (corners[0], corners[2]),
+                (corners[1], corners[3]),
+                (corners[2], corners[3]),
+            ]
+            facets = tuple(between[pair] for pair in pairs if pair in between)
             if len(facets) == 4:
                 found.append(Ridge((first, second), facets, _imbalance(complex, facets)))
     return found

@@ -13,9 +13,11 @@ import numpy as np
 from lawful.errors import CertificateError, LawfulError
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, Stack, floating
-from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Reorder, Rescale, Step, Translate
+from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Quiet, Reorder, Rescale, Step, Translate
 
-STEPS: dict[str, type] = {kind.__name__.lower(): kind for kind in (Reorder, Rescale, Drop, Merge, Collapse, Translate, Flip)}
+STEPS: dict[str, type] = {
+    kind.__name__.lower(): kind for kind in (Reorder, Rescale, Drop, Quiet, Merge, Collapse, Translate, Flip)
+}
 
 
 def verify(certificate: dict[str, Any]) -> None:
@@ -79,8 +81,11 @@ def _verify_equal(first: Stack, second: Stack, witness: dict[str, Any], domain: 
     ends = []
     for stack, steps in ((first, witness["first"]), (second, witness["second"])):
         moved = stack.rational() if exact else stack
-        for step in steps:
-            moved = _read_step(step).apply(moved, tolerance)
+        for text in steps:
+            step = _read_step(text)
+            if isinstance(step, Quiet) and not (domain.bounded and domain.within(step.low, step.high)):
+                raise CertificateError("a neuron was dropped as quiet on a box that does not contain the question's")
+            moved = step.apply(moved, tolerance)
         ends.append(moved)
     ours, theirs = ends
     match witness["ending"]:
@@ -99,9 +104,11 @@ def _check_rows(ours: Stack, theirs: Stack, layers: int, tolerance: float) -> No
         raise CertificateError("the steps do not lead to networks of one shape")
     for layer in range(max(layers, 0)):
         for number, (mine, yours) in enumerate(zip(ours.row(layer), theirs.row(layer), strict=True)):
-            size = max(float(np.abs(floating(mine)).max()), float(np.abs(floating(yours)).max()))
-            gap = mine - yours
-            wrong = any(item != 0 for item in gap) if tolerance == 0 else float(np.abs(gap).max()) > tolerance * size
+            gaps, sizes = np.abs(floating(mine - yours)), np.maximum(np.abs(floating(mine)), np.abs(floating(yours)))
+            if tolerance == 0:
+                wrong = any(item != 0 for item in mine - yours)
+            else:
+                wrong = max(gaps[:-1]) > tolerance * max(sizes[:-1]) or gaps[-1] > tolerance * max(sizes)
             if wrong:
                 raise CertificateError(f"layer {layer + 1}, neuron {number}: the weights differ after the steps")
 
@@ -162,7 +169,11 @@ def _neuron(sides: tuple[Stack, ...], layer: int, side: int, neuron: int) -> tup
 
 
 def _near(values: Array, size: float, tolerance: float, complaint: str) -> None:
-    wrong = any(v != 0 for v in values) if tolerance == 0 else float(np.abs(floating(values)).max(initial=0.0)) > tolerance * size
+    wrong = (
+        any(v != 0 for v in values)
+        if tolerance == 0
+        else float(np.abs(floating(values)).max(initial=0.0)) > tolerance * size
+    )
     if wrong:
         raise CertificateError(complaint)
 
@@ -173,7 +184,9 @@ def _read_stack(network: dict[str, Any]) -> Stack:
     slopes = tuple(float(slope) for slope in network["slopes"])
     if not weights or len(biases) != len(weights) or len(slopes) != len(weights) - 1:
         raise CertificateError("a network in the certificate has layers missing")
-    fits = all(bias.shape == weight.shape[:1] and weight.ndim == 2 for weight, bias in zip(weights, biases, strict=True))
+    fits = all(
+        bias.shape == weight.shape[:1] and weight.ndim == 2 for weight, bias in zip(weights, biases, strict=True)
+    )
     if not fits or not all(below.shape[0] == above.shape[1] for below, above in pairwise(weights)):
         raise CertificateError("a network in the certificate has layers that do not fit")
     if not all(np.isfinite(array).all() for array in (*weights, *biases, np.array(slopes))):
