@@ -187,6 +187,19 @@ def test_different_depths_are_compared_by_regions() -> None:
     assert same(network, changed(deep, 1, 0, 1, 0.01)).verdict == "different"
 
 
+def test_exact_proofs_by_regions() -> None:
+    """No symmetry relates the two: only their regions, judged in rational arithmetic."""
+    network = random_network(3, 4, 3, 1, seed=4)
+    first, second, third = network.weights
+    deep = Mlp([first, np.eye(4), second, third], [network.biases[0], None, *network.biases[1:]])
+    for box in (None, (-1.0, 1.0)):
+        verdict = same(network, deep, exact=True, box=box)
+        assert isinstance(verdict, Equal)
+        assert verdict.method == "region search in exact arithmetic"
+        assert verdict.witness.decisions
+    assert same(network, changed(deep, 1, 0, 1, 1e-12), exact=True).verdict == "different"
+
+
 def test_undecided_says_what_was_tried() -> None:
     network = random_network(6, 9, 8, 1, seed=4)
     first, second, third = network.weights

@@ -16,7 +16,8 @@ class Witness:
     """Steps that keep each function and lead both networks to one place.
 
     There they agree weight by weight (`ending` is "weights"); or below their last hidden layer, and above it their
-    normal forms agree: `groups` lists the neurons (0 or 1 for the network, number) that share a hyperplane.
+    normal forms agree: `groups` lists the neurons (0 or 1 for the network, number) that share a hyperplane; or their
+    affine maps agree on all common regions, in exact arithmetic by a proof made of `decisions`.
     """
 
     first: tuple[Step, ...]
@@ -25,6 +26,7 @@ class Witness:
     residual: float
     groups: tuple[tuple[tuple[int, int], ...], ...] = ()
     regions: int | None = None
+    decisions: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ def _witness_json(witness: Witness) -> dict[str, Any]:
         found["groups"] = [[list(member) for member in group] for group in witness.groups]
     if witness.regions is not None:
         found["regions"] = witness.regions
+    if witness.decisions is not None:
+        found["decisions"] = list(witness.decisions)
     return found
 
 

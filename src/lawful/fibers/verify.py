@@ -11,6 +11,7 @@ import flint
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
+from lawful.fibers.certified import check
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, Stack, floating
 from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Quiet, Reorder, Rescale, Step, Translate
@@ -94,6 +95,8 @@ def _verify_equal(first: Stack, second: Stack, witness: dict[str, Any], domain: 
         case "normal form":
             _check_rows(ours, theirs, len(ours.weights) - 2, tolerance)
             _check_heads(ours, theirs, witness["groups"], domain, tolerance)
+        case "regions" if exact:
+            check(witness["decisions"], ours, theirs, domain)
         case other:
             raise CertificateError(f"{str(other)[:40]!r} cannot be re-checked from a certificate: run `same` again")
 
