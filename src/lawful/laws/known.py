@@ -9,16 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.laws.law import Law, LawFamily, Monomial
-from lawful.network import Dag
+from lawful.network import Dag, Role
 
-Indices = NDArray[np.intp]
+Floats = NDArray[np.float64]
 Edges = dict[int, int]  # the node at the other end, and the edge
 ONE = Fraction(1)
 
 
-def known_laws(
-    dag: Dag, *, loss: str = "full", linear: NDArray[np.bool_] | None = None, dead: NDArray[np.bool_] | None = None
-) -> LawFamily:
+def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None) -> LawFamily:
     """Every law that holds by the structure of the graph alone (P1 Proposition 4.1, P4 Theorem 6).
 
     - each hidden neuron: `‖in‖² − ‖out‖²`, its bias being one more incoming weight;
@@ -26,45 +24,61 @@ def known_laws(
       `U_iᵀU_i − U_{i+1}U_{i+1}ᵀ`; of r such neurons with N weights each, the pairs of the first min(N, r) with all
       others are independent and generate the rest (P1 Proposition 4.2), so no more are listed;
     - under cross-entropy, the sum of the weights from a node to all outputs (P1 Remark B.6);
-    - every weight at a neuron that is dead.
+    - every weight that never moves: those at a neuron whose gate is 0, and what hangs on such neurons alone.
 
-    `linear` and `dead` are masks over nodes; by default a neuron is linear if its slope is 1, and none is dead.
+    `fixed` holds the gate of every node that acts linearly, NaN for the others; by default neurons of slope 1.
 
     >>> from lawful.network import Architecture
     >>> [law.kind for law in known_laws(Architecture.parse("2-2-1 linear").to_dag())]
     ['neuron', 'neuron', 'pair']
     """
-    acts_linearly = dag.slopes == 1.0 if linear is None else linear
-    at_rest = np.zeros(len(dag.names), dtype=bool) if dead is None else dead
-    into, out_of = _neighbours(dag)
-    hidden = [int(node) for node in dag.hidden if not at_rest[node]]
+    gates = np.where(dag.slopes == 1.0, 1.0, np.nan) if fixed is None else fixed
+    resting = resting_edges(dag, gates, loss)
+    into, out_of = _neighbours(dag, resting)
+    hidden = [int(node) for node in dag.hidden if into[node] or out_of[node]]
     laws = [_neuron(node, into[node], out_of[node]) for node in hidden]
-    for group in _twins(dag, [node for node in hidden if acts_linearly[node]], into, out_of):
+    for group in _twins([node for node in hidden if not np.isnan(gates[node])], gates, into, out_of):
         independent = min(len(group), len(into[group[0]]) + len(out_of[group[0]]))
         for first in range(independent):
             laws += [_pair(group[first], other, into, out_of) for other in group[first + 1 :]]
     if loss == "cross-entropy":
-        sources = [node for node in range(len(dag.names)) if set(dag.outputs.tolist()) <= set(out_of[node])]
-        laws += [_output_sum(node, out_of[node], dag) for node in sources if not at_rest[node]]
-    resting = np.flatnonzero(at_rest[dag.tails] | at_rest[dag.heads])
-    laws += [Law("weight", (int(dag.tails[e]), int(dag.heads[e])), {(int(e),): ONE}) for e in resting]
+        outputs = set(dag.outputs.tolist())
+        laws += [_output_sum(node, out_of[node], dag) for node in range(len(dag.names)) if outputs <= set(out_of[node])]
+    laws += [Law("weight", (int(dag.tails[e]), int(dag.heads[e])), {(int(e),): ONE}) for e in np.flatnonzero(resting)]
     return LawFamily(tuple(laws), dag.parameters)
 
 
-def _neighbours(dag: Dag) -> tuple[list[Edges], list[Edges]]:
+def resting_edges(dag: Dag, gates: Floats, loss: str) -> NDArray[np.bool_]:
+    """Mask of the weights whose gradient is always 0: the signal before them, or all that listens after them, is 0."""
+    if loss == "cross-entropy" and len(dag.outputs) == 1:
+        return np.ones(dag.parameters, dtype=bool)  # the softmax of one number is constant
+    dead = (dag.roles == Role.HIDDEN) & (gates == 0.0)
+    mute, unheard = dead.copy(), dead.copy()
+    if dead.any():
+        order = np.concatenate(dag.layers)
+        hidden = dag.roles == Role.HIDDEN
+        for node in order[hidden[order]]:
+            mute[node] |= bool(mute[dag.tails[dag.heads == node]].all())
+        for node in order[hidden[order]][::-1]:
+            unheard[node] |= bool(unheard[dag.heads[dag.tails == node]].all())
+    return np.asarray(mute[dag.tails] | unheard[dag.heads])
+
+
+def _neighbours(dag: Dag, resting: NDArray[np.bool_]) -> tuple[list[Edges], list[Edges]]:
     into: list[Edges] = [{} for _ in dag.names]
     out_of: list[Edges] = [{} for _ in dag.names]
-    for edge, (tail, head) in enumerate(zip(dag.tails.tolist(), dag.heads.tolist(), strict=True)):
+    for edge in np.flatnonzero(~resting).tolist():
+        tail, head = int(dag.tails[edge]), int(dag.heads[edge])
         into[head][tail] = edge
         out_of[tail][head] = edge
     return into, out_of
 
 
-def _twins(dag: Dag, nodes: list[int], into: list[Edges], out_of: list[Edges]) -> list[list[int]]:
-    """Groups of neurons that read the same nodes and write to the same nodes."""
-    groups: dict[tuple[frozenset[int], frozenset[int]], list[int]] = defaultdict(list)
+def _twins(nodes: list[int], gates: Floats, into: list[Edges], out_of: list[Edges]) -> list[list[int]]:
+    """Groups of neurons that read the same nodes, write to the same nodes, and have the same gate."""
+    groups: dict[tuple[float, frozenset[int], frozenset[int]], list[int]] = defaultdict(list)
     for node in nodes:
-        groups[frozenset(into[node]), frozenset(out_of[node])].append(node)
+        groups[float(gates[node]), frozenset(into[node]), frozenset(out_of[node])].append(node)
     return list(groups.values())
 
 
