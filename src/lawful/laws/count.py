@@ -26,6 +26,7 @@ from lawful.laws.flow import (
 from lawful.laws.known import known_laws
 from lawful.laws.law import LawFamily
 from lawful.laws.region import Region, at_data, near
+from lawful.laws.wording import Wording
 from lawful.network import Architecture, Dag, Mlp
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ class LawCount:
     def proved(self) -> bool:
         """Whether explicit independent laws meet the upper bound."""
         return self.status == "proved"
+
+    def summary(self) -> list[str]:
+        """The explicit laws in words, a line for each kind and layer."""
+        return [] if self.dag is None else Wording(self.dag).summary(self.known)
 
 
 def count_laws(

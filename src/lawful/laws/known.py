@@ -16,13 +16,15 @@ Edges = dict[int, int]  # the node at the other end, and the edge
 ONE = Fraction(1)
 
 
-def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None) -> LawFamily:
+def known_laws(
+    dag: Dag, *, loss: str = "full", fixed: Floats | None = None, every_pair: bool = False
+) -> LawFamily:
     """Every law that holds by the structure of the graph alone (P1 Proposition 4.1, P4 Theorem 6).
 
     - each hidden neuron: `‖in‖² − ‖out‖²`, its bias being one more incoming weight;
     - two *linear* neurons with the same neighbours: `⟨in, in'⟩ − ⟨out, out'⟩`. All of them together are the matrix
       `U_iᵀU_i − U_{i+1}U_{i+1}ᵀ`; of r such neurons with N weights each, the pairs of the first min(N, r) with all
-      others are independent and generate the rest (P1 Proposition 4.2), so no more are listed;
+      others are independent and generate the rest (P1 Proposition 4.2), so no more are listed unless `every_pair`;
     - under cross-entropy, the sum of the weights from a node to all outputs (P1 Remark B.6);
     - every weight that never moves: those at a neuron whose gate is 0, and what hangs on such neurons alone.
 
@@ -38,7 +40,7 @@ def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None) -> 
     hidden = [int(node) for node in dag.hidden if into[node] or out_of[node]]
     laws = [_neuron(node, into[node], out_of[node]) for node in hidden]
     for group in _twins([node for node in hidden if not np.isnan(gates[node])], gates, into, out_of):
-        independent = min(len(group), len(into[group[0]]) + len(out_of[group[0]]))
+        independent = len(group) if every_pair else min(len(group), len(into[group[0]]) + len(out_of[group[0]]))
         for first in range(independent):
             laws += [_pair(group[first], other, into, out_of) for other in group[first + 1 :]]
     if loss == "cross-entropy":

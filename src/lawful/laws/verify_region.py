@@ -29,7 +29,10 @@ def realised_patterns(
             value[node] = Fraction(float(coordinate))
         for node in order:
             if dag.roles[node] == Role.HIDDEN:
-                total = sum((weights[edge] * value[tail] for tail, edge in into[node]), Fraction(0))
+                signals = [weights[edge] * value[tail] for tail, edge in into[node]]
+                total = sum(signals, Fraction(0))
+                if total == 0 and any(signals):
+                    raise CertificateError(f"an input lies on the boundary of {dag.names[node]}: it shows no pattern")
                 gate[node] = Fraction(1) if total > 0 else Fraction(float(dag.slopes[node]))
                 value[node] = gate[node] * total
         found.append(tuple(gate[node] for node in dag.hidden))
