@@ -16,12 +16,15 @@ from lawful.study.sweep.plan import Task
 Row = Mapping[str, Any]
 
 
-def claim(id: str, full: bool = False) -> Row:
-    """Run one claim of the papers."""
+def claim(id: str, full: bool = False, figures: str = "") -> Row:
+    """Run one claim of the papers; its figure goes to the folder `figures`, if given."""
+    from lawful.report.figure import save
     from lawful.study.claims import find
 
     found = find(id)
     outcome = found.run(full)
+    if figures and outcome.figure is not None:
+        save(outcome.figure, Path(figures) / f"{id}.svg")
     return {
         "paper": found.paper,
         "reference": found.reference,
