@@ -43,7 +43,8 @@ def decode(text: bytes, *, activation: str | None = None, drop_useless: bool = F
     biased, offsets = _biases(graph, weights is None, {*hidden, *outputs})
     if constant is None and biased:
         constant = _free_name({*inputs, *hidden, *outputs})
-    tails, heads = [*tails, *([constant] * len(biased))], [*heads, *biased]
+    if constant is not None:
+        tails, heads = [*tails, *([constant] * len(biased))], [*heads, *biased]
     names = [*inputs, *hidden, *outputs, *([constant] if constant is not None else [])]
     index = {name: number for number, name in enumerate(names)}
     if len(index) < len(names):
@@ -218,12 +219,14 @@ def _biases(graph: dict[str, Any], weightless: bool, known: set[str]) -> tuple[S
     if not isinstance(biases, list if weightless else dict):
         wanted = "a list of nodes, as the edges have no weights" if weightless else "a map from node to number"
         raise InvalidNetwork(f"'biases' must be {wanted}, not {_kind(biases)}")
+    values = list(biases.values()) if isinstance(biases, dict) else []
     for name in biases:
         if not isinstance(name, str) or name not in known:
             raise InvalidNetwork(f"a bias at {str(name)[:40]!r}, which is no hidden or output node of the edges")
-        if not weightless and type(biases[name]) not in (int, float):
-            raise InvalidNetwork(f"the bias of {name[:40]!r} is {_kind(biases[name])}, not a number")
-    return list(biases), [] if weightless else [_number(value) for value in biases.values()]
+    for name, value in zip(biases, values, strict=False):
+        if type(value) not in (int, float):
+            raise InvalidNetwork(f"the bias of {name[:40]!r} is {_kind(value)}, not a number")
+    return list(biases), [_number(value) for value in values]
 
 
 def _slopes(graph: dict[str, Any], activation: str | None, index: dict[str, int], hidden: set[str]) -> Any:
