@@ -32,7 +32,8 @@ def classify(dag: Dag, low: ArrayLike | None = None, high: ArrayLike | None = No
     """The neurons that are dead, or linear, for every input with `low ≤ x ≤ high`; by default for every input.
 
     >>> from lawful.network.mlp import Mlp
-    >>> found = classify(Mlp([[[1.0], [-1.0]], [[-1.0, -2.0], [1.0, 1.0]], [[1.0, 1.0]]], [None, [-1.0, 1.0], None]).to_dag())
+    >>> weights = [[[1.0], [-1.0]], [[-1.0, -2.0], [1.0, 1.0]], [[1.0, 1.0]]]
+    >>> found = classify(Mlp(weights, [None, [-1.0, 1.0], None]).to_dag())
     >>> found.dead.nonzero()[0].tolist(), found.always_linear.nonzero()[0].tolist()
     ([3], [4])
     """
@@ -90,12 +91,18 @@ def _sums(theta: Floats, values: Floats, starts: NDArray[np.intp]) -> Floats:
 
 def _activated(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:
     """The range of `max(z, 0) + slope min(z, 0)` over an interval, rounded outwards."""
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        ends = [np.where((slopes == 0) | (end == 0), 0.0, slopes * np.minimum(end, 0.0)) for end in (lower, upper)]
-    exact = (slopes == 0) | (slopes == 1)
-    under = [np.where(exact | (end == 0) & (slopes == 0), end, np.nextafter(end, -np.inf)) for end in ends]
-    over = [np.where(exact | (end == 0) & (slopes == 0), end, np.nextafter(end, np.inf)) for end in ends]
+    under, over = zip(*(_negative_part(end, slopes) for end in (lower, upper)), strict=True)
     # Where z ≤ 0 the ends are slope·z, in either order; where z ≥ 0 the activation is the identity.
-    left = np.where(lower >= 0, lower, np.where(upper <= 0, np.minimum(under[0], under[1]), np.minimum(under[0], 0.0)))
-    right = np.where(lower >= 0, upper, np.where(upper <= 0, np.maximum(over[0], over[1]), np.maximum(over[0], upper)))
+    left = np.where(lower >= 0, lower, np.where(upper <= 0, np.minimum(*under), np.minimum(under[0], 0.0)))
+    right = np.where(lower >= 0, upper, np.where(upper <= 0, np.maximum(*over), np.maximum(over[0], upper)))
     return left, right
+
+
+def _negative_part(end: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    """`slope min(z, 0)` rounded down and up."""
+    part = np.minimum(end, 0.0)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        product = np.where((slopes == 0) | (part == 0), 0.0, slopes * part)
+    exact = (np.abs(slopes) == 1) | (slopes == 0) | (part == 0)
+    down, up = (np.where(exact, product, np.nextafter(product, way)) for way in (-np.inf, np.inf))
+    return down, up

@@ -184,7 +184,7 @@ def _edges(graph: dict[str, Any]) -> tuple[list[str], list[str], list[float] | N
     edges = graph["edges"]
     if not isinstance(edges, list):
         raise InvalidNetwork(f"'edges' is a list, not {_kind(edges)}")
-    weighted = bool(edges) and isinstance(edges[0], list) and len(edges[0]) == 3
+    weighted = isinstance(edges[0], list) and len(edges[0]) == 3 if edges else not isinstance(graph.get("biases"), list)
     for number, edge in enumerate(edges):
         if not isinstance(edge, list) or len(edge) not in (2, 3) or not all(isinstance(name, str) for name in edge[:2]):
             raise InvalidNetwork(f"edge {number} must be [from, to] or [from, to, weight]")
