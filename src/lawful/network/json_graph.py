@@ -43,7 +43,8 @@ def decode(text: bytes, *, activation: str | None = None, drop_useless: bool = F
     biased, offsets = _biases(graph, weights is None, {*hidden, *outputs})
     if constant is None and biased:
         constant = _free_name({*inputs, *hidden, *outputs})
-    tails, heads = [*tails, *([constant] * len(biased))], [*heads, *biased]
+    if constant is not None:
+        tails, heads = [*tails, *([constant] * len(biased))], [*heads, *biased]
     names = [*inputs, *hidden, *outputs, *([constant] if constant is not None else [])]
     index = {name: number for number, name in enumerate(names)}
     if len(index) < len(names):
@@ -183,7 +184,7 @@ def _edges(graph: dict[str, Any]) -> tuple[list[str], list[str], list[float] | N
     edges = graph["edges"]
     if not isinstance(edges, list):
         raise InvalidNetwork(f"'edges' is a list, not {_kind(edges)}")
-    weighted = bool(edges) and isinstance(edges[0], list) and len(edges[0]) == 3
+    weighted = isinstance(edges[0], list) and len(edges[0]) == 3 if edges else not isinstance(graph.get("biases"), list)
     for number, edge in enumerate(edges):
         if not isinstance(edge, list) or len(edge) not in (2, 3) or not all(isinstance(name, str) for name in edge[:2]):
             raise InvalidNetwork(f"edge {number} must be [from, to] or [from, to, weight]")
@@ -218,12 +219,14 @@ def _biases(graph: dict[str, Any], weightless: bool, known: set[str]) -> tuple[S
     if not isinstance(biases, list if weightless else dict):
         wanted = "a list of nodes, as the edges have no weights" if weightless else "a map from node to number"
         raise InvalidNetwork(f"'biases' must be {wanted}, not {_kind(biases)}")
+    values = list(biases.values()) if isinstance(biases, dict) else []
     for name in biases:
         if not isinstance(name, str) or name not in known:
             raise InvalidNetwork(f"a bias at {str(name)[:40]!r}, which is no hidden or output node of the edges")
-        if not weightless and type(biases[name]) not in (int, float):
-            raise InvalidNetwork(f"the bias of {name[:40]!r} is {_kind(biases[name])}, not a number")
-    return list(biases), [] if weightless else [_number(value) for value in biases.values()]
+    for name, value in zip(biases, values, strict=False):
+        if type(value) not in (int, float):
+            raise InvalidNetwork(f"the bias of {name[:40]!r} is {_kind(value)}, not a number")
+    return list(biases), [_number(value) for value in values]
 
 
 def _slopes(graph: dict[str, Any], activation: str | None, index: dict[str, int], hidden: set[str]) -> Any:

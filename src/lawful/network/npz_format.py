@@ -42,7 +42,7 @@ def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -
     """The bytes of a file that holds the arrays."""
     buffer = io.BytesIO()
     stated = {} if slopes is None else {SLOPES: np.array(slopes, dtype=np.float64)}
-    np.savez(buffer, allow_pickle=False, **{**arrays, **stated})  # type: ignore[arg-type]
+    np.savez(buffer, allow_pickle=False, **{**arrays, **stated})
     return buffer.getvalue()
 
 

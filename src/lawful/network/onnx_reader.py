@@ -123,7 +123,7 @@ def _matmul(reader: Reader, options: dict[str, Any], first: Operand, second: Ope
 def _rows(constant: Floats, shape: tuple[int, ...]) -> Floats:
     """A constant that is the same for every sample, in the shape of one."""
     try:
-        return np.broadcast_to(constant, (1, *shape))[0]
+        return np.asarray(np.broadcast_to(constant, (1, *shape))[0])
     except ValueError:
         raise InvalidNetwork(f"a constant of {sizes(constant.shape)} does not fit {sizes(shape)}") from None
 
