@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -111,10 +111,10 @@ def components(
     return Components(dag, balance, tuple(locked), tuple(free), stable)
 
 
-def _by_edge(sides: object) -> dict[int, tuple[int, Literal["out", "in"], int]]:
+def _by_edge(sides: Iterable[StableSets]) -> dict[int, tuple[int, Literal["out", "in"], int]]:
     """The stronger of the two bounds on each bottleneck edge: its value, side and bottleneck."""
     found: dict[int, tuple[int, Literal["out", "in"], int]] = {}
-    for sets in sides:  # type: ignore[attr-defined]
+    for sets in sides:
         for node in np.flatnonzero(sets.side.bottleneck).tolist():
             edge = int(sets.side.only_edge[node])
             if edge not in found or sets.value[node] > found[edge][0]:
