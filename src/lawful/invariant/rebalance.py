@@ -90,9 +90,11 @@ def _spread(dag: Dag, scales: Floats) -> Floats:
 
 def _newton(dag: Dag, squares: Floats, target: Floats, live: Mask) -> tuple[Floats, int]:
     """Damped Newton; stops when the gradient is round-off, or falls no longer."""
+    rounding = np.finfo(np.float64).eps
+    if (np.abs(divergence(dag, squares) - target)[live] <= rounding * np.abs(target[live])).all():
+        return np.zeros(len(dag.hidden)), 0
     scales = _neuron_by_neuron(dag, squares, target, live)
     laplacian = _Laplacian(dag, live)
-    rounding = np.finfo(np.float64).eps
     now = squares * np.exp(2 * _spread(dag, scales))
     slope = np.where(live, divergence(dag, now) - target, 0.0)
     for step in range(STEPS):
