@@ -158,7 +158,9 @@ def test_a_dag_of_single_neurons() -> None:
 
 
 def test_everything_constant_leaves_the_biases() -> None:
-    mlp = Mlp([np.zeros((3, 2)), RNG.normal(size=(4, 3)), RNG.normal(size=(1, 4))], [np.ones(3), np.ones(4), np.ones(1)])
+    mlp = Mlp(
+        [np.zeros((3, 2)), RNG.normal(size=(4, 3)), RNG.normal(size=(1, 4))], [np.ones(3), np.ones(4), np.ones(1)]
+    )
     exactly(prune(mlp), 0)
 
 
@@ -234,7 +236,9 @@ def test_verifier_rejects_a_live_neuron_removed() -> None:
     pruning = pruned_with()
     stage = pruning.stages[0]
     for kind in ("silent", "constant", "dead", "linear"):
-        fake = replace(stage, kind=kind, after=stage.before.without_nodes([4]), evidence={stage.before.names[4]: Fraction(1)})
+        fake = replace(
+            stage, kind=kind, after=stage.before.without_nodes([4]), evidence={stage.before.names[4]: Fraction(1)}
+        )
         with pytest.raises(CertificateError):
             verify(replace(pruning, stages=(fake,), network=fake.after))
 

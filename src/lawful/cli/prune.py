@@ -86,7 +86,9 @@ def _existence(dag: Dag) -> dict[str, Any]:
 
 def prune(
     network: NetworkArgument,
-    out: Annotated[Path | None, typer.Option(help="File for the smaller network; its ending chooses the format.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the smaller network; its ending chooses the format.")
+    ] = None,
     tolerance: Annotated[
         float, typer.Option(help="Largest change of any output that is allowed, on the box (default box: -1,1).")
     ] = 0.0,

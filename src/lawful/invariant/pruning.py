@@ -88,9 +88,7 @@ class Pruning:
         return float(np.abs(self.original.evaluate(batch) - self.network.evaluate(batch)).max())
 
 
-def prune(
-    network: Mlp | Dag, *, tolerance: float = 0.0, box: tuple[ArrayLike, ArrayLike] | None = None
-) -> Pruning:
+def prune(network: Mlp | Dag, *, tolerance: float = 0.0, box: tuple[ArrayLike, ArrayLike] | None = None) -> Pruning:
     """Remove every neuron that a rule proves redundant; with a tolerance also what moves outputs by less than that.
 
     Without a box only what changes nothing for any input goes; a box allows neurons that are dead or linear on it.
@@ -188,9 +186,7 @@ def rebuilt(dag: Dag, change: Change) -> tuple[Dag, dict[tuple[str, str], Fracti
     return after, errors
 
 
-def _rounding_defects(
-    before: Dag, after: Dag, errors: Mapping[tuple[str, str], Fraction], region: Box
-) -> Floats:
+def _rounding_defects(before: Dag, after: Dag, errors: Mapping[tuple[str, str], Fraction], region: Box) -> Floats:
     """Per node of `after`, the error of its sum when every new weight is off by its rounding error."""
     defects = np.zeros(len(after.names))
     if errors:
@@ -207,4 +203,3 @@ def cut_hidden(dag: Dag, names: Iterable[str]) -> Dag:
     """The network less some neurons, nothing folded, as the paper prunes (P0 A.8.1); zero where nothing is left."""
     gone = np.array([dag.index[name] for name in names], dtype=np.intp)
     return dag.without_nodes(gone, drop_useless=True)
-

@@ -66,7 +66,10 @@ class Edges:
     def __init__(self, dag: Dag) -> None:
         self.dag = dag
         live = np.flatnonzero(dag.theta != 0)
-        by_head, by_tail = live[np.argsort(dag.heads[live], kind="stable")], live[np.argsort(dag.tails[live], kind="stable")]
+        by_head, by_tail = (
+            live[np.argsort(dag.heads[live], kind="stable")],
+            live[np.argsort(dag.tails[live], kind="stable")],
+        )
         count = np.arange(len(dag.names) + 1)
         self._into, self._into_at = by_head, np.searchsorted(dag.heads[by_head], count)
         self._out, self._out_at = by_tail, np.searchsorted(dag.tails[by_tail], count)
@@ -171,7 +174,9 @@ def duplicate(dag: Dag, region: Box, layered: bool) -> Change:
                 break
         else:
             classes[key].append(int(node))
-    return Change("duplicate", evidence, {ends: value for ends, value in sums.weights.items() if ends[1] not in evidence})
+    return Change(
+        "duplicate", evidence, {ends: value for ends, value in sums.weights.items() if ends[1] not in evidence}
+    )
 
 
 def _exact_ratio(dag: Dag, edges: Edges, node: int, twin: int) -> Fraction | None:
@@ -349,7 +354,9 @@ def combined(dag: Dag, options: Sequence[Option]) -> tuple[Change, dict[str, flo
             continue
         if option.partner is not None:
             partners.add(option.partner)
-        evidence[option.name] = (option.partner, Fraction(option.factor)) if option.partner else Fraction(option.constant)
+        evidence[option.name] = (
+            (option.partner, Fraction(option.factor)) if option.partner else Fraction(option.constant)
+        )
         for edge in edges.out_of(dag.index[option.name]):
             head, weight = dag.names[dag.heads[edge]], Fraction(dag.theta[edge])
             defects[head] = defects.get(head, 0.0) + abs(float(weight)) * option.radius * (1 + 1e-9)

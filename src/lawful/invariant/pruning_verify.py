@@ -325,7 +325,10 @@ def _rounding(
 
 def _renamed(dag: Dag) -> Plain:
     """Hidden neurons numbered by level: a layered network numbers its neurons anew."""
-    place = {dag.names[node]: f"neuron {k}" for k, node in enumerate(dag.hidden[dag.levels[dag.hidden].argsort(kind="stable")])}
+    place = {
+        dag.names[node]: f"neuron {k}"
+        for k, node in enumerate(dag.hidden[dag.levels[dag.hidden].argsort(kind="stable")])
+    }
     plain = Plain(dag)
     plain.hidden = {place[name]: slope for name, slope in plain.hidden.items()}
     rows = plain.into.items()
