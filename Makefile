@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .venv/developer: .venv/installed
 	@echo "Installing the tools of the tests ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]' 2> >(grep -v '^WARNING: Location' >&2)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,sweep]' 2> >(grep -v '^WARNING: Location' >&2)
 	@touch $@
 
 demo: .venv/installed
