@@ -18,6 +18,7 @@ MAX_BYTES = 200_000_000
 VERIFIERS: dict[str, str] = {
     "components": "lawful.invariant.verify:verify",
     "laws": "lawful.laws.verify:verify",
+    "same": "lawful.fibers.verify:verify",
 }
 
 
