@@ -41,7 +41,9 @@ def laws(
     loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
     momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
     friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
-    autonomous: Annotated[bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")] = False,
+    autonomous: Annotated[
+        bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")
+    ] = False,
     metric: Annotated[Path | None, typer.Option(help="Flow under the diagonal metric in this .npz file.")] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print polynomial laws as LaTeX (with --degree).")] = False,

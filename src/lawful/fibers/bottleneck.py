@@ -162,7 +162,10 @@ class BottleneckFiber:
         if self.head is not None:
             live = list(islice((c for c in self.head.components() if c.dimension is not None), 64))
             above = self.head.sample(live[number % len(live)].flipped, seed)
-            biases = (stack.biases[0], *(np.zeros(len(w)) if b is None else b for w, b in zip(above.weights, above.biases, strict=True)))
+            biases = (
+                stack.biases[0],
+                *(np.zeros(len(w)) if b is None else b for w, b in zip(above.weights, above.biases, strict=True)),
+            )
             stack = Stack((stack.weights[0], *above.weights), biases, (0.0, 0.0))
         elif self.hidden is not None and self.lowest_shift is not None:
             if self.flips:

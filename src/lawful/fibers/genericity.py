@@ -52,7 +52,9 @@ def genericity(stack: Stack, *, regions: bool = False, seed: int = 0) -> Generic
         seen += 1
         if found := _crowded_face(stack, cell):
             return Genericity(False, found, f"{tested}, {seen} regions")
-    return Genericity(True, "masked products have full rank and bent hyperplanes meet transversally", f"{tested}, {seen} regions")
+    return Genericity(
+        True, "masked products have full rank and bent hyperplanes meet transversally", f"{tested}, {seen} regions"
+    )
 
 
 def _masks(widths: tuple[int, ...], seed: int) -> Iterator[tuple[Floats, ...]]:
@@ -99,7 +101,9 @@ def _crowded_face(stack: Stack, cell: Cell) -> str:
             if int((whole > RANK_FLOOR).sum()) > rank:
                 continue  # parallel, without a common point
             if _meets(cell, chosen, space):
-                names = ", ".join(f"{neuron} of layer {layer + 1}" for layer, neuron in (cell.neurons[k] for k in chosen))
+                names = ", ".join(
+                    f"{neuron} of layer {layer + 1}" for layer, neuron in (cell.neurons[k] for k in chosen)
+                )
                 return f"the bent hyperplanes of neurons {names} meet in too large a face"
     return ""
 

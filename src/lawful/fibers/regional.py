@@ -36,7 +36,9 @@ def compare(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equ
     return Equal("region search", witness, pair.domain, pair.tolerance)
 
 
-def joint_cells(first: Stack, second: Stack, domain: Domain, deadline: float | None = None) -> Iterator[tuple[Cell, Cell]]:
+def joint_cells(
+    first: Stack, second: Stack, domain: Domain, deadline: float | None = None
+) -> Iterator[tuple[Cell, Cell]]:
     """Regions on which both networks are affine: inside each region of the first, the regions of the second."""
     polyhedron = Polyhedron(domain)
     radius, point = polyhedron.widest()
@@ -52,7 +54,15 @@ def affine_residual(first: Stack, ours: Cell, second: Stack, theirs: Cell) -> fl
     gap = np.abs(np.column_stack([ours.matrix - theirs.matrix, ours.offset - theirs.offset]))
     scale = np.maximum(_path_sizes(first, ours), _path_sizes(second, theirs))
     parts = ((gap[:, :-1], scale[:, :-1]), (gap[:, -1], scale[:, -1]))
-    return max(float(part.max(initial=0.0)) / max(float(size.max(initial=0.0)), 1e-300) for part, size in parts if part.any()) if gap.any() else 0.0
+    return (
+        max(
+            float(part.max(initial=0.0)) / max(float(size.max(initial=0.0)), 1e-300)
+            for part, size in parts
+            if part.any()
+        )
+        if gap.any()
+        else 0.0
+    )
 
 
 def _path_sizes(stack: Stack, cell: Cell) -> Floats:
@@ -73,4 +83,6 @@ def _inside(pair: Pair, ours: Cell, theirs: Cell) -> Counterexample | None:
     sizes = np.sqrt((ways**2).sum(axis=1, keepdims=True))
     ways = ways / np.where(sizes > 0, sizes, 1.0)
     radius = 0.9 * theirs.radius
-    return pair.check(np.concatenate([theirs.point[None, :], theirs.point + radius * ways, theirs.point - radius * ways]))
+    return pair.check(
+        np.concatenate([theirs.point[None, :], theirs.point + radius * ways, theirs.point - radius * ways])
+    )

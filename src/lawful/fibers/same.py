@@ -86,7 +86,9 @@ def _decide(pair: Pair, deadline: float, seed: int) -> Verdict:
     if found := quick_refutation(pair, seed):
         return different(found, "random search")
     first, second = (
-        standardise(simplify(Reduced(stack.rational() if pair.tolerance == 0 else stack), pair.tolerance), pair.tolerance)
+        standardise(
+            simplify(Reduced(stack.rational() if pair.tolerance == 0 else stack), pair.tolerance), pair.tolerance
+        )
         for stack in (pair.first, pair.second)
     )
     matched = match(first.stack, second, pair.tolerance)
@@ -114,7 +116,9 @@ def prove_equal(first: Reduced, matched: Match, pair: Pair) -> Equal | None:
     below = max(ours.hidden - 1, 0)
     if matched.layers < below:
         return None
-    form = difference_form(head(ours, below), head(theirs, below), head_domain(ours, below, pair.domain), pair.tolerance)
+    form = difference_form(
+        head(ours, below), head(theirs, below), head_domain(ours, below, pair.domain), pair.tolerance
+    )
     if form.residual > pair.tolerance:
         return None
     width = ours.widths[ours.hidden] if ours.hidden else 0

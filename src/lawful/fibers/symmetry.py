@@ -93,9 +93,7 @@ class Merge:
         if self.keep == self.drop or not factor > 0 or gap > tolerance * np.abs(floating(rows[self.drop])).max():
             raise CertificateError(f"layer {self.layer}: neurons {self.keep} and {self.drop} are not multiples")
         outs[:, self.keep] = outs[:, self.keep] + factor * outs[:, self.drop]
-        return _rewired(
-            stack, self.layer, np.delete(rows, self.drop, axis=0), np.delete(outs, self.drop, axis=1)
-        )
+        return _rewired(stack, self.layer, np.delete(rows, self.drop, axis=0), np.delete(outs, self.drop, axis=1))
 
 
 @dataclass(frozen=True)

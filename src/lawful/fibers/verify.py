@@ -15,7 +15,9 @@ from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, Stack, floating
 from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Reorder, Rescale, Step, Translate
 
-STEPS: dict[str, type] = {kind.__name__.lower(): kind for kind in (Reorder, Rescale, Drop, Merge, Collapse, Translate, Flip)}
+STEPS: dict[str, type] = {
+    kind.__name__.lower(): kind for kind in (Reorder, Rescale, Drop, Merge, Collapse, Translate, Flip)
+}
 
 
 def verify(certificate: dict[str, Any]) -> None:
@@ -162,7 +164,11 @@ def _neuron(sides: tuple[Stack, ...], layer: int, side: int, neuron: int) -> tup
 
 
 def _near(values: Array, size: float, tolerance: float, complaint: str) -> None:
-    wrong = any(v != 0 for v in values) if tolerance == 0 else float(np.abs(floating(values)).max(initial=0.0)) > tolerance * size
+    wrong = (
+        any(v != 0 for v in values)
+        if tolerance == 0
+        else float(np.abs(floating(values)).max(initial=0.0)) > tolerance * size
+    )
     if wrong:
         raise CertificateError(complaint)
 
@@ -173,7 +179,9 @@ def _read_stack(network: dict[str, Any]) -> Stack:
     slopes = tuple(float(slope) for slope in network["slopes"])
     if not weights or len(biases) != len(weights) or len(slopes) != len(weights) - 1:
         raise CertificateError("a network in the certificate has layers missing")
-    fits = all(bias.shape == weight.shape[:1] and weight.ndim == 2 for weight, bias in zip(weights, biases, strict=True))
+    fits = all(
+        bias.shape == weight.shape[:1] and weight.ndim == 2 for weight, bias in zip(weights, biases, strict=True)
+    )
     if not fits or not all(below.shape[0] == above.shape[1] for below, above in pairwise(weights)):
         raise CertificateError("a network in the certificate has layers that do not fit")
     if not all(np.isfinite(array).all() for array in (*weights, *biases, np.array(slopes))):

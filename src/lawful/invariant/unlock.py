@@ -89,4 +89,3 @@ def draw(
         names = ", ".join(dag.names[node] for node in done.unreachable[:5])
         raise LawfulError(f"{len(done.unreachable)} neurons got only zero weights on one side: {names}; try {scheme=}")
     return done.dag
-

@@ -45,7 +45,11 @@ def certificate(count: LawCount) -> dict[str, Any]:
     }
     if count.region is not None:
         gates = np.where(np.isnan(count.region.fixed), None, count.region.fixed)
-        body |= {"weights": count.dag.theta.tolist(), "inputs": count.region.witnesses.tolist(), "fixed": gates.tolist()}
+        body |= {
+            "weights": count.dag.theta.tolist(),
+            "inputs": count.region.witnesses.tolist(),
+            "fixed": gates.tolist(),
+        }
     return body | {"digest": digest(body)}
 
 

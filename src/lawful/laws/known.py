@@ -16,9 +16,7 @@ Edges = dict[int, int]  # the node at the other end, and the edge
 ONE = Fraction(1)
 
 
-def known_laws(
-    dag: Dag, *, loss: str = "full", fixed: Floats | None = None, every_pair: bool = False
-) -> LawFamily:
+def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None, every_pair: bool = False) -> LawFamily:
     """Every law that holds by the structure of the graph alone (P1 Proposition 4.1, P4 Theorem 6).
 
     - each hidden neuron: `‖in‖² − ‖out‖²`, its bias being one more incoming weight;

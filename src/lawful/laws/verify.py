@@ -50,7 +50,9 @@ def _verify(claim: Mapping[str, Any]) -> None:
         samples = [case.multipliers(level, slot, rows) for slot in range(level + 1)]
         point = np.repeat(case.point[:, None], rows, axis=1)
         found = _bracket(case, level)(point, samples).T
-        _need(not (_products(laws, found, case.prime)).any(), f"a law is not conserved by the brackets of level {level}")
+        _need(
+            not (_products(laws, found, case.prime)).any(), f"a law is not conserved by the brackets of level {level}"
+        )
         values = np.concatenate([values, found])
         dimension = _rank(values, case.prime)
         _need(dimension == stated, f"the brackets up to level {level} span {dimension} dimensions, not {stated}")
@@ -147,7 +149,9 @@ def _read(claim: Mapping[str, Any]) -> _Case:
     states = _states(dag.parameters, claim["flow"])
     _need(states <= MOST_STATES, f"{states} states are more than a verification can hold")
     point = np.array(claim["point"], dtype=np.int64)
-    _need(point.shape == (states,) and bool(((point >= 0) & (point < prime)).all()), "the point is not one residue each")
+    _need(
+        point.shape == (states,) and bool(((point >= 0) & (point < prime)).all()), "the point is not one residue each"
+    )
     gates: tuple[Fraction | None, ...] = tuple(Fraction(1) if slope == 1.0 else None for slope in dag.slopes)
     patterns: tuple[tuple[Fraction, ...], ...] = ()
     order = tuple(np.concatenate(dag.layers).tolist())
@@ -258,7 +262,7 @@ def _laws(case: _Case, named: list[list[Any]]) -> Residues:
             case "neuron", [node]:
                 _need(case.roles[node] == Role.HIDDEN, f"node {node} is not a hidden neuron")
                 matrix = {(e, e): 1 for e in into[node].values()} | {(e, e): -1 for e in out_of[node].values()}
-            case ("pair" | "rotation"), [first, second]:
+            case (("pair" | "rotation"), [first, second]):
                 _need(first != second and case.roles[first] == case.roles[second] == Role.HIDDEN, "not two neurons")
                 same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
                 _need(same_gate, f"{case.names[first]} and {case.names[second]} do not act linearly alike")
@@ -328,11 +332,17 @@ def _resting(case: _Case) -> list[bool]:
     mute, unheard = list(silent), list(silent)
     for node in case.order:
         if case.roles[node] == Role.HIDDEN:
-            sources = [mute[t] for t, h in zip(case.tails, case.heads, strict=True) if h == node] if any(silent) else [False]
+            sources = (
+                [mute[t] for t, h in zip(case.tails, case.heads, strict=True) if h == node] if any(silent) else [False]
+            )
             mute[node] = mute[node] or all(sources)
     for node in reversed(case.order):
         if case.roles[node] == Role.HIDDEN:
-            sinks = [unheard[h] for t, h in zip(case.tails, case.heads, strict=True) if t == node] if any(silent) else [False]
+            sinks = (
+                [unheard[h] for t, h in zip(case.tails, case.heads, strict=True) if t == node]
+                if any(silent)
+                else [False]
+            )
             unheard[node] = unheard[node] or all(sinks)
     return [mute[tail] or unheard[head] for tail, head in zip(case.tails, case.heads, strict=True)]
 
