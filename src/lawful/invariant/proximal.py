@@ -90,9 +90,7 @@ def _group_prox(dag: Dag, edges: Edges, target: Sequence[Floats], strength: floa
     return _split(flat, target)
 
 
-def _reweighted(
-    edges: Edges, target: Sequence[Floats], strength: float, tolerance: float, most: int
-) -> ProximalStep:
+def _reweighted(edges: Edges, target: Sequence[Floats], strength: float, tolerance: float, most: int) -> ProximalStep:
     goal = np.concatenate([part.ravel() for part in target])
     size = float(np.abs(goal).max(initial=0.0))
 

@@ -207,7 +207,6 @@ class NuclearPenalty(nn.Module):
         assert total is not None  # noqa: S101  (a module without parameters was refused)
         return total - (0.5 * total.detach() - self._rest)  # value ½ Σ ω θ² + rest, gradient ω θ
 
-
     @torch.no_grad()
     def shrink(self, step: float) -> None:
         """`θ ← θ / (1 + step · ω)`: the proximal step of the majoriser, stable for any step size.
