@@ -98,7 +98,9 @@ def _newton(dag: Dag, squares: Floats, target: Floats, live: Mask) -> tuple[Floa
     now = squares * np.exp(2 * _spread(dag, scales))
     slope = np.where(live, divergence(dag, now) - target, 0.0)
     for step in range(STEPS):
-        through = (np.bincount(dag.heads, now, len(dag.names)) + np.bincount(dag.tails, now, len(dag.names)))[dag.hidden]
+        through = (np.bincount(dag.heads, now, len(dag.names)) + np.bincount(dag.tails, now, len(dag.names)))[
+            dag.hidden
+        ]
         if (np.abs(slope) <= 2 * rounding * through).all():
             return scales, step
         move = np.zeros_like(scales)
