@@ -44,9 +44,9 @@ def nearest_unlocked(dag: Dag, start: Floats, tolerance: float = 0.0) -> Floats:
     rows: list[NDArray[np.intp]] = []
     signs: list[float] = []
     sides = both_sides(dag)
+    rounding = 8 * float(np.finfo(np.float64).eps * np.abs(current).sum())  # what least squares leave
     for _ in range(ROUNDS):
-        rounding = float(np.spacing(np.abs(current)).sum())
-        found = decide(sides, Balance.given(dag, current, tolerance=tolerance + rounding))
+        found = decide(sides, Balance.given(dag, current, tolerance=max(tolerance, rounding)))
         if found.connected:
             return current
         for lock in found.locked:
