@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
-from instances import all_networks, sparse_dag
+from network_instances import all_networks, sparse_dag
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp, Role

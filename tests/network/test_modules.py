@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from instances import all_networks
+from network_instances import all_networks
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp

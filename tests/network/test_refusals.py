@@ -9,14 +9,16 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hostile import HOSTILE
+from hostile_files import HOSTILE
+from network_instances import all_networks
 
 from lawful.errors import LawfulError
 from lawful.network import Dag
-from lawful.network.files import read
+from lawful.network.files import read, write
 
 LAWFUL = Path(sys.executable).with_name("lawful")
 GIGABYTE = 2**30
@@ -64,6 +66,27 @@ def test_the_command_line_refuses_it_too(name: str, tmp_path: Path) -> None:
     assert re.search(words, done.stderr)
     assert not out.exists()
     assert not path.with_name("executed").exists()
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".onnx", ".json", ".npz"])
+def test_damaged_files_are_read_or_refused_but_never_crash(suffix: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    networks = list(all_networks().values())
+    refused = 0
+    for number in range(60):
+        path = tmp_path / f"net{suffix}"
+        write(networks[number % len(networks)], path)
+        content = bytearray(path.read_bytes())
+        for place in rng.integers(len(content), size=1 + number % 5):
+            how = rng.integers(3)
+            content[place : place + (how > 0) + 9 * (how == 1)] = rng.bytes(0 if how == 1 else 1)
+        path.write_bytes(content)
+        try:
+            read(path)
+        except LawfulError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 20
 
 
 def test_the_payloads_are_real(tmp_path: Path) -> None:
