@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "flow": BASE | {"network"},
     "bottleneck": BASE | {"network", "flow"},
     "fibers": BASE | {"exact", "network"},
-    "report": BASE,
+    "report": BASE | {"exact", "network", "laws", "invariant", "flow", "bottleneck", "fibers"},
     "study": BASE | {"exact", "network", "laws", "invariant", "flow", "bottleneck", "fibers", "report"},
     "cli": BASE | {"exact", "network", "laws", "invariant", "flow", "bottleneck", "fibers", "report", "study"},
 }
