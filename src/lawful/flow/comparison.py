@@ -67,7 +67,10 @@ class Comparison:
         plain = [
             row
             for row in self.rows
-            if row.optimizer == Optimizer(name, row.optimizer.rate or 1.0) and row.max_drift > 0 and not row.message
+            if row.optimizer == Optimizer(name, row.optimizer.rate or 1.0)
+            and row.max_drift > 0
+            and row.steps >= 10
+            and not row.message
         ]
         rates = [row.optimizer.rate for row in plain]
         if len(set(rates)) < 2:

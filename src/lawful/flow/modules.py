@@ -64,7 +64,7 @@ class ModuleProblem:
         self.start = np.concatenate([value.detach().numpy().ravel() for value in trained.values()])
         self.loss = loss
         inputs, raw = checked(x, y)
-        self._raw = raw
+        self.targets = raw
         self.x = torch.as_tensor(inputs)
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
         self._sizes: list[tuple[int, ...]] = []
@@ -84,7 +84,7 @@ class ModuleProblem:
     def rows(self, samples: Indices) -> ModuleProblem:
         """The same problem on some of the samples."""
         twin = copy.copy(self)
-        twin.x, twin._raw = self.x[torch.as_tensor(samples)], self._raw[samples]
+        twin.x, twin.targets = self.x[torch.as_tensor(samples)], self.targets[samples]
         twin.y = None if self.y is None else self.y[torch.as_tensor(samples)]
         return twin
 
@@ -145,7 +145,7 @@ class ModuleProblem:
     def _named_loss(self, name: str, outputs: torch.Tensor) -> torch.Tensor:
         flat = outputs.reshape(len(outputs), -1)
         if self.y is None or len(self.y) != len(outputs):
-            self.y = torch.as_tensor(find_loss(name).targets(self._raw, flat.shape[1]))
+            self.y = torch.as_tensor(find_loss(name).targets(self.targets, flat.shape[1]))
         if name == "mse":
             return functional.mse_loss(flat, self.y)
         if name == "bce":

@@ -75,7 +75,7 @@ class MlpProblem:
         self.network, self.loss = network, find_loss(loss)
         self.x, raw = checked(x, y)
         _check_inputs(self.x, network.widths[0])
-        self._raw = raw
+        self.targets = raw
         self.y = self.loss.targets(raw, network.widths[-1])
         self.start = network.theta
         sizes = [len(self.x) * width if slope != 1.0 else 0 for width, slope in _hidden(network)]
@@ -90,7 +90,7 @@ class MlpProblem:
 
     def rows(self, samples: Indices) -> MlpProblem:
         """The same problem on some of the samples."""
-        return MlpProblem(self.network, self.x[samples], self._raw[samples], self.loss)
+        return MlpProblem(self.network, self.x[samples], self.targets[samples], self.loss)
 
     def label(self, gate: int) -> tuple[int, str]:
         """Sample and neuron of a gate."""
@@ -177,7 +177,7 @@ class DagProblem:
         self.network, self.loss = network, find_loss(loss)
         self.x, raw = checked(x, y)
         _check_inputs(self.x, len(network.inputs))
-        self._raw = raw
+        self.targets = raw
         self.y = self.loss.targets(raw, len(network.outputs))
         self.start = network.theta
         self._place = network.schedule.place
@@ -194,7 +194,7 @@ class DagProblem:
 
     def rows(self, samples: Indices) -> DagProblem:
         """The same problem on some of the samples."""
-        return DagProblem(self.network, self.x[samples], self._raw[samples], self.loss)
+        return DagProblem(self.network, self.x[samples], self.targets[samples], self.loss)
 
     def label(self, gate: int) -> tuple[int, str]:
         """Sample and neuron of a gate."""
