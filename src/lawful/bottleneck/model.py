@@ -97,9 +97,7 @@ class LeakyResNet(nn.Module):
         into = np.linalg.qr(rng.normal(size=(width, inputs)))[0]
         out = np.linalg.qr(rng.normal(size=(width, outputs)))[0].T
         weights = rng.normal(size=(layers, width, width + 1)) * scale
-        return cls(
-            weights, effective_depth, steps, into=into, out=out, learn_maps=learn_maps, softness=softness
-        )
+        return cls(weights, effective_depth, steps, into=into, out=out, learn_maps=learn_maps, softness=softness)
 
     @property
     def width(self) -> int:

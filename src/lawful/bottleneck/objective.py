@@ -23,12 +23,12 @@ class Objective:
         if not (np.isfinite(ridge) and ridge > 0):
             raise LawfulError(f"the ridge must be positive, got {ridge}")
         into, out = network.into, network.out
-        start = task.inputs.T if into is None else into.detach().numpy() @ task.inputs.T
+        takes = network.width if into is None else into.shape[1]
         self.out = np.eye(network.width) if out is None else out.detach().numpy().copy()
-        if start.shape[0] != network.width or len(self.out) != task.targets.shape[1]:
+        if (takes, len(self.out)) != (task.inputs.shape[1], task.targets.shape[1]):
             raise LawfulError(
-                f"the task has {task.inputs.shape[1]} inputs and {task.targets.shape[1]} outputs, the network of width "
-                f"{network.width} takes {network.width if into is None else into.shape[1]} and gives {len(self.out)}"
+                f"the task has {task.inputs.shape[1]} inputs and {task.targets.shape[1]} outputs, "
+                f"the network takes {takes} and gives {len(self.out)}"
             )
         self.targets = np.ascontiguousarray(task.targets.T)
         self.steps = network.steps.numpy().copy()
@@ -36,7 +36,7 @@ class Objective:
         layers, width, samples = network.layers, network.width, len(task)
         self.roots = np.sqrt(self.steps)[:, None, None]
         self.states = np.empty((layers + 1, width, samples))
-        self.states[0] = start
+        self.states[0] = task.inputs.T if into is None else into.detach().numpy() @ task.inputs.T
         self.lifted = np.ones((layers, width + 1, samples))
         self.slopes = np.empty((layers, width, samples))
         self.momenta = np.empty((layers, width, samples))  # ∂C/∂A_ℓ, ℓ = 1..L

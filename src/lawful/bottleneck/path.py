@@ -13,7 +13,6 @@ from lawful.bottleneck.mechanics import (
     lifted,
     operator_norm,
     ridges,
-    theorem_four,
 )
 from lawful.bottleneck.model import LeakyResNet
 from lawful.bottleneck.objective import Objective
@@ -185,33 +184,23 @@ def rank_from_weights(path: Path, tolerance: float = 1e-6) -> Floats:
 class Balance:
     """How far `‖W_p‖²` is from its law, as the largest relative error over the layers.
 
-    `exact` is the law of the discrete ReLU network at critical points,
-    `(1 - ρL̃)‖W_ℓ‖² + 2ρL̃‖V_ℓ‖² + 2L̃ Σ_{k≥ℓ} ρ_k ‖b_k‖² = const`; `corrected` its limit `∂‖W‖² = 2L̃‖b‖²`;
-    `printed` is P3 Proposition 10, `∂‖W‖² = L̃‖b‖²`.
+    `corrected` is `∂_p ‖W‖² = 2L̃ ‖b‖²`, `printed` P3 Proposition 10, `∂_p ‖W‖² = L̃ ‖b‖²`, with `b` the bias column.
+    Both are laws of the continuous path: layers add an error of the order of their steps.
     """
 
-    exact: float
     corrected: float
     printed: float
 
 
 def balance(path: Path) -> Balance:
-    """Measure all three laws on a path."""
-    depth, steps = path.effective_depth, path.steps
-    linear = np.square(path.weights[:, :, :-1]).sum(axis=(1, 2))
+    """Measure both laws on a path."""
+    steps = path.steps
     bias = np.square(path.weights[:, :, -1]).sum(axis=1)
-    total, mean = linear + bias, float((steps * (linear + bias)).sum() / steps.sum())
-    ahead = np.cumsum((steps * bias)[::-1])[::-1]
-    behind = np.cumsum(steps * bias) - 0.5 * steps * bias
+    total = np.square(path.weights).sum(axis=(1, 2))
+    gained = path.effective_depth * (np.cumsum(steps * bias) - 0.5 * steps * bias)
+    mean = float((steps * total).sum() / steps.sum())
 
     def spread(values: Floats) -> float:
         return float((values.max() - values.min()) / mean)
 
-    return Balance(
-        exact=spread((1 - steps * depth) * total + 2 * steps * depth * linear + 2 * depth * ahead),
-        corrected=spread(total - 2 * depth * behind),
-        printed=spread(total - depth * behind),
-    )
-
-
-__all__ = ["GAMMA", "Balance", "Energies", "Path", "balance", "energies", "rank_from_weights", "theorem_four", "trace"]
+    return Balance(corrected=spread(total - 2 * gained), printed=spread(total - gained))

@@ -10,7 +10,7 @@ import torch
 
 from lawful.bottleneck.lbfgs import Point, minimise
 from lawful.bottleneck.model import LeakyResNet
-from lawful.bottleneck.objective import Curvature, Floats, Objective
+from lawful.bottleneck.objective import Curvature, Objective
 from lawful.bottleneck.steps import adapted, resampled
 from lawful.bottleneck.task import Task
 from lawful.errors import LawfulError, Unsupported
@@ -113,9 +113,7 @@ def _descend(
     watch: Watch | None,
 ) -> Point:
     def stop(point: Point) -> bool:
-        entry = Progress(
-            objective.evaluations, point.value, objective.stationarity(point.position, point.gradient)
-        )
+        entry = Progress(objective.evaluations, point.value, objective.stationarity(point.position, point.gradient))
         history.append(entry)
         if watch is not None:
             watch(entry)
@@ -208,13 +206,10 @@ def solve_depths(
     """Geodesics over increasing effective depths, each started from the one before."""
     found: list[Geodesic] = []
     for depth in sorted(effective_depths):
-        start = network.replaced(network.weights, effective_depth=depth) if not found else deepened(
-            found[-1].network, depth
+        start = (
+            network.replaced(network.weights, effective_depth=depth)
+            if not found
+            else deepened(found[-1].network, depth)
         )
         found.append(solve(start, task, ridge, **options))  # type: ignore[arg-type]
     return found
-
-
-def as_floats(values: object) -> Floats:
-    """A float64 array."""
-    return np.asarray(values, dtype=np.float64)

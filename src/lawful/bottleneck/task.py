@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +62,7 @@ def teacher(sizes: tuple[int, ...], samples: int, *, seed: int = 0) -> tuple[Tas
     rng = np.random.default_rng(seed)
     inputs = rng.normal(size=(2 * samples, sizes[0]))
     values = inputs
-    for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+    for before, after in pairwise(sizes):
         hidden = max(before, after)
         first = rng.normal(size=(before, hidden)) * np.sqrt(2 / before)
         second = rng.normal(size=(hidden, after)) / np.sqrt(hidden)
