@@ -1,0 +1,1 @@
+"""How training moves: gradient flow, monitors, truncation."""
