@@ -123,7 +123,7 @@ class _Known:
 
     def __init__(self, dag: Dag, loss: str, degree: int) -> None:
         every = known_laws(dag, loss=loss, every_pair=True)
-        laws = [law for law in every if all(len(edges) <= degree for edges in law.terms)]
+        laws = [law for law in every if law.exponent is None and all(len(edges) <= degree for edges in law.terms)]
         self.laws = laws + list(_products(laws, degree))
 
 
