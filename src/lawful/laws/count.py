@@ -182,9 +182,9 @@ class _Job:
 
     def family(self, seed: int) -> Family:
         """The fields of this flow."""
-        gradients: Gradients | Pieces = Gradients(self.dag, self.prime, seed, self.loss)
-        if self.region is not None:
-            gradients = Pieces(gradients, self.region.gates(self.prime), self.region.spans)
+        free = Gradients(self.dag, self.prime, seed, self.loss)
+        region = self.region
+        gradients = free if region is None else Pieces(free, region.gates(self.prime), region.spans)
         match self.flow:
             case HeavyBall():
                 return Momentum(gradients, self.flow)
