@@ -11,7 +11,7 @@ from torch import nn
 
 from lawful import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
-from lawful.laws.module import count_module
+from lawful.laws.module import count_module, module_laws
 from lawful.laws.rank import rank_with_gap
 from lawful.study.claims.example_modules import EXAMPLES, Attention
 
@@ -179,3 +179,27 @@ def test_rank_with_gap() -> None:
     assert rank_with_gap(rng.normal(size=(9, 4))).rank == 4
     assert rank_with_gap(rng.normal(size=(3, 8))).rank == 3
     assert rank_with_gap(np.diag([1.0, 0.5, 1e-9, 3e-10, 1e-10])).gap == 1.0  # neither large nor rounding
+
+
+def test_the_known_laws_of_a_module_stay_constant_in_training() -> None:
+    """Small steps of gradient descent: the values move by the square of the step, the weights by the step."""
+    module = Attention(3, 2).double()
+    laws = module_laws(module, (4, 3))
+    assert len(laws) == 6
+    generator = torch.Generator().manual_seed(0)
+    tokens, target = torch.randn((2, 5, 4, 3), generator=generator, dtype=torch.float64)
+
+    def flat() -> np.ndarray:
+        return torch.cat([value.detach().flatten() for value in module.parameters()]).numpy()
+
+    start, before = flat(), laws.values(flat())
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
+    for _ in range(100):
+        optimizer.zero_grad()
+        ((module(tokens) - target) ** 2).sum().backward()
+        optimizer.step()
+    assert np.abs(flat() - start).max() > 1e-2
+    assert np.abs(laws.values(flat()) - before).max() < 1e-4
+    step = 1e-6
+    moved = [(laws.values(start + step * e) - laws.values(start - step * e)) / (2 * step) for e in np.eye(len(start))]
+    assert np.allclose(np.transpose(moved), laws.gradients(start), atol=1e-8)

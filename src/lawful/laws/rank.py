@@ -31,9 +31,8 @@ def rank_with_gap(rows: Floats) -> Rank:
         return Rank(0, float("inf"), rows[:0])
     _, values, basis = np.linalg.svd(rows, full_matrices=False)
     floor = values[0] * 1e-16 * max(rows.shape)
-    ends = np.maximum(np.append(values, 0.0 if len(values) == rows.shape[1] else floor), floor)
+    ends = np.maximum(np.append(values, floor), floor)
     ratios = ends[:-1] / ends[1:]
-    allowed = ends[1:] <= SMALL * values[0]
-    cut = int(np.argmax(np.where(allowed, ratios, 0.0))) if allowed.any() else len(values) - 1
+    cut = int(np.argmax(np.where(ends[1:] <= SMALL * values[0], ratios, 0.0)))
     gap = float(ratios[cut]) if ends[cut + 1] <= NOISE * values[0] else 1.0
     return Rank(cut + 1, gap, basis[: cut + 1])
