@@ -87,7 +87,8 @@ def write_examples(folder: Path) -> None:
     for path in sorted((HERE.parent / "examples").glob("*.py")):
         source = path.read_text(encoding="utf-8")
         question, _, answer = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
-        run = subprocess.run([sys.executable, path.name], cwd=path.parent, capture_output=True, text=True, check=True)
+        command = [sys.executable, path.name]
+        run = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)  # noqa: S603
         code = source.split('"""', 2)[2].strip()
         lines += [f"## {question.strip()}", "", answer.strip(), "", f"`examples/{path.name}` prints", ""]
         lines += ["```text", run.stdout.rstrip(), "```", "", "```python", code, "```", ""]
