@@ -107,8 +107,8 @@ class Value:
     def mapped(self, matrix: Matrix, shape: tuple[int, ...], *, weighted: bool) -> Value:
         """A linear map of the flattened entries; `weighted` says that its numbers are parameters."""
         counts = np.diff(self.indptr)[matrix.columns]
-        check_terms(int(counts.sum()))
         size = math.prod(shape)
+        check_terms(max(int(counts.sum()), size))
         places = _spans(self.indptr, matrix.columns)
         rows = np.repeat(matrix.rows, counts)
         products = np.repeat(matrix.entries, counts) * self.coefficients[places]
