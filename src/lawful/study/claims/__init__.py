@@ -7,7 +7,7 @@ from importlib import import_module
 from lawful.errors import LawfulError
 from lawful.study.claim import Claim
 
-MODULES = ("network",)
+MODULES = ("network", "invariant", "invariant_training")
 
 
 def all_claims() -> tuple[Claim, ...]:
