@@ -224,12 +224,11 @@ def _idx(folder: Path, name: str) -> NDArray[np.uint8]:
     if file is None:
         raise LawfulError(f"LAWFUL_MNIST: {folder} has no {name} or {name}.gz")
     content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    dimensions = content[3] if len(content) > 3 else 0
-    sizes = np.frombuffer(content, ">u4", dimensions, 4) if len(content) >= 4 + 4 * dimensions else np.zeros(1)
-    data = np.frombuffer(content, np.uint8, -1, 4 + 4 * dimensions) if dimensions else np.zeros(0, np.uint8)
-    if not dimensions or data.size != sizes.prod():
-        raise LawfulError(f"{file}: not one of MNIST's files")
-    return data.reshape(sizes.astype(int))
+    try:
+        sizes = np.frombuffer(content, ">u4", content[3], 4).astype(int)
+        return np.frombuffer(content, np.uint8, -1, 4 + 4 * len(sizes)).reshape(sizes)
+    except (IndexError, ValueError):
+        raise LawfulError(f"{file}: not one of MNIST's files") from None
 
 
 CLAIMS = (toy_dag, figure_8, figure_9)
