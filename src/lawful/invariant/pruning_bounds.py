@@ -60,17 +60,17 @@ def ranges(dag: Dag, box: Box) -> tuple[Floats, Floats, Floats, Floats]:
 def _sums(dag: Dag, edges: NDArray[np.intp], low: Floats, high: Floats) -> tuple[Floats, Floats]:
     weight, heads, tails = dag.theta[edges], dag.heads[edges], dag.tails[edges]
     count = len(dag.names)
-    found = []
+    found: list[Floats] = []
     for first, second, direction in ((low, high, -1.0), (high, low, 1.0)):
         end = np.where(weight > 0, first[tails], second[tails])
         with np.errstate(invalid="ignore"):
             terms = np.where((weight == 0) | (end == 0), 0.0, weight * end)
         tiny = (np.abs(terms) < 1e-290) & (weight != 0) & (end != 0)  # the product may have underflowed
         fan_in = np.bincount(heads, minlength=count)
-        size = np.bincount(heads, np.abs(terms), minlength=count)
+        size: Floats = np.bincount(heads, np.abs(terms), minlength=count)
         error = (fan_in + 3) * EPSILON * size + np.bincount(heads, tiny * 4.0, minlength=count) * SMALLEST
         with np.errstate(invalid="ignore"):
-            total = np.bincount(heads, terms, minlength=count) + direction * error
+            total: Floats = np.bincount(heads, terms, minlength=count) + direction * error
         total = np.where(np.isinf(size), direction * np.inf, total)
         found.append(np.where(error > 0, np.nextafter(total, direction * np.inf), total))
     return found[0], found[1]
