@@ -11,6 +11,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,13 +93,13 @@ def _parts(module: nn.Module) -> list[nn.Module]:
     return parts
 
 
-def _blocks(part: nn.Module) -> Floats:
+def _blocks(part: Any) -> Floats:
     """Weights as (outputs, inputs, places)."""
     weight = part.weight.detach().double().numpy()
     return weight.reshape(*weight.shape[:2], -1).copy()
 
 
-def _bias(part: nn.Module) -> Floats:
+def _bias(part: Any) -> Floats:
     bias = part.bias
     return np.zeros(len(_blocks(part))) if bias is None else bias.detach().double().numpy().copy()
 
@@ -144,8 +145,8 @@ def _redundant(
                 break
         else:
             leaders[key].append(channel)
-    for spot, total in sums.items():
-        after[spot] = float(total)
+    for place_of, total in sums.items():
+        after[place_of] = float(total)
     for output, total in shifts.items():
         biases[place + 1][output] = float(total)
     return gone
@@ -177,12 +178,12 @@ def _keeps_constants(between: Sequence[nn.Module]) -> bool:
     return True
 
 
-def _shrunk(part: nn.Module, weight: Floats, bias: Floats) -> nn.Module:
+def _shrunk(part: Any, weight: Floats, bias: Floats) -> nn.Module:
     """A layer of the same kind with fewer channels; it gains a bias if one was folded into it."""
     old = part.weight
     has_bias = part.bias is not None or bool(bias.any())
     if isinstance(part, nn.Linear):
-        new: nn.Module = nn.Linear(weight.shape[1] * weight.shape[2], len(weight), bias=has_bias, dtype=old.dtype)
+        new: Any = nn.Linear(weight.shape[1] * weight.shape[2], len(weight), bias=has_bias, dtype=old.dtype)
         values = weight.reshape(len(weight), -1)
     else:
         assert isinstance(part, (nn.Conv1d, nn.Conv2d))  # noqa: S101  (the only other kind `_parts` lets through)

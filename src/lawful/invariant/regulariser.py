@@ -125,7 +125,7 @@ class Mapped:
         found = dag_edge_weights(self.to_dag(values), None, floor)
         own = self.source >= 0
         count = sum(p.numel() for p in self.parameters)
-        flat: Floats = np.bincount(self.source[own], found.values[own], minlength=count)
+        flat = np.bincount(self.source[own], found.values[own], minlength=count).astype(np.float64)
         return Omegas(tuple(self.split(flat)), found.norm, found.error)
 
     def row_squares(self) -> list[Tensor]:

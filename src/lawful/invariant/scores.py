@@ -42,8 +42,8 @@ SCORES: dict[str, Score] = {"product": product_score, "largest": largest_score}
 def _norms(dag: Dag, theta: Floats | None) -> tuple[Floats, Floats]:
     squares = (dag.theta if theta is None else theta) ** 2
     count = len(dag.names)
-    entering: Floats = np.bincount(dag.heads, squares, minlength=count)
-    leaving: Floats = np.bincount(dag.tails, squares, minlength=count)
+    entering = np.bincount(dag.heads, squares, minlength=count).astype(np.float64)
+    leaving = np.bincount(dag.tails, squares, minlength=count).astype(np.float64)
     return entering[dag.hidden], leaving[dag.hidden]
 
 
