@@ -89,7 +89,11 @@ def _run_all(
         raise LawfulError("--all needs a folder for its results: --out DIR")
     figures = (out / "figures").resolve()
     figures.mkdir(parents=True, exist_ok=True)
-    values = {"id": [claim.id for claim in claims], "full": [full], "figures": [str(figures)]}
+    values: dict[str, list[str | bool]] = {
+        "id": [claim.id for claim in claims],
+        "full": [full],
+        "figures": [str(figures)],
+    }
     run_plan(Plan("claim", values, seconds=7200.0 if full else 600.0), out, scheduler=scheduler, workers=workers)
     by_id = {claim.id: claim for claim in claims}
     results = []

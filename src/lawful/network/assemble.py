@@ -7,6 +7,7 @@ so two Linear layers in a row keep the layer between them, and nothing grows by 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -64,8 +65,8 @@ class Value:
         """A tensor of chosen entries: what transposing, slicing and repeating have in common."""
         places = _spans(self.indptr, entries)
         indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[entries])])
-        parts = self.nodes[places], self.coefficients[places], self.bias[entries], self.biased[entries]
-        return Value(shape, indptr, *parts, self.weighted)
+        terms = indptr, self.nodes[places], self.coefficients[places]
+        return Value(shape, *terms, self.bias[entries], self.biased[entries], self.weighted)
 
     def reshape(self, shape: tuple[int, ...]) -> Value:
         """The same entries under another shape."""
@@ -112,7 +113,8 @@ class Value:
         rows = np.repeat(matrix.rows, counts)
         products = np.repeat(matrix.entries, counts) * self.coefficients[places]
         terms = _merged(rows, self.nodes[places], products, size)
-        bias = np.bincount(matrix.rows, matrix.entries * self.bias[matrix.columns], minlength=size)
+        offsets = matrix.entries * self.bias[matrix.columns]
+        bias: Floats = np.bincount(matrix.rows, offsets, minlength=size).astype(np.float64)
         biased = np.bincount(matrix.rows, self.biased[matrix.columns], minlength=size) > 0
         return Value(shape, *terms, bias, biased, self.weighted or weighted)
 
@@ -188,6 +190,9 @@ class Assembly:
 
 def layered(dag: Dag) -> Mlp | Dag:
     """The `Mlp` with the same edges, if the graph is layered and every layer complete; else the graph."""
+    widths = [len(dag.inputs), *np.bincount(dag.levels[dag.hidden], minlength=1)[1:].tolist(), len(dag.outputs)]
+    if sum(below * above for below, above in itertools.pairwise(widths)) > dag.parameters:
+        return dag  # without making matrices that may be far larger than the graph
     try:
         mlp = Mlp.from_dag(dag)
     except (InvalidNetwork, Unsupported):
@@ -222,7 +227,7 @@ def _spans(indptr: Indices, rows: Indices) -> Indices:
     """Places of the terms of chosen rows, in their order."""
     begin, length = indptr[rows], np.diff(indptr)[rows]
     offsets = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
-    return np.repeat(begin, length) + offsets
+    return np.asarray(np.repeat(begin, length) + offsets)
 
 
 def _merged(rows: Indices, nodes: Indices, coefficients: Floats, size: int) -> tuple[Indices, Indices, Floats]:

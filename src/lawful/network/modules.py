@@ -15,7 +15,8 @@ from lawful.errors import Unsupported
 from lawful.network.assemble import Assembly, Value
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.tensors import Interpreter, numbers
+from lawful.network.torch_functions import numbers
+from lawful.network.torch_graph import Interpreter
 
 CHECKED = 4  # random inputs on which the result is compared with the module
 
@@ -113,7 +114,7 @@ def _read(reader: Interpreter, graph: fx.Graph, drop_useless: bool) -> Mlp | Dag
         raise Unsupported(
             f"the module returns a {type(result).__name__}: it must return one tensor made from its input"
         )
-    return reader.assembly.finish(result, drop_useless=drop_useless)
+    return reader.state.assembly.finish(result, drop_useless=drop_useless)
 
 
 @contextmanager
@@ -148,12 +149,13 @@ def _input_shape(traced: fx.GraphModule) -> tuple[int, ...]:
 def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...]) -> None:
     """Hooks, in-place changes and frozen branches can hide from tracing: compare values."""
     batch = np.random.default_rng(0).normal(size=(CHECKED, *shape))
-    state = {name: t.double() if t.is_floating_point() else t for name, t in module.state_dict(keep_vars=False).items()}
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    state = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
     try:
         outputs, tolerance = torch.func.functional_call(module, state, (torch.tensor(batch),)), 1e-7
     except Exception:  # a tensor that the module does not register keeps its own precision
         kind = next((p.dtype for p in module.parameters()), torch.float32)
-        outputs, tolerance = module(torch.tensor(batch, dtype=kind)), 1e-2
+        outputs, tolerance = module(torch.tensor(batch, dtype=kind)), 1e-3
     expected = outputs.detach().double().numpy().reshape(CHECKED, -1)
     found = network.evaluate(batch.reshape(CHECKED, -1))
     scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
