@@ -96,7 +96,7 @@ def _parts(module: nn.Module) -> list[nn.Module]:
 def _blocks(part: Any) -> Floats:
     """Weights as (outputs, inputs, places)."""
     weight = part.weight.detach().double().numpy()
-    return weight.reshape(*weight.shape[:2], -1).copy()
+    return np.array(weight.reshape(*weight.shape[:2], -1))
 
 
 def _bias(part: Any) -> Floats:
@@ -178,7 +178,7 @@ def _keeps_constants(between: Sequence[nn.Module]) -> bool:
     return True
 
 
-def _shrunk(part: Any, weight: Floats, bias: Floats) -> nn.Module:
+def _shrunk(part: Any, weight: Floats, bias: Floats) -> Any:
     """A layer of the same kind with fewer channels; it gains a bias if one was folded into it."""
     old = part.weight
     has_bias = part.bias is not None or bool(bias.any())
@@ -186,7 +186,6 @@ def _shrunk(part: Any, weight: Floats, bias: Floats) -> nn.Module:
         new: Any = nn.Linear(weight.shape[1] * weight.shape[2], len(weight), bias=has_bias, dtype=old.dtype)
         values = weight.reshape(len(weight), -1)
     else:
-        assert isinstance(part, (nn.Conv1d, nn.Conv2d))  # noqa: S101  (the only other kind `_parts` lets through)
         new = type(part)(
             weight.shape[1], len(weight), part.kernel_size, part.stride, part.padding, part.dilation,
             bias=has_bias, padding_mode=part.padding_mode, dtype=old.dtype,
