@@ -72,10 +72,10 @@ def hypotheses(points: Floats, target: Floats, shift: Floats, rotation: Floats) 
     With `z = R(x − ỹ) + R(β + ỹ)`, every `|β + ỹ| <= ρ` and `‖R − R(0)‖ <= η2` move z by at most `ρ + η2|x − ỹ|`, so
     each hypothesis becomes a comparison per point. η2 is the least self-consistent value, found from below.
 
-    >>> cluster = np.vstack([np.full((99, 2), -5.0), [[-0.9, -5.0]]])
+    >>> cluster = np.vstack([np.full((99, 2), -3.0), [[-0.9, -3.0]]])
     >>> found = hypotheses(cluster, np.zeros(2), np.array([1.0, 0.0]), np.eye(2))
     >>> found.holds, round(found.eta0, 3), round(found.bound, 3)
-    (True, 0.01, 0.67)
+    (True, 0.01, 0.219)
     """
     radius = float(np.linalg.norm(shift + target))
     place = (points - target) @ rotation.T

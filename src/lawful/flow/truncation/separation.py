@@ -139,7 +139,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class ObtusePair:
-    """No: `(y₁ − x₁)·(y₂ − x₂) < 0` for x in the cluster, y in the rest, but differences in an orthant are never obtuse."""
+    """No: `(y₁ − x₁)·(y₂ − x₂) < 0` for x in the cluster, y in the rest, but an orthant has no obtuse angles."""
 
     inside: tuple[int, int]
     outside: tuple[int, int]

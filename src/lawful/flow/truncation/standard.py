@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 class CollapsedRun:
     """`B` (the β as columns) and `W_{Q+1}` along the flow (8.6)-(8.7) of `½|WB + Y|²`.
 
-    `gap` is `λ₀`, the smallest eigenvalue of `±(BBᵀ − WᵀW)` if that is definite, else 0; then `cost <= e^{−2λ₀s}cost(0)`.
+    `gap` is `λ₀`, the smallest eigenvalue of `±(BBᵀ − WᵀW)` if that is definite, else 0; `cost <= e^{−2λ₀s}cost(0)`.
     """
 
     times: Floats
