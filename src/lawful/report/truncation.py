@@ -6,12 +6,12 @@ import base64
 import html
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lawful.report.figure import COLOURS, Figure, Panel, Series, save
 
@@ -22,8 +22,8 @@ Result = Mapping[str, Any]
 def census_text(found: Result) -> str:
     """What each layer truncates: untruncated / partially / fully truncated points by class."""
     lines = [
-        f"The network is a chain of {len(found['layers'])} truncations and an affine map "
-        f"(relative residual {found['residual']:.1e})."
+        f"The network is a chain of {len(found['layers'])} truncations and an affine map,",
+        f"up to a relative residual of {found['residual']:.1e}.",
     ]
     for layer in found["layers"]:
         lines += [
@@ -51,15 +51,15 @@ def run_text(found: Result) -> str:
     apart = all(found["separated"])
     last = found["collapse"][-1]
     lines = [
-        f"{len(times)} of {found['clusters']} clusters collapsed to a point{late} ({kind} flow, R^{found['dimension']}, "
-        f"{found['points']} points)",
+        f"{len(times)} of {found['clusters']} clusters collapsed to a point{late}",
+        f"  flow            {kind}, {found['points']} points in R^{found['dimension']}, to s = {found['times'][-1]:g}",
         f"  cost            {found['costs'][0]:.6g} -> {found['costs'][-1]:.6g}, never rising: "
         f"{'yes' if max(np.diff(found['costs']), default=0) <= 1e-9 * found['costs'][0] else 'NO'}",
         f"  sign changes    {changes['truncate']} truncations, {changes['release']} releases, {changes['hold']} held",
         f"  orthogonality   |RR' - 1| <= {found['orthogonality']:.1e}",
         f"  separated       {'at every time' if apart else 'NOT at every time: the maps act on several clusters'}",
-        f"  collapse        NC1 {last['nc1_quotient']:.2e} (quotient), {last['nc1_pinv']:.2e} (pseudo-inverse), "
-        f"{last['nc1_cdnv']:.2e} (CDNV)",
+        f"  collapse        NC1 {last['nc1_quotient']:.1e} (quotient), {last['nc1_pinv']:.1e} (pinv), "
+        f"{last['nc1_cdnv']:.1e} (CDNV)",
         f"                  NC2 {last['nc2_norms']:.3f} (norms), {last['nc2_angles']:.3f} (angles), "
         f"NC3 {last['nc3']:.3f}, NC4 {last['nc4']:.3f}",
     ]
@@ -87,24 +87,28 @@ def figures(found: Result) -> dict[str, Figure]:
             (
                 Panel((Series(np.maximum(found["costs"], floor), times),), "cost", "s", log_y=True),
                 Panel(
-                    (Series(found["descent_shifts"], times, "from β"), Series(found["descent_rotations"], times, "from R")),
+                    (
+                        Series(found["descent_shifts"], times, "from β"),
+                        Series(found["descent_rotations"], times, "from R"),
+                    ),
                     "∂C/∂s", "s",
                 ),
             ),
         ),
         "rates": Figure(
-            "Share of each cluster that its map truncates, averaged over coordinates: the rate n/N at which it collapses.",
+            "Share of each cluster that its map truncates, averaged over coordinates: its rate of collapse.",
             (Panel([Series(each, times, str(name)[:20] if len(shares) <= 8 else "")
                     for each, name in zip(shares, found["classes"], strict=True)], "truncated share", "s"),),
         ),
         "collapse": Figure(
             "Within-class variability by three definitions.",
-            (Panel([Series(np.maximum(each, floor), times, name) for name, each in nc.items()], "NC1", "s", log_y=True),),
+            (Panel([Series(np.maximum(each, floor), times, name) for name, each in nc.items()], "NC1", "s",
+                   log_y=True),),
         ),
     }  # fmt: skip
 
 
-def frame_figure(points: Floats, labels: Sequence[int], time: float, targets: Floats) -> Figure:
+def frame_figure(points: Floats, labels: ArrayLike, time: float, targets: Floats) -> Figure:
     """One frame: the data in the plane."""
     numbers = np.asarray(labels)
     series = [Series(points[numbers == label, 1], points[numbers == label, 0], style="points",
@@ -113,18 +117,17 @@ def frame_figure(points: Floats, labels: Sequence[int], time: float, targets: Fl
     return Figure(f"The data at s = {time:.3g}.", (Panel([*series, goals], f"s = {time:.3g}", equal=True),))
 
 
-def page(title: str, found: Result, positions: Floats, labels: Sequence[int], targets: Floats) -> str:
+def page(title: str, found: Result, positions: Floats, labels: ArrayLike, targets: Floats) -> str:
     """One HTML file: the animation (positions has frames × points × 2), the figures, the numbers. Nothing is loaded."""
     drawn = []
     with tempfile.TemporaryDirectory() as folder:
         for name, figure in figures(found).items():
             image = base64.b64encode(save(figure, Path(folder) / f"{name}.svg").read_bytes()).decode()
             text = html.escape(figure.caption)
-            drawn.append(
-                f'<figure><img alt="{text}" src="data:image/svg+xml;base64,{image}"><figcaption>{text}</figcaption></figure>'
-            )
+            picture = f'<img alt="{text}" src="data:image/svg+xml;base64,{image}">'
+            drawn.append(f"<figure>{picture}<figcaption>{text}</figcaption></figure>")
     data = {
-        "frames": np.round(positions, 4).tolist(), "labels": list(map(int, labels)), "colours": COLOURS,
+        "frames": np.round(positions, 4).tolist(), "labels": np.asarray(labels).tolist(), "colours": COLOURS,
         "times": [round(time, 4) for time in found["times"]], "targets": np.round(targets, 4).tolist(),
     }  # fmt: skip
     payload = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
@@ -145,7 +148,8 @@ img{max-width:100%}figcaption{color:#555}input{width:24rem;max-width:60%}
 <p>Each dot is a training point as the truncation maps leave it in input space; black squares are the points to which
 the clusters are drawn.</p>
 <canvas id="c" width="640" height="520" role="img" aria-label="animation of the data"></canvas>
-<p><button id="b">Pause</button> <input id="r" type="range" min="0" value="0" aria-label="time"> s = <span id="t"></span></p>
+<p><button id="b">Pause</button> <input id="r" type="range" min="0" value="0" aria-label="time">
+s = <span id="t"></span></p>
 <pre>{summary}</pre>
 {figures}
 <script id="d" type="application/json">{data}</script>
@@ -171,14 +175,13 @@ draw();
 
 def fixed_text(found: Result) -> str:
     """Closed-form truncation times per cluster."""
-    lines = ["Closed form at fixed rotations (P2 (4.49)): truncation times and final rates by coordinate"]
+    lines = ["Closed form at fixed rotations (P2 (4.49)), by cluster and coordinate"]
     for name, coordinates in zip(found["classes"], found["coordinates"], strict=True):
         for number, each in enumerate(coordinates):
             times = each["times"]
             span = f"s = {times[0]:.4g} .. {times[-1]:.4g}" if len(times) else "none"
-            lines.append(
-                f"  {str(name)[:14]:14} r = {number:<3} {len(times):7} sign changes, {span:28} final rate {each['rates'][-1]:.4g}"
-            )
+            rate = each["rates"][-1]
+            lines.append(f"  {str(name)[:12]:12} r = {number:<3} {len(times):7} changes, {span:26} rate {rate:.4g}")
     return "\n".join(lines)
 
 
@@ -193,9 +196,8 @@ def separation_text(found: Result) -> str:
         lines.append(f"  {str(name)[:24]:24} {words[answer['answer']]}{more}")
     if found.get("network"):
         built = found["network"]
-        lines.append(
-            f"  zero-loss network {built['architecture']}: loss {built['loss']:.2e}, condition {built['condition']:.3g}"
-        )
+        size = built["architecture"] if len(built["architecture"]) < 30 else built["architecture"][:27] + "..."
+        lines.append(f"  zero-loss network {size}: loss {built['loss']:.1e}, condition {built['condition']:.3g}")
     return "\n".join(lines)
 
 

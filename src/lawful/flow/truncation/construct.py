@@ -104,7 +104,7 @@ def _finished(
     system = np.c_[apexes, np.ones(len(apexes))]
     if np.linalg.matrix_rank(system) < len(apexes):
         return Undecided("the collapsed points are affinely dependent, so no affine map sends them to free labels")
-    solved = np.linalg.lstsq(system, wanted[order], rcond=None)[0]
+    solved = np.asarray(np.linalg.lstsq(system, wanted[order], rcond=None)[0], dtype=np.float64)
     network = Chain(tuple(maps), solved[:-1].T, solved[-1]).to_mlp()
     gaps = network.evaluate(data.points) - wanted[data.labels]
     loss = float(data.weights @ (gaps**2).sum(axis=1) / 2)

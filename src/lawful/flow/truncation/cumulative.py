@@ -32,7 +32,7 @@ class TruncationMap:
     def inverse(self) -> Floats:
         """`W⁺`, a right inverse."""
         if self.weight.shape[0] == self.weight.shape[1]:
-            return np.linalg.inv(self.weight)
+            return np.asarray(np.linalg.inv(self.weight), dtype=np.float64)
         return np.asarray(np.linalg.pinv(self.weight))
 
     @cached_property
@@ -51,8 +51,9 @@ class TruncationMap:
 
     def __call__(self, points: ArrayLike) -> Floats:
         """`τ(x)` for a batch of points (rows)."""
-        below = np.minimum(self.preactivations(points), 0.0)
-        return np.asarray(points - (1.0 - self.slope) * (below @ self.inverse.T))
+        batch = np.asarray(points, dtype=np.float64)
+        below = np.minimum(self.preactivations(batch), 0.0)
+        return np.asarray(batch - (1.0 - self.slope) * (below @ self.inverse.T))
 
     @cached_property
     def polar(self) -> tuple[Floats, Floats]:

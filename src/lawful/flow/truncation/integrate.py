@@ -91,7 +91,7 @@ def cayley(generator: Floats) -> Floats:
            [ 1.,  0.]])
     """
     one = np.eye(generator.shape[-1])
-    return np.linalg.solve(one - generator / 2, one + generator / 2)
+    return np.asarray(np.linalg.solve(one - generator / 2, one + generator / 2), dtype=np.float64)
 
 
 def orthogonalised(rotations: Floats) -> Floats:
@@ -148,16 +148,18 @@ class _Run:
             return self.field.velocity(maps, self.active)
         shares = self.shares()
         velocity, rates = self.trial(maps, shares)
+        response = self.response or self.respond(maps, shares, velocity, rates)
         for attempt in range(12):
-            if self.response is None or attempt == 6:
-                self.response = self.respond(maps, shares, velocity, rates)
-            change = self.response[0] @ rates
+            if attempt == 6:
+                response = self.respond(maps, shares, velocity, rates)
+            change = response[0] @ rates
             if np.abs(rates).max() <= 10 * self.slack:
                 break
             shares = np.clip(shares - change, -1.0, 2.0)  # a wild guess far from the path must not overflow
             velocity, rates = self.trial(maps, shares)
         self.share(shares - change)
-        return Velocity(velocity.shifts - self.response[1] @ change, velocity.generators - self.response[2] @ change)
+        self.response = response
+        return Velocity(velocity.shifts - response[1] @ change, velocity.generators - response[2] @ change)
 
     def respond(self, maps: Maps, shares: Floats, velocity: Velocity, rates: Floats) -> tuple[Floats, Floats, Floats]:
         """Inverse of the rates' derivative in the shares, and the velocity's derivatives (last axis)."""

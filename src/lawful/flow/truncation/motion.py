@@ -28,7 +28,7 @@ class Start:
 
 
 def starting_maps(data: Clusters) -> Start:
-    """Every map opens from its own cluster's mean towards the others; `ỹ_ℓ` lies in the gap between them.
+    """Every map opens from its own cluster's mean towards the others; `ỹ_ℓ` lies a third into the gap.
 
     The rotation takes the difference of means `μ_k − μ_ℓ` as near as it can to the direction `e_k + q(1, …, 1)`, inside
     the positive orthant; for the corners of a regular simplex it does so exactly.
@@ -46,9 +46,9 @@ def starting_maps(data: Clusters) -> Start:
         rotation = left @ right if values[-2:].min() > 0 and size > 2 else about(gaps.mean(axis=0))
         frame = framed(rotation, data.cluster(number), data.others(number))
         if frame.margin > 0:
-            apex = (frame.low + frame.high) / 2
-        else:  # not separated: aim for half the distance between means
-            apex = rotation @ data.means[number] + 0.5 * np.maximum((gaps @ rotation.T).min(axis=0), 0.0)
+            apex = (2 * frame.low + frame.high) / 3
+        else:  # not separated: aim for a third of the way between means
+            apex = rotation @ data.means[number] + np.maximum((gaps @ rotation.T).min(axis=0), 0.0) / 3
         rotations.append(rotation)
         targets.append(apex @ rotation)
     return Start(Maps(-data.means, np.array(rotations)), np.array(targets))
@@ -211,11 +211,15 @@ def run_flow(
     trajectories = []
     for number in range(data.count):
         own = Maps(begin.maps.shifts[number : number + 1], begin.maps.rotations[number : number + 1])
-        part = until * number
+        part = _part(progress, number, data.count, until)
         trajectories.append(
             integrate(
                 Separated(data.cluster(number), begin.targets[number]), own, times,
-                progress=lambda time, part=part: progress((part + time) / data.count),
+                progress=part,
             )
         )  # fmt: skip
     return Run(data, begin, False, tuple(trajectories))
+
+
+def _part(progress: Callable[[float], None], number: int, count: int, until: float) -> Callable[[float], None]:
+    return lambda time: progress((number * until + time) / count)

@@ -117,7 +117,7 @@ def cone_map(plane: Hyperplane, apex: Floats, cluster: Floats, others: Floats) -
 def _simplex(count: int) -> Floats:
     """`count` unit vectors in `count − 1` dimensions that sum to zero."""
     corners = np.eye(count) - 1.0 / count
-    return np.asarray(corners @ np.linalg.svd(corners)[2][: count - 1].T) / np.sqrt(1 - 1.0 / count)
+    return np.asarray(corners @ np.linalg.svd(corners)[2][: count - 1].T / np.sqrt(1 - 1.0 / count))
 
 
 # Aligned maps: right-angled cones
