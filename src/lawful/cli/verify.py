@@ -16,7 +16,6 @@ from lawful.errors import CertificateError
 MAX_BYTES = 200_000_000
 # The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
 VERIFIERS: dict[str, str] = {
-    "truncation-separation": "lawful.flow.truncation.verify:verify_separation",
 }
 
 
