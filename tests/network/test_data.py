@@ -75,5 +75,5 @@ def test_bad_tables_are_refused(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LawfulError, match=".npz or .csv"):
+    with pytest.raises(LawfulError, match=r"\.npz or \.csv"):
         read_data(tmp_path / "d.pickle")

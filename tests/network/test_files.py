@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
 sys.path.insert(0, str(Path(__file__).parent))
-from instances import all_networks, sparse_dag
+from network_instances import all_networks, sparse_dag
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp

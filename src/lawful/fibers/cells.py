@@ -14,6 +14,7 @@ from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Floats, Stack
 
 MARGIN = 1e-8  # a region in which no ball of this radius fits is taken for empty
+SAME = 1e-11  # unit rows this close are one hyperplane
 Bits = NDArray[np.bool_]
 
 
@@ -62,6 +63,7 @@ class Polyhedron:
             self.solver.addCol(0.0, max(low, -infinity), min(high, infinity), 0, [], [])
         self.solver.addCol(-1.0, -1.0, 1.0, 0, [], [])
         self.rows = 0
+        self.units = np.zeros((64, self.dimension + 1))
         for k in range(self.dimension):  # a ball inside the box keeps its radius away from the walls
             for sign, end in ((1.0, -domain.low[k]), (-1.0, domain.high[k])):
                 if np.isfinite(end):
@@ -74,12 +76,21 @@ class Polyhedron:
         values = row.copy()
         values[-1] = -1.0
         self.solver.addRow(-row[-1], highspy.kHighsInf, len(values), self.columns, values)
+        if self.rows == len(self.units):
+            self.units = np.concatenate([self.units, np.zeros_like(self.units)])
+        self.units[self.rows] = row
         self.rows += 1
 
     def pop(self) -> None:
         """Remove the last half-space."""
         self.rows -= 1
         self.solver.deleteRows(1, np.array([self.rows], dtype=np.int32))
+
+    def bounded_by(self, row: Floats) -> bool:
+        """Whether a half-space ends on the same hyperplane, so that the polyhedron lies on one side of it."""
+        known = self.units[: self.rows]
+        scale = SAME * (1.0 + abs(row[-1]))
+        return bool((np.minimum(np.abs(known - row).max(axis=1), np.abs(known + row).max(axis=1)) <= scale).any())
 
     def widest(self) -> tuple[float, Floats]:
         """Radius (negative if there is no point) and centre of the largest ball."""
@@ -163,7 +174,9 @@ class _Walk:
             return
         row = affine[neuron]
         length = float(np.sqrt(row[:-1] @ row[:-1]))
-        if length <= 1e-12 * max(abs(row[-1]), 1e-300) or length == 0.0:  # constant on this region
+        constant = length <= 1e-12 * max(abs(row[-1]), 1e-300)
+        if constant or self.polyhedron.bounded_by(row / length):
+            row = np.append(np.zeros(len(point)), row[-1] if constant else row[:-1] @ point + row[-1])
             bits = bits.copy()
             bits[neuron] = row[-1] > 0
             yield from self.neuron(number, neuron + 1, affine, bits, pattern, point, radius, rows, names)

@@ -65,7 +65,7 @@ def _masks(widths: tuple[int, ...], seed: int) -> Iterator[tuple[Floats, ...]]:
             yield tuple(np.split(np.array(bits), np.cumsum(widths)[:-1]))
         return
     rng = np.random.default_rng(seed)
-    most = ALL_MASKS if total <= 64 else 64  # wide products are slow: fewer draws
+    most = ALL_MASKS if total <= 64 else int(np.clip(1e9 / max(widths) ** 3, 2, 64))  # wide products are slow
     for number in range(most):
         share = 0.5 if number % 2 else rng.uniform(0.1, 0.9)
         yield tuple((rng.random(width) < share).astype(np.float64) for width in widths)

@@ -55,7 +55,7 @@ class Pair:
         return None
 
     def check(self, points: Floats) -> Counterexample | None:
-        """Replay the most promising of many points; in exact arithmetic one whose outputs look equal is promising too."""
+        """Replay the most promising of many points; in exact arithmetic one that looks equal may still differ."""
         points = points[np.isfinite(points).all(axis=1)]
         if not len(points):
             return None
@@ -134,7 +134,7 @@ def _crossings(times: Floats, values: Floats) -> Floats:
 def _targets(pair: Pair, rng: np.random.Generator) -> Iterator[Floats]:
     """Inputs near which something happens, taken from the weights themselves."""
     for stack in (pair.first, pair.second):
-        if 2 <= stack.hidden and 0 < stack.widths[1] <= stack.widths[0] and stack.widths[2]:
+        if stack.hidden >= 2 and 0 < stack.widths[1] <= stack.widths[0] and stack.widths[2]:
             yield preimages(stack, rng)
         for layer in range(stack.hidden):
             if stack.widths[layer + 1]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
 from lawful.invariant.closure import maximum_flow
@@ -87,7 +88,7 @@ class _Ground:
         return sum(map(len, self.falls(edge))) if edge in self.found.minima else 0
 
 
-def _edges_at(ends: np.ndarray, count: int) -> tuple[list[int], list[int]]:  # type: ignore[type-arg]
+def _edges_at(ends: NDArray[np.intp], count: int) -> tuple[list[int], list[int]]:
     order = np.argsort(ends, kind="stable")
     starts = np.searchsorted(ends[order], np.arange(count + 1))
     return starts.tolist(), order.tolist()
@@ -125,10 +126,13 @@ class _Group:
         no_in = {edge, *(leaving for node in below for leaving in ground.at("out", node))} - self.blocked_in
         fewer_out = _count(ground.tails[other] for other in no_out)
         fewer_in = _count(ground.heads[other] for other in no_in)
-        for fewer, ways, fallen in ((fewer_out, self.ways_out, self.shut | shut if shut else self.shut),
-                                    (fewer_in, self.ways_in, self.dry | dry if dry else self.dry)):  # fmt: skip
-            if any(node >= 0 and node not in fallen and ways[node] <= lost for node, lost in fewer.items()):
-                return False
+        for fewer, ways, fallen, falls in (
+            (fewer_out, self.ways_out, self.shut, shut),
+            (fewer_in, self.ways_in, self.dry, dry),
+        ):
+            for node, lost in fewer.items():
+                if node >= 0 and ways[node] <= lost and node not in fallen and node not in falls:
+                    return False
         for fewer, ways in ((fewer_out, self.ways_out), (fewer_in, self.ways_in)):
             for node, lost in fewer.items():
                 if node >= 0:

@@ -23,7 +23,7 @@ def divergence(dag: Dag, edge_values: ArrayLike) -> Floats:
     """`B̃x`: what enters each hidden node less what leaves it, in the order of `dag.hidden`."""
     values = np.asarray(edge_values, dtype=np.float64)
     count = len(dag.names)
-    return (np.bincount(dag.heads, values, count) - np.bincount(dag.tails, values, count))[dag.hidden]
+    return np.asarray((np.bincount(dag.heads, values, count) - np.bincount(dag.tails, values, count))[dag.hidden])
 
 
 def balance(network: Mlp | Dag) -> Floats:

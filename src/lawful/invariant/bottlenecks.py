@@ -62,7 +62,7 @@ class Side:
     @cached_property
     def bottleneck(self) -> Mask:
         """Hidden nodes with exactly one arc."""
-        return np.bincount(self.tails, minlength=self.root) == 1
+        return np.asarray(np.bincount(self.tails, minlength=self.root) == 1)
 
     @cached_property
     def only_edge(self) -> Indices:

@@ -46,7 +46,7 @@ class Components:
     balance: Balance
     locked: tuple[Lock, ...]
     free_bottlenecks: tuple[int, ...]
-    stable: Mapping[str, StableSets]
+    stable: Mapping[Literal["out", "in"], StableSets]
 
     @property
     def connected(self) -> bool:
@@ -100,7 +100,18 @@ def components(
         balance = Balance.of(dag, exact=exact, tolerance=tolerance)
     elif not isinstance(balance, Balance):
         balance = Balance.given(dag, balance, tolerance=0.0 if exact and tolerance is None else tolerance)
-    stable = {name: stable_sets(Side(dag, name), balance.units) for name in ("out", "in")}
+    return decide(both_sides(dag), balance)
+
+
+def both_sides(dag: Dag) -> tuple[Side, Side]:
+    """The graph seen both ways: all that does not depend on the balance."""
+    return Side(dag, "out"), Side(dag, "in")
+
+
+def decide(sides: tuple[Side, Side], balance: Balance) -> Components:
+    """The components for one balance; several balances of one graph can share its sides."""
+    dag = sides[0].dag
+    stable = {side.name: stable_sets(side, balance.units) for side in sides}
     locked, free = [], []
     for edge, (value, name, node) in sorted(_by_edge(stable.values()).items()):
         if value > balance.slack:

@@ -29,9 +29,9 @@ RELATIVE_FLOOR = 1e-7  # of the largest singular value: what block solves can re
 
 @dataclass(frozen=True)
 class EdgeWeights:
-    """`ω_e` for every edge of a graph, and `‖J‖_*`; both within the relative `error` of the smoothed norm.
+    """`ω_e` for every edge of a graph, within a relative `error`, and `‖J‖_*`.
 
-    Smoothing with a floor f replaces each singular value σ by `σ²/√(σ² + f²)`, at most 0.31 f less.
+    A floor f smooths the norm: each singular value σ counts as `√(σ² + f²) − f`, and ω belongs to that.
     """
 
     values: Floats
@@ -119,7 +119,7 @@ def dag_edge_weights(dag: Dag, theta: Floats | None = None, floor: float = 0.0) 
     values = dag.theta if theta is None else theta
     if len(dag.hidden) > LARGEST_DENSE:
         raise Unsupported(f"{len(dag.hidden)} hidden neurons without layers: at most {LARGEST_DENSE} are supported")
-    root, norm = _dense_root(grounded_laplacian(dag, values).toarray(), floor)
+    root, norm = _dense_root(grounded_laplacian(dag, values).toarray(), (floor / 2) ** 2)
     place = np.full(len(dag.names), -1)
     place[dag.hidden] = np.arange(len(dag.hidden))
     tails, heads = place[dag.tails], place[dag.heads]
@@ -150,13 +150,16 @@ def layered_edge_weights(
     for diagonal, bias in zip(diagonals, biases[:-1], strict=True):
         diagonal += 0.0 if bias is None else bias.astype(np.float64) ** 2
     couplings = [square.T for square in squares[1:-1]]
+    smooth, error = (floor / 2) ** 2, 0.0
+    sides: list[Floats] = []
     if len(diagonals) == 1:  # a shallow network: L is diagonal
-        found = _diagonal_root(diagonals[0], floor)
-        corners, sides, error = [found], [], 0.0
+        corners = [_inverse_roots(diagonals[0], smooth)]
     elif eigen or (eigen is None and sum(map(len, diagonals)) <= EIGEN_LIMIT):
-        corners, sides, error = *_eigen_entries(diagonals, couplings, floor), 0.0
+        corners, sides = _eigen_entries(diagonals, couplings, smooth)
     else:
-        corners, sides, error = _rational_entries(diagonals, couplings, floor, tolerance)
+        largest = 2.0 * max(float(diagonal.max()) for diagonal in diagonals)  # Gershgorin
+        smooth = max(smooth, RELATIVE_FLOOR**2 * largest)
+        corners, sides, error = _rational_entries(diagonals, couplings, smooth, largest, tolerance)
     ends = [np.zeros(squares[0].shape[1]), *corners, np.zeros(len(squares[-1]))]
     omegas = [2 * (below + above[:, None]) for below, above in pairwise(ends)]
     for omega, side in zip(omegas[1:-1], sides, strict=True):
@@ -168,6 +171,8 @@ def layered_edge_weights(
         for omega, bias in zip(vectors, biases, strict=True)
         if omega is not None and bias is not None
     )
+    # tr √(L + s) = tr L (L + s)^{-1/2} + s tr (L + s)^{-1/2}, less what it is at θ = 0
+    norm += 2 * sum(float((smooth * corner - smooth**0.5).sum()) for corner in corners)
     return LayeredWeights(tuple(omegas), tuple(vectors), norm, error)
 
 
@@ -208,12 +213,10 @@ def _inverse(matrix: Floats) -> Floats:
 
 
 def _rational_entries(
-    diagonals: Sequence[Floats], couplings: Sequence[Floats], floor: float, tolerance: float
+    diagonals: Sequence[Floats], couplings: Sequence[Floats], smooth: float, largest: float, tolerance: float
 ) -> tuple[list[Floats], list[Floats], float]:
-    largest = 2.0 * max(float(diagonal.max()) for diagonal in diagonals)  # Gershgorin
     if largest == 0.0:
         return [np.zeros_like(diagonal) for diagonal in diagonals], [np.zeros_like(c) for c in couplings], 0.0
-    smooth = max((floor / 2) ** 2, RELATIVE_FLOOR**2 * largest)
     rational = inverse_root(smooth, largest + smooth, tolerance)
     corners = [np.zeros_like(diagonal) for diagonal in diagonals]
     sides = [np.zeros_like(coupling) for coupling in couplings]
@@ -225,7 +228,7 @@ def _rational_entries(
 
 
 def _eigen_entries(
-    diagonals: Sequence[Floats], couplings: Sequence[Floats], floor: float
+    diagonals: Sequence[Floats], couplings: Sequence[Floats], smooth: float
 ) -> tuple[list[Floats], list[Floats]]:
     starts = np.concatenate([[0], np.cumsum([len(diagonal) for diagonal in diagonals])])
     laplacian = np.diag(np.concatenate(diagonals))
@@ -233,19 +236,22 @@ def _eigen_entries(
     for below, above, coupling in zip(blocks, blocks[1:], couplings, strict=False):
         laplacian[below, above] = -coupling
         laplacian[above, below] = -coupling.T
-    root, _ = _dense_root(laplacian, floor)
+    root, _ = _dense_root(laplacian, smooth)
     pairs = list(pairwise(blocks))
     return [np.diag(root)[block].copy() for block in blocks], [root[below, above] for below, above in pairs]
 
 
-def _dense_root(laplacian: Floats, floor: float) -> tuple[Floats, float]:
-    """Pseudo-inverse square root of `L + floor²/4`, null directions of L left out, and the smoothed `2 tr √L`."""
+def _dense_root(laplacian: Floats, smooth: float) -> tuple[Floats, float]:
+    """`(L + smooth)^{-1/2}` and the norm `2 Σ (√(λ + smooth) − √smooth)`."""
     values, vectors = linalg.eigh(laplacian, check_finite=False, driver="evd")
     values = np.maximum(values, 0.0)
-    roots = _diagonal_root(values, floor)
-    return (vectors * roots) @ vectors.T, float(2 * (values * roots).sum())
+    norm = float(2 * (np.sqrt(values + smooth) - smooth**0.5).sum())
+    return (vectors * _inverse_roots(values, smooth)) @ vectors.T, norm
 
 
-def _diagonal_root(values: Floats, floor: float) -> Floats:
+def _inverse_roots(values: Floats, smooth: float) -> Floats:
+    """`(λ + smooth)^{-1/2}`; without smoothing, null directions are left out."""
     null = values <= len(values) * np.finfo(np.float64).eps * values.max(initial=0.0)
-    return np.where(null, 0.0, 1.0 / np.sqrt(np.where(null, 1.0, values + (floor / 2) ** 2)))
+    if smooth > 0:
+        null = np.zeros_like(null)
+    return np.where(null, 0.0, 1.0 / np.sqrt(np.where(null, 1.0, values + smooth)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ def locked_outputs(found: Components) -> tuple[OutputMeaning, ...]:
     return tuple(answers)
 
 
-def _factor(found: Components, lock: Lock, coming: NDArray[np.float64] | None) -> float | None:
+def _factor(found: Components, lock: Lock, coming: NDArray[Any] | None) -> float | None:
     if coming is None or lock.side != "out" or len(found.stable_set(lock)) > 1 or not coming[lock.bottleneck]:
         return None
     return float((found.dag.theta[lock.edge] ** 2 / coming[lock.bottleneck]) ** 0.25)

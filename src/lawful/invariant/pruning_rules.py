@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.invariant.pruning_bounds import Box, ranges, sensitivity
-from lawful.network import Dag, Role
+from lawful.network import Dag
 from lawful.network.topology import reached
 
 Floats = NDArray[np.float64]

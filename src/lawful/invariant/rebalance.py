@@ -62,8 +62,10 @@ def rebalance(network: Mlp | Dag, target: Prescribed | float = 0.0) -> Rebalance
     """
     dag = network.to_dag()
     wanted = _target(dag, target)
-    squares = dag.theta**2
-    if not np.isfinite(squares).all() or not np.isfinite(divergence(dag, squares)).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = dag.theta**2
+        finite = np.isfinite(divergence(dag, squares)).all()
+    if not finite:
         raise LawfulError("the squares of the weights overflow: rescale the network first")
     nonzero = squares > 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])

@@ -54,8 +54,10 @@ class PruningCurve:
     measured: Floats
 
 
-def pruning_curve(dag: Dag, measure: Callable[[Dag], float], score: Score = product_score) -> PruningCurve:
-    """Cut the neuron of least score, score the others anew, and so on to the last; `measure` is a test loss, say.
+def pruning_curve(
+    dag: Dag, measure: Callable[[Dag], float], score: Score = product_score, count: int | None = None
+) -> PruningCurve:
+    """Cut the neuron of least score, score the others anew, and so on (`count` times); `measure` is a test loss, say.
 
     A neuron is cut by zeroing its weights and nothing is folded, as in the paper.
 
@@ -68,7 +70,7 @@ def pruning_curve(dag: Dag, measure: Callable[[Dag], float], score: Score = prod
     theta = dag.theta.copy()
     left = np.ones(len(dag.hidden), dtype=bool)
     order, measured = [], [measure(dag)]
-    while left.any():
+    for _ in range(len(dag.hidden) if count is None else min(count, len(dag.hidden))):
         scores = np.where(left, score(dag, theta), np.inf)
         if np.isnan(scores).any():
             raise LawfulError("a score is not a number")

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from lawful.errors import CertificateError
 from lawful.invariant.singular_exist import SingularPoints
-from lawful.network import Dag, Role
+from lawful.network import Dag
 
 
 def verify_points(dag: Dag, balance: Mapping[str, Fraction], found: SingularPoints) -> None:

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from lawful.errors import LawfulError
 from lawful.invariant.balance import Balance, balance, round_off
-from lawful.invariant.components import components
+from lawful.invariant.components import both_sides, decide
 from lawful.invariant.rebalance import Prescribed, Rebalanced, rebalance
 from lawful.network import Architecture, Dag, Mlp, initialise
 
@@ -23,6 +23,7 @@ ROUNDS = 200
 def unlock(network: Mlp | Dag) -> Rebalanced:
     """Rescale a network, its function unchanged, to the nearest balance for which no edge is locked.
 
+    >>> from lawful.invariant.components import components
     >>> from lawful.network import Architecture
     >>> dag = Architecture.parse("1-2-1").to_dag().with_weights([1.0, 3.0, -2.0, 1.0])
     >>> done = unlock(dag)
@@ -42,8 +43,10 @@ def nearest_unlocked(dag: Dag, start: Floats, tolerance: float = 0.0) -> Floats:
     current = np.asarray(start, dtype=np.float64)
     rows: list[NDArray[np.intp]] = []
     signs: list[float] = []
+    sides = both_sides(dag)
+    rounding = 8 * float(np.finfo(np.float64).eps * np.abs(current).sum())  # what least squares leave
     for _ in range(ROUNDS):
-        found = components(dag, Balance.given(dag, current, tolerance=tolerance + float(np.spacing(current).sum())))
+        found = decide(sides, Balance.given(dag, current, tolerance=max(tolerance, rounding)))
         if found.connected:
             return current
         for lock in found.locked:
@@ -61,15 +64,15 @@ def _project(start: Floats, rows: Sequence[NDArray[np.intp]], signs: Sequence[fl
         (entries, np.concatenate(rows), np.concatenate([[0], np.cumsum(lengths)])), shape=(len(rows), len(start))
     )
     _, block = connected_components(abs(matrix) @ abs(matrix).T, directed=False)
-    projected = start.copy()
-    for number in range(block.max() + 1):
-        chosen = matrix[np.flatnonzero(block == number)]
+    single = np.bincount(block)[block] == 1
+    lift = np.where(single, np.maximum(0.0, -(matrix @ start)) / lengths, 0.0)
+    projected: Floats = start + matrix.T @ lift
+    order = np.flatnonzero(~single)[np.argsort(block[~single], kind="stable")]
+    for numbers in np.split(order, np.flatnonzero(np.diff(block[order])) + 1) if len(order) else ():
+        chosen = matrix[numbers]
         columns = np.unique(chosen.indices)
         normals = chosen[:, columns].toarray().T
-        if normals.shape[1] == 1:
-            force = np.maximum(0.0, -(normals.T @ start[columns]) / len(columns))
-        else:
-            force, _ = nnls(normals, -start[columns])
+        force, _ = nnls(normals, -start[columns])
         projected[columns] = start[columns] + normals @ force
     return projected
 
@@ -79,6 +82,7 @@ def draw(
 ) -> Dag:
     """Random initial weights with no locked edge, or with the balance asked for: a usual draw, then rescaled.
 
+    >>> from lawful.invariant.components import components
     >>> from lawful.network import Architecture
     >>> components(draw(Architecture.parse("2-8-8-1 relu bias"), seed=3)).connected
     True

@@ -44,11 +44,11 @@ def certificate(count: LawCount) -> dict[str, Any]:
         "known": [[law.kind, *law.nodes] for law in count.known],
     }
     if count.region is not None:
-        gates = np.where(np.isnan(count.region.fixed), None, count.region.fixed)
+        gates = [None if np.isnan(gate) else gate for gate in count.region.fixed.tolist()]
         body |= {
             "weights": count.dag.theta.tolist(),
             "inputs": count.region.witnesses.tolist(),
-            "fixed": gates.tolist(),
+            "fixed": gates,
         }
     return body | {"digest": digest(body)}
 

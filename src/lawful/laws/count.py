@@ -72,6 +72,7 @@ class LawCount:
     witness: Witness | None = None
     region: Region | None = None
     reason: str = ""
+    words: tuple[str, ...] = ()
 
     @property
     def laws(self) -> int:
@@ -85,7 +86,13 @@ class LawCount:
 
     def summary(self) -> list[str]:
         """The explicit laws in words, a line for each kind and layer."""
-        return [] if self.dag is None else Wording(self.dag).summary(self.known)
+        if self.dag is None:
+            return list(self.words)
+        lines = Wording(self.dag).summary(self.known)
+        if isinstance(self.flow, HeavyBall) and self.flow.friction and lines:
+            ratios = "the ratios of" if self.flow.autonomous else "e^(γt) times each of"
+            return [f"{ratios} (v: velocities)", *lines] if self.independent else []
+        return lines
 
 
 def count_laws(

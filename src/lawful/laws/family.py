@@ -30,8 +30,15 @@ LOSSES = ("full", "cross-entropy")
 class Family(Protocol):
     """Vector fields that come in samples: `field` evaluates one field per column of the state."""
 
-    prime: int
-    seed: int
+    @property
+    def prime(self) -> int:
+        """The prime of the arithmetic."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed of all random numbers."""
+        ...
 
     @property
     def size(self) -> int:
@@ -90,19 +97,18 @@ class Gradients:
             which = residues(self.seed, (*labels, 1), rows, 1, self.prime)[:, 0] % len(self.patterns)
             sample[dag.hidden] = self.patterns[which].T
             if self.spans is not None:
-                self._stay_in_data(sample, which)
+                self._stay_in_data(sample, which, self.spans)
         if self.loss == "cross-entropy":
             others = sample[dag.outputs[:-1]].sum(axis=0)
             sample[dag.outputs[-1]] = -others % self.prime
         return sample
 
-    def _stay_in_data(self, sample: Residues, which: Residues) -> None:
+    def _stay_in_data(self, sample: Residues, which: Residues, spans: tuple[Residues, ...]) -> None:
         """Replace inputs and constant by random combinations of the data points that have the same pattern."""
         nodes = self.dag.inputs if self.dag.constant is None else np.append(self.dag.inputs, self.dag.constant)
-        assert self.spans is not None
         for pattern in np.unique(which):
             columns = np.flatnonzero(which == pattern)
-            span = self.spans[pattern]
+            span = spans[pattern]
             weights = residues(self.seed + 1, (int(pattern),), sample[nodes[0], columns], len(span), self.prime)
             total = np.zeros((len(columns), span.shape[1]), dtype=np.int64)
             for point, weight in zip(span, weights.T, strict=True):

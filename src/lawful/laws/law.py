@@ -25,7 +25,8 @@ class Law:
 
     `kind` is "neuron" (incoming minus outgoing squares of one neuron), "pair" (the same product for two linear neurons
     with the same neighbours), "sum" (a neuron's outgoing weights, conserved under cross-entropy), "weight" (a weight
-    that never moves) or "polynomial". `nodes` are the neurons it speaks of (for "weight": the edge).
+    that never moves), "rotation" (momentum), "product" (of the laws in `factors`) or "polynomial". `nodes` are the
+    neurons it speaks of (for "weight": the edge).
 
     >>> law = Law("neuron", (1,), {(0, 0): Fraction(1), (1, 1): Fraction(-1)})
     >>> law.value([3.0, 2.0]), law.gradient([3.0, 2.0]).tolist()
@@ -35,6 +36,7 @@ class Law:
     kind: str
     nodes: tuple[int, ...]
     terms: dict[Monomial, Fraction]
+    factors: tuple[Law, ...] = ()
 
     def value(self, theta: ArrayLike) -> float:
         """The conserved number at θ."""
@@ -118,7 +120,7 @@ class LawFamily:
         number, edge, partner = self._places
         weights = np.append(np.asarray(theta, dtype=np.float64), 1.0)
         products = np.array(self._factors, dtype=np.float64) * weights[edge] * weights[partner]
-        return np.bincount(number, weights=products, minlength=len(self))
+        return np.asarray(np.bincount(number, weights=products, minlength=len(self)), dtype=np.float64)
 
     def values_modulo(self, point: Residues, prime: int) -> Residues:
         """All conserved numbers at an integer point, modulo a prime."""

@@ -32,6 +32,7 @@ MOST_MONOMIALS = 20_000_000
 SPARE, CHECKS = 3, 8
 BATCH = 4_000_000
 MOST_PRODUCTS = 2000
+ORDER = ("weight", "sum", "neuron", "pair", "product", "polynomial")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,7 @@ def polynomial_laws(
     family = Gradients(dag, prime, seed, loss)
     search = _Search(family, degree, _Known(dag, loss, degree))
     laws, blocks, largest = search.run()
+    laws.sort(key=lambda law: (ORDER.index(law.kind), law.nodes))
     checked = [law for law in laws if is_law(law, dag, loss, seed)]
     if len(checked) < len(laws):
         raise Unsupported(f"{len(laws) - len(checked)} candidates are no laws over the rationals: try another --seed")
@@ -145,7 +147,7 @@ def _product(factors: list[Law]) -> Law:
                 monomial = tuple(sorted(left + right))
                 longer[monomial] = longer.get(monomial, Fraction(0)) + first * second
         terms = longer
-    return Law("product", (), {monomial: factor for monomial, factor in terms.items() if factor})
+    return Law("product", (), {monomial: factor for monomial, factor in terms.items() if factor}, tuple(factors))
 
 
 @dataclass(frozen=True, eq=False)

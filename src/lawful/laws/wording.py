@@ -1,4 +1,4 @@
-"""Laws in words: matrix notation for layered networks (U_l has a column per neuron, as in P1), names for other graphs."""
+"""Laws in words: P1's matrices for layered networks (U_l has a column per neuron), names for other graphs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -77,7 +78,9 @@ class Wording:
                 return self.weight(next(iter(law.terms))[0])
             case "rotation":
                 first, second = (self.dag.names[node] for node in law.nodes)
-                return f"e^(γt)·(⟨θ_{first}, v_{second}⟩ − ⟨θ_{second}, v_{first}⟩)"
+                return f"⟨θ({first}), v({second})⟩ − ⟨θ({second}), v({first})⟩"
+            case "product":
+                return "·".join(f"({self.law(factor)})" for factor in law.factors)
         return self._polynomial(law)
 
     def _neuron(self, node: int) -> str:
@@ -200,7 +203,7 @@ def _places(dag: Dag) -> dict[int, tuple[int, int]] | None:
     layers.append(dag.outputs)
     for number, layer in enumerate(layers):
         levels[layer] = number
-    full = sum(len(below) * len(above) for below, above in zip(layers, layers[1:], strict=False))
+    full = sum(len(below) * len(above) for below, above in pairwise(layers))
     if len(plain) != full or (levels[dag.heads[plain]] != levels[dag.tails[plain]] + 1).any():
         return None
     biased = set(dag.heads[constant].tolist())

@@ -7,6 +7,7 @@ so two Linear layers in a row keep the layer between them, and nothing grows by 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -189,6 +190,9 @@ class Assembly:
 
 def layered(dag: Dag) -> Mlp | Dag:
     """The `Mlp` with the same edges, if the graph is layered and every layer complete; else the graph."""
+    widths = [len(dag.inputs), *np.bincount(dag.levels[dag.hidden], minlength=1)[1:].tolist(), len(dag.outputs)]
+    if sum(below * above for below, above in itertools.pairwise(widths)) > dag.parameters:
+        return dag  # without making matrices that may be far larger than the graph
     try:
         mlp = Mlp.from_dag(dag)
     except (InvalidNetwork, Unsupported):

@@ -52,15 +52,11 @@ def preactivation_bounds(
     `Σ θ⁺ l + θ⁻ u ≤ z ≤ Σ θ⁺ u + θ⁻ l`, level by level, with `0 · ∞ = 0`, and rounded outwards: the true sums, not only
     the computed ones, lie inside.
     """
-    count = len(dag.inputs)
-    boxes = [
-        np.broadcast_to(np.asarray(end, dtype=np.float64), count)
-        for end in (-np.inf if low is None else low, np.inf if high is None else high)
-    ]
-    if np.isnan(boxes).any() or (boxes[0] > boxes[1]).any():
+    lowest, highest = _box(dag, -np.inf if low is None else low), _box(dag, np.inf if high is None else high)
+    if not (lowest <= highest).all():
         raise LawfulError("an input box needs low ≤ high for every input")
     lower, upper = np.ones((2, len(dag.names)))  # the constant is 1; every other node is set below
-    lower[dag.inputs], upper[dag.inputs] = boxes
+    lower[dag.inputs], upper[dag.inputs] = lowest, highest
     below, above = lower.copy(), upper.copy()  # of the nodes' values, after their activations
     for level in dag.schedule.levels:
         theta, tails, nodes = dag.theta[level.edges], dag.tails[level.edges], level.nodes
@@ -72,21 +68,25 @@ def preactivation_bounds(
     return lower, upper
 
 
+def _box(dag: Dag, ends: ArrayLike) -> Floats:
+    given = np.asarray(ends, dtype=np.float64)
+    if given.shape not in ((), (len(dag.inputs),)):
+        raise LawfulError(f"a box for {len(dag.inputs)} inputs has as many ends, or one for all, not {given.shape}")
+    return np.broadcast_to(given, len(dag.inputs))
+
+
 def _sums(theta: Floats, values: Floats, starts: NDArray[np.intp]) -> Floats:
     """Lower bounds of sums of products, one sum from each start to the next; a term is never +∞."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        terms = np.where((theta == 0) | (values == 0), 0.0, theta * values)
-        terms = np.minimum(terms, LARGEST)
-        touched = terms != 0
+        touched = (theta != 0) & (values != 0)
+        terms = np.minimum(np.where(touched, theta * values, 0.0), LARGEST)
         inexact = touched & (np.abs(theta) != 1) & (np.abs(values) != 1)
-        tiny = (theta != 0) & (values != 0) & (np.abs(terms) < NORMAL)
-        total = np.minimum(np.add.reduceat(terms, starts), LARGEST)
-        number = np.add.reduceat(touched.astype(np.float64), starts)
-        rounded = (number > 1) | np.add.reduceat(inexact, starts, dtype=np.intp).astype(bool)
-        size = np.minimum(np.add.reduceat(np.abs(terms), starts), LARGEST)
-        error = np.where(rounded, (number + 1) * EPSILON * size, 0.0)
-        error = error + np.add.reduceat(tiny.astype(np.float64), starts) * SMALLEST
-        return np.asarray(np.where(np.isneginf(total), total, total - error))
+        tiny = touched & (np.abs(terms) < NORMAL)
+        total, size = np.add.reduceat(terms, starts), np.add.reduceat(np.abs(terms), starts)
+        number, tinies = (np.add.reduceat(mask.astype(np.float64), starts) for mask in (touched, tiny))
+        rounded = (number > 1) | (np.add.reduceat(inexact.astype(np.float64), starts) > 0)
+        error = np.where(rounded, (number + 1) * EPSILON * size, 0.0) + tinies * SMALLEST
+        return np.asarray(np.where(np.isfinite(total), total - error, -np.inf))  # after an overflow nothing is known
 
 
 def _activated(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:

@@ -30,7 +30,7 @@ def load(path: Path) -> tuple[dict[str, NDArray[Any]], list[float] | None]:
             try:
                 with archive.open(member) as stream:
                     arrays[name] = _array(name, stream, member.file_size)
-            except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
+            except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
                 raise InvalidNetwork(f"array {name[:80]!r} cannot be read: {str(error)[:120]}") from None
     slopes = arrays.pop(SLOPES, None)
     if slopes is not None and (slopes.ndim != 1 or slopes.dtype != np.float64):

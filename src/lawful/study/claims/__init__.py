@@ -7,7 +7,7 @@ from importlib import import_module
 from lawful.errors import LawfulError
 from lawful.study.claim import Claim
 
-MODULES = ("network",)
+MODULES = ("network", "singular", "singular_training")
 
 
 def all_claims() -> tuple[Claim, ...]:
