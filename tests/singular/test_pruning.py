@@ -248,8 +248,8 @@ def test_verifier_rejects_a_wrong_factor() -> None:
     place = next(k for k, stage in enumerate(pruning.stages) if stage.kind == "duplicate")
     stage = pruning.stages[place]
     ((name, (partner, factor)),) = stage.evidence.items()
+    wrong = replace(stage, evidence={name: (partner, factor * 2)})
     with pytest.raises(CertificateError, match="is not"):
-        wrong = replace(stage, evidence={name: (partner, factor * 2)})
         verify(replace(pruning, stages=(*pruning.stages[:place], wrong, *pruning.stages[place + 1 :])))
 
 

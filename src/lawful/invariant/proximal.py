@@ -76,7 +76,7 @@ def nuclear_prox(
 
 def _hidden_ends(dag: Dag) -> NDArray[np.intp]:
     hidden = dag.roles == Role.HIDDEN
-    return hidden[dag.tails].astype(np.intp) + hidden[dag.heads]
+    return np.asarray(hidden[dag.tails].astype(np.intp) + hidden[dag.heads])
 
 
 def _group_prox(dag: Dag, edges: Edges, target: Sequence[Floats], strength: float) -> tuple[Floats, ...]:

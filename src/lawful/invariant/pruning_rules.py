@@ -206,7 +206,7 @@ def linear(dag: Dag, region: Box, layered: bool) -> Change:
 
 
 def _bypassed(dag: Dag, factors: Mapping[int, Fraction]) -> Change:
-    """Replace linear neurons by the products of their weights, one at a time, on an exact copy of the edges near them."""
+    """Replace linear neurons by products of their weights, one at a time, on an exact copy of the edges near them."""
     near: set[int] = set(factors)
     into: dict[int, dict[int, Fraction]] = {}
     heads = {int(dag.heads[edge]) for edge in np.flatnonzero(np.isin(dag.tails, list(near)))} | near

@@ -55,7 +55,7 @@ def breast_cancer(seed: int) -> tuple[Data, Data]:
     return Data(x[chosen], labels[chosen].astype(np.float64)), Data(x[rest], labels[rest].astype(np.float64))
 
 
-def train_singular(data: Data, seed: int) -> Mlp:
+def train_singular(data: Data, seed: int, strength: float = STRENGTH) -> Mlp:
     """Gradient descent on the logistic loss with proximal steps of the nuclear norm, in a few seconds."""
     import torch
 
@@ -66,13 +66,11 @@ def train_singular(data: Data, seed: int) -> Mlp:
     model = torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.ReLU(), torch.nn.Linear(20, 1)).double()
     optimiser = torch.optim.SGD(model.parameters(), lr=STEP)
     loss = torch.nn.BCEWithLogitsLoss()
-    trainer = SingularTrainer(model, optimiser, loss, strength=STRENGTH, every=5, proximal=True)
+    trainer = SingularTrainer(model, optimiser, loss, strength=strength, every=5, proximal=True)
     batch = (torch.tensor(data.x), torch.tensor(data.y)[:, None])
     for _ in range(EPOCHS):
         trainer.step(*batch)
-    network = from_module(model)
-    assert isinstance(network, Mlp)
-    return network
+    return Mlp.from_dag(from_module(model).to_dag())
 
 
 def accuracy(network: object, data: Data) -> float:
