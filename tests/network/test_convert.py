@@ -34,7 +34,7 @@ def lawful(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_chain_of_conversions_ends_where_it_began(tmp_path: Path) -> None:
     text = "3-4-4-2 leaky_relu(0.125) bias skip(1,2)"
-    names = ["a.json", "b.npz", "c.safetensors", "d.onnx", "e.json"]
+    names = ["a.json", "b.safetensors", "c.onnx", "d.npz"]
     source: object = text
     for name in names:
         done = lawful("convert", source, name, "--seed", 7, folder=tmp_path)
@@ -59,7 +59,6 @@ def test_a_module_is_converted_and_json_has_the_documented_keys(tmp_path: Path) 
     [
         (("mine:saturating", "out.npz"), "layer '1' (Tanh) is not supported; supported are Linear"),
         (("mine:make", "out.npz"), "--input"),
-        (("mine:make", "out.npz", "--input", "1,4"), "layer '0' (Conv2d)"),
         (("absent.json", "out.npz"), "no such file"),
     ],
 )

@@ -35,7 +35,7 @@ def demo(
     pruning, page = story.pruning, out / "audit.html"
     write(story.trained, out / "trained.safetensors")
     write(pruning.network, out / "pruned.safetensors")
-    np.savez(out / "data.npz", x=story.data.x, y=story.data.y)
+    np.savez(out / "data.npz", x=story.data.x, y=np.asarray(story.data.y))
     page.write_text(html(story.audit), encoding="utf-8")
     if as_json:
         facts = {"verdict": story.verdict.verdict, "method": story.verdict.method, "accuracy": story.accuracy}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from lawful.cli.source import (
     open_module,
     open_source,
 )
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
     from lawful.laws import LawCount
@@ -67,6 +68,8 @@ def laws(
         if is_module(network)
         else open_source(network, activation=activation, drop_useless=drop_useless, shape=shape)
     )
+    if network.lower().endswith(".onnx"):
+        _refuse_shared_weights(network, source.parameters)
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
@@ -80,7 +83,7 @@ def laws(
         input_shape=shape,
         progress=_progress(),
     )
-    found = None if degree is None else _polynomials(source, degree, loss, seed)
+    found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
     if certificate is not None:
         from lawful.laws.certificate import certificate as make
 
@@ -90,14 +93,30 @@ def laws(
         raise typer.Exit(3)
 
 
-def _polynomials(source: Any, degree: int, loss: str, seed: int) -> PolynomialLaws:
+def _refuse_shared_weights(path: str, parameters: int) -> None:
+    """A convolution unrolled into a graph has more weights than its file, and they would be counted as if free."""
+    import onnx
+
+    model = onnx.load(path)
+    stored = sum(prod(tensor.dims) for tensor in model.graph.initializer)
+    if parameters > stored:
+        raise Unsupported(
+            f"{path}: the file holds {stored:,} weights but its graph {parameters:,}: shared weights move together, "
+            "so give the PyTorch module (module:factory) instead"
+        )
+
+
+def _polynomials(source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None) -> PolynomialLaws:
     from lawful.laws.polynomial import polynomial_laws
     from lawful.network import Architecture, Dag, Mlp
 
     if not isinstance(source, (Architecture, Dag, Mlp)):
-        from lawful.network.modules import from_module
+        from lawful.laws.count import as_graph
 
-        source = from_module(source)
+        graph = as_graph(source, shape)
+        if graph is None:
+            raise Unsupported("polynomial laws are found for perceptrons and graphs, not for this module")
+        source = graph
     return polynomial_laws(source, degree, loss=loss, seed=seed)
 
 

@@ -86,8 +86,8 @@ def normal_form(network: Mlp | Stack, domain: Domain | None = None, *, tolerance
 
 def difference_form(first: Stack, second: Stack, domain: Domain | None, tolerance: float) -> NormalForm:
     """The normal form of `first − second`: zero exactly if they are the same function on the domain."""
-    if tolerance == 0:
-        first, second = first.rational(), second.rational()
+    exact = tolerance == 0
+    first, second = (stack.rational() if exact else stack.floating() for stack in (first, second))
     ours, theirs = shallow_parts(first), shallow_parts(second)
     rows, slopes = np.concatenate([ours[0], theirs[0]]), np.concatenate([ours[3], theirs[3]])
     outs = np.concatenate([ours[1], -theirs[1]], axis=1)

@@ -1,4 +1,7 @@
-"""How training moves: gradient flow with its kinks, discrete optimisers beside it, monitors for real training."""
+"""How training moves: gradient flow with its kinks, and discrete optimisers beside it.
+
+Monitors for real training are in `lawful.flow.monitor` and `lawful.flow.lightning`, which load PyTorch.
+"""
 
 from lawful.flow.comparison import Comparison, compare
 from lawful.flow.dynamics import GradientFlow, HeavyBall, Riemannian

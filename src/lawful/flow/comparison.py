@@ -85,17 +85,19 @@ def compare(
     time: float,
     *,
     seed: int = 0,
+    max_evaluations: int = 1_000_000,
     on_step: Callable[[str, float], None] | None = None,
 ) -> Comparison:
     """Run each method for a time of the flow (`time/η` steps) and measure the drift of every law.
 
     Gradient descent changes a quadratic law by `η² c(g)` a step, so over a time by `η ∫ c(g) dt` to first order; with
-    momentum μ by `(1 + μ)/(1 − μ)²` times that. Adam's drift does not vanish with the step size.
+    momentum μ by `(1 + μ)/(1 − μ)²` times that. Adam's drift does not vanish with the step size. If the flow itself
+    needs more than `max_evaluations` gradients, there is no prediction.
     """
     if not optimizers:
         raise LawfulError("name at least one optimizer to compare, such as flow,sgd:0.1,adam:0.001")
-    reference = integrate(problem, time, snapshots=4 * (POINTS - 1) + 1)
-    integral = _integral(problem, laws, reference) if laws.quadratic else None
+    reference = integrate(problem, time, snapshots=4 * (POINTS - 1) + 1, max_evaluations=max_evaluations)
+    integral = _integral(problem, laws, reference) if laws.quadratic and reference.stop.complete else None
     rows = []
     for optimizer in optimizers:
         tell = None if on_step is None else (lambda part, name=str(optimizer): on_step(name, part))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,8 @@ from lawful.flow.problem import Problem, Value
 from lawful.flow.trajectory import Kink, Reason, Stop, Trajectory
 
 Path = Callable[[float], Floats]
+SINGULAR = "singular metric"
+MAX_GROWTH = 1e9  # weights that grow by more than this have blown up
 MAX_NUMBERS = 200_000_000  # snapshots times parameters: 1.6 GB
 
 
@@ -48,18 +50,19 @@ def integrate(
     >>> from lawful.flow import problem
     >>> at = problem(Mlp([[[1.0]], [[2.0]]]), [[1.0]], [[6.0]])
     >>> u, v = integrate(at, 10.0).end
-    >>> round(u * v, 9), round(v * v - u * u, 9)  # learns 6, and keeps v² − u² = 3 (P1 Example 2.3)
+    >>> round(float(u * v), 9), round(float(v * v - u * u), 9)  # learns 6, and keeps v² − u² = 3 (P1 Example 2.3)
     (6.0, 3.0)
     """
     if not (np.isfinite(time) and time > 0):
         raise LawfulError(f"the time of a flow must be positive and finite, not {time:g}")
+    count = snapshots if isinstance(snapshots, int) else np.size(snapshots)
+    if count * len(problem.start) > MAX_NUMBERS:
+        raise LawfulError(f"{count:,} snapshots of {len(problem.start):,} parameters do not fit: ask for fewer")
     times = np.linspace(0.0, time, snapshots) if isinstance(snapshots, int) else np.asarray(snapshots, dtype=np.float64)
-    if len(times) < 1 or (np.diff(times) <= 0).any() or times[0] < 0 or times[-1] > time:
+    if not count or (np.diff(times) <= 0).any() or times[0] < 0 or times[-1] > time:
         raise LawfulError("snapshot times must increase and lie between 0 and the time of the flow")
-    if len(times) * len(problem.start) > MAX_NUMBERS:
-        raise LawfulError(f"{len(times)} snapshots of {len(problem.start):,} parameters do not fit: ask for fewer")
     run = _Run(problem, dynamics or GradientFlow(), times, locate_kinks, dense)
-    run.limits = (loss_below, gradient_below)
+    run.limits = {Reason.LOSS: loss_below, Reason.GRADIENT: gradient_below}
     options = {"rtol": relative, "atol": absolute, "max_step": max_step}
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         stop = run.follow(time, options, project, max_evaluations, on_step)
@@ -73,7 +76,7 @@ class _Run:
         self.problem, self.dynamics, self.times, self.dense = problem, dynamics, times, dense
         self.size = len(problem.start)
         self.pattern = Pattern(problem, dynamics, problem.start) if locate else None
-        self.limits: tuple[float | None, float | None] = (None, None)
+        self.limits: dict[Reason, float | None] = {}
         self.rows: list[tuple[Floats, float, float]] = []
         self.kinks: list[Kink] = []
         self._plain = 0
@@ -82,6 +85,12 @@ class _Run:
         if not np.isfinite(self.last.loss) or not np.isfinite(self.last.gradient).all():
             raise LawfulError("the loss or its gradient is not finite at the start: check the data and the weights")
         self.ends, self.pieces = [0.0], list[Path]()
+        self.time, self.state = 0.0, np.array(problem.start)
+        self.step: float | None = None
+        if isinstance(dynamics, HeavyBall):
+            self.state = np.concatenate([self.state, np.zeros_like(self.state)])
+        self.solver: Any = None
+        self.huge = MAX_GROWTH * max(1.0, float(np.abs(problem.start).max()))
 
     def field(self, time: float, state: Floats) -> Floats:
         """The right-hand side, noting the last value and whether the pattern was left."""
@@ -114,58 +123,59 @@ class _Run:
         on_step: Callable[[float, float], None] | None,
     ) -> Stop:
         """Step until something stops it."""
-        time, state = 0.0, np.array(self.problem.start)
-        if isinstance(self.dynamics, HeavyBall):
-            state = np.concatenate([state, np.zeros_like(state)])
-        step: float | None = None
-        solver: DOP853 | None = None
-        with _interruptible() as interrupted:
-            self._snapshot(0.0, lambda _: state, inclusive=True)
-            while time < end:
-                try:
-                    if solver is None:
-                        step = None if step is None else min(step, end - time)
-                        solver = DOP853(self.field, time, state, end, first_step=step, **options)
-                    self.margin = np.inf
-                    failure = solver.step()
-                except np.linalg.LinAlgError:
-                    failure = "the metric is singular"
-                except KeyboardInterrupt:
-                    failure = None
-                    interrupted.append(True)
-                if failure is not None or not np.isfinite(self.last.loss):
-                    size = float(np.abs(state[: self.size]).max())
-                    return Stop(
-                        Reason.BLOW_UP, time, f"the flow blows up after t = {time:.6g}: {_because(failure, size)}"
-                    )
-                if interrupted:
-                    return Stop(Reason.INTERRUPTED, time, f"interrupted at t = {time:.6g}")
-                event = self._event(solver, time)
-                restart = event is not None or project is not None
-                found = self._limit(solver, time, solver.t if event is None else event)
-                until = found[1] if found else solver.t if event is None else event
-                path = self._path(solver, time, until, restart or found is not None)
-                step, state = solver.h_abs, solver.y if path is None else path(until)
-                time = until
-                if path is not None:
-                    self._snapshot(time, path)
-                if found:
-                    return Stop(*found)
-                if event is not None and self.pattern is not None:
-                    self.kinks += self.pattern.switch(state[: self.size], time)
-                if project is not None:
-                    state = np.concatenate([project(state[: self.size]), state[self.size :]])
-                if restart:
-                    solver = None
+        self._snapshot(0.0, lambda _: self.state)
+        while self.time < end:
+            try:
+                stop = self._advance(end, options, project)
                 if on_step is not None:
-                    on_step(time, self.last.loss)
-                if self.evaluations > max_evaluations and time < end:
-                    return Stop(
-                        Reason.EVALUATIONS, time, f"stopped at t = {time:.6g} after {self.evaluations} evaluations"
-                    )
+                    on_step(self.time, self.last.loss)
+            except KeyboardInterrupt:
+                return Stop(Reason.INTERRUPTED, self.time, f"interrupted at t = {self.time:.6g}")
+            if stop is not None:
+                return stop
+            if self.evaluations > max_evaluations and self.time < end:
+                words = f"stopped at t = {self.time:.6g} after {self.evaluations} gradients"
+                return Stop(Reason.EVALUATIONS, self.time, words)
         return Stop(Reason.TIME, end, f"reached t = {end:g}")
 
-    def _event(self, solver: DOP853, start: float) -> float | None:
+    def _advance(
+        self, end: float, options: dict[str, float], project: Callable[[Floats], Floats] | None
+    ) -> Stop | None:
+        """One step of the solver, cut short where the pattern changes or a stop condition is met."""
+        try:
+            if self.solver is None:
+                step = None if self.step is None else min(self.step, end - self.time)
+                self.solver = DOP853(self.field, self.time, self.state, end, first_step=step, **options)
+            self.margin = np.inf
+            failure = self.solver.step()
+        except np.linalg.LinAlgError:
+            failure = SINGULAR
+        reached = self.state if self.solver is None else self.solver.y
+        size = float(np.abs(reached[: self.size]).max())
+        if failure is not None or not np.isfinite(self.last.loss) or size > self.huge:
+            why = "the metric is singular" if failure == SINGULAR else "steps shrink" if failure else "weights explode"
+            words = f"blows up after t = {self.time:.6g}: {why} with the largest weight at {size:.3g}"
+            return Stop(Reason.BLOW_UP, self.time, words)
+        solver = self.solver
+        event = self._event(solver, self.time)
+        until = solver.t if event is None else event
+        found = self._limit(solver, self.time, until)
+        until = found.time if found else until
+        restart = event is not None or project is not None
+        path = self._path(solver, until, restart or found is not None)
+        self.step, self.state, self.time = solver.h_abs, solver.y if path is None else path(until), until
+        if path is not None:
+            self._snapshot(until, path)
+        if found:
+            return found
+        if event is not None and self.pattern is not None:
+            self.kinks += self.pattern.switch(self.state[: self.size], until)
+        if project is not None:
+            self.state = np.concatenate([project(self.state[: self.size]), self.state[self.size :]])
+        self.solver = None if restart else solver
+        return None
+
+    def _event(self, solver: Any, start: float) -> float | None:
         """When the pattern first changes in the step just made, if it does."""
         pattern = self.pattern
         if pattern is None or self.margin >= 0:
@@ -175,10 +185,10 @@ class _Run:
         self.last = kept
         return found
 
-    def _limit(self, solver: DOP853, start: float, end: float) -> tuple[Reason, float, str] | None:
+    def _limit(self, solver: Any, start: float, end: float) -> Stop | None:
         """The first stop condition met in the step just made."""
         found = []
-        for reason, limit in zip((Reason.LOSS, Reason.GRADIENT), self.limits, strict=True):
+        for reason, limit in self.limits.items():
             if limit is None or self._measure(reason, self.last) >= limit:
                 continue
             path: Path = solver.dense_output()
@@ -188,14 +198,14 @@ class _Run:
 
             when = first_zero(height, start, end)
             if when is not None:
-                found.append((reason, when, f"{reason} fell below {limit:g} at t = {when:.6g}"))
-        return min(found, key=lambda item: item[1], default=None)
+                found.append(Stop(reason, when, f"{reason} fell below {limit:g} at t = {when:.6g}"))
+        return min(found, key=lambda stop: stop.time, default=None)
 
     @staticmethod
     def _measure(reason: Reason, value: Value) -> float:
         return value.loss if reason is Reason.LOSS else float(np.linalg.norm(value.gradient))
 
-    def _path(self, solver: DOP853, start: float, end: float, needed: bool) -> Path | None:
+    def _path(self, solver: Any, end: float, needed: bool) -> Path | None:
         """Dense output of the step, if anyone will read it."""
         due = len(self.rows) < len(self.times) and self.times[len(self.rows)] <= end
         if not (needed or due or self.dense):
@@ -206,7 +216,7 @@ class _Run:
             self.pieces.append(path)
         return path
 
-    def _snapshot(self, until: float, path: Path, inclusive: bool = False) -> None:
+    def _snapshot(self, until: float, path: Path) -> None:
         kept = self.last
         while len(self.rows) < len(self.times) and self.times[len(self.rows)] <= until:
             state = np.array(path(self.times[len(self.rows)]))
@@ -229,19 +239,3 @@ class _Run:
             states[:, self.size :] if isinstance(self.dynamics, HeavyBall) else None,
             (lambda time: path(time)[: self.size]) if path is not None else None,
         )
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[bool]]:
-    """Collects a Ctrl-C that falls between two steps."""
-    interrupted: list[bool] = []
-    try:
-        yield interrupted
-    except KeyboardInterrupt:
-        interrupted.append(True)
-        raise
-
-
-def _because(failure: str | None, size: float) -> str:
-    why = failure if failure and "singular" in failure else "the step size went to zero"
-    return f"{why} with the largest weight at {size:.3g}"

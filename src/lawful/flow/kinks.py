@@ -131,7 +131,7 @@ def complementary(rates: Floats, matrix: Floats, start: Floats) -> Floats:
 
 def _solve(matrix: Floats, rates: Floats) -> Floats:
     if len(rates) == 1:
-        return rates / matrix[0]
+        return np.asarray(rates / matrix[0])
     return np.asarray(np.linalg.lstsq(matrix, rates, rcond=1e-12)[0])
 
 

@@ -143,7 +143,8 @@ class MlpProblem:
                 factor = factors[layer - 1]
                 delta = delta if factor is None else delta * factor
                 for row, (place, _, neuron) in enumerate(places):
-                    delta[row, neuron] += float(place == layer - 1)
+                    if place == layer - 1:
+                        delta[row, neuron] += 1.0
         return gradients
 
     def _forward(
@@ -254,7 +255,7 @@ class DagProblem:
         before, factors = np.zeros_like(values), np.ones_like(values)
         if gates is not None:
             slope = self._slopes[self._kinked]
-            factors[self._kinked] = slope + (1.0 - slope) * gates.reshape(len(self._kinked), -1)
+            factors[self._kinked] = slope + (1.0 - slope) * gates.reshape(len(self._kinked), self.samples)
         values[self._place[self.network.inputs]] = self.x.T
         if self.network.constant is not None:
             values[self._place[self.network.constant]] = 1.0

@@ -42,7 +42,7 @@ class Run:
     def drift(self) -> Floats:
         """How far each law is from its value at the start, decay `e^{−2λt}` included; rows are snapshots."""
         decay = float(self.about.get("decay") or 0.0)
-        return self.laws - self.laws[0] * np.exp(-2.0 * decay * self.trajectory.times)[:, None]
+        return np.asarray(self.laws - self.laws[0] * np.exp(-2.0 * decay * self.trajectory.times)[:, None])
 
     @property
     def max_drift(self) -> float:

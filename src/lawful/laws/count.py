@@ -126,7 +126,7 @@ def count_laws(
     flow = GradientFlow() if flow is None else flow
     source = Architecture.parse(network) if isinstance(network, str) else network
     if not isinstance(source, (Architecture, Mlp, Dag)):
-        found = _as_graph(source, input_shape)
+        found = as_graph(source, input_shape)
         if found is None:
             from lawful.laws.module import count_module
 
@@ -205,17 +205,21 @@ class _Job:
         return laws, laws.independent(point, self.prime)
 
 
-def _as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | None:
-    """A module that is a homogeneous graph is counted exactly, as one."""
+def as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | None:
+    """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
     import torch
+
+    from lawful.network.modules import from_module
 
     if not isinstance(module, torch.nn.Module):
         raise LawfulError(f"cannot count the laws of a {type(module).__name__}: give a network, a module or a string")
+    weighted = [part for part in module.modules() if next(part.parameters(recurse=False), None) is not None]
+    if not weighted or not all(isinstance(part, torch.nn.Linear) for part in weighted):
+        return None  # a convolution is a graph too, but one whose weights move together
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return None
     try:
-        from lawful.network.modules import from_module
-
-        return from_module(module, input_shape)
-    except (ImportError, Unsupported):
+        found = from_module(module, input_shape)
+    except Unsupported:
         return None
+    return found if found.parameters == sum(parameter.numel() for parameter in module.parameters()) else None

@@ -35,7 +35,7 @@ class Clusters:
         if not np.isfinite(array).all():
             row, column = np.argwhere(~np.isfinite(array))[0]
             raise LawfulError(f"data must be finite: row {row}, column {column} is {array[row, column]}")
-        if np.shape(labels) != (len(array),):
+        if np.asarray(labels).shape != (len(array),):
             raise LawfulError(f"{len(array)} points need as many labels, not {np.size(np.asarray(labels))}")
         names, numbers = np.unique(np.asarray(labels), return_inverse=True)
         for array_ in (array, numbers):
@@ -75,11 +75,11 @@ class Clusters:
 
     def cluster(self, number: int) -> Floats:
         """The points of one cluster."""
-        return self.points[self.labels == number]
+        return np.asarray(self.points[self.labels == number])
 
     def others(self, number: int) -> Floats:
         """The points of all other clusters."""
-        return self.points[self.labels != number]
+        return np.asarray(self.points[self.labels != number])
 
     def projected(self, dimension: int) -> Clusters:
         """The data along their `dimension` principal axes, centred (exact when the data lie in such a subspace)."""

@@ -64,11 +64,11 @@ def _first_root(coefficients: Floats) -> float:
         return 0.5
     column = int(np.flatnonzero(below.any(axis=0))[0])
     cubics = coefficients[:, below[:, column]]
-    low, high = np.full(cubics.shape[1], grid[column]), np.full(cubics.shape[1], grid[column + 1])
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        rest = 1.0 - middle
-        weights = (rest**3, 3 * middle * rest**2, 3 * middle**2 * rest, middle**3)
-        negative = sum(w * c for w, c in zip(weights, cubics, strict=True)) < 0
-        high, low = np.where(negative, middle, high), np.where(negative, low, middle)
-    return float(high.min())
+    c0, c1, c2, c3 = cubics
+    a1, a2, a3 = 3 * (c1 - c0), 3 * (c0 - 2 * c1 + c2), c3 - c0 + 3 * (c1 - c2)
+    root = np.full(cubics.shape[1], grid[column + 1])
+    for _ in range(4):
+        slope = a1 + root * (2 * a2 + 3 * root * a3)
+        step = (c0 + root * (a1 + root * (a2 + root * a3))) / np.where(slope == 0, 1.0, slope)
+        root = np.clip(root - step, grid[column], grid[column + 1])
+    return float(root.min())

@@ -69,7 +69,7 @@ class Separated:
 
     def preactivations(self, maps: Maps, active: Floats | None = None) -> Floats:
         """`z = R(x + β)`."""
-        return (self.points @ maps.rotations[0].T + maps.rotations[0] @ maps.shifts[0])[None]
+        return np.asarray(self.points @ maps.rotations[0].T + maps.rotations[0] @ maps.shifts[0])[None]
 
     def velocity(self, maps: Maps, active: Floats | None = None) -> Velocity:
         """Theorem 3.2 with the term that (6.17) loses."""
@@ -95,7 +95,7 @@ class Separated:
     def rates(self, maps: Maps, velocity: Velocity, active: Floats) -> Floats:
         """`∂_s z = Ωz + R∂_s β`."""
         z = self.preactivations(maps)
-        return z @ velocity.generators[0].T + maps.rotations[0] @ velocity.shifts[0]
+        return np.asarray(z @ velocity.generators[0].T + maps.rotations[0] @ velocity.shifts[0])
 
     def cost(self, maps: Maps, active: Floats | None = None) -> float:
         """`½⟨|τ(x) − ỹ|²⟩`, this cluster's part of (3.6)."""

@@ -91,7 +91,7 @@ def cayley(generator: Floats) -> Floats:
            [ 1.,  0.]])
     """
     one = np.eye(generator.shape[-1])
-    return np.linalg.solve(one - generator / 2, one + generator / 2)
+    return np.asarray(np.linalg.solve(one - generator / 2, one + generator / 2), dtype=np.float64)
 
 
 def orthogonalised(rotations: Floats) -> Floats:
@@ -148,16 +148,18 @@ class _Run:
             return self.field.velocity(maps, self.active)
         shares = self.shares()
         velocity, rates = self.trial(maps, shares)
+        response = self.response or self.respond(maps, shares, velocity, rates)
         for attempt in range(12):
-            if self.response is None or attempt == 6:
-                self.response = self.respond(maps, shares, velocity, rates)
-            change = self.response[0] @ rates
+            if attempt == 6:
+                response = self.respond(maps, shares, velocity, rates)
+            change = response[0] @ rates
             if np.abs(rates).max() <= 10 * self.slack:
                 break
             shares = np.clip(shares - change, -1.0, 2.0)  # a wild guess far from the path must not overflow
             velocity, rates = self.trial(maps, shares)
         self.share(shares - change)
-        return Velocity(velocity.shifts - self.response[1] @ change, velocity.generators - self.response[2] @ change)
+        self.response = response
+        return Velocity(velocity.shifts - response[1] @ change, velocity.generators - response[2] @ change)
 
     def respond(self, maps: Maps, shares: Floats, velocity: Velocity, rates: Floats) -> tuple[Floats, Floats, Floats]:
         """Inverse of the rates' derivative in the shares, and the velocity's derivatives (last axis)."""
@@ -208,17 +210,16 @@ class _Run:
             message = solver.step()
             if solver.status == "failed":
                 raise LawfulError(f"the flow could not be integrated past s = {solver.t:g}: {message}")
-            path = solver.dense_output()
+            path = _path(solver.dense_output(), at)
             there = self.signed(at(solver.y), sign)
-            found = first_crossing(
-                lambda time: self.signed(at(path(time)), sign), solver.t_old, solver.t, here, there, self.slack
-            )
+            watch = _watch(self.signed, path, sign)
+            found = first_crossing(watch, solver.t_old, solver.t, here, there, self.slack)
             stop = solver.t if found is None else found
-            left = self.first_release(lambda time: at(path(time)), solver.t_old, stop)
+            left = self.first_release(path, solver.t_old, stop)
             stop, crossed = (stop, found is not None) if left is None else (left, True)
-            self.record(lambda time: at(path(time)), stop)
+            self.record(path, stop)
             here = there
-            self.maps = at(path(stop))
+            self.maps = path(stop)
         self.step = max(min(solver.step_size, 4 * (stop - self.now)), 1e-12) if crossed else solver.step_size
         self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
         self.now = stop
@@ -282,7 +283,7 @@ class _Run:
             )
         for index, kind in before.items():
             if self.kind(index) != kind:
-                self.events.append(Event(self.now, self.kind(index), *index))
+                self.events.append(Event(float(self.now), self.kind(index), *index))
         if len(self.events) > self.max_events:
             self.halted = f"more than {self.max_events:,} sign changes before s = {self.now:.6g}"
 
@@ -315,6 +316,16 @@ class _Run:
         if (np.abs(wanted - shares) > 1e-3 * SHARE).any():
             return None
         return [[touching[number] for number in group] for group in groups if 0.0 < wanted[group[0]] < 1.0]
+
+
+def _path(dense: Callable[[float], Floats], at: Callable[[Floats], Maps]) -> Callable[[float], Maps]:
+    return lambda time: at(dense(time))
+
+
+def _watch(
+    signed: Callable[[Maps, Floats], Sample], path: Callable[[float], Maps], sign: Floats
+) -> Callable[[float], Sample]:
+    return lambda time: signed(path(time), sign)
 
 
 def _flat(velocity: Velocity) -> Floats:
