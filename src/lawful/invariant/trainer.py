@@ -59,8 +59,9 @@ class SingularTrainer:
         """One optimiser step on one batch; returns the loss without the penalty."""
         self.optimiser.zero_grad()
         loss = self.loss(self.model(inputs), targets)
-        total = loss if self.proximal else loss + self.strength * self.penalty()
-        total.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if not self.proximal:
+            self.penalty.add_gradient(self.strength)
         self.optimiser.step()
         self.steps += 1
         if self.proximal and self.steps % self.every == 0:
