@@ -213,12 +213,14 @@ def _draw(run: Run, found: dict[str, Any], out: Path, images: str | None) -> Non
     axes = plane(run.data.points)
     positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])
     targets = run.start.targets @ axes.T
-    text = page("Training as motion of the data", found, positions, run.data.labels, targets)
+    moving = np.concatenate([(run.data.points @ axes.T)[None], positions])
+    text = page("Training as motion of the data", found, moving, run.data.labels, targets)
     (out / "report.html").write_text(text, encoding="utf-8")
     if images is not None:
         (out / "frames").mkdir(exist_ok=True)
+        extent = np.array([positions.min(axis=(0, 1)), positions.max(axis=(0, 1))])
         for index, time in enumerate(run.times):
-            figure = frame_figure(positions[index], run.data.labels, float(time), targets)
+            figure = frame_figure(positions[index], run.data.labels, float(time), targets, extent)
             save(figure, out / "frames" / f"{index:04}.{images}")
 
 

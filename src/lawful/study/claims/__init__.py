@@ -7,7 +7,7 @@ from importlib import import_module
 from lawful.errors import LawfulError
 from lawful.study.claim import Claim
 
-MODULES = ("network",)
+MODULES = ("network", "truncation", "truncation_limits")
 
 
 def all_claims() -> tuple[Claim, ...]:
