@@ -57,7 +57,7 @@ def generator(field: Separated, maps: Maps, *, bare: float, factor: float = 0.5)
         matrix = factor * (np.outer(point, v) + np.outer(v, point) - bare * np.outer(point, point))
         on = np.diag((point > 0).astype(float))
         total += on @ matrix - matrix @ on
-    return total / len(z)
+    return np.asarray(total / len(z))
 
 
 @claim(
@@ -269,14 +269,14 @@ def finite_time_collapse(full: bool) -> Outcome:
     checked, excess, turned, rate = 0, -np.inf, 0.0, 0.0
     for size in (2, 3, 5) * (4 if full else 1):
         turn = rotations(rng, 1, size)[0]
-        body = -rng.uniform(1.2, 1.8, size=(200, size))
-        body[:2] = -rng.uniform(0.25, 0.3, size=(2, size))
-        cluster, shift = body @ turn, 0.45 * rng.uniform(0.5, 1.0, size=size) @ turn / np.sqrt(size)
+        body = -rng.uniform(1.4, 1.8, size=(400, size))
+        body[:2] = -rng.uniform(0.25, 0.3, size=(2, size))  # not truncated at the start
+        cluster, shift = body @ turn, 0.32 * rng.uniform(0.9, 1.1, size=size) @ turn
         found = hypotheses(cluster, np.zeros(size), shift, turn)
         if not found.holds:
             continue
-        checked += 1
         seen = confirm(cluster, np.zeros(size), shift, turn, found.bound)
+        checked += seen.time > 0
         excess = max(excess, seen.time - found.bound)
         turned, rate = max(turned, seen.turned_after), max(rate, abs(seen.rate_after - 1))
     field, maps, _ = one_cluster(rng, 3, 50)

@@ -122,7 +122,7 @@ def collapse_persists(full: bool) -> Outcome:
     measured = {"gap": run.gap, "released_at": left, "final_shift": float(path[-1]), "gradient_gap_at_start": gaps[0],
                 "data_truncated_at_end": bool((points + float(path[-1]) <= 0).all())}  # fmt: skip
     holds = run.gap > 0 and gaps[0] < 1e-12 and np.isfinite(left)
-    return Outcome(holds, measured, measured["data_truncated_at_end"])
+    return Outcome(bool(holds), measured, bool(measured["data_truncated_at_end"]))
 
 
 @claim(
