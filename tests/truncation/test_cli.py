@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lawful.cli import main
+from lawful.report.truncation import page
 
 Misuse = Callable[..., str]
 LAWFUL = Path(sys.executable).with_name("lawful")
@@ -43,14 +44,14 @@ def misuse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 def corners(tmp_path: Path) -> Path:
     """Four points on two diagonals: neither cluster can be parted from the other."""
     path = tmp_path / "corners.csv"
-    path.write_text("a,b,label\n0,0,left\n1,1,left\n0,1,right\n1,0,right\n")
+    path.write_text("a,b,label\n0,0,3\n1,1,3\n0,1,5\n1,0,5\n")
     return path
 
 
 def test_truncate_a_network(corners: Path) -> None:
     found = json.loads(lawful("truncate", "2-2-2-3 relu bias", "--data", corners, "--json"))
     assert set(found) == {"classes", "sizes", "residual", "layers"}
-    assert found["classes"] == ["left", "right"]
+    assert found["classes"] == ["3", "5"]
     assert len(found["layers"]) == 2
     for layer in found["layers"]:
         assert [sum(t) for t in zip(layer["untruncated"], layer["partial"], layer["full"], strict=True)] == [2, 2]
@@ -63,7 +64,7 @@ def test_flow_writes_a_page_that_loads_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     data = tmp_path / "data.npz"
     rng = np.random.default_rng(0)
-    labels = np.repeat(["<script>alert(1)</script>", "b"], 6)
+    labels = np.repeat([0, 1], 6)
     np.savez(data, x=np.repeat([[0.0, 0.0], [3.0, 3.0]], 6, axis=0) + 0.1 * rng.normal(size=(12, 2)), y=labels)
     text = lawful("truncation-flow", "--data", data, "--until", 5, "--frames", 3, "--out", folder, "--images", "svg")
     assert text.startswith("2 of 2 clusters collapsed to a point by s = ")
@@ -71,15 +72,23 @@ def test_flow_writes_a_page_that_loads_nothing(tmp_path: Path) -> None:
     assert len(list((folder / "frames").iterdir())) == 3
     found = json.loads((folder / "run.json").read_text())
     assert len(found["times"]) == len(found["costs"]) == len(found["collapse"]) == 3
-    page = (folder / "report.html").read_text()
-    assert "<script>alert" not in page
+    written = (folder / "report.html").read_text()
 
     class Reader(html.parser.HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
             for name, value in attributes:
                 assert name not in ("src", "href") or (value or "").startswith("data:"), (tag, value)
 
-    Reader().feed(page)
+    Reader().feed(written)
+
+
+def test_the_page_escapes_all_text() -> None:
+    found = json.loads(lawful("truncation-flow", "--clusters", "2,3,0.1", "--until", 1, "--frames", 2, "--json"))
+    found["classes"] = ["<b>one</b>", "</script><script>alert(1)</script>"]
+    found["halted"] = "<i>never</i>"
+    written = page("<u>title</u>", found, np.zeros((3, 6, 2)), [0, 0, 0, 1, 1, 1], np.zeros((2, 2)))
+    for tag in ("<b>", "<i>", "<u>", "<script>alert"):
+        assert tag not in written
 
 
 def test_flow_json_general_and_closed_forms() -> None:
@@ -121,7 +130,7 @@ def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> N
         (("truncation-flow", "--clusters", "2,3,0.1", "--general", "--fixed"), "exclude each other"),
         (("truncate", "2-3-1", "--clusters", "2,3,0.1"), "layer 1 has 3 neurons after 2"),
         (("truncate", "3-3-1", "--clusters", "2,3,0.1"), "takes 3 numbers, but the data have 2"),
-        (("separate", "--data", "nothing.txt"), "data are a .csv"),
+        (("separate", "--data", "nothing.txt"), "data come as .npz or .csv"),
         (("separate", "--data", "missing.csv"), "missing.csv"),
     ],
 )

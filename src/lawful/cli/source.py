@@ -69,7 +69,7 @@ def open_source(
     if is_module(text):
         from lawful.network.modules import from_module
 
-        return from_module(open_module(text), shape)
+        return from_module(open_module(text), shape, drop_useless=drop_useless)
     if re.match(r"\s*\d+-", text) and not Path(text).exists():
         from lawful.network import Architecture
 

@@ -16,6 +16,10 @@ from lawful.errors import CertificateError
 MAX_BYTES = 200_000_000
 # The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
 VERIFIERS: dict[str, str] = {
+    "components": "lawful.invariant.verify:verify",
+    "geodesic": "lawful.bottleneck.verify:verify",
+    "laws": "lawful.laws.verify:verify",
+    "same": "lawful.fibers.verify:verify",
     "truncation-separation": "lawful.flow.truncation.verify:verify_separation",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,6 +54,12 @@ class Figure:
 
 def save(figure: Figure, path: Path) -> Path:
     """Draw to a file; its ending chooses the format (.svg, .png, .pdf). The same figure gives the same bytes."""
+    draw(figure, path, path.suffix.removeprefix("."))
+    return path
+
+
+def draw(figure: Figure, target: Path | BinaryIO, kind: str) -> None:
+    """Draw to a file or a buffer in the given format."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
@@ -64,12 +70,11 @@ def save(figure: Figure, path: Path) -> Path:
     with mpl.rc_context(style):
         canvas = Canvas(figsize=(4.2 * len(figure.panels), 3.4), layout="constrained")
         for axes, panel in zip(np.ravel(canvas.subplots(1, len(figure.panels))), figure.panels, strict=True):
-            _draw(axes, panel)
-        canvas.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=150)
-    return path
+            _draw_panel(axes, panel)
+        canvas.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None, dpi=150)
 
 
-def _draw(axes: Any, panel: Panel) -> None:
+def _draw_panel(axes: Any, panel: Panel) -> None:
     for number, series in enumerate(panel.series):
         _draw_series(axes, series, series.colour or COLOURS[number % len(COLOURS)])
     for value in panel.horizontal:

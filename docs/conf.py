@@ -1,0 +1,123 @@
+"""Site settings; the claims, the errata and the API pages are generated from the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+from lawful.study.claims import all_claims
+
+HERE = Path(__file__).parent
+project = "lawful"
+version = release = installed_version("lawful")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "lawful"
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+suppress_warnings = ["misc.highlighting_failure"]
+PAPERS = {
+    "P0": "Topology and geometry of the learning space of ReLU networks (Nurisso, Leroy, Petri, Vaccarino)",
+    "P1": "Abide by the law and follow the flow (Marcotte, Gribonval, Peyré)",
+    "P2": "Effective gradient flow (Chen)",
+    "P3": "Leaky ResNets (Jacot, Kaiser)",
+    "P4": "Symmetries of three-layer ReLU networks",
+}
+
+
+def write_generated() -> None:
+    """Pages that would be wrong one day if they were typed by hand."""
+    folder = HERE / "generated"
+    folder.mkdir(exist_ok=True)
+    claims = all_claims()
+    lines = ["# Claims", "", "Each line runs: `lawful reproduce ID`.", ""]
+    errata = [
+        "# Errata",
+        "",
+        "Where a paper's printed words fail and what holds instead. Each runs: `lawful reproduce ID`.",
+        "",
+    ]
+    for paper, title in PAPERS.items():
+        mine = [claim for claim in claims if claim.paper == paper]
+        if mine:
+            lines += [f"## {paper}: {title}", "", "| id | reference | statement |", "|---|---|---|"]
+            lines += [f"| `{c.id}` | {cell(c.reference)} | {cell(c.statement)} |" for c in mine] + [""]
+        wrong = [claim for claim in mine if claim.erratum is not None]
+        if wrong:
+            errata += [
+                f"## {paper}: {title}",
+                "",
+                "| id | where | printed | correct | checked by |",
+                "|---|---|---|---|---|",
+            ]
+            errata += [
+                f"| `{c.id}` | {cell(c.reference)} | {cell(c.erratum.printed)} | {cell(c.erratum.correct)} "
+                f"| {cell(c.erratum.checked)} |"
+                for c in wrong
+                if c.erratum is not None
+            ] + [""]
+    (folder / "claims.md").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "errata.md").write_text("\n".join(errata), encoding="utf-8")
+    write_examples(folder)
+    source = HERE.parent / "src" / "lawful"
+    rooms = [room.name for room in sorted(source.iterdir()) if (room / "__init__.py").exists() and room.name != "cli"]
+    for room in rooms:
+        modules = [module_name(source, path) for path in sorted((source / room).rglob("*.py"))]
+        rows = [f"# lawful.{room}", ""]
+        for module in modules:
+            listed = [] if module != f"lawful.{room}" else ["   :no-members:"]  # a room's own page only re-exports
+            rows += ["```{eval-rst}", f".. automodule:: {module}", *listed, "```", ""]
+        (folder / f"api-{room}.md").write_text("\n".join(rows), encoding="utf-8")
+    index = ["# API", "", "```{toctree}", *(f"api-{room}" for room in rooms), "```", ""]
+    (folder / "api.md").write_text("\n".join(index), encoding="utf-8")
+
+
+def write_examples(folder: Path) -> None:
+    """Every example with the output that it gives now."""
+    lines = ["# Examples", "", "One question per file in `examples/`, with what it prints.", ""]
+    for path in sorted((HERE.parent / "examples").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        question, _, answer = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+        command = [sys.executable, path.name]
+        run = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)  # noqa: S603
+        code = source.split('"""', 2)[2].strip()
+        lines += [f"## {question.strip()}", "", answer.strip(), "", f"`examples/{path.name}` prints", ""]
+        lines += ["```text", run.stdout.rstrip(), "```", "", "```python", code, "```", ""]
+    (folder / "examples.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def cell(text: str) -> str:
+    """Text that is safe inside a table cell."""
+    return re.sub(r"([\\|*_<>$`\[\]])", r"\\\1", text)
+
+
+def module_name(source: Path, path: Path) -> str:
+    """`lawful.network.dag` for `src/lawful/network/dag.py`."""
+    return ".".join(("lawful", *path.relative_to(source).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text with `code`; keep Sphinx from reading |E| or θ* as markup."""
+    in_doctest = False
+    for number, line in enumerate(lines):
+        in_doctest = line.lstrip().startswith(">>>") or (in_doctest and bool(line.strip()))
+        if not in_doctest:
+            parts = re.split(r"(`[^`]+`)", line)
+            lines[number] = "".join(
+                f"`{part}`" if part.startswith("`") else re.sub(r"([\\|*_])", r"\\\1", part) for part in parts
+            )
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls this before it reads any page."""
+    write_generated()
+    app.connect("autodoc-process-docstring", plain_docstring)

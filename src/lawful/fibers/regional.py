@@ -1,0 +1,88 @@
+"""Compare two networks region by region: exact up to the linear programs' margin, feasible for small ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from lawful.fibers.cells import MARGIN, Cell, OutOfTime, Polyhedron, walk_cells
+from lawful.fibers.domain import Domain
+from lawful.fibers.reduce import Reduced
+from lawful.fibers.search import Counterexample, Pair
+from lawful.fibers.stack import Floats, Stack
+from lawful.fibers.verdict import Different, Equal, Witness
+
+
+def compare(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equal | Different | str:
+    """Walk all regions that the two networks cut together; or say why there is no answer."""
+    if pair.tolerance == 0:
+        return "regions are found by linear programs in floats, which prove nothing exactly (try --tolerance)"
+    count, worst = 0, 0.0
+    try:
+        for ours, theirs in joint_cells(first.stack, second.stack, pair.domain, deadline):
+            count += 1
+            residual = affine_residual(first.stack, ours, second.stack, theirs)
+            worst = max(worst, residual)
+            if residual > pair.tolerance:
+                if found := _inside(pair, ours, theirs):
+                    reason = "the outputs differ at this input, replayed in exact arithmetic"
+                    return Different("region search", reason, found, pair.domain, pair.tolerance)
+                return f"the affine maps of a region differ by {residual:.1e}, too little for an input to show it"
+    except OutOfTime:
+        return f"{count} regions agreed before the time limit"
+    witness = Witness(first.steps, second.steps, "regions", worst, regions=count)
+    return Equal("region search", witness, pair.domain, pair.tolerance)
+
+
+def joint_cells(
+    first: Stack, second: Stack, domain: Domain, deadline: float | None = None
+) -> Iterator[tuple[Cell, Cell]]:
+    """Regions on which both networks are affine: inside each region of the first, the regions of the second."""
+    polyhedron = Polyhedron(domain)
+    radius, point = polyhedron.widest()
+    for ours in walk_cells(first.floating(), polyhedron, point, radius, MARGIN, deadline):
+        for theirs in walk_cells(second.floating(), polyhedron, ours.point, ours.radius, MARGIN, deadline):
+            if deadline is not None and time.perf_counter() > deadline:
+                raise OutOfTime
+            yield ours, theirs
+
+
+def affine_residual(first: Stack, ours: Cell, second: Stack, theirs: Cell) -> float:
+    """Largest difference of the two affine maps relative to the terms they sum."""
+    gap = np.abs(np.column_stack([ours.matrix - theirs.matrix, ours.offset - theirs.offset]))
+    scale = np.maximum(_path_sizes(first, ours), _path_sizes(second, theirs))
+    parts = ((gap[:, :-1], scale[:, :-1]), (gap[:, -1], scale[:, -1]))
+    return (
+        max(
+            float(part.max(initial=0.0)) / max(float(size.max(initial=0.0)), 1e-300)
+            for part, size in parts
+            if part.any()
+        )
+        if gap.any()
+        else 0.0
+    )
+
+
+def _path_sizes(stack: Stack, cell: Cell) -> Floats:
+    """`|W_L| D … |W_1|` and the same for biases: the sum of absolute values over active paths."""
+    floats = stack.floating()
+    values = np.column_stack([np.eye(stack.widths[0]), np.zeros(stack.widths[0])])
+    for layer, (weight, bias) in enumerate(zip(floats.weights, floats.biases, strict=True)):
+        values = np.abs(weight) @ values
+        values[:, -1] += np.abs(bias)
+        if layer < stack.hidden:
+            values = values * np.where(cell.pattern[layer], 1.0, abs(stack.slopes[layer]))[:, None]
+    return values
+
+
+def _inside(pair: Pair, ours: Cell, theirs: Cell) -> Counterexample | None:
+    """Points of the common region where the difference should show."""
+    ways = ours.matrix - theirs.matrix
+    sizes = np.sqrt((ways**2).sum(axis=1, keepdims=True))
+    ways = ways / np.where(sizes > 0, sizes, 1.0)
+    radius = 0.9 * theirs.radius
+    return pair.check(
+        np.concatenate([theirs.point[None, :], theirs.point + radius * ways, theirs.point - radius * ways])
+    )

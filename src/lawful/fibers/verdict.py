@@ -1,0 +1,143 @@
+"""The three answers to *are these the same function?*, and the certificate of each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lawful.fibers.domain import Domain
+from lawful.fibers.search import Counterexample
+from lawful.fibers.stack import Stack
+from lawful.fibers.symmetry import Step
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Steps that keep each function and lead both networks to one place.
+
+    There they agree weight by weight (`ending` is "weights"); or below their last hidden layer, and above it their
+    normal forms agree: `groups` lists the neurons (0 or 1 for the network, number) that share a hyperplane.
+    """
+
+    first: tuple[Step, ...]
+    second: tuple[Step, ...]
+    ending: str
+    residual: float
+    groups: tuple[tuple[tuple[int, int], ...], ...] = ()
+    regions: int | None = None
+
+
+@dataclass(frozen=True)
+class Equal:
+    """The same function on the whole domain; with `tolerance` > 0, up to rounding of that relative size."""
+
+    method: str
+    witness: Witness
+    domain: Domain
+    tolerance: float
+    seconds: float = 0.0
+    verdict: str = field(default="equal", init=False)
+
+
+@dataclass(frozen=True)
+class Different:
+    """An input on which the outputs differ, replayed exactly; or shapes that cannot agree."""
+
+    method: str
+    reason: str
+    counterexample: Counterexample | None
+    domain: Domain | None
+    tolerance: float
+    seconds: float = 0.0
+    verdict: str = field(default="different", init=False)
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Neither a proof nor a counterexample was found; `reason` says what was tried."""
+
+    method: str
+    reason: str
+    domain: Domain
+    tolerance: float
+    seconds: float = 0.0
+    verdict: str = field(default="undecided", init=False)
+
+
+Verdict = Equal | Different | Undecided
+
+
+def to_json(verdict: Verdict) -> dict[str, Any]:
+    """The keys that the command line documents."""
+    witness = counterexample = None
+    if isinstance(verdict, Equal):
+        witness = _witness_json(verdict.witness)
+    elif isinstance(verdict, Different) and verdict.counterexample is not None:
+        found = verdict.counterexample
+        counterexample = {
+            "input": found.point.tolist(),
+            "outputs": [[float(value) for value in values] for values in found.outputs],
+            "exact_outputs": [[str(value) for value in values] for values in found.outputs],
+            "gap": float(found.gap),
+            "allowed": found.allowed,
+        }
+    return {
+        "verdict": verdict.verdict,
+        "method": verdict.method,
+        "reason": getattr(verdict, "reason", None),
+        "domain": None if verdict.domain is None else str(verdict.domain),
+        "witness": witness,
+        "counterexample": counterexample,
+        "tolerance": verdict.tolerance,
+        "seconds": round(verdict.seconds, 4),
+    }
+
+
+def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]:
+    """Everything `lawful verify` needs: both networks, the statement and its evidence."""
+    domain = verdict.domain
+    box = None if domain is None or not domain.bounded else [domain.low.tolist(), domain.high.tolist()]
+    statement = f"the networks are {verdict.verdict}" + (f" on {domain}" if domain is not None else "")
+    networks = [stack_json(stack) for stack in (first, second)]
+    return {"kind": "same", "statement": statement, "networks": networks, "box": box} | to_json(verdict)
+
+
+def stack_json(stack: Stack) -> dict[str, Any]:
+    """A network as lists of floats; JSON keeps every bit of them."""
+    floats = stack.floating()
+    return {
+        "weights": [weight.tolist() for weight in floats.weights],
+        "biases": [bias.tolist() for bias in floats.biases],
+        "slopes": list(stack.slopes),
+    }
+
+
+def _witness_json(witness: Witness) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "first": [step_json(step) for step in witness.first],
+        "second": [step_json(step) for step in witness.second],
+        "ending": witness.ending,
+        "residual": witness.residual,
+    }
+    if witness.ending == "normal form":
+        found["groups"] = [[list(member) for member in group] for group in witness.groups]
+    if witness.regions is not None:
+        found["regions"] = witness.regions
+    return found
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    """A step as JSON: its name under `do`, rationals as text.
+
+    >>> from lawful.fibers.symmetry import Reorder
+    >>> step_json(Reorder(1, (2, 0, 1)))
+    {'do': 'reorder', 'layer': 1, 'order': [2, 0, 1]}
+    """
+    found: dict[str, Any] = {"do": type(step).__name__.lower()}
+    for key, value in asdict(step).items():  # type: ignore[call-overload]
+        found[key] = [_plain(item) for item in value] if isinstance(value, tuple) else _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int) else float(value) if isinstance(value, float) else str(value)

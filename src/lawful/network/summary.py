@@ -1,0 +1,89 @@
+"""What a network is, at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.network.architecture import Architecture, activation_name
+from lawful.network.bounds import classify
+from lawful.network.dag import Dag, Role
+from lawful.network.mlp import Mlp
+
+
+@dataclass(frozen=True)
+class LayerSummary:
+    """The nodes at one distance from the inputs."""
+
+    role: str
+    width: int
+    activation: str
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Sizes, bottlenecks (P0 Definition 2), neurons that never bend, and the range of the balances `B̃θ²`.
+
+    `dead` and `linear` hold for every input in R^d; they and `balance` are None for a network without weights.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    hidden: int
+    parameters: int
+    biases: int
+    layers: tuple[LayerSummary, ...]
+    in_bottlenecks: tuple[str, ...]
+    out_bottlenecks: tuple[str, ...]
+    dead: tuple[str, ...] | None
+    linear: tuple[str, ...] | None
+    balance: tuple[float, float, float] | None  # smallest, median, largest
+
+
+def summarise(network: Architecture | Mlp | Dag) -> Summary:
+    """Describe a network.
+
+    >>> summary = summarise(Architecture.parse("3-4-1 relu bias"))
+    >>> summary.parameters, summary.hidden, len(summary.out_bottlenecks)
+    (21, 4, 4)
+    """
+    dag = network.to_dag()
+    hidden = dag.hidden
+    from_constant = dag.roles[dag.tails] == Role.CONSTANT
+    weighted = dag.weights is not None
+    kinds = classify(dag) if weighted else None
+    squares = dag.hidden_incidence @ dag.theta**2 if weighted and len(hidden) else None
+    return Summary(
+        name=str(network) if isinstance(network, Architecture) else repr(network),
+        inputs=len(dag.inputs),
+        outputs=len(dag.outputs),
+        hidden=len(hidden),
+        parameters=dag.parameters,
+        biases=int(from_constant.sum()),
+        layers=_layers(dag),
+        in_bottlenecks=_names(dag, hidden[dag.in_degree[hidden] == 1]),
+        out_bottlenecks=_names(dag, hidden[dag.out_degree[hidden] == 1]),
+        dead=_names(dag, np.flatnonzero(kinds.dead)) if kinds else None,
+        linear=_names(dag, np.flatnonzero(kinds.always_linear)) if kinds else None,
+        balance=None if squares is None else tuple(float(f(squares)) for f in (np.min, np.median, np.max)),  # type: ignore[arg-type]
+    )
+
+
+def _names(dag: Dag, nodes: np.ndarray) -> tuple[str, ...]:
+    return tuple(dag.names[node] for node in nodes)
+
+
+def _layers(dag: Dag) -> tuple[LayerSummary, ...]:
+    """Rows for the inputs, the hidden nodes level by level, and the outputs."""
+    entering = dag.in_degree
+    rows = [LayerSummary("input", len(dag.inputs), "", 0)]
+    for layer in dag.layers:
+        nodes = layer[dag.roles[layer] == Role.HIDDEN]
+        if len(nodes):
+            names = sorted({activation_name(float(slope)) for slope in np.unique(dag.slopes[nodes])})
+            rows.append(LayerSummary("hidden", len(nodes), ", ".join(names), int(entering[nodes].sum())))
+    rows.append(LayerSummary("output", len(dag.outputs), "linear", int(entering[dag.outputs].sum())))
+    return tuple(rows)

@@ -1,0 +1,134 @@
+"""Answers about fibers as text; computes nothing."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lawful.report.figure import COLOURS, Figure, Panel, Series
+
+WIDTH = 80
+
+
+def verdict_text(result: Mapping[str, Any]) -> str:
+    """The answer of `same` for people: verdict first, then the evidence."""
+    where = f" on {result['domain']}" if result["domain"] else ""
+    lines = [f"{result['verdict'].upper()}{where}: by {result['method']} ({result['seconds']:.2f} s)"]
+    if result["witness"] is not None:
+        lines += _witness_lines(result["witness"])
+    if result["counterexample"] is not None:
+        found = result["counterexample"]
+        lines += [
+            f"  input    {_numbers(found['input'])}",
+            f"  A gives  {_numbers(found['outputs'][0])}",
+            f"  B gives  {_numbers(found['outputs'][1])}",
+            f"  They differ by {found['gap']:.3g}; rounding would excuse {found['allowed']:.1e}.",
+        ]
+    elif result["reason"]:
+        lines += textwrap.wrap(result["reason"] + ".", WIDTH, initial_indent="  ", subsequent_indent="  ")
+    exact = result["tolerance"] == 0
+    lines.append("  Arithmetic: exact rationals." if exact else f"  Tolerance: {result['tolerance']:g}, relative.")
+    return "\n".join(lines)
+
+
+def _witness_lines(witness: Mapping[str, Any]) -> list[str]:
+    if "regions" in witness:
+        return [f"  The affine maps agree on all {witness['regions']:,} common regions."]
+    chains = [f"{name}: {_chain(witness[key])}" for name, key in (("A", "first"), ("B", "second"))]
+    ending = "weight by weight" if witness["ending"] == "weights" else "in normal form"
+    lines = [f"  {line}" for chain in chains for line in textwrap.wrap(chain, WIDTH - 2)]
+    return [*lines, f"  Then they agree {ending}; largest relative difference {witness['residual']:.1e}."]
+
+
+def _chain(steps: Sequence[Mapping[str, Any]]) -> str:
+    names = [f"{step['do']} layer {step['layer']}" for step in steps]
+    counted = [f"{name} x{names.count(name)}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
+    return ", ".join(counted) or "as it is"
+
+
+def _numbers(values: Sequence[float], most: int = 6) -> str:
+    shown = ", ".join(f"{value:.6g}" for value in values[:most])
+    return f"[{shown}{', ...' if len(values) > most else ''}]"
+
+
+def fiber_text(result: Mapping[str, Any]) -> str:
+    """The fiber of one function for people."""
+    freedom = result["dimension"]
+    lines = [f"{result['kind']}: {freedom} continuous freedom{'' if freedom == 1 else 's'} beyond order and scale"]
+    if result["removed"]:
+        lines.append(f"  {result['removed']} redundant neurons were removed first; their weights are free")
+    if result.get("hidden") is not None:
+        lines.append(f"  Hyperplane {result['hidden']} of the first layer is hidden: it can move by any")
+        lines.append(f"  t > {result['lowest_shift']:.6g}, the second biases compensate")
+        if result["flips"]:
+            lines.append(f"  {result['flips']} other neurons can be flipped: {result['components']} components")
+    else:
+        lines.append(f"  {result['linear']} linear neurons: case {result['case']} of the theorem")
+        many = "" if result["checked"] == result["components"] else f" of the first {result['checked']:,}"
+        lines.append(f"  {result['components']:,} choices of orientation, {result['nonempty']:,}{many} not empty")
+    if "samples" in result:
+        lines.append(f"  wrote {len(result['samples'])} samples")
+    return "\n".join(lines)
+
+
+def identifiable_text(result: Mapping[str, Any]) -> str:
+    """Whether the function determines the parameters, and why."""
+    answer = {True: "IDENTIFIABLE", False: "NOT IDENTIFIABLE", None: "UNDECIDED"}[result["identifiable"]]
+    lines = [f"{answer}, up to order and scale of the neurons"]
+    for reason in list(result["reasons"])[:8]:
+        lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    if len(result["reasons"]) > 8:
+        lines.append(f"  - and {len(result['reasons']) - 8} more")
+    generic = {True: "passed", False: "failed", None: "was not run"}[result["generic"]]
+    return "\n".join([*lines, f"  The test of genericity {generic} ({result['tested']}): {result['generic_reason']}"])
+
+
+def regions_text(result: Mapping[str, Any]) -> str:
+    """How many regions, and what the facets say."""
+    head = f"{result['regions']:,} regions" if result["complete"] else f"at least {result['regions']:,} regions"
+    lines = [f"{head} on {result['domain']} ({result['seconds']:.2f} s, {result['per_second']:,.0f} a second)"]
+    if not result["complete"]:
+        lines.append("  The time limit ended the count: give --time")
+    if "facets" in result:
+        lines.append(f"  {result['facets']:,} facets, {result['visible_facets']:,} of them visible in the function")
+        lines.append(f"  {result['ridges']:,} ridges; jumps balance up to {result['worst_imbalance']:.1e}")
+    return "\n".join(lines)
+
+
+def canonical_text(result: Mapping[str, Any]) -> str:
+    """What the representative is worth."""
+    widths = "-".join(map(str, result["widths"]))
+    worth = "determined by the function alone" if result["complete"] else "unique up to order and scale only"
+    lines = [f"{widths}: {worth} ({result['regime']})"]
+    lines.append(f"  {result['parameters_before']:,} parameters became {result['parameters_after']:,}")
+    return "\n".join(lines + ([f"  wrote {result['written']}"] if result["written"] else []))
+
+
+def fingerprint_text(result: Mapping[str, Any]) -> str:
+    """One line per network, then the duplicates."""
+    marks = {True: " ", False: "~"}
+    lines = [f"{item['fingerprint']} {marks[item['complete']]} {item['file']}" for item in result["files"]]
+    if any(not item["complete"] for item in result["files"]):
+        lines.append("~ equal hashes mean equal functions, but equal functions may differ here")
+    copies = [group for group in result["groups"] if len(group) > 1]
+    lines.append(f"{len(result['files'])} networks, {result['distinct']} functions")
+    return "\n".join(lines + [f"  the same: {', '.join(group)}" for group in copies])
+
+
+def complex_figure(polygons: Sequence[Any], lines: Sequence[tuple[int, bool, Any]], domain: Any) -> Figure:
+    """Regions in the plane with the bent hyperplanes over them, hidden pieces in grey."""
+    regions = [
+        Series(corners[:, 1], corners[:, 0], style="polygon", colour=COLOURS[place % len(COLOURS)])
+        for place, corners in enumerate(polygons)
+        if len(corners) > 2
+    ]
+    named: set[tuple[int, bool]] = set()
+    drawn = []
+    for layer, visible, ends in lines:
+        label = "" if (layer, visible) in named else f"layer {layer + 1}" + ("" if visible else ", not visible")
+        named.add((layer, visible))
+        colour = COLOURS[layer % len(COLOURS)] if visible else "#999999"
+        drawn.append(Series(ends[:, 1], ends[:, 0], label=label, colour=colour))
+    caption = f"{len(regions)} regions and the bent hyperplanes on {domain}"
+    return Figure(caption, [Panel([*regions, *drawn], x="x0", y="x1", equal=True)])

@@ -1,0 +1,174 @@
+"""What to run: a job and the values of its parameters, read from TOML, expanded one job at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lawful.errors import LawfulError
+from lawful.network import Architecture, parse_activation
+
+Scalar = str | int | float | bool
+Values = Sequence[Scalar]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call: its place in the plan, the job's name and its arguments. The key depends on the call alone."""
+
+    position: int
+    job: str
+    inputs: Mapping[str, Scalar]
+
+    @property
+    def key(self) -> str:
+        """A name for the call that is the same in every run and on every machine."""
+        text = json.dumps([self.job, dict(self.inputs)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job over the Cartesian product of its parameters' values; `seconds` and `memory` limit one call.
+
+    >>> plan = Plan("count_laws", {"architecture": ["2-2-2 linear", "2-3-2 relu"], "seed": [0, 1]})
+    >>> len(plan), [dict(task.inputs)["seed"] for task in plan.tasks()]
+    (4, [0, 1, 0, 1])
+    """
+
+    job: str
+    values: Mapping[str, Values]
+    seconds: float = 3600.0
+    memory: int = 4 * 2**30
+
+    def __len__(self) -> int:
+        return int(np.prod([len(each) for each in self.values.values()], dtype=np.int64))
+
+    def tasks(self) -> Iterator[Task]:
+        """The calls in a fixed order, made one at a time."""
+        names = list(self.values)
+        for position, row in enumerate(itertools.product(*self.values.values())):
+            yield Task(position, self.job, dict(zip(names, row, strict=True)))
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a sweep from TOML; every mistake is named."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LawfulError(f"{path}: not a TOML file: {error}") from None
+    return plan_from(table)
+
+
+def plan_from(table: Mapping[str, Any]) -> Plan:
+    """A plan from the parsed TOML: `job`, `[grid]`, and optionally `[limits]` with `seconds` and `memory_gb`."""
+    unknown = set(table) - {"job", "grid", "limits"}
+    if unknown or not isinstance(table.get("job"), str) or not isinstance(table.get("grid"), Mapping):
+        raise LawfulError(f"a sweep has `job`, `[grid]` and perhaps `[limits]`{_also(unknown)}")
+    limits = table.get("limits", {})
+    if set(limits) - {"seconds", "memory_gb"} or not all(_is_number(v) and v > 0 for v in limits.values()):
+        raise LawfulError("[limits] has `seconds` and `memory_gb`, both positive numbers")
+    values = {name: _expand(name, given) for name, given in table["grid"].items()}
+    empty = [name for name, each in values.items() if not each]
+    if empty:
+        raise LawfulError(f"[grid] {empty[0]} has no values")
+    memory = int(limits.get("memory_gb", 4.0) * 2**30)
+    return Plan(table["job"], values, float(limits.get("seconds", 3600.0)), memory)
+
+
+def _also(unknown: set[str]) -> str:
+    return f", not {sorted(unknown)[0]!r}" if unknown else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _expand(name: str, given: Any) -> Values:
+    """One value, a list of values, or a table that describes a family of them."""
+    if isinstance(given, (str, int, float, bool)):
+        return [given]
+    if isinstance(given, list) and all(isinstance(value, (str, int, float, bool)) for value in given):
+        return given
+    if isinstance(given, dict):
+        for kind, (family, allowed) in FAMILIES.items():
+            if kind in given:
+                unknown = set(given) - {kind, *allowed}
+                if unknown:
+                    raise LawfulError(f"[grid] {name}: {kind} takes {', '.join(allowed) or 'nothing'}{_also(unknown)}")
+                try:
+                    return family(given)
+                except (KeyError, TypeError, ValueError) as error:
+                    raise LawfulError(f"[grid] {name}: {type(error).__name__}: {error}") from None
+    kinds = ", ".join(FAMILIES)
+    raise LawfulError(f"[grid] {name}: give a value, a list of values, or a table with one of {kinds}")
+
+
+def _range(given: Mapping[str, Any]) -> Values:
+    first, last = given["range"]
+    return list(range(int(first), int(last)))
+
+
+def _random(given: Mapping[str, Any]) -> Values:
+    """`{random = 20, low = 1e-4, high = 0.1, log = true, seed = 0}`: numbers drawn once, from a seed."""
+    rng = np.random.default_rng(int(given.get("seed", 0)))
+    low, high = float(given["low"]), float(given["high"])
+    if given.get("log", False):
+        return [float(v) for v in np.exp(rng.uniform(np.log(low), np.log(high), int(given["random"])))]
+    return [float(v) for v in rng.uniform(low, high, int(given["random"]))]
+
+
+def _random_architectures(given: Mapping[str, Any]) -> Values:
+    """P1 Appendix I's kind of draw: `{random_architectures = 50, depth = [2, 5], width = [2, 10], bias = 0.5}`."""
+    rng = np.random.default_rng(int(given.get("seed", 0)))
+    (fewest, most), (narrow, wide) = given["depth"], given["width"]
+    slope = parse_activation(given.get("activation", "relu"))
+    found = []
+    for _ in range(int(given["random_architectures"])):
+        depth = int(rng.integers(fewest, most + 1))
+        widths = tuple(int(width) for width in rng.integers(narrow, wide + 1, size=depth + 1))
+        found.append(str(Architecture(widths, slope, bool(rng.random() < float(given.get("bias", 0.0))))))
+    return found
+
+
+def _all_architectures(given: Mapping[str, Any]) -> Values:
+    """Every layered architecture up to a size: `{all_architectures = ["linear"], parameters = 60, depth = 4}`."""
+    largest, deepest = int(given["parameters"]), int(given["depth"])
+    found = []
+    for activation in given["all_architectures"]:
+        slope = parse_activation(activation)
+        for depth in range(2, deepest + 1):
+            found += [str(Architecture(widths, slope)) for widths in _widths(depth + 1, largest)]
+    return found
+
+
+def _widths(count: int, parameters: int) -> Iterator[tuple[int, ...]]:
+    """Width tuples whose consecutive products sum to at most `parameters`."""
+
+    def grow(start: tuple[int, ...], left: int) -> Iterator[tuple[int, ...]]:
+        missing = count - len(start)
+        if missing == 0:
+            yield start
+            return
+        for width in range(1, (left - missing + 1) // start[-1] + 1):
+            yield from grow((*start, width), left - start[-1] * width)
+
+    for first in range(1, parameters + 1):
+        yield from grow((first,), parameters)
+
+
+Family = tuple[Callable[[Mapping[str, Any]], Values], tuple[str, ...]]
+FAMILIES: dict[str, Family] = {
+    "range": (_range, ()),
+    "random": (_random, ("low", "high", "log", "seed")),
+    "random_architectures": (_random_architectures, ("depth", "width", "activation", "bias", "seed")),
+    "all_architectures": (_all_architectures, ("parameters", "depth")),
+}

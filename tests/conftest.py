@@ -1,0 +1,100 @@
+"""Networks that every law is tried on, and the real command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful import Architecture, Dag, Mlp
+from lawful.network import Role, initialise
+
+ARCHITECTURES = (
+    "3-4-2 relu",
+    "3-4-4-2 relu bias",
+    "1-1-1 relu",
+    "6-5-6 linear",
+    "4-3-5-1 leaky_relu(0.1) bias",
+    "2-3-3-3-2 relu bias skip(1,2)",
+    "5-4-3-2 relu skip(0,2) skip(0,1)",
+    "3-2 linear bias",
+)
+
+
+def random_dag(seed: int) -> Dag:
+    """A sparse graph with several inputs and outputs, skips, mixed activations and some biases."""
+    rng = np.random.default_rng(seed)
+    inputs, hidden, outputs = (int(n) for n in rng.integers((1, 1, 1), (4, 9, 4)))
+    count = inputs + hidden + outputs
+    pairs = set()
+    for node in range(inputs, count):
+        below = inputs + hidden if node >= inputs + hidden else node
+        pairs |= {
+            (int(tail), node) for tail in rng.choice(below, size=min(below, int(rng.integers(1, 4))), replace=False)
+        }
+    for node in range(inputs, inputs + hidden):  # somebody must listen
+        pairs.add((node, int(rng.integers(max(node + 1, inputs + 1), count))))
+    pairs |= {(count, node) for node in range(inputs, count) if rng.random() < 0.4}
+    tails, heads = np.array(sorted(pairs)).T
+    roles = np.repeat([Role.INPUT, Role.HIDDEN, Role.OUTPUT, Role.CONSTANT], [inputs, hidden, outputs, 1])
+    slopes = rng.choice([0.0, 0.0, 0.2, 1.0], size=count + 1)
+    return Dag([f"n{i}" for i in range(count)] + ["bias"], roles, tails, heads, rng.normal(size=len(tails)), slopes)
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def architecture(request: pytest.FixtureRequest) -> Architecture:
+    return Architecture.parse(request.param)
+
+
+@pytest.fixture(params=[*ARCHITECTURES, *range(12)], ids=str)
+def network(request: pytest.FixtureRequest) -> Mlp | Dag:
+    """Layered networks and random graphs, with weights."""
+    if isinstance(request.param, int):
+        return random_dag(request.param)
+    return Architecture.parse(request.param).initialise(seed=7)
+
+
+@pytest.fixture
+def dag(network: Mlp | Dag) -> Dag:
+    return network.to_dag()
+
+
+@pytest.fixture
+def toy() -> Dag:
+    """The graph of P0 Figure 2d: inputs a, b; 2 -> 3, 2 -> 4, 3 -> 4, 4 -> 5."""
+    names = ("a", "b", "2", "3", "4", "5")
+    roles = [Role.INPUT, Role.INPUT, Role.HIDDEN, Role.HIDDEN, Role.HIDDEN, Role.OUTPUT]
+    return initialise(Dag(names, roles, [0, 2, 2, 1, 3, 4], [2, 3, 4, 3, 4, 5]), "uniform", seed=1)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the real command line said."""
+
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return dict(json.loads(self.stdout))
+
+
+@pytest.fixture(scope="session")
+def lawful() -> Callable[..., Run]:
+    """Run the installed command in a process of its own and check its exit code; a traceback always fails."""
+
+    def run(*arguments: object, code: int = 0, cwd: Path | None = None) -> Run:
+        command = [str(Path(sys.executable).with_name("lawful")), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, stdin=subprocess.DEVNULL)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == code, f"exit {done.returncode}: {done.stderr or done.stdout}"
+        return Run(done.stdout, done.stderr)
+
+    return run
