@@ -7,7 +7,7 @@ from importlib import import_module
 from lawful.errors import LawfulError
 from lawful.study.claim import Claim
 
-MODULES = ("network", "singular", "singular_training")
+MODULES = ("network", "singular", "singular_training", "flow", "flow_symmetries")
 
 
 def all_claims() -> tuple[Claim, ...]:
