@@ -7,7 +7,7 @@ from importlib import import_module
 from lawful.errors import LawfulError
 from lawful.study.claim import Claim
 
-MODULES = ("network", "invariant", "singular", "singular_training", "laws", "truncation", "bottleneck", "fibers", "bottleneck_training", "invariant_training", "laws_beyond", "laws_theory", "truncation_limits")
+MODULES = ("network", "singular", "singular_training", "flow", "flow_symmetries")
 
 
 def all_claims() -> tuple[Claim, ...]:
