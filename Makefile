@@ -20,8 +20,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,sweep]' 2> >(grep -v '^WARNING: Location' >&2)
 	@touch $@
 
+# The pages are tested in a real browser: Debian's chromium.
+.venv/browser: .venv/developer
+	@command -v chromium >/dev/null || { echo "Installing chromium for the tests of the pages ..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	  || { echo "The tests of the pages need chromium: install it (apt-get install chromium, as root) and run make test again"; exit 1; }
+	@touch $@
+
 demo: .venv/installed
-	@$(BIN)/lawful show examples/data/toy.json
+	@$(BIN)/lawful demo --out out/demo
 
 test: lint types pytest docs
 
@@ -32,7 +39,7 @@ lint: .venv/developer
 types: .venv/developer
 	@$(BIN)/mypy
 
-pytest: .venv/developer
+pytest: .venv/browser
 	@$(BIN)/pytest --numprocesses 2
 
 bench: .venv/developer

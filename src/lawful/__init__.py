@@ -5,14 +5,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
+    from lawful.fibers import same
+    from lawful.invariant import components, rebalance
+    from lawful.invariant.pruning import prune
+    from lawful.laws import count_laws
     from lawful.network import Architecture, Dag, Mlp
+    from lawful.network.files import read, write
+    from lawful.network.modules import from_module, to_module
+    from lawful.study.audit import audit
 
 __version__ = "0.1.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
+    "lawful.network.files": ("read", "write"),
+    "lawful.network.modules": ("from_module", "to_module"),
+    "lawful.laws": ("count_laws",),
+    "lawful.invariant": ("components", "rebalance"),
+    "lawful.invariant.pruning": ("prune",),
+    "lawful.fibers": ("same",),
+    "lawful.study.audit": ("audit",),
 }
-__all__ = ["Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Unsupported"]
+__all__ = [
+    "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Unsupported", "audit",
+    "components", "count_laws", "from_module", "prune", "read", "rebalance", "same", "to_module", "write",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -21,3 +38,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(home), name)
     raise AttributeError(f"module 'lawful' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

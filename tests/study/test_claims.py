@@ -67,4 +67,16 @@ def test_reproduce_writes_what_it_measured(tmp_path: Path, lawful) -> None:  # t
     assert claim["measured"]["relative_change"] < 1e-12
     assert json.loads((tmp_path / "new" / "folder" / "p0-rescaling.json").read_text()) == claim
     assert lawful("reproduce", "nothing", code=2).stderr.startswith("lawful: no claim")
-    assert lawful("reproduce", code=2).stderr.startswith("lawful: name claims")
+    assert lawful("reproduce", "--full", code=2).stderr.startswith("lawful: name claims")
+
+
+def test_all_claims_run_as_a_resumable_sweep(tmp_path: Path, lawful) -> None:  # type: ignore[no-untyped-def]
+    """The engine is tested in test_sweep; here the table of claims comes out of it."""
+    from lawful.study.sweep import Plan, Store, run_sweep
+
+    ids = ["p0-incidence", "p0-rescaling"]
+    run_sweep(Plan("claim", {"id": ids, "full": [False]}), tmp_path / "out", workers=1)
+    rows = {row.inputs["id"]: row for row in Store(tmp_path / "out", write=False).rows()}
+    assert [rows[id].outputs["verdict"] for id in ids] == ["confirmed", "confirmed"]
+    assert rows["p0-rescaling"].outputs["measured.relative_change"] < 1e-12
+    assert "--out" in lawful("reproduce", "--all", code=2).stderr

@@ -48,31 +48,33 @@ def sweep(
         return
     if out is None:
         raise LawfulError("give a folder for the results: --out DIR")
-    run(read_plan(Path(what)), out, as_json=as_json, scheduler=scheduler, workers=workers, csv=csv, retry=retry_failed)
+    plan = read_plan(Path(what))
+    done = run_plan(plan, out, scheduler=scheduler, workers=workers, csv=csv, retry_failed=retry_failed)
+    _print_status(out, done, as_json)
+    if done.failed:
+        raise typer.Exit(1)
 
 
-def run(
+def run_plan(
     plan: Plan,
     out: Path,
     *,
-    as_json: bool,
     scheduler: str | None = None,
     workers: int | None = None,
     csv: bool = False,
-    retry: bool = False,
-) -> None:
-    """Run a plan with a progress bar on a terminal; exit 1 if a call failed."""
+    retry_failed: bool = False,
+) -> Progress:
+    """Run a plan with a progress bar on a terminal; Ctrl-C keeps what is finished."""
     from lawful.study.sweep import run_sweep
 
     try:
         with _bar(len(plan)) as watch:
-            done = run_sweep(plan, out, scheduler=scheduler, workers=workers, csv=csv, retry_failed=retry, watch=watch)
+            return run_sweep(
+                plan, out, scheduler=scheduler, workers=workers, csv=csv, retry_failed=retry_failed, watch=watch
+            )
     except KeyboardInterrupt:
         typer.echo(f"stopped; finished calls are kept. Run the same command to go on: {out}", err=True)
         raise typer.Exit(130) from None
-    _print_status(out, done, as_json)
-    if done.failed:
-        raise typer.Exit(1)
 
 
 @contextmanager

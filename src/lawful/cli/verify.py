@@ -15,7 +15,13 @@ from lawful.errors import CertificateError
 
 MAX_BYTES = 200_000_000
 # The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
-VERIFIERS: dict[str, str] = {"same": "lawful.fibers.verify:verify"}
+VERIFIERS: dict[str, str] = {
+    "components": "lawful.invariant.verify:verify",
+    "geodesic": "lawful.bottleneck.verify:verify",
+    "laws": "lawful.laws.verify:verify",
+    "pruning": "lawful.invariant.pruning_certificate:verify_certificate",
+    "same": "lawful.fibers.verify:verify",
+}
 
 
 def add_to(app: typer.Typer) -> None:

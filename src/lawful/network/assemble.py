@@ -7,6 +7,7 @@ so two Linear layers in a row keep the layer between them, and nothing grows by 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ Indices = NDArray[np.intp]
 MAX_TERMS = 20_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matrix:
     """A sparse linear map as its stored entries, row by row; a stored zero stays an edge."""
 
@@ -38,7 +39,7 @@ class Matrix:
         return cls(rows, columns, weight.ravel())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Value:
     """A tensor without its batch: entry i is `bias_i + Σ coefficient · node` over the terms of row i."""
 
@@ -64,8 +65,8 @@ class Value:
         """A tensor of chosen entries: what transposing, slicing and repeating have in common."""
         places = _spans(self.indptr, entries)
         indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[entries])])
-        parts = self.nodes[places], self.coefficients[places], self.bias[entries], self.biased[entries]
-        return Value(shape, indptr, *parts, self.weighted)
+        terms = indptr, self.nodes[places], self.coefficients[places]
+        return Value(shape, *terms, self.bias[entries], self.biased[entries], self.weighted)
 
     def reshape(self, shape: tuple[int, ...]) -> Value:
         """The same entries under another shape."""
@@ -106,18 +107,19 @@ class Value:
     def mapped(self, matrix: Matrix, shape: tuple[int, ...], *, weighted: bool) -> Value:
         """A linear map of the flattened entries; `weighted` says that its numbers are parameters."""
         counts = np.diff(self.indptr)[matrix.columns]
-        check_terms(int(counts.sum()))
         size = math.prod(shape)
+        check_terms(max(int(counts.sum()), size))
         places = _spans(self.indptr, matrix.columns)
         rows = np.repeat(matrix.rows, counts)
         products = np.repeat(matrix.entries, counts) * self.coefficients[places]
         terms = _merged(rows, self.nodes[places], products, size)
-        bias = np.bincount(matrix.rows, matrix.entries * self.bias[matrix.columns], minlength=size)
+        offsets = matrix.entries * self.bias[matrix.columns]
+        bias: Floats = np.bincount(matrix.rows, offsets, minlength=size).astype(np.float64)
         biased = np.bincount(matrix.rows, self.biased[matrix.columns], minlength=size) > 0
         return Value(shape, *terms, bias, biased, self.weighted or weighted)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Nodes made together, with the pending sums that enter them."""
 
@@ -136,6 +138,7 @@ class Assembly:
         self.input_shape = input_shape
         self.groups: list[Group] = []
         self.nodes, self.terms = self.inputs, 0
+        self.sums: dict[Value, Value] = {}  # pending sums that have linear nodes already
 
     def input(self) -> Value:
         """The network's input."""
@@ -151,7 +154,7 @@ class Assembly:
 
     def apply(self, value: Value, matrix: Matrix, shape: tuple[int, ...], bias: ArrayLike | None = None) -> Value:
         """A map with weights (Linear, Conv), its bias broadcast to the shape of its result."""
-        result = (value if value.simple else self.activate(value, 1.0)).mapped(matrix, shape, weighted=True)
+        result = (value if value.simple else self._summed(value)).mapped(matrix, shape, weighted=True)
         return result if bias is None else result.shifted(bias)
 
     def finish(self, value: Value, *, drop_useless: bool = False) -> Mlp | Dag:
@@ -175,6 +178,12 @@ class Assembly:
         arrays = np.concatenate(tails), np.concatenate(heads), np.concatenate(weights), slopes
         return layered(make(self._names(value.size, biases), roles, *arrays))
 
+    def _summed(self, value: Value) -> Value:
+        """Linear nodes for pending sums, made once however many weights they meet."""
+        if value not in self.sums:
+            self.sums[value] = self.activate(value, 1.0)
+        return self.sums[value]
+
     def _fresh(self, start: int, shape: tuple[int, ...]) -> Value:
         size = math.prod(shape)
         nodes, none = np.arange(start, start + size), np.zeros(size, dtype=bool)
@@ -188,6 +197,9 @@ class Assembly:
 
 def layered(dag: Dag) -> Mlp | Dag:
     """The `Mlp` with the same edges, if the graph is layered and every layer complete; else the graph."""
+    widths = [len(dag.inputs), *np.bincount(dag.levels[dag.hidden], minlength=1)[1:].tolist(), len(dag.outputs)]
+    if sum(below * above for below, above in itertools.pairwise(widths)) > dag.parameters:
+        return dag  # without making matrices that may be far larger than the graph
     try:
         mlp = Mlp.from_dag(dag)
     except (InvalidNetwork, Unsupported):
@@ -222,7 +234,7 @@ def _spans(indptr: Indices, rows: Indices) -> Indices:
     """Places of the terms of chosen rows, in their order."""
     begin, length = indptr[rows], np.diff(indptr)[rows]
     offsets = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
-    return np.repeat(begin, length) + offsets
+    return np.asarray(np.repeat(begin, length) + offsets)
 
 
 def _merged(rows: Indices, nodes: Indices, coefficients: Floats, size: int) -> tuple[Indices, Indices, Floats]:

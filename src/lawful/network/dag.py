@@ -316,7 +316,9 @@ def _check(dag: Dag) -> None:
     useless = np.flatnonzero(topology.useless(dag.roles == Role.HIDDEN, dag.tails, dag.heads))
     if len(useless):
         named = ", ".join(dag.names[v] for v in useless[:5]) + (", ..." if len(useless) > 5 else "")
-        raise InvalidNetwork(f"{len(useless)} hidden nodes are on no path from input to output: {named}")
+        raise InvalidNetwork(
+            f"{len(useless)} hidden nodes are on no path from input to output: {named} (--drop-useless removes them)"
+        )
 
 
 def _check_edges(dag: Dag) -> None:

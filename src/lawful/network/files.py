@@ -79,6 +79,8 @@ def _check_file(path: Path) -> None:
         raise InvalidNetwork("no such file")
     if not path.is_file():
         raise InvalidNetwork("is not a regular file")
+    if not os.access(path, os.R_OK):
+        raise InvalidNetwork("cannot be read: permission denied")
     if (size := path.stat().st_size) == 0:
         raise InvalidNetwork("is empty")
     check_bytes("the file", size)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network.architecture import activation_name, parse_activation
+from lawful.network.assemble import layered
 from lawful.network.dag import Dag, Role, useful_dag
 from lawful.network.limits import check_bytes
 from lawful.network.mlp import Mlp
@@ -43,7 +44,8 @@ def decode(text: bytes, *, activation: str | None = None, drop_useless: bool = F
     biased, offsets = _biases(graph, weights is None, {*hidden, *outputs})
     if constant is None and biased:
         constant = _free_name({*inputs, *hidden, *outputs})
-    tails, heads = [*tails, *([constant] * len(biased))], [*heads, *biased]
+    if constant is not None:
+        tails, heads = [*tails, *([constant] * len(biased))], [*heads, *biased]
     names = [*inputs, *hidden, *outputs, *([constant] if constant is not None else [])]
     index = {name: number for number, name in enumerate(names)}
     if len(index) < len(names):
@@ -78,7 +80,8 @@ def encode(network: Mlp | Dag) -> bytes:
     inline = inline and not isinstance(network, Mlp)  # its edges come back in order without help
     shown = np.arange(dag.parameters) if inline else np.flatnonzero(~from_constant)
     weights = [None] * dag.parameters if dag.weights is None else dag.weights.tolist()
-    edges = [_row(names[dag.tails[edge]], names[dag.heads[edge]], weights[edge]) for edge in shown]
+    ends = zip(dag.tails[shown].tolist(), dag.heads[shown].tolist(), shown.tolist(), strict=True)
+    edges = [_row(names[tail], names[head], weights[edge]) for tail, head, edge in ends]
     fields = {
         "inputs": _list(names[node] for node in order if dag.roles[node] == Role.INPUT),
         "outputs": _list(names[node] for node in order if dag.roles[node] == Role.OUTPUT),
@@ -95,7 +98,7 @@ def encode(network: Mlp | Dag) -> bytes:
         fields["activation"] = "{" + ", ".join(pairs) + "}"
     else:
         fields["activation"] = f'"{activation_name(float(slopes[0]) if len(slopes) else 0.0)}"'
-    met = dict.fromkeys(node for edge in shown for node in (int(dag.tails[edge]), int(dag.heads[edge])))
+    met = dict.fromkeys(np.stack([dag.tails[shown], dag.heads[shown]], axis=1).ravel().tolist())
     if [node for node in met if dag.roles[node] == Role.HIDDEN] != dag.hidden.tolist():
         fields["hidden"] = _list(names[node] for node in dag.hidden)
     if inline and dag.constant is not None:
@@ -105,12 +108,9 @@ def encode(network: Mlp | Dag) -> bytes:
 
 def _as_written(dag: Dag) -> Mlp | Dag:
     """The `Mlp` whose graph this is, name by name and edge by edge; else the graph itself."""
-    try:
-        mlp = Mlp.from_dag(dag)
-    except (InvalidNetwork, Unsupported):
-        return dag
+    mlp = layered(dag)
     twin = mlp.to_dag()
-    if twin.names != dag.names or mlp.parameters != dag.parameters:
+    if mlp is dag or twin.names != dag.names:
         return dag
     order = np.argsort(twin.roles[twin.tails] == Role.CONSTANT, kind="stable")  # here biases come last
     same = (twin.tails[order] == dag.tails).all() and (twin.heads[order] == dag.heads).all()
@@ -183,9 +183,9 @@ def _edges(graph: dict[str, Any]) -> tuple[list[str], list[str], list[float] | N
     edges = graph["edges"]
     if not isinstance(edges, list):
         raise InvalidNetwork(f"'edges' is a list, not {_kind(edges)}")
-    weighted = bool(edges) and isinstance(edges[0], list) and len(edges[0]) == 3
+    weighted = isinstance(edges[0], list) and len(edges[0]) == 3 if edges else not isinstance(graph.get("biases"), list)
     for number, edge in enumerate(edges):
-        if not isinstance(edge, list) or len(edge) not in (2, 3) or not all(isinstance(name, str) for name in edge[:2]):
+        if type(edge) is not list or len(edge) not in (2, 3) or type(edge[0]) is not str or type(edge[1]) is not str:
             raise InvalidNetwork(f"edge {number} must be [from, to] or [from, to, weight]")
         if (len(edge) == 3) != weighted:
             raise InvalidNetwork(f"edge {number}: either all edges have weights or none")
@@ -218,12 +218,14 @@ def _biases(graph: dict[str, Any], weightless: bool, known: set[str]) -> tuple[S
     if not isinstance(biases, list if weightless else dict):
         wanted = "a list of nodes, as the edges have no weights" if weightless else "a map from node to number"
         raise InvalidNetwork(f"'biases' must be {wanted}, not {_kind(biases)}")
+    values = list(biases.values()) if isinstance(biases, dict) else []
     for name in biases:
         if not isinstance(name, str) or name not in known:
             raise InvalidNetwork(f"a bias at {str(name)[:40]!r}, which is no hidden or output node of the edges")
-        if not weightless and type(biases[name]) not in (int, float):
-            raise InvalidNetwork(f"the bias of {name[:40]!r} is {_kind(biases[name])}, not a number")
-    return list(biases), [] if weightless else [_number(value) for value in biases.values()]
+    for name, value in zip(biases, values, strict=False):
+        if type(value) not in (int, float):
+            raise InvalidNetwork(f"the bias of {name[:40]!r} is {_kind(value)}, not a number")
+    return list(biases), [_number(value) for value in values]
 
 
 def _slopes(graph: dict[str, Any], activation: str | None, index: dict[str, int], hidden: set[str]) -> Any:

@@ -45,7 +45,7 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     """Open an archive whose declared sizes, taken together, are within the limits."""
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise InvalidNetwork(f"not a zip archive, or a truncated one ({error})") from None
     members = archive.infolist()
     try:

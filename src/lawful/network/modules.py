@@ -15,8 +15,11 @@ from lawful.errors import Unsupported
 from lawful.network.assemble import Assembly, Value
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.tensors import Interpreter, numbers
+from lawful.network.torch_functions import numbers
+from lawful.network.torch_graph import Interpreter, operator_name
 
+PASSING = (nn.Flatten, nn.Dropout, nn.Identity, nn.ReLU, nn.LeakyReLU)
+PASSED = ("flatten", "view", "reshape", "dropout", "relu", "leaky_relu")  # the same, as functions and methods
 CHECKED = 4  # random inputs on which the result is compared with the module
 
 
@@ -113,7 +116,7 @@ def _read(reader: Interpreter, graph: fx.Graph, drop_useless: bool) -> Mlp | Dag
         raise Unsupported(
             f"the module returns a {type(result).__name__}: it must return one tensor made from its input"
         )
-    return reader.assembly.finish(result, drop_useless=drop_useless)
+    return reader.state.assembly.finish(result, drop_useless=drop_useless)
 
 
 @contextmanager
@@ -131,30 +134,32 @@ def _input_shape(traced: fx.GraphModule) -> tuple[int, ...]:
     """The input size that the first Linear layer states, if nothing before it depends on the size."""
     node = next((node for node in traced.graph.nodes if node.op == "placeholder"), None)
     while node is not None:
-        for user in node.users:
-            part = traced.get_submodule(str(user.target)) if user.op == "call_module" else None
+        parts = {user: traced.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"}
+        for part in parts.values():
             if isinstance(part, nn.Linear):
                 return (part.in_features,)
             if isinstance(part, nn.BatchNorm1d):
                 return (part.num_features,)
-        passing = (nn.Flatten, nn.Dropout, nn.Identity, nn.ReLU, nn.LeakyReLU)
-        node = next(
-            (u for u in node.users if u.op != "call_module" or isinstance(traced.get_submodule(u.target), passing)),
-            None,
+        onward = (
+            user for user in node.users if isinstance(parts.get(user), PASSING) or operator_name(user.target) in PASSED
         )
+        node = next(onward, None)
     raise Unsupported("its input size is unknown: give it without the batch, like (3, 8, 8) or --input 3,8,8")
 
 
 def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...]) -> None:
     """Hooks, in-place changes and frozen branches can hide from tracing: compare values."""
     batch = np.random.default_rng(0).normal(size=(CHECKED, *shape))
-    state = {name: t.double() if t.is_floating_point() else t for name, t in module.state_dict(keep_vars=False).items()}
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    state = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    place = next((tensor.device for tensor in state.values()), torch.device("cpu"))
+    inputs = torch.tensor(batch, device=place)
     try:
-        outputs, tolerance = torch.func.functional_call(module, state, (torch.tensor(batch),)), 1e-7
+        outputs, tolerance = torch.func.functional_call(module, state, (inputs,)), 1e-7
     except Exception:  # a tensor that the module does not register keeps its own precision
-        kind = next((p.dtype for p in module.parameters()), torch.float32)
-        outputs, tolerance = module(torch.tensor(batch, dtype=kind)), 1e-2
-    expected = outputs.detach().double().numpy().reshape(CHECKED, -1)
+        kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+        outputs, tolerance = module(inputs.to(kind)), 1e-3
+    expected = outputs.detach().cpu().double().numpy().reshape(CHECKED, -1)
     found = network.evaluate(batch.reshape(CHECKED, -1))
     scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
     if found.shape != expected.shape or not float(np.abs(found - expected).max(initial=0.0)) <= tolerance * scale:

@@ -30,7 +30,7 @@ def load(path: Path) -> tuple[dict[str, NDArray[Any]], list[float] | None]:
             try:
                 with archive.open(member) as stream:
                     arrays[name] = _array(name, stream, member.file_size)
-            except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
+            except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
                 raise InvalidNetwork(f"array {name[:80]!r} cannot be read: {str(error)[:120]}") from None
     slopes = arrays.pop(SLOPES, None)
     if slopes is not None and (slopes.ndim != 1 or slopes.dtype != np.float64):
@@ -42,7 +42,7 @@ def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -
     """The bytes of a file that holds the arrays."""
     buffer = io.BytesIO()
     stated = {} if slopes is None else {SLOPES: np.array(slopes, dtype=np.float64)}
-    np.savez(buffer, allow_pickle=False, **{**arrays, **stated})  # type: ignore[arg-type]
+    np.savez(buffer, allow_pickle=False, **{**arrays, **stated})
     return buffer.getvalue()
 
 

@@ -22,13 +22,12 @@ BLOCKS = (4, 5, 7, RAW, 10, 11)  # a tensor's numbers, packed: float, int32, int
 def parse(path: Path) -> Any:
     """The model, without following references to other files."""
     import onnx
-    from google.protobuf.message import DecodeError
 
     content = path.read_bytes()
     check_structure(memoryview(content))
     try:
         return onnx.load_model_from_string(content)
-    except (DecodeError, ValueError) as error:
+    except Exception as error:  # protocol buffers have errors of their own
         raise InvalidNetwork(f"not an ONNX file, or a truncated one ({str(error)[:120]})") from None
 
 

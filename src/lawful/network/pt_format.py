@@ -80,7 +80,7 @@ def _check_archive(path: Path) -> None:
         check_bytes("its pickle", pickles[0].file_size, MAX_PICKLE)
         try:
             code = archive.read(pickles[0])
-        except (BadZipFile, EOFError) as error:
+        except (BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
             raise InvalidNetwork(f"its pickle cannot be read: {error}") from None
     _check_pickle(code)
 

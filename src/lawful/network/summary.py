@@ -67,7 +67,7 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
         in_bottlenecks=_names(dag, hidden[dag.in_degree[hidden] == 1]),
         out_bottlenecks=_names(dag, hidden[dag.out_degree[hidden] == 1]),
         dead=_names(dag, np.flatnonzero(kinds.dead)) if kinds else None,
-        linear=_names(dag, np.flatnonzero(kinds.linear)) if kinds else None,
+        linear=_names(dag, np.flatnonzero(kinds.always_linear)) if kinds else None,
         balance=None if squares is None else tuple(float(f(squares)) for f in (np.min, np.median, np.max)),  # type: ignore[arg-type]
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
 import numpy as np
@@ -13,6 +14,7 @@ from lawful.network import Dag, Role
 from lawful.network.summary import Summary
 
 MAX_NODES, MAX_EDGES = 400, 6000  # a picture with more is a black square
+ROOMY = 14  # neurons in a column that still leave place for their names
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -53,15 +55,19 @@ def _listed(names: tuple[str, ...], most: int = 6) -> str:
     return f"{len(names)} ({shown}{', ...' if len(names) > most else ''})"
 
 
-def draw_graph(dag: Dag) -> str:
+def draw_graph(dag: Dag, notes: Mapping[int, str] | None = None, marked: Mapping[int, str] | None = None) -> str:
     """The graph as an SVG document: columns by level, colour by sign, thickness by size; hover names a node or edge.
 
-    A network too large to see is drawn as one bar per layer.
+    `notes` are texts about nodes (shown on hover and focus by the page), `marked` are fill colours of nodes. A network
+    too large to see is drawn as one bar per layer.
     """
+    notes, marked = notes or {}, marked or {}
     if len(dag.names) > MAX_NODES or dag.parameters > MAX_EDGES:
         return _draw_layers(dag)
     columns = _columns(dag)
-    height = 40 + 28 * max(len(column) for column in columns)
+    tallest = max(len(column) for column in columns)
+    step, radius = (34, 9) if tallest <= ROOMY else (14, 5)
+    height = 40 + step * tallest
     width = 80 + 150 * (len(columns) - 1)
     place = {}
     for number, column in enumerate(columns):
@@ -83,11 +89,11 @@ def draw_graph(dag: Dag) -> str:
     fills = {Role.INPUT: "#fff", Role.HIDDEN: "#dbe7ef", Role.OUTPUT: "#fff", Role.CONSTANT: "#eee"}
     for node, (x, y) in place.items():
         name, label = escape(dag.names[node]), escape(dag.names[node][:12])
-        fill = fills[Role(dag.roles[node])]
-        parts.append(
-            f'<g><title>{name}</title><circle cx="{x}" cy="{y}" r="9" fill="{fill}" stroke="#333"/>'
-            f'<text x="{x}" y="{y + 20}" font-size="9" text-anchor="middle" fill="#444">{label}</text></g>'
-        )
+        fill = marked.get(node, fills[Role(dag.roles[node])])
+        note = f' tabindex="0" data-note="{escape(notes[node])}"' if node in notes else ""
+        text = f'<text x="{x}" y="{y + 20}" font-size="9" text-anchor="middle" fill="#444">{label}</text>'
+        circle = f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{fill}" stroke="#333"/>'
+        parts.append(f"<g{note}><title>{name}</title>{circle}{text if radius > 5 else ''}</g>")
     return _document(width, height, parts)
 
 
@@ -112,5 +118,6 @@ def _draw_layers(dag: Dag) -> str:
 
 
 def _document(width: float, height: float, parts: list[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">'
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">'
     return "\n".join([head, *parts, "</svg>"]) + "\n"

@@ -36,3 +36,10 @@ for (const button of document.querySelectorAll("[data-get]")) {
     URL.revokeObjectURL(link.href);
   });
 }
+// Notes about neurons: shown below the picture when pointed at or focused.
+for (const node of document.querySelectorAll("[data-note]")) {
+  const output = node.closest("figure").querySelector("output");
+  const tell = () => { output.textContent = node.dataset.note; };
+  node.addEventListener("mouseenter", tell);
+  node.addEventListener("focus", tell);
+}

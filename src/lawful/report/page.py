@@ -104,9 +104,10 @@ def _json(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        words = {True: "yes", False: "no", None: ""}.get(value, value)  # type: ignore[call-overload]
-        return f"<td>{escape(str(words))}</td>"
+    if isinstance(value, bool):
+        return f"<td>{'yes' if value else 'no'}</td>"
+    if value is None or isinstance(value, str):
+        return f"<td>{escape(value or '')}</td>"
     if isinstance(value, float):
         return f'<td class="number" data-value="{value!r}">{value:.5g}</td>'
     return f'<td class="number" data-value="{escape(str(value))}">{escape(str(value))}</td>'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,7 @@ from lawful.report.page import Section, Table, render
 MOST_ROWS = 2000
 
 
-class Row(Protocol):
-    """A finished call, as the sweep's store gives it."""
-
-    job: str
-    inputs: Any
-    outputs: Any
-    status: str
-    error: str
-    seconds: float
+Row = Any  # a finished call of a sweep: job, inputs, outputs, status, error, seconds
 
 
 def write_page(rows: Sequence[Row], path: Path) -> Path:

@@ -1,20 +1,20 @@
-"""Follow a traced PyTorch graph, operation by operation, on pending tensors."""
+"""What PyTorch's layers and functions do to pending tensors, in the argument order of `torch.nn.functional`."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import fx, nn
+from torch import nn
 
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import Unsupported
 from lawful.network import operations
 from lawful.network.assemble import Assembly, Value, sizes
-from lawful.network.operations import BATCH, finite
+from lawful.network.operations import finite
 from lawful.network.windows import Window, adaptive, average
 
 Floats = NDArray[np.float64]
@@ -24,78 +24,19 @@ SUPPORTED = (
 )
 
 
+@dataclass(frozen=True)
+class Run:
+    """What functions need besides their arguments: where nodes are collected, and the batch's possible sizes."""
+
+    assembly: Assembly
+    batch: Sequence[int]
+
+
 def numbers(name: str, tensor: Any) -> Floats:
     """A tensor's entries in float64."""
     if tensor.is_complex() or tensor.layout != torch.strided:
         raise Unsupported(f"tensor {name!r} is {tensor.dtype}, {tensor.layout}: dense real tensors are supported")
     return finite(name, tensor.detach().cpu().to(torch.float64).numpy())
-
-
-class Interpreter:
-    """Runs a traced graph with a `Value` in place of the input tensor."""
-
-    def __init__(
-        self,
-        assembly: Assembly,
-        root: fx.GraphModule,
-        tensors: Mapping[str, Any] | None = None,
-        batch: Sequence[int] = (BATCH,),
-    ) -> None:
-        self.assembly, self.root, self.tensors, self.batch = assembly, root, tensors or {}, batch
-
-    def run(self, graph: fx.Graph) -> Any:
-        """The result of the graph's output node."""
-        known: dict[fx.Node, Any] = {}
-        started = False
-        for node in graph.nodes:
-            if node.op == "placeholder" and node.name in self.tensors:
-                known[node] = self.tensors[node.name]
-            elif node.op == "placeholder":
-                if started and not node.args:
-                    raise Unsupported(f"the module has a second input {node.name!r}: one is supported")
-                known[node] = node.args[0] if started else self.assembly.input()
-                started = True
-            elif node.op == "get_attr":
-                known[node] = operator.attrgetter(node.target)(self.root)
-            else:
-                args = fx.map_arg(node.args, known.__getitem__)
-                options = fx.map_arg(node.kwargs, known.__getitem__)
-                if node.op == "output":
-                    return args[0]
-                known[node] = self._call(node, args, options)
-        return None
-
-    def _call(self, node: fx.Node, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        layer = type(self.root.get_submodule(str(node.target))) if node.op == "call_module" else None
-        name = layer.__name__ if layer else _operator_name(node.target)
-        place = f"layer {node.target!r} ({name})" if layer else f"{node.name!r} ({name})"
-        try:
-            if layer is not None:
-                if layer in LAYERS:
-                    return LAYERS[layer](self, self.root.get_submodule(str(node.target)), *args)
-            elif not any(isinstance(item, Value) for item in _flat(args)):
-                if name in ("mul", "add", "sub", "floordiv", "getitem", "neg"):
-                    return getattr(operator, name)(*args)
-            elif name in FUNCTIONS:
-                aten = isinstance(node.target, torch._ops.OpOverload)
-                run = ATEN_ORDER.get(name, FUNCTIONS[name]) if aten else FUNCTIONS[name]
-                return run(self, *args, **options)
-        except LawfulError as error:
-            raise type(error)(f"{place}: {error}") from None
-        except (TypeError, ValueError, IndexError, AttributeError) as error:
-            raise Unsupported(f"{place} is used in an unsupported way ({str(error)[:120]})") from None
-        raise Unsupported(f"{place} is not supported; supported are {SUPPORTED}")
-
-
-def _operator_name(target: Any) -> str:
-    if isinstance(target, torch._ops.OpOverload):
-        target = target.overloadpacket
-    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    return name.strip("_")
-
-
-def _flat(args: Any) -> list[Any]:
-    return [part for item in args for part in (_flat(item) if isinstance(item, (list, tuple)) else [item])]
 
 
 def _optional(name: str, tensor: Any) -> Floats | None:
@@ -107,46 +48,43 @@ def _each(value: Any, count: int) -> tuple[int, ...]:
     return tuple(int(part) for part in (parts * count if len(parts) == 1 else parts))
 
 
-# Functions in the argument order of torch.nn.functional; `run` is the interpreter.
-
-
-def _linear(run: Interpreter, value: Value, weight: Any, bias: Any = None) -> Value:
+def _linear(run: Run, value: Value, weight: Any, bias: Any = None) -> Value:
     return operations.linear(run.assembly, value, numbers("weight", weight), _optional("bias", bias))
 
 
-def _addmm(run: Interpreter, bias: Any, value: Value, weight: Any) -> Value:
+def _addmm(run: Run, bias: Any, value: Value, weight: Any) -> Value:
     return operations.linear(run.assembly, value, numbers("weight", weight).T, numbers("bias", bias))
 
 
-def _matmul(run: Interpreter, value: Value, weight: Any) -> Value:
+def _matmul(run: Run, value: Value, weight: Any) -> Value:
     return operations.linear(run.assembly, value, numbers("weight", weight).T, None)
 
 
-def _relu(run: Interpreter, value: Value, inplace: bool = False) -> Value:
+def _relu(run: Run, value: Value, inplace: bool = False) -> Value:
     return run.assembly.activate(value, 0.0)
 
 
-def _leaky_relu(run: Interpreter, value: Value, negative_slope: float = 0.01, inplace: bool = False) -> Value:
+def _leaky_relu(run: Run, value: Value, negative_slope: float = 0.01, inplace: bool = False) -> Value:
     return run.assembly.activate(value, negative_slope)
 
 
-def _prelu(run: Interpreter, value: Value, weight: Any) -> Value:
+def _prelu(run: Run, value: Value, weight: Any) -> Value:
     slopes = numbers("weight", weight)
     return run.assembly.activate(value, slopes[0] if slopes.size == 1 else operations.per_channel(slopes, value.shape))
 
 
-def _identity(run: Interpreter, value: Value) -> Value:
+def _identity(run: Run, value: Value) -> Value:
     return value
 
 
-def _dropout(run: Interpreter, value: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
+def _dropout(run: Run, value: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
     if training and p:
         raise Unsupported("drops at random even in eval mode")
     return value
 
 
 def _convolution(
-    run: Interpreter,
+    run: Run,
     value: Value,
     weight: Any,
     bias: Any = None,
@@ -168,7 +106,7 @@ def _convolution(
 
 
 def _batch_norm(
-    run: Interpreter,
+    run: Run,
     value: Value,
     running_mean: Any,
     running_var: Any,
@@ -187,13 +125,13 @@ def _batch_norm(
 
 
 def _aten_batch_norm(
-    run: Interpreter, value: Value, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+    run: Run, value: Value, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
 ) -> Value:
     return _batch_norm(run, value, mean, var, weight, bias, training, rest[0], rest[1])
 
 
 def _average_pool(
-    run: Interpreter,
+    run: Run,
     value: Value,
     kernel_size: Any,
     stride: Any = None,
@@ -211,7 +149,7 @@ def _average_pool(
     return value.mapped(matrix, shape, weighted=False)
 
 
-def _adaptive_pool(run: Interpreter, value: Value, output_size: Any) -> Value:
+def _adaptive_pool(run: Run, value: Value, output_size: Any) -> Value:
     space = value.shape[1:]
     parts = output_size if isinstance(output_size, (list, tuple)) else [output_size] * len(space)
     wanted = tuple(size if part is None else int(part) for part, size in zip(parts, space, strict=True))
@@ -219,7 +157,7 @@ def _adaptive_pool(run: Interpreter, value: Value, output_size: Any) -> Value:
     return value.mapped(matrix, shape, weighted=False)
 
 
-def _flatten(run: Interpreter, value: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+def _flatten(run: Run, value: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     rank = len(value.shape) + 1
     start, end = (axis + rank if axis < 0 else axis for axis in (start_dim, end_dim))
     if start < 1:
@@ -227,16 +165,16 @@ def _flatten(run: Interpreter, value: Value, start_dim: int = 0, end_dim: int = 
     return operations.flatten(value, start - 1, end - 1)
 
 
-def _reshape(run: Interpreter, value: Value, *target: Any) -> Value:
+def _reshape(run: Run, value: Value, *target: Any) -> Value:
     wanted = target[0] if len(target) == 1 and isinstance(target[0], (list, tuple)) else target
     return operations.reshape(value, wanted, run.batch)
 
 
-def _permute(run: Interpreter, value: Value, *axes: Any) -> Value:
+def _permute(run: Run, value: Value, *axes: Any) -> Value:
     return operations.permute(value, axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes)
 
 
-def _mean(run: Interpreter, value: Value, dim: Any, keepdim: bool = False) -> Value:
+def _mean(run: Run, value: Value, dim: Any, keepdim: bool = False) -> Value:
     return operations.mean(value, dim if isinstance(dim, (list, tuple)) else [dim], keepdim)
 
 
@@ -246,43 +184,44 @@ def _constant(value: Value, other: Any) -> Floats:
         numbers("constant", other) if isinstance(other, torch.Tensor) else finite("constant", np.asarray(float(other)))
     )
     try:
-        return np.broadcast_to(fixed, (1, *value.shape))[0]
+        return np.asarray(np.broadcast_to(fixed, (1, *value.shape))[0])
     except ValueError:
         raise Unsupported(f"a constant of {sizes(fixed.shape)} does not fit {sizes(value.shape)}") from None
 
 
-def _add(run: Interpreter, first: Any, second: Any, alpha: float = 1, *, sign: float = 1.0) -> Value:
+def _add(run: Run, first: Any, second: Any, alpha: float = 1, *, sign: float = 1.0) -> Value:
     if isinstance(first, Value) and isinstance(second, Value):
         return first + (second if alpha * sign == 1 else second.scaled(alpha * sign))
     if isinstance(first, Value):
         return first.shifted(alpha * sign * _constant(first, second))
-    return second.scaled(alpha * sign).shifted(_constant(second, first))
+    value: Value = second.scaled(alpha * sign)
+    return value.shifted(_constant(value, first))
 
 
-def _subtract(run: Interpreter, first: Any, second: Any, alpha: float = 1) -> Value:
+def _subtract(run: Run, first: Any, second: Any, alpha: float = 1) -> Value:
     return _add(run, first, second, alpha, sign=-1.0)
 
 
-def _multiply(run: Interpreter, first: Any, second: Any) -> Value:
+def _multiply(run: Run, first: Any, second: Any) -> Value:
     if isinstance(first, Value) and isinstance(second, Value):
         raise Unsupported("two tensors that both depend on the input are multiplied")
     value, other = (first, second) if isinstance(first, Value) else (second, first)
     return value.scaled(_constant(value, other))
 
 
-def _divide(run: Interpreter, first: Any, second: Any) -> Value:
+def _divide(run: Run, first: Any, second: Any) -> Value:
     if not isinstance(first, Value) or isinstance(second, Value):
         raise Unsupported("divides by a tensor that depends on the input")
     divisor = _constant(first, second)
     return first.scaled(finite("quotient", 1.0 / np.where(divisor == 0, np.nan, divisor)))
 
 
-def _size(run: Interpreter, value: Value, axis: int | None = None) -> Any:
+def _size(run: Run, value: Value, axis: int | None = None) -> Any:
     whole = (run.batch[0], *value.shape)
     return whole if axis is None else whole[axis]
 
 
-def _attribute(run: Interpreter, value: Value, name: str) -> Any:
+def _attribute(run: Run, value: Value, name: str) -> Any:
     if name != "shape":
         raise Unsupported(f"reads the attribute {name!r} of a tensor")
     return _size(run, value)
@@ -325,18 +264,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 ATEN_ORDER: dict[str, Callable[..., Any]] = {"batch_norm": _aten_batch_norm}
 
 
-def _conv_layer(run: Interpreter, layer: Any, value: Value) -> Value:
+def _conv_layer(run: Run, layer: Any, value: Value) -> Value:
     if layer.padding_mode != "zeros":
         raise Unsupported(f"padding_mode={layer.padding_mode!r}: zeros are supported")
     parts = layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups
     return _convolution(run, value, *parts)
 
 
-def _norm_layer(run: Interpreter, layer: Any, value: Value) -> Value:
+def _norm_layer(run: Run, layer: Any, value: Value) -> Value:
     return _batch_norm(run, value, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)
 
 
-def _pool_layer(run: Interpreter, layer: Any, value: Value) -> Value:
+def _pool_layer(run: Run, layer: Any, value: Value) -> Value:
     parts = layer.kernel_size, layer.stride, layer.padding, layer.ceil_mode, layer.count_include_pad
     return _average_pool(run, value, *parts, getattr(layer, "divisor_override", None))
 

@@ -1,0 +1,106 @@
+"""L-BFGS with a preconditioner and a line search that survives kinks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Function = Callable[[Floats], tuple[float, Floats]]
+Solve = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Where the search stands."""
+
+    position: Floats
+    value: float
+    gradient: Floats
+
+
+def minimise(
+    function: Function,
+    start: Floats,
+    *,
+    stop: Callable[[Point], bool],
+    precondition: Callable[[], Solve] | None = None,
+    refresh: int = 50,
+    memory: int = 20,
+) -> Point:
+    """Walk downhill until `stop` says so or no step lowers the value.
+
+    `precondition` is asked for a fresh approximate inverse Hessian every `refresh` iterations; it is scaled by the
+    newest curvature pair, as L-BFGS scales the identity. The curvature pairs outlive it.
+
+    >>> stiff = np.array([1.0, 100.0])
+    >>> found = minimise(lambda x: (0.5 * x @ (stiff * x), stiff * x), np.ones(2),
+    ...                  stop=lambda point: float(np.abs(point.gradient).max()) < 1e-9)
+    >>> bool(np.abs(found.position).max() < 1e-9)
+    True
+    """
+    point = Point(start, *function(start))
+    pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=memory)
+    solve: Solve | None = None
+    iteration = 0
+    while not stop(point):
+        if precondition is not None and iteration % refresh == 0:
+            solve = precondition()
+        direction = _direction(point.gradient, pairs, solve)
+        found = _search(function, point, direction)
+        iteration += 1
+        if found is None:
+            if not pairs:
+                break
+            pairs.clear()
+            continue
+        move, change = found.position - point.position, found.gradient - point.gradient
+        product = float(np.vdot(move, change))
+        if product > 1e-12 * float(np.linalg.norm(move) * np.linalg.norm(change)):
+            pairs.append((move, change, 1 / product))
+        point = found
+    return point
+
+
+def _direction(gradient: Floats, pairs: deque[tuple[Floats, Floats, float]], solve: Solve | None) -> Floats:
+    """The two loops of Nocedal."""
+    result = -gradient
+    factors = []
+    for move, change, inverse in reversed(pairs):
+        factors.append(inverse * float(np.vdot(move, result)))
+        result -= factors[-1] * change
+    if solve is not None:
+        result = solve(result)
+    if pairs:
+        _, change, inverse = pairs[-1]
+        result *= 1 / (inverse * float(np.vdot(change, change if solve is None else solve(change))))
+    else:
+        result *= 0.1 if solve is not None else 1 / max(float(np.linalg.norm(gradient)), 1e-300)
+    for (move, change, inverse), factor in zip(pairs, reversed(factors), strict=True):
+        result += (factor - inverse * float(np.vdot(change, result))) * move
+    return result
+
+
+def _search(function: Function, point: Point, direction: Floats, trials: int = 25) -> Point | None:
+    """A step with the weak Wolfe conditions by bisection (Lewis and Overton), which needs no smoothness."""
+    slope = float(np.vdot(point.gradient, direction))
+    if slope >= 0:
+        return None
+    low, high, step = 0.0, np.inf, 1.0
+    best: Point | None = None
+    for _ in range(trials):
+        position = point.position + step * direction
+        trial = Point(position, *function(position))
+        if not trial.value <= point.value + 1e-4 * step * slope:
+            high = step
+        else:
+            best = trial
+            if float(np.vdot(trial.gradient, direction)) >= 0.9 * slope:
+                break
+            low = step
+        step = (low + high) / 2 if np.isfinite(high) else 2 * low
+    return best

@@ -1,0 +1,215 @@
+"""Two ways to a geodesic: a second-order solver, and the paper's recipe of Adam and SGD (P3 Appendix B)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lawful.bottleneck.lbfgs import Point, minimise
+from lawful.bottleneck.model import LeakyResNet
+from lawful.bottleneck.objective import Curvature, Objective
+from lawful.bottleneck.steps import adapted, resampled
+from lawful.bottleneck.task import Task
+from lawful.errors import LawfulError, Unsupported
+
+SOFTNESS = 0.01
+Watch = Callable[["Progress"], None]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One line of a solver's history."""
+
+    evaluations: int
+    cost: float
+    stationarity: float
+
+
+@dataclass(frozen=True, eq=False)
+class Geodesic:
+    """A trained network and the evidence for it: `stationarity = ‖W - L̃ B σ(A)ᵀ‖ / ‖W‖`."""
+
+    network: LeakyResNet
+    ridge: float
+    cost: float
+    data_cost: float
+    stationarity: float
+    tolerance: float
+    evaluations: int
+    history: tuple[Progress, ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the stationarity reached the tolerance."""
+        return self.stationarity <= self.tolerance
+
+    def evaluations_to(self, stationarity: float) -> int | None:
+        """Gradient evaluations until this stationarity was first reached, None if it never was."""
+        for entry in self.history:
+            if entry.stationarity <= stationarity:
+                return entry.evaluations
+        return None
+
+
+def solve(
+    network: LeakyResNet,
+    task: Task,
+    ridge: float,
+    *,
+    tolerance: float = 1e-3,
+    evaluations: int = 5000,
+    adaptations: int = 0,
+    memory: int = 20,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> Geodesic:
+    """Minimise the regularised cost by L-BFGS, preconditioned by a Kronecker model of the Gauss-Newton matrix.
+
+    `adaptations` times, early on, the layer steps are adapted to the path found so far and `W_p` is carried over to
+    the new grid. Curvature estimates count as evaluations. An unconverged result is returned as such.
+    """
+    if network.learns_maps:
+        raise Unsupported("the solver keeps the linear maps fixed: use `recipe` to learn them")
+    rng = np.random.default_rng(seed)
+    history: list[Progress] = []
+    spent = 0
+    pause = max(20, evaluations // 20)
+    for stage in range(adaptations + 1):
+        budget = evaluations if stage == adaptations else min(spent + pause, evaluations)
+        objective = Objective(network, task, ridge)
+        objective.evaluations = spent
+        point = _descend(objective, network, budget, tolerance, memory, rng, history, watch)
+        spent = objective.evaluations
+        network = network.replaced(point.position / objective.roots)
+        if stage < adaptations:
+            objective(point.position)  # the buffers may belong to a trial of the line search
+            steps = adapted(objective.steps, objective.states, network.effective_depth)
+            weights = resampled(point.position / objective.roots, objective.steps, steps)
+            network, spent = network.replaced(weights, steps), spent + 1
+    cost, gradient = objective(point.position)
+    return Geodesic(
+        network=network,
+        ridge=ridge,
+        cost=cost,
+        data_cost=objective.data_cost,
+        stationarity=objective.stationarity(point.position, gradient),
+        tolerance=tolerance,
+        evaluations=spent + 1,
+        history=tuple(history),
+    )
+
+
+def _descend(
+    objective: Objective,
+    network: LeakyResNet,
+    budget: int,
+    tolerance: float,
+    memory: int,
+    rng: np.random.Generator,
+    history: list[Progress],
+    watch: Watch | None,
+) -> Point:
+    def stop(point: Point) -> bool:
+        entry = Progress(objective.evaluations, point.value, objective.stationarity(point.position, point.gradient))
+        history.append(entry)
+        if watch is not None:
+            watch(entry)
+        return entry.stationarity <= tolerance or objective.evaluations >= budget
+
+    return minimise(
+        objective,
+        network.weights.detach().numpy() * objective.roots,
+        stop=stop,
+        precondition=lambda: Curvature(objective, rng).solve,
+        memory=memory,
+    )
+
+
+def deepened(network: LeakyResNet, effective_depth: float) -> LeakyResNet:
+    """A start for another effective depth: `W_p` scaled by `L̃'/L̃`, as the identity inside the bottleneck needs."""
+    factor = effective_depth / network.effective_depth
+    return network.replaced(network.weights.detach() * factor, effective_depth=effective_depth)
+
+
+def recipe(
+    network: LeakyResNet,
+    task: Task,
+    ridge: float,
+    *,
+    adam: int = 20_000,
+    sgd: int = 10_000,
+    rate: float = 1e-3,
+    sgd_rate: float = 1e-3,
+    adapt_every: int = 0,
+    tolerance: float = 1e-3,
+    watch: Watch | None = None,
+) -> Geodesic:
+    """The paper's training: Adam, then SGD with a smaller rate to tighten; full batches throughout.
+
+    `adapt_every` steps the layer steps are adapted. Learned maps are trained along.
+    """
+    if min(adam, sgd, adapt_every) < 0 or not adam + sgd:
+        raise LawfulError("the recipe needs a positive number of steps")
+    net = network.replaced(network.weights)
+    objective = Objective(net, task, ridge)
+    inputs, targets = torch.from_numpy(task.inputs.copy()), torch.from_numpy(task.targets.copy())
+    chosen = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    optimiser: torch.optim.Optimizer = torch.optim.Adam(chosen, lr=rate)
+    history: list[Progress] = []
+    for step in range(adam + sgd):
+        if step == adam:
+            optimiser = torch.optim.SGD(chosen, lr=sgd_rate)
+        if adapt_every and step and step % adapt_every == 0 and step < adam:
+            net.steps.copy_(torch.from_numpy(adapted(objective.steps, objective.states, net.effective_depth)))
+            objective.steps[:] = net.steps.numpy()
+            objective.roots[:] = np.sqrt(objective.steps)[:, None, None]
+        cost, gradient = _cost_and_gradients(net, objective, inputs, targets)
+        history.append(Progress(step + 1, cost, gradient))
+        if watch is not None:
+            watch(history[-1])
+        optimiser.step()
+    cost, stationarity = _cost_and_gradients(net, objective, inputs, targets)
+    return Geodesic(net, ridge, cost, objective.data_cost, stationarity, tolerance, adam + sgd, tuple(history))
+
+
+def _cost_and_gradients(
+    net: LeakyResNet, objective: Objective, inputs: torch.Tensor, targets: torch.Tensor
+) -> tuple[float, float]:
+    """Set the gradients of the parameters; return cost and stationarity. Learned maps need autograd."""
+    if net.learns_maps:
+        net.zero_grad()
+        cost = net.cost(inputs, targets, objective.ridge)
+        cost.backward()  # type: ignore[no-untyped-call]
+        assert net.weights.grad is not None  # noqa: S101 - backward fills it
+        gradient = net.weights.grad.numpy() / objective.roots
+        point = net.weights.detach().numpy() * objective.roots
+        with torch.no_grad():
+            objective.states[:] = torch.stack(net.path(inputs)).numpy()
+            objective.data_cost = float((net(inputs) - targets).square().sum()) / len(inputs)
+        return float(cost), objective.stationarity(point, gradient)
+    point = net.weights.detach().numpy() * objective.roots
+    value, gradient = objective(point)
+    net.weights.grad = torch.from_numpy(gradient * objective.roots)
+    return value, objective.stationarity(point, gradient)
+
+
+def solve_depths(
+    network: LeakyResNet,
+    task: Task,
+    ridge: float,
+    effective_depths: Sequence[float],
+    **options: object,
+) -> list[Geodesic]:
+    """Geodesics over increasing effective depths, each started from the one before."""
+    found: list[Geodesic] = []
+    for depth in sorted(effective_depths):
+        start = (
+            network.replaced(network.weights, effective_depth=depth)
+            if not found
+            else deepened(found[-1].network, depth)
+        )
+        found.append(solve(start, task, ridge, **options))  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,92 @@
+"""`lawful audit` and `lawful diff`: everything we know about one network, or about two checkpoints of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lawful.cli.output import print_json
+from lawful.cli.source import (
+    ActivationOption,
+    DropOption,
+    InputOption,
+    JsonOption,
+    NetworkArgument,
+    SeedOption,
+    input_shape,
+    open_network,
+)
+from lawful.errors import LawfulError
+
+DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command()(audit)
+    app.command()(diff)
+
+
+def audit(
+    network: NetworkArgument,
+    data: DataOption = None,
+    loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
+    html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Everything, however long.")] = False,
+    activation: ActivationOption = None,
+    drop_useless: DropOption = False,
+    input_size: InputOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Everything we know about a network, in order of consequence, and what to do about it."""
+    from rich.console import Console
+
+    from lawful.network.data import read_data
+    from lawful.report.audit import html as page
+    from lawful.report.audit import print_audit, to_json
+    from lawful.study.audit import audit as run
+
+    if quick and full:
+        raise LawfulError("choose one of --quick and --full")
+    found = open_network(
+        network, seed=seed, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size)
+    )
+    samples = None if data is None else read_data(data, len(found.to_dag().inputs))
+    result = run(
+        found, source=network, data=samples, loss=loss, effort="quick" if quick else "full" if full else "normal"
+    )
+    if html is not None:
+        html.write_text(page(result), encoding="utf-8")
+    if as_json:
+        print_json(to_json(result))
+    else:
+        print_audit(result, Console(highlight=False, width=min(80, Console().width)))
+        if html is not None:
+            typer.echo(f"page: {html}")
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The later checkpoint, of the same architecture.")],
+    data: DataOption = None,
+    loss: Annotated[str, typer.Option(help="With data that have y: mse, bce or ce.")] = "mse",
+    seconds: Annotated[float, typer.Option("--time", help="Time limit for the comparison of the functions.")] = 10.0,
+    activation: ActivationOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What changed between two checkpoints, and how far the training was from gradient flow."""
+    from lawful.network.data import read_data
+    from lawful.report.diff import diff_text, to_json
+    from lawful.study.diff import diff as run
+
+    one, two = (open_network(text, activation=activation) for text in (first, second))
+    samples = None if data is None else read_data(data, len(one.to_dag().inputs))
+    found = run(one, two, data=samples, loss=loss, seconds=seconds)
+    if as_json:
+        print_json(to_json(found))
+    else:
+        typer.echo(diff_text(found))

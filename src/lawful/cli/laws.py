@@ -1,0 +1,199 @@
+"""`lawful laws`: what training conserves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lawful.cli.output import plain, print_json
+from lawful.cli.source import (
+    ActivationOption,
+    DropOption,
+    InputOption,
+    JsonOption,
+    NetworkArgument,
+    SeedOption,
+    input_shape,
+    is_module,
+    open_module,
+    open_source,
+)
+from lawful.errors import LawfulError, Unsupported
+
+if TYPE_CHECKING:
+    from lawful.laws import LawCount
+    from lawful.laws.polynomial import PolynomialLaws
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command()(laws)
+
+
+def laws(
+    network: NetworkArgument,
+    near: Annotated[bool, typer.Option("--near", help="Near the given weights, for any data.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz file.")] = None,
+    loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
+    momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
+    friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
+    autonomous: Annotated[
+        bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")
+    ] = False,
+    metric: Annotated[Path | None, typer.Option(help="Flow under the diagonal metric in this .npz file.")] = None,
+    degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
+    latex: Annotated[bool, typer.Option("--latex", help="Print polynomial laws as LaTeX (with --degree).")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
+    input_size: InputOption = None,
+    activation: ActivationOption = None,
+    drop_useless: DropOption = False,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Count, find and prove the conservation laws of a network's training (exit 3 if undecided)."""
+    from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
+
+    if near and data is not None:
+        raise LawfulError("--near is for any data: leave out --data, or leave out --near")
+    if momentum and metric is not None:
+        raise LawfulError("choose one of --momentum and --metric")
+    shape = input_shape(input_size)
+    source: Any = (
+        open_module(network)
+        if is_module(network)
+        else open_source(network, activation=activation, drop_useless=drop_useless, shape=shape)
+    )
+    if network.lower().endswith(".onnx"):
+        _refuse_shared_weights(network, source.parameters)
+    if (near or data is not None) and hasattr(source, "initialise"):
+        source = source.initialise(seed=seed)
+    flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
+    count = count_laws(
+        source,
+        level="near" if near else "phi" if data is None else "data",
+        data=None if data is None else _array(data),
+        loss=loss,
+        flow=flow if metric is None else Metric(_array(metric).ravel()),
+        seed=seed,
+        input_shape=shape,
+        progress=_progress(),
+    )
+    found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
+    if certificate is not None:
+        from lawful.laws.certificate import certificate as make
+
+        certificate.write_text(json.dumps(plain(make(count))) + "\n", encoding="utf-8")
+    _print(count, found, as_json, latex)
+    if count.status == "undecided":
+        raise typer.Exit(3)
+
+
+def _refuse_shared_weights(path: str, parameters: int) -> None:
+    """A convolution unrolled into a graph has more weights than its file, and they would be counted as if free."""
+    import onnx
+
+    model = onnx.load(path)
+    stored = sum(prod(tensor.dims) for tensor in model.graph.initializer)
+    if parameters > stored:
+        raise Unsupported(
+            f"{path}: the file holds {stored:,} weights but its graph {parameters:,}: shared weights move together, "
+            "so give the PyTorch module (module:factory) instead"
+        )
+
+
+def _polynomials(source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None) -> PolynomialLaws:
+    from lawful.laws.polynomial import polynomial_laws
+    from lawful.network import Architecture, Dag, Mlp
+
+    if not isinstance(source, (Architecture, Dag, Mlp)):
+        from lawful.laws.count import as_graph
+
+        graph = as_graph(source, shape)
+        if graph is None:
+            raise Unsupported("polynomial laws are found for perceptrons and graphs, not for this module")
+        source = graph
+    return polynomial_laws(source, degree, loss=loss, seed=seed)
+
+
+def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: bool) -> None:
+    from lawful.laws.wording import Wording
+    from lawful.report.laws import text
+
+    result: dict[str, Any] = {
+        "laws": count.laws,
+        "parameters": count.parameters,
+        "states": count.states,
+        "dimensions": list(count.dimensions),
+        "status": count.status,
+        "known": count.independent,
+        "arithmetic": count.arithmetic,
+        "gap": count.gap,
+        "level": count.level,
+        "flow": str(count.flow),
+        "loss": count.loss,
+        "reason": count.reason,
+    }
+    if found is not None:
+        result["polynomial"] = _described(found)
+    if as_json:
+        print_json(result)
+        return
+    words = count.summary()
+    typer.echo(text(result, words))
+    if found is not None:
+        wording = Wording(found.dag)
+        typer.echo(f"\nPolynomial laws of degree at most {found.degree}: {len(found)}, {found.independent} independent")
+        lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
+        for line in lines:
+            typer.echo(f"  {line}")
+
+
+def _described(found: PolynomialLaws) -> dict[str, Any]:
+    from lawful.laws.wording import Wording
+
+    wording = Wording(found.dag)
+    return {
+        "degree": found.degree,
+        "count": len(found),
+        "independent": found.independent,
+        "laws": [wording.law(law) for law in found.laws],
+        "expressions": [wording.expression(law) for law in found.laws],
+        "latex": [wording.latex(law) for law in found.laws],
+        "monomials": found.monomials,
+        "blocks": found.blocks,
+    }
+
+
+def _array(path: Path) -> Any:
+    """The only array of an .npz file, or the one called x, inputs or data."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not hasattr(file, "files"):
+                return np.asarray(file)
+            for name in ("x", "X", "inputs", "data", "metric"):
+                if name in file.files:
+                    return np.asarray(file[name])
+            if len(file.files) == 1:
+                return np.asarray(file[file.files[0]])
+            raise LawfulError(f"{path}: holds {', '.join(file.files) or 'nothing'}; call the array x")
+    except (ValueError, EOFError) as error:
+        raise LawfulError(f"{path}: not an .npz or .npy file of numbers ({error})") from None
+
+
+def _progress() -> Any:
+    """A progress bar on a terminal, nothing in a pipe."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(what: str, done: int, total: int) -> None:
+        end = "\r\033[K" if done >= total else ""
+        print(f"\r{what}: {done}/{total}{end}", end="", file=sys.stderr, flush=True)
+
+    return show

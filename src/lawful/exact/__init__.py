@@ -1,0 +1,18 @@
+"""Arithmetic modulo a prime: arrays, nested dual numbers, rank, nullspaces, rational reconstruction."""
+
+from lawful.exact.dual import Dual
+from lawful.exact.elimination import batched_nullities, nullspace, rank
+from lawful.exact.field import PRIME, check_prime, is_prime, rational, residues, to_residues
+
+__all__ = [
+    "PRIME",
+    "Dual",
+    "batched_nullities",
+    "check_prime",
+    "is_prime",
+    "nullspace",
+    "rank",
+    "rational",
+    "residues",
+    "to_residues",
+]

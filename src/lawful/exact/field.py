@@ -1,0 +1,84 @@
+"""Numbers modulo a prime below 2²³: small enough that sums of products stay exact in int64 and in float64 products."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lawful.errors import LawfulError
+
+Residues = NDArray[np.int64]
+PRIME = 8_388_593  # the largest prime below 2²³
+_STEP, _FIRST, _SECOND = (np.uint64(word) for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def is_prime(number: int) -> bool:
+    """Whether a number is prime, by trial division.
+
+    >>> is_prime(PRIME), is_prime(PRIME + 2)
+    (True, False)
+    """
+    return number >= 2 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
+
+
+def check_prime(prime: int) -> int:
+    """The prime itself, or an error if this arithmetic cannot use it."""
+    if not 1000 < prime <= PRIME or not is_prime(prime):
+        raise LawfulError(f"exact arithmetic needs a prime between 1,000 and {PRIME:,}, not {prime}")
+    return prime
+
+
+def residues(seed: int, labels: tuple[int, ...], rows: ArrayLike, columns: int, prime: int) -> Residues:
+    """Pseudo-random residues that depend on nothing but their labels: row i is the same in any batch.
+
+    Each label, then the row number, then the column number is stirred into the state by SplitMix64's finaliser.
+
+    >>> residues(0, (1, 2), [5, 6], 3, PRIME)[1].tolist() == residues(0, (1, 2), [6], 3, PRIME)[0].tolist()
+    True
+    """
+    with np.errstate(over="ignore"):
+        state = np.array(seed % 2**64, dtype=np.uint64)
+        for label in labels:
+            state = _stir(state, np.array(label, dtype=np.uint64))
+        state = _stir(state, np.asarray(rows, dtype=np.uint64)[:, None])
+        state = _stir(state, np.arange(columns, dtype=np.uint64)[None, :])
+    return np.asarray(state % np.uint64(prime)).astype(np.int64)
+
+
+def _stir(state: NDArray[np.uint64], label: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    mixed = state + _STEP * (label + np.uint64(1))
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def to_residues(values: ArrayLike, prime: int = PRIME) -> Residues:
+    """Floats are dyadic fractions: their exact residues modulo an odd prime.
+
+    >>> to_residues([0.5, -3.0], 101).tolist()
+    [51, 98]
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise LawfulError("only finite numbers have a residue")
+    fractions = [float(value).as_integer_ratio() for value in array.ravel()]
+    found = [top % prime * pow(bottom, -1, prime) % prime for top, bottom in fractions]
+    return np.array(found, dtype=np.int64).reshape(array.shape)
+
+
+def rational(residue: int, prime: int = PRIME) -> Fraction | None:
+    """The fraction a/b with |a|, b ≤ √(p/2) that a residue stands for, if there is one (it is then unique).
+
+    >>> rational(pow(3, -1, PRIME) * 2 % PRIME)
+    Fraction(2, 3)
+    """
+    bound = int((prime / 2) ** 0.5)
+    before, now, left, right = prime, residue % prime, 0, 1
+    while now > bound:
+        quotient = before // now
+        before, now, left, right = now, before - quotient * now, right, left - quotient * right
+    if right == 0 or abs(right) > bound:
+        return None
+    return Fraction(now, right)

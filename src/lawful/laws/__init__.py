@@ -1,0 +1,8 @@
+"""What training conserves: counted, found, and proved (P1, and P4 Section 7)."""
+
+from lawful.laws.count import LawCount, count_laws
+from lawful.laws.flow import GradientFlow, HeavyBall, Metric
+from lawful.laws.known import known_laws
+from lawful.laws.law import Law, LawFamily
+
+__all__ = ["GradientFlow", "HeavyBall", "Law", "LawCount", "LawFamily", "Metric", "count_laws", "known_laws"]

@@ -1,0 +1,225 @@
+"""Count the conservation laws of a network, and say whether the count is proved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.exact import PRIME, check_prime, residues
+from lawful.laws.closure import POINT, Closure, Progress, close, refuse_if_too_large
+from lawful.laws.family import LOSSES, Family, Gradients, Pieces
+from lawful.laws.flow import (
+    Flow,
+    GradientFlow,
+    HeavyBall,
+    Metric,
+    MetricFields,
+    Momentum,
+    angular_momenta,
+    independent_rotations,
+    under_metric,
+)
+from lawful.laws.known import known_laws
+from lawful.laws.law import LawFamily
+from lawful.laws.region import Region, at_data, near
+from lawful.laws.wording import Wording
+from lawful.network import Architecture, Dag, Mlp
+
+if TYPE_CHECKING:
+    import torch
+
+Residues = NDArray[np.int64]
+LEVELS = ("phi", "near", "data")
+EXTRA_SEEDS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """What makes `dimensions` checkable: the prime, the seed of the fields, the point, the brackets of each level."""
+
+    prime: int
+    seed: int
+    point: Residues
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LawCount:
+    """How many independent laws training has, and why.
+
+    `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
+    with momentum also velocities and time). `independent` counts the explicit laws in `known` that are independent.
+    The status is "proved" if the two bounds meet, "numerical" if the closure stagnated above them, else "undecided".
+    """
+
+    parameters: int
+    states: int
+    dimensions: tuple[int, ...]
+    known: LawFamily
+    independent: int
+    status: str
+    level: str
+    flow: Flow
+    loss: str
+    arithmetic: str = "exact"
+    gap: float | None = None
+    dag: Dag | None = None
+    architecture: str | None = None
+    witness: Witness | None = None
+    region: Region | None = None
+    reason: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def laws(self) -> int:
+        """Number of independent laws; an upper bound that no law escapes, exact when proved."""
+        return self.states - self.dimensions[-1]
+
+    @property
+    def proved(self) -> bool:
+        """Whether explicit independent laws meet the upper bound."""
+        return self.status == "proved"
+
+    def summary(self) -> list[str]:
+        """The explicit laws in words, a line for each kind and layer."""
+        if self.dag is None:
+            return list(self.words)
+        lines = Wording(self.dag).summary(self.known)
+        if isinstance(self.flow, HeavyBall) and self.flow.friction and lines:
+            ratios = "the ratios of" if self.flow.autonomous else "e^(γt) times each of"
+            return [f"{ratios} (v: velocities)", *lines] if self.independent else []
+        return lines
+
+
+def count_laws(
+    network: str | Architecture | Mlp | Dag | torch.nn.Module,
+    *,
+    level: str = "phi",
+    data: ArrayLike | None = None,
+    loss: str = "full",
+    flow: Flow | None = None,
+    prime: int = PRIME,
+    seed: int = 0,
+    input_shape: tuple[int, ...] | None = None,
+    progress: Progress | None = None,
+) -> LawCount:
+    """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
+
+    Levels: "phi" (any weights, any data), "near" (near the given weights, any data), "data" (near the given weights,
+    for these inputs and any labels). Losses: "full" (mean squared error and any other whose output gradients span),
+    or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64.
+
+    >>> count = count_laws("6-5-6-4-3-6 linear")
+    >>> count.laws, count.parameters, count.dimensions, count.status
+    (52, 114, (27, 61, 62), 'proved')
+    """
+    if level not in LEVELS:
+        raise LawfulError(f"unknown level {level!r}: choose from {', '.join(LEVELS)}")
+    if loss not in LOSSES:
+        raise LawfulError(f"unknown loss {loss!r}: choose from {', '.join(LOSSES)}")
+    if (level == "data") != (data is not None):
+        raise LawfulError("the level 'data' and a data set go together")
+    flow = GradientFlow() if flow is None else flow
+    source = Architecture.parse(network) if isinstance(network, str) else network
+    if not isinstance(source, (Architecture, Mlp, Dag)):
+        found = as_graph(source, input_shape)
+        if found is None:
+            from lawful.laws.module import count_module
+
+            return count_module(source, input_shape, level=level, data=data, loss=loss, flow=flow, seed=seed)
+        source = found
+    refuse_if_too_large(source.parameters)
+    architecture = str(source) if isinstance(source, Architecture) else None
+    dag = source.to_dag()
+    region = None
+    if level != "phi":
+        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime), seed)
+    job = _Job(dag, level, loss, flow, check_prime(prime), region, progress)
+    best = job.run(seed)
+    for other in range(seed + 1, seed + EXTRA_SEEDS):  # an unlucky point can only miss directions
+        if best.status == "proved":
+            break
+        again = job.run(other)
+        best = max(best, again, key=lambda count: (count.status != "undecided", count.dimensions[-1]))
+    return replace(best, architecture=architecture)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    dag: Dag
+    level: str
+    loss: str
+    flow: Flow
+    prime: int
+    region: Region | None
+    progress: Progress | None
+
+    def run(self, seed: int) -> LawCount:
+        """Bound the laws from below by explicit ones and from above by brackets."""
+        family = self.family(seed)
+        point = residues(seed, (POINT,), [0], family.size, self.prime)[0]
+        known, independent = self.explicit(point)
+        closure = close(family, family.size - independent, self.progress)
+        status, reason = self._status(closure, family.size - independent)
+        witness = Witness(self.prime, seed, closure.point, closure.rows)
+        return LawCount(
+            self.dag.parameters, family.size, closure.dimensions, known, independent, status, self.level, self.flow,
+            self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason,
+        )  # fmt: skip
+
+    def _status(self, closure: Closure, bound: int) -> tuple[str, str]:
+        if closure.dimensions[-1] == bound:
+            return "proved", ""
+        if not closure.stagnated:
+            return "undecided", "the brackets kept finding new directions"
+        unsure = self.region.unsure if self.region is not None else ()
+        seen = f"; only one gate was seen of {', '.join(unsure[:5])}" if unsure else ""
+        return "numerical", f"{closure.dimensions[-1]} directions found, {bound} are possible" + seen
+
+    def family(self, seed: int) -> Family:
+        """The fields of this flow."""
+        free = Gradients(self.dag, self.prime, seed, self.loss)
+        region = self.region
+        gradients = free if region is None else Pieces(free, region.gates(self.prime), region.spans)
+        match self.flow:
+            case HeavyBall():
+                return Momentum(gradients, self.flow)
+            case Metric():
+                return MetricFields(gradients, self.flow)
+        return gradients
+
+    def explicit(self, point: Residues) -> tuple[LawFamily, int]:
+        """The laws that structure gives, and how many are independent at the point."""
+        fixed = None if self.region is None else self.region.fixed
+        laws = known_laws(self.dag, loss=self.loss, fixed=fixed)
+        match self.flow:
+            case HeavyBall():
+                rotations = angular_momenta(laws)
+                return rotations, independent_rotations(rotations, self.flow, point, self.prime)
+            case Metric():
+                laws = under_metric(laws, self.flow)
+        return laws, laws.independent(point, self.prime)
+
+
+def as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | None:
+    """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
+    import torch
+
+    from lawful.network.modules import from_module
+
+    if not isinstance(module, torch.nn.Module):
+        raise LawfulError(f"cannot count the laws of a {type(module).__name__}: give a network, a module or a string")
+    weighted = [part for part in module.modules() if next(part.parameters(recurse=False), None) is not None]
+    if not weighted or not all(isinstance(part, torch.nn.Linear) for part in weighted):
+        return None  # a convolution is a graph too, but one whose weights move together
+    if not all(parameter.requires_grad for parameter in module.parameters()):
+        return None
+    try:
+        found = from_module(module, input_shape)
+    except Unsupported:
+        return None
+    return found if found.parameters == sum(parameter.numel() for parameter in module.parameters()) else None

@@ -1,0 +1,289 @@
+"""Flows other than plain gradient flow, as families of fields: a metric on the weights, and heavy-ball momentum.
+
+P1's theory holds for any family of displacements (P1 Conclusion): only the fields change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lawful.errors import LawfulError
+from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues, to_residues
+from lawful.laws.family import Gradients, Pieces
+from lawful.laws.law import Law, LawFamily
+
+Residues = NDArray[np.int64]
+Indices = NDArray[np.intp]
+Matrix = dict[tuple[int, int], Fraction]
+
+
+@dataclass(frozen=True)
+class GradientFlow:
+    """`θ' = −∇E(θ)`."""
+
+    def __str__(self) -> str:
+        return "gradient"
+
+
+@dataclass(frozen=True)
+class HeavyBall:
+    """`θ'' = −γ θ' − ∇E(θ)` in the phase space of (θ, v), with time as one more state unless `autonomous`.
+
+    With time as a state the count includes laws that name t, such as `e^{γt}(⟨u, v'⟩ − ⟨u', v⟩)`.
+    """
+
+    friction: float = 1.0
+    autonomous: bool = False
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.friction) or self.friction < 0:
+            raise LawfulError(f"friction must be a finite number at least 0, not {self.friction}")
+
+    def __str__(self) -> str:
+        return "momentum (autonomous laws)" if self.autonomous else "momentum"
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """`θ' = −M ∇E(θ)` for a constant positive M: a vector (its diagonal) or blocks as (weights, matrix) pairs.
+
+    Weights that no block names have the entry 1.
+    """
+
+    diagonal: NDArray[np.float64] | None = None
+    blocks: tuple[tuple[Indices, NDArray[np.float64]], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.diagonal is not None:
+            values = np.asarray(self.diagonal, dtype=np.float64)
+            if values.ndim != 1 or not np.isfinite(values).all() or not (values > 0).all():
+                raise LawfulError("a diagonal metric is a vector of positive finite numbers, one per parameter")
+        for where, matrix in self.blocks:
+            square = np.asarray(matrix)
+            if square.shape != (len(where),) * 2 or not np.array_equal(square, square.T):
+                raise LawfulError(f"a block of {len(where)} weights needs a symmetric matrix of that size")
+            if np.linalg.eigvalsh(square).min() <= 0:
+                raise LawfulError("a block of the metric is not positive definite")
+
+    def __str__(self) -> str:
+        return "diagonal metric" if self.diagonal is not None else "block metric"
+
+    def check(self, parameters: int) -> None:
+        """Raise unless the metric fits so many parameters."""
+        if self.diagonal is not None and len(self.diagonal) != parameters:
+            raise LawfulError(f"the metric has {len(self.diagonal)} entries for {parameters} parameters")
+        named = np.concatenate([where for where, _ in self.blocks]) if self.blocks else np.zeros(0, dtype=np.intp)
+        if len(np.unique(named)) < len(named) or (len(named) and not 0 <= named.min() <= named.max() < parameters):
+            raise LawfulError("the blocks of a metric name parameters twice, or parameters that do not exist")
+
+
+Flow = GradientFlow | HeavyBall | Metric
+
+
+@dataclass(frozen=True, eq=False)
+class MetricFields:
+    """`M ∇f` for the gradients of a network."""
+
+    gradients: Gradients | Pieces
+    metric: Metric
+
+    def __post_init__(self) -> None:
+        self.metric.check(self.gradients.size)
+
+    @property
+    def prime(self) -> int:
+        """The prime of the gradients."""
+        return self.gradients.prime
+
+    @property
+    def seed(self) -> int:
+        """The seed of the gradients."""
+        return self.gradients.seed
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.gradients.size
+
+    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
+        """The random numbers of the gradients."""
+        return self.gradients.draw(labels, rows)
+
+    def field(self, state: Dual, sample: Residues) -> Dual:
+        """Gradients times the metric."""
+        plain = self.gradients.field(state, sample)
+        if self.metric.diagonal is not None:
+            return plain.scaled(to_residues(self.metric.diagonal, self.prime)[:, None])
+        parts = plain.parts.copy()
+        for where, matrix in self.metric.blocks:
+            entries, inner = to_residues(matrix, self.prime), plain.parts[:, where]
+            total = np.zeros_like(inner)
+            for column in range(len(where)):
+                total = (total + entries[None, :, column, None] * inner[:, None, column]) % self.prime
+            parts[:, where] = total
+        return Dual(parts, self.prime)
+
+
+@dataclass(frozen=True, eq=False)
+class Momentum:
+    """Drift plus control in phase space: `a (v, −γv, 1) + (0, ∇f, 0)` with a random number a per sample."""
+
+    gradients: Gradients | Pieces
+    flow: HeavyBall
+
+    @property
+    def prime(self) -> int:
+        """The prime of the gradients."""
+        return self.gradients.prime
+
+    @property
+    def seed(self) -> int:
+        """The seed of the gradients."""
+        return self.gradients.seed
+
+    @property
+    def size(self) -> int:
+        """Weights, velocities and, unless autonomous, time."""
+        return 2 * self.gradients.size + (not self.flow.autonomous)
+
+    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
+        """The random numbers of the gradients, then one for the drift."""
+        drift = residues(self.seed, (*labels, 2), rows, 1, self.prime)
+        return np.concatenate([self.gradients.draw(labels, rows), drift.T])
+
+    def field(self, state: Dual, sample: Residues) -> Dual:
+        """The fields at (θ, v, t)."""
+        size, drift = self.gradients.size, sample[-1]
+        force = self.gradients.field(Dual(state.parts[:, :size], self.prime), sample[:-1])
+        velocity = state.parts[:, size : 2 * size] * drift % self.prime
+        friction = int(to_residues([self.flow.friction], self.prime)[0])
+        parts = [velocity, (force.parts - friction * velocity) % self.prime]
+        if not self.flow.autonomous:
+            clock = np.zeros((len(state.parts), 1, sample.shape[1]), dtype=np.int64)
+            clock[0] = drift
+            parts.append(clock)
+        return Dual(np.concatenate(parts, axis=1), self.prime)
+
+
+def angular_momenta(pairs: LawFamily) -> LawFamily:
+    """For each pair of linear neurons a, b the bilinear part of a law of momentum, in the variables (θ, v).
+
+    A rotation of the two neurons is an isometry that keeps the function, so by Noether's theorem
+    `e^{γt} Σ_e (θ_ae v_be − θ_be v_ae)`, over all weights of the two neurons, is conserved.
+    """
+    size = pairs.parameters
+    laws = []
+    for law in pairs:
+        if law.kind == "pair":
+            terms: dict[tuple[int, ...], Fraction] = {}
+            for first, second in law.terms:
+                terms[first, size + second], terms[second, size + first] = Fraction(1), Fraction(-1)
+            laws.append(Law("rotation", law.nodes, terms))
+    return LawFamily(tuple(laws), 2 * size)
+
+
+def independent_rotations(rotations: LawFamily, flow: HeavyBall, point: Residues, prime: int) -> int:
+    """How many laws of momentum the rotations give: `e^{γt}Q_i` with time, `Q_i` without friction, else `Q_i/Q_1`."""
+    if not len(rotations):
+        return 0
+    state = point[: rotations.parameters]
+    slopes = rotations.gradients_modulo(state, prime)
+    values = rotations.values_modulo(state, prime)[:, None]
+    friction = int(to_residues([flow.friction], prime)[0])
+    if not flow.autonomous:
+        return rank(np.concatenate([slopes, friction * values % prime], axis=1), prime)
+    if friction == 0:
+        return rank(slopes, prime)
+    ratios = (slopes[1:] * values[0] - values[1:] * slopes[:1]) % prime
+    return rank(ratios, prime) if len(ratios) else 0
+
+
+def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFamily:
+    """The laws that survive a metric: `½ θᵀ M⁻¹ G θ` for the symmetries G, or sums of them, with M⁻¹G symmetric.
+
+    A law of degree 2 is `½ θᵀ G θ` with a symmetric G that maps θ to a direction along which the function is constant.
+    """
+    inverse = _inverse_rows(metric, laws.parameters)
+    quadratic = [law for law in laws if all(len(edges) == 2 for edges in law.terms)]  # others may not survive
+    products = [_product(law, inverse) for law in quadratic]
+    skews = [_skew(product) for product in products]
+    kept = [
+        Law(law.kind, law.nodes, _terms(product))
+        for law, product, skew in zip(quadratic, products, skews, strict=True)
+        if not skew
+    ]
+    return LawFamily((*kept, *_sums(products, skews, prime)), laws.parameters)
+
+
+def _sums(products: list[Matrix], skews: list[Matrix], prime: int) -> list[Law]:
+    """Combinations of symmetries, each broken by the metric, that the metric leaves whole."""
+    broken = [number for number, skew in enumerate(skews) if skew]
+    places = sorted({place for number in broken for place in skews[number]})
+    if not broken:
+        return []
+    table = np.array([[_residue(skews[n].get(place, Fraction(0)), prime) for n in broken] for place in places])
+    found = []
+    for weights in nullspace(table, prime):
+        total: Matrix = {}
+        for number, weight in zip(broken, weights.tolist(), strict=True):
+            factor = rational(weight, prime)
+            if factor is None:
+                break
+            for place, value in products[number].items():
+                total[place] = total.get(place, Fraction(0)) + factor * value
+        else:
+            if all(total.get(place[::-1], 0) == value for place, value in total.items()):
+                found.append(Law("polynomial", (), _terms(total)))
+    return found
+
+
+def _skew(product: Matrix) -> Matrix:
+    """The entries above the diagonal of the antisymmetric part."""
+    places = {(min(place), max(place)) for place in product}
+    parts = {(row, column): product.get((row, column), 0) - product.get((column, row), 0) for row, column in places}
+    return {place: Fraction(value) for place, value in parts.items() if value}
+
+
+def _residue(value: Fraction, prime: int) -> int:
+    return value.numerator * pow(value.denominator, -1, prime) % prime
+
+
+def _terms(product: Matrix) -> dict[tuple[int, ...], Fraction]:
+    return {
+        (row, column): value if row < column else value / 2
+        for (row, column), value in product.items()
+        if row <= column and value
+    }
+
+
+def _product(law: Law, inverse: dict[int, dict[int, Fraction]]) -> Matrix:
+    """`M⁻¹ G` for a law `½ θᵀ G θ`."""
+    product: Matrix = {}
+    for (first, second), factor in law.terms.items():
+        for row, column in ((first, second), (second, first)):
+            for other, weight in inverse[row].items():
+                product[other, column] = product.get((other, column), Fraction(0)) + weight * factor
+    return product
+
+
+def _inverse_rows(metric: Metric, size: int) -> dict[int, dict[int, Fraction]]:
+    if metric.diagonal is not None:
+        return {edge: {edge: 1 / Fraction(float(value))} for edge, value in enumerate(metric.diagonal)}
+    rows = {edge: {edge: Fraction(1)} for edge in range(size)}
+    for where, matrix in metric.blocks:
+        for row, line in zip(where.tolist(), _inverse(matrix), strict=True):
+            rows[row] = dict(zip(where.tolist(), line, strict=True))
+    return rows
+
+
+def _inverse(matrix: ArrayLike) -> list[list[Fraction]]:
+    """The exact inverse of a small matrix of floats."""
+    import sympy
+
+    exact = sympy.Matrix([[sympy.Rational(float(value)) for value in line] for line in np.asarray(matrix)])
+    inverse = exact.inv()
+    return [[Fraction(int(value.p), int(value.q)) for value in inverse.row(row)] for row in range(inverse.rows)]

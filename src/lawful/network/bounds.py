@@ -1,0 +1,108 @@
+"""What every neuron can see when the input ranges over a box: sound intervals, and the neurons they settle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lawful.errors import LawfulError
+from lawful.network.dag import Dag, Role
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+LARGEST = float(np.finfo(np.float64).max)
+NORMAL = float(np.finfo(np.float64).tiny)
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Classification:
+    """Intervals of the pre-activations of all nodes, and masks (over all nodes) of the hidden nodes they settle."""
+
+    lower: Floats
+    upper: Floats
+    dead: Mask  # a ReLU that never fires: z ≤ 0
+    always_linear: Mask  # an activation that acts as one linear map: z ≥ 0, or z ≤ 0 and not ReLU, or linear anyway
+
+
+def classify(dag: Dag, low: ArrayLike | None = None, high: ArrayLike | None = None) -> Classification:
+    """The neurons that are dead, or linear, for every input with `low ≤ x ≤ high`; by default for every input.
+
+    >>> from lawful.network.mlp import Mlp
+    >>> weights = [[[1.0], [-1.0]], [[-1.0, -2.0], [1.0, 1.0]], [[1.0, 1.0]]]
+    >>> found = classify(Mlp(weights, [None, [-1.0, 1.0], None]).to_dag())
+    >>> found.dead.nonzero()[0].tolist(), found.always_linear.nonzero()[0].tolist()
+    ([3], [4])
+    """
+    lower, upper = preactivation_bounds(dag, low, high)
+    hidden = dag.roles == Role.HIDDEN
+    dead = hidden & (dag.slopes == 0) & (upper <= 0)
+    linear = hidden & ~dead & ((lower >= 0) | (upper <= 0) | (dag.slopes == 1))
+    return Classification(lower, upper, dead, linear)
+
+
+def preactivation_bounds(
+    dag: Dag, low: ArrayLike | None = None, high: ArrayLike | None = None
+) -> tuple[Floats, Floats]:
+    """Intervals that contain `z_v` of every node v for every input in a box (an input's own value counts as its z).
+
+    `Σ θ⁺ l + θ⁻ u ≤ z ≤ Σ θ⁺ u + θ⁻ l`, level by level, with `0 · ∞ = 0`, and rounded outwards: the true sums, not only
+    the computed ones, lie inside.
+    """
+    lowest, highest = _box(dag, -np.inf if low is None else low), _box(dag, np.inf if high is None else high)
+    if not (lowest <= highest).all():
+        raise LawfulError("an input box needs low ≤ high for every input")
+    lower, upper = np.ones((2, len(dag.names)))  # the constant is 1; every other node is set below
+    lower[dag.inputs], upper[dag.inputs] = lowest, highest
+    below, above = lower.copy(), upper.copy()  # of the nodes' values, after their activations
+    for level in dag.schedule.levels:
+        theta, tails, nodes = dag.theta[level.edges], dag.tails[level.edges], level.nodes
+        rising = theta >= 0
+        starts = level.indptr[:-1]
+        lower[nodes] = _sums(theta, np.where(rising, below[tails], above[tails]), starts)
+        upper[nodes] = -_sums(-theta, np.where(rising, above[tails], below[tails]), starts)
+        below[nodes], above[nodes] = _activated(lower[nodes], upper[nodes], dag.slopes[nodes])
+    return lower, upper
+
+
+def _box(dag: Dag, ends: ArrayLike) -> Floats:
+    given = np.asarray(ends, dtype=np.float64)
+    if given.shape not in ((), (len(dag.inputs),)):
+        raise LawfulError(f"a box for {len(dag.inputs)} inputs has as many ends, or one for all, not {given.shape}")
+    return np.broadcast_to(given, len(dag.inputs))
+
+
+def _sums(theta: Floats, values: Floats, starts: NDArray[np.intp]) -> Floats:
+    """Lower bounds of sums of products, one sum from each start to the next; a term is never +∞."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        touched = (theta != 0) & (values != 0)
+        terms = np.minimum(np.where(touched, theta * values, 0.0), LARGEST)
+        inexact = touched & (np.abs(theta) != 1) & (np.abs(values) != 1)
+        tiny = touched & (np.abs(terms) < NORMAL)
+        total, size = np.add.reduceat(terms, starts), np.add.reduceat(np.abs(terms), starts)
+        number, tinies = (np.add.reduceat(mask.astype(np.float64), starts) for mask in (touched, tiny))
+        rounded = (number > 1) | (np.add.reduceat(inexact.astype(np.float64), starts) > 0)
+        error = np.where(rounded, (number + 1) * EPSILON * size, 0.0) + tinies * SMALLEST
+        return np.asarray(np.where(np.isfinite(total), total - error, -np.inf))  # after an overflow nothing is known
+
+
+def _activated(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    """The range of `max(z, 0) + slope min(z, 0)` over an interval, rounded outwards."""
+    under, over = zip(*(_negative_part(end, slopes) for end in (lower, upper)), strict=True)
+    # Where z ≤ 0 the ends are slope·z, in either order; where z ≥ 0 the activation is the identity.
+    left = np.where(lower >= 0, lower, np.where(upper <= 0, np.minimum(*under), np.minimum(under[0], 0.0)))
+    right = np.where(lower >= 0, upper, np.where(upper <= 0, np.maximum(*over), np.maximum(over[0], upper)))
+    return left, right
+
+
+def _negative_part(end: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    """`slope min(z, 0)` rounded down and up."""
+    part = np.minimum(end, 0.0)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        product = np.where((slopes == 0) | (part == 0), 0.0, slopes * part)
+    exact = (np.abs(slopes) == 1) | (slopes == 0) | (part == 0)
+    down, up = (np.where(exact, product, np.nextafter(product, way)) for way in (-np.inf, np.inf))
+    return down, up

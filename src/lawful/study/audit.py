@@ -1,0 +1,189 @@
+"""Everything we know about one network, in order of consequence, each fact with its evidence."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lawful import fibers, invariant
+from lawful.errors import LawfulError, Unsupported
+from lawful.fibers.bottleneck import Identifiability, identifiable
+from lawful.invariant.pruning import Pruning, prune
+from lawful.invariant.singular import Singularity, singularity
+from lawful.laws import LawCount, count_laws
+from lawful.network import Dag, Mlp
+from lawful.network.activity import LayerActivity, activity
+from lawful.network.data import Data
+from lawful.network.summary import Summary, summarise
+
+EFFORTS = ("quick", "normal", "full")
+MOST_PARAMETERS = {"quick": 600, "normal": 2000, "full": 20_000}  # for an exact count of laws: its time grows like D³
+MOST_DATA_PARAMETERS = {"quick": 150, "normal": 400, "full": 5000}  # for the laws of one data set
+MOST_IDENTIFIABLE = {"quick": 10_000, "normal": 100_000, "full": 10**9}
+MOST_RECOMMENDATIONS = 5
+WORTH_IT = 0.02  # a rescaling that shrinks the squared norm by less than this is not worth a line
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A part that was left out, why, and how to ask for it."""
+
+    part: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Something to do, the command that does it, and what it was measured to bring (a share of the network)."""
+
+    title: str
+    command: str
+    benefit: str
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """The answers of all rooms about one network. None means: does not apply, or skipped (then `skipped` says why)."""
+
+    source: str
+    network: Mlp | Dag
+    summary: Summary
+    balance: np.ndarray
+    laws: LawCount | None
+    near_laws: LawCount | None
+    data_laws: LawCount | None
+    components: invariant.Components
+    outputs: tuple[invariant.OutputMeaning, ...]
+    unlocked: invariant.Rebalanced | None
+    balanced_norm: float | None  # squared norm after rescaling to balance 0 over the norm now, if that can be reached
+    pruning: Pruning
+    box_pruning: Pruning | None
+    singularity: Singularity
+    identifiability: Identifiability | None
+    normal_form: fibers.NormalForm | None
+    activity: tuple[LayerActivity, ...]
+    skipped: tuple[Skipped, ...]
+    recommendations: tuple[Recommendation, ...]
+
+
+def audit(
+    network: Mlp | Dag, *, source: str = "network", data: Data | None = None, loss: str = "full", effort: str = "normal"
+) -> Audit:
+    """Ask every room about a network; `effort` is quick, normal or full, and decides what is too large to ask.
+
+    >>> from lawful.network import Architecture
+    >>> found = audit(Architecture.parse("3-6-4-1 relu bias").initialise(seed=1), source="net.pt")
+    >>> found.laws.laws, found.laws.status, found.components.connected
+    (10, 'proved', True)
+    >>> found.recommendations[0].command
+    'lawful rebalance net.pt --balance zero --out balanced.safetensors'
+    """
+    if effort not in EFFORTS:
+        raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(EFFORTS)}")
+    dag = network.to_dag()
+    skipped: list[Skipped] = []
+    components = invariant.components(network)
+    unlocked = None if components.connected else invariant.unlock(network)
+    balanced = invariant.rebalance(network) if len(dag.hidden) else None
+    norm = float((dag.theta**2).sum())
+    box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
+    facts: dict[str, Any] = {
+        "source": source,
+        "network": network,
+        "summary": summarise(network),
+        "balance": dag.hidden_incidence @ dag.theta**2,
+        **_laws(network, data, loss, effort, skipped),
+        "components": components,
+        "outputs": invariant.locked_outputs(components),
+        "unlocked": unlocked,
+        "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
+        if balanced and balanced.reached and norm
+        else None,
+        "pruning": prune(network),
+        "box_pruning": None if box is None else prune(network, box=box),
+        "singularity": singularity(dag),
+        **_identifiable(network, effort, skipped),
+        "activity": () if data is None else activity(dag, data),
+    }
+    advice = _recommendations(facts, box)
+    return Audit(**facts, skipped=tuple(skipped), recommendations=advice)
+
+
+def _laws(network: Mlp | Dag, data: Data | None, loss: str, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
+    """Counts at the level of the architecture, near these weights, and for these data, where each is affordable."""
+    size, remedy = network.parameters, "lawful audit --full, or lawful laws"
+    found: dict[str, Any] = {"laws": None, "near_laws": None, "data_laws": None}
+    if size > MOST_PARAMETERS[effort]:
+        reason = f"{size:,} parameters; an exact count takes time like their cube"
+        skipped.append(Skipped("proof that there are no other laws", reason, remedy))
+        return found
+    found["laws"] = count_laws(network, loss=loss)
+    found["near_laws"] = count_laws(network, level="near", loss=loss)
+    if data is not None and size <= MOST_DATA_PARAMETERS[effort]:
+        found["data_laws"] = count_laws(network, level="data", data=data.x, loss=loss)
+    elif data is not None:
+        skipped.append(Skipped("laws of this data set", f"{size:,} parameters", remedy + " --data FILE"))
+    return found
+
+
+def _identifiable(network: Mlp | Dag, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
+    """Paper 4's theorems, where the network has their shape."""
+    found: dict[str, Any] = {"identifiability": None, "normal_form": None}
+    part = "which parameters are the same function"
+    if network.parameters > MOST_IDENTIFIABLE[effort]:
+        skipped.append(Skipped(part, f"{network.parameters:,} parameters", "lawful audit --full"))
+    elif isinstance(network, Mlp) and len(network.slopes) == 1 and network.slopes[0] == 0.0:
+        found["normal_form"] = fibers.normal_form(network)
+    elif isinstance(network, Mlp) and network.slopes == (0.0, 0.0):
+        try:
+            found["identifiability"] = identifiable(network)
+        except Unsupported as error:
+            skipped.append(Skipped(part, str(error), "compare two networks with lawful same"))
+    else:
+        skipped.append(Skipped(part, "theorems cover one or two hidden ReLU layers", "compare two with lawful same"))
+    return found
+
+
+def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, ...]:
+    """At most five things to do, by how much of the network they change for the better."""
+    name = shlex.quote(facts["source"])
+    network, pruning, box_pruning = facts["network"], facts["pruning"], facts["box_pruning"]
+    found: list[Recommendation] = []
+    removed = _removed_share(network, pruning)
+    if removed > 0:
+        title = f"remove {pruning.neurons_before - pruning.neurons_after} neurons that change nothing"
+        benefit = f"{100 * removed:.1f}% fewer parameters, the same function for every input"
+        found.append(Recommendation(title, f"lawful prune {name} --out pruned.safetensors", benefit, removed))
+    if box_pruning is not None and (more := _removed_share(network, box_pruning)) > removed:
+        low, high = float(box[0].min()), float(box[1].max())
+        wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
+        if (more := _removed_share(network, wide)) > removed:
+            title = f"remove {wide.neurons_before - wide.neurons_after} neurons that never bend on inputs in your range"
+            command = f"lawful prune {name} --box {low:g},{high:g} --out pruned.safetensors"
+            benefit = f"{100 * more:.1f}% fewer parameters, outputs on the box within {wide.bound + wide.rounding:.1e}"
+            found.append(Recommendation(title, command, benefit, more))
+    if facts["unlocked"] is not None:
+        locked = facts["components"].log2_components
+        left = invariant.components(facts["unlocked"].dag).log2_components
+        share = (locked - left) / len(facts["components"].dag.hidden)
+        if share > 0:
+            title = f"rescale neurons to free {locked - left} of {locked} sign-locked weights"
+            command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
+            benefit = "training can reach every sign pattern again; the function is the same now"
+            found.append(Recommendation(title, command, benefit, share))
+    saved = 1.0 - (facts["balanced_norm"] or 1.0)
+    if saved > WORTH_IT:
+        title = "rescale neurons to equal norms"
+        command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
+        benefit = f"squared weight norm {100 * saved:.1f}% smaller, the smallest of any rescaling"
+        found.append(Recommendation(title, command, benefit, saved))
+    return tuple(sorted(found, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
+
+
+def _removed_share(network: Mlp | Dag, pruning: Pruning) -> float:
+    return 1.0 - pruning.network.parameters / network.parameters

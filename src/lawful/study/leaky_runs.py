@@ -1,0 +1,256 @@
+"""Runs of Leaky ResNets over effective depths, kept in a folder of plain files that can be resumed.
+
+RUN/run.json          what was asked for
+RUN/train.npz, test.npz   the data: x and y
+RUN/depth-3.npz       weights, steps and maps of the network of effective depth 3
+RUN/depth-3.json      its evidence: stationarity, costs, evaluations
+RUN/depth-3.part.npz  an unfinished one
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lawful.bottleneck import (
+    Geodesic,
+    LeakyResNet,
+    Progress,
+    Task,
+    deepened,
+    equidistant,
+    irregular,
+    parse_teacher,
+    recipe,
+    solve,
+    teacher,
+)
+from lawful.errors import InvalidNetwork, LawfulError
+from lawful.network import npz_format
+from lawful.network.data import read_data
+
+CHUNK = 400  # evaluations between two checkpoints
+Watch = Callable[[float, Progress], None]
+
+
+@dataclass(frozen=True)
+class LeakyPlan:
+    """What to train; everything but the effective depths, which may be added later."""
+
+    teacher: str
+    samples: int = 1000
+    layers: int = 50
+    width: int = 200
+    steps: str = "adaptive"
+    a: float = 0.9
+    ridge: float = 0.04
+    softness: float = 0.01
+    method: str = "solver"
+    tolerance: float = 1e-3
+    evaluations: int = 5000
+    seed: int = 0
+
+    def check(self, effective_depths: tuple[float, ...]) -> None:
+        """Refuse what cannot run, before anything is written."""
+        sizes = parse_teacher(self.teacher)
+        if self.steps not in ("equidistant", "irregular", "adaptive"):
+            raise LawfulError(f"steps are equidistant, irregular or adaptive, not {self.steps!r}")
+        if self.method not in ("solver", "paper"):
+            raise LawfulError(f"the method is solver or paper, not {self.method!r}")
+        if min(self.samples, self.layers, self.evaluations) < 2:
+            raise LawfulError("samples, depth and evaluations must be at least 2")
+        if self.width < max(sizes[0], sizes[-1]):
+            raise LawfulError(f"the width {self.width} is smaller than the teacher's {max(sizes[0], sizes[-1])}")
+        if not all(depth > 0 and depth * max(self.grid()) < 1 for depth in effective_depths):
+            raise LawfulError(
+                f"effective depths must be positive and below {1 / max(self.grid()):.4g}, "
+                f"so that no layer of {self.layers} forgets its input"
+            )
+        if not (self.ridge > 0 and self.tolerance > 0 and 0 <= self.softness < np.inf):
+            raise LawfulError("ridge and tolerance must be positive, softness not negative")
+
+    def grid(self) -> Any:
+        """The layer steps to start from."""
+        return irregular(self.layers, self.a) if self.steps == "irregular" else equidistant(self.layers)
+
+
+def run_leaky(
+    plan: LeakyPlan, effective_depths: tuple[float, ...], folder: Path, watch: Watch | None = None
+) -> list[dict[str, Any]]:
+    """Train what is missing, smallest effective depth first, each started from the one before."""
+    plan.check(effective_depths)
+    train = _prepare(plan, folder)
+    network: LeakyResNet | None = None
+    summaries = []
+    for depth in sorted(set(effective_depths)):
+        name = f"depth-{depth:g}"
+        if not (folder / f"{name}.json").exists():
+            _train(plan, depth, network, train, folder / name, watch)
+        network = load_network(folder / f"{name}.npz")
+        summaries.append(_read_json(folder / f"{name}.json"))
+    return summaries
+
+
+def _train(
+    plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: Task, stem: Path, watch: Watch | None
+) -> None:
+    started = time.perf_counter()
+    part, spent = stem.with_name(stem.name + ".part.npz"), 0
+    if part.exists():
+        network, spent = load_network(part), int(npz_format.load(part)[0]["spent"])
+    else:
+        network = _start(plan, depth) if before is None else deepened(before, depth)
+    tell = None if watch is None else lambda progress: watch(depth, progress)
+    if plan.method == "paper":
+        steps = plan.evaluations
+        found = recipe(
+            network, train, plan.ridge, adam=2 * steps // 3, sgd=steps - 2 * steps // 3,
+            adapt_every=10 if plan.steps == "adaptive" else 0, tolerance=plan.tolerance, watch=tell,
+        )  # fmt: skip
+        spent = found.evaluations
+    else:
+        while True:
+            budget = min(CHUNK, plan.evaluations - spent)
+            found = solve(
+                network, train, plan.ridge, tolerance=plan.tolerance, evaluations=max(budget, 1), seed=plan.seed,
+                adaptations=4 if plan.steps == "adaptive" and not spent else 0,
+                watch=None if tell is None else _shifted(tell, spent),
+            )  # fmt: skip
+            spent, network = spent + found.evaluations, found.network
+            if found.converged or spent >= plan.evaluations:
+                break
+            _write(part, _arrays(network) | {"spent": np.array(float(spent))})
+    _finish(found, spent, time.perf_counter() - started, stem)
+    part.unlink(missing_ok=True)
+
+
+def _shifted(tell: Callable[[Progress], None], spent: int) -> Callable[[Progress], None]:
+    return lambda entry: tell(Progress(entry.evaluations + spent, entry.cost, entry.stationarity))
+
+
+def _finish(found: Geodesic, spent: int, seconds: float, stem: Path) -> None:
+    _write(stem.with_name(stem.name + ".npz"), _arrays(found.network))
+    summary = {
+        "effective_depth": found.network.effective_depth,
+        "stationarity": found.stationarity,
+        "converged": found.converged,
+        "cost": found.cost,
+        "data_cost": found.data_cost,
+        "evaluations": spent,
+        "seconds": round(seconds, 2),
+    }
+    _replace(stem.with_name(stem.name + ".json"), (json.dumps(summary, indent=1) + "\n").encode())
+
+
+def _start(plan: LeakyPlan, depth: float) -> LeakyResNet:
+    sizes = parse_teacher(plan.teacher)
+    return LeakyResNet.random(
+        width=plan.width, layers=plan.layers, effective_depth=depth, inputs=sizes[0], outputs=sizes[-1],
+        steps=plan.grid(), softness=plan.softness, seed=plan.seed,
+    )  # fmt: skip
+
+
+def _prepare(plan: LeakyPlan, folder: Path) -> Task:
+    """Write the plan and its data once; a folder that holds another plan is refused."""
+    described = {"kind": "leaky run", **asdict(plan)}
+    file = folder / "run.json"
+    if file.exists():
+        found = _read_json(file)
+        changed = [name for name, value in described.items() if found.get(name) != value]
+        if changed:
+            name = changed[0]
+            raise LawfulError(
+                f"{folder} holds another run ({name} is {found.get(name)!r} there, {described[name]!r} here): "
+                "choose another folder"
+            )
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        train, test = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed)
+        for name, task in (("train", train), ("test", test)):
+            _write(folder / f"{name}.npz", {"x": task.inputs, "y": task.targets})
+        _replace(file, (json.dumps(described, indent=1) + "\n").encode())
+    return load_task(folder / "train.npz")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run."""
+    return (path / "run.json").is_file()
+
+
+def read_run(folder: Path) -> tuple[float, Iterator[tuple[LeakyResNet, dict[str, Any]]]]:
+    """The ridge of a run, and its finished networks with their summaries, smallest effective depth first."""
+    plan = _read_json(folder / "run.json")
+    ridge = plan.get("ridge")
+    if plan.get("kind") != "leaky run" or not isinstance(ridge, (int, float)):
+        raise InvalidNetwork(f"{folder}: run.json does not describe a run of `lawful leaky`")
+    names = [path.stem for path in folder.glob("depth-*.json") if re.fullmatch(r"depth-[\d.e+-]+", path.stem)]
+    if not names:
+        raise LawfulError(f"{folder}: no network of this run is finished yet")
+    names.sort(key=lambda name: float(name.removeprefix("depth-")))
+    return float(ridge), ((load_network(folder / f"{name}.npz"), _read_json(folder / f"{name}.json")) for name in names)
+
+
+def load_task(path: Path) -> Task:
+    """Inputs and targets of a data file."""
+    data = read_data(path)
+    if data.y is None:
+        raise LawfulError(f"{path}: needs targets `y` beside the inputs `x`")
+    return Task(data.x, data.y[:, None] if data.y.ndim == 1 else data.y)
+
+
+def load_network(path: Path) -> LeakyResNet:
+    """Read a network that `lawful leaky` wrote."""
+    arrays = npz_format.load(path)[0]
+    missing = [name for name in ("weights", "steps", "effective_depth", "softness") if name not in arrays]
+    if missing:
+        raise InvalidNetwork(f"{path}: not a Leaky ResNet, it has no array {missing[0]!r}")
+    return LeakyResNet(
+        arrays["weights"],
+        float(arrays["effective_depth"]),
+        arrays["steps"],
+        into=arrays.get("into"),
+        out=arrays.get("out"),
+        softness=float(arrays["softness"]),
+    )
+
+
+def _arrays(network: LeakyResNet) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "weights": network.weights.detach().numpy(),
+        "steps": network.steps.numpy(),
+        "effective_depth": np.array(network.effective_depth),
+        "softness": np.array(network.softness),
+    }
+    for name in ("into", "out"):
+        if (matrix := getattr(network, name)) is not None:
+            found[name] = matrix.detach().numpy()
+    return found
+
+
+def _write(path: Path, arrays: dict[str, Any]) -> None:
+    _replace(path, npz_format.dump(arrays, None))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """All or nothing: a reader never sees half a file."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_bytes(content)
+    os.replace(draft, path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise InvalidNetwork(f"{path}: not a JSON file") from None
+    if not isinstance(found, dict):
+        raise InvalidNetwork(f"{path}: not a JSON object")
+    return found

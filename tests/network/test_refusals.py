@@ -1,0 +1,116 @@
+"""Hostile and broken files: one clear line, exit code 2, nothing executed, little memory."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from hostile_files import HOSTILE
+from network_instances import all_networks
+
+from lawful.errors import LawfulError
+from lawful.network import Dag
+from lawful.network.files import read, write
+
+LAWFUL = Path(sys.executable).with_name("lawful")
+GIGABYTE = 2**30
+# A start costs half a second, so the command line sees every kind of refusal and every bomb, not every file.
+COMMANDS = """
+cycle.json, into input.json, out of output.json, useless.json, nan.json, twice.json, sigmoid.json, deep.json, bomb.json,
+pipe.json, lying header.safetensors, long header.safetensors, beyond the end.safetensors, bomb.npz, lying sizes.npz,
+lying header.npz, pickle.npz, truncated.npz, mismatch.npz, too large.npz, payload.pt, bytearray.pt, packed.pt,
+expanded.pt, outside.onnx, bomb.onnx, truncated.onnx
+"""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_in_one_line_with_little_memory(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    words = HOSTILE[name](path)
+    size = path.stat().st_size
+    tracemalloc.start()
+    with pytest.raises(LawfulError, match=words) as caught:
+        read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 600 + len(str(path))
+    assert peak < 64 * 2**20 + 2 * (size if size < GIGABYTE else 0)
+    assert not path.with_name("executed").exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS.strip().replace("\n", " ").split(", "))
+def test_the_command_line_refuses_it_too(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    words = HOSTILE[name](path)
+    limit = (8 if path.suffix == ".pt" else 2) * GIGABYTE  # PyTorch reserves more than it uses
+
+    def little_memory() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    out = tmp_path / "out.json"
+    command = [LAWFUL, "convert", path, out]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=little_memory, timeout=120, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert re.search(words, done.stderr)
+    assert not out.exists()
+    assert not path.with_name("executed").exists()
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".onnx", ".json", ".npz"])
+def test_damaged_files_are_read_or_refused_but_never_crash(suffix: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    networks = list(all_networks().values())
+    refused = 0
+    for number in range(60):
+        path = tmp_path / f"net{suffix}"
+        write(networks[number % len(networks)], path)
+        content = bytearray(path.read_bytes())
+        for place in rng.integers(len(content), size=1 + number % 5):
+            how = rng.integers(3)
+            content[place : place + (how > 0) + 9 * (how == 1)] = rng.bytes(0 if how == 1 else 1)
+        path.write_bytes(content)
+        try:
+            read(path)
+        except LawfulError:  # anything else fails the test
+            refused += 1
+    assert refused > 20
+
+
+def test_the_payloads_are_real(tmp_path: Path) -> None:
+    """What is refused above would run if it were unpickled."""
+    import pickle
+
+    path = tmp_path / "old payload.pt"
+    HOSTILE[path.name](path)
+    pickle.loads(path.read_bytes())  # noqa: S301
+    assert (tmp_path / "executed").exists()
+
+
+def test_useless_nodes_can_be_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "useless.json"
+    HOSTILE[path.name](path)
+    assert isinstance(dag := read(path, drop_useless=True), Dag)
+    assert dag.names == ("a", "h", "y")
+    done = subprocess.run([LAWFUL, "convert", path, tmp_path / "out.npz", "--drop-useless"], check=False)
+    assert done.returncode == 0
+    assert read(tmp_path / "out.npz").to_dag().names == ("a", "h", "y")
+
+
+def test_the_command_line_names_an_ending_it_cannot_write(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [LAWFUL, "convert", "2-2-1 relu", tmp_path / "a.txt"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "unknown ending '.txt'" in done.stderr

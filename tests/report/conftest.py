@@ -1,0 +1,77 @@
+"""A real browser for the pages."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WIDTHS = (360, 768, 1280)  # a phone, a tablet, a desk
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    assert chromium, "the tests of the pages need chromium (make test installs it)"
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=quiet)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open a file; any console error, failed or outgoing request, and any sideways scrolling fails the test."""
+    opened: list[tuple[Any, list[str]]] = []
+
+    def go(path: Path, *, width: int = 1280, dark: bool = False) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light")
+        trouble: list[str] = []
+        page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("request", lambda request: trouble.append(request.url) if request.url.startswith("http") else None)
+        page.goto(path.as_uri())
+        opened.append((page, trouble))
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
+            f"scrolls sideways at {width}"
+        )
+        return page
+
+    yield go
+    for page, trouble in opened:
+        assert trouble == []
+        page.close()
+
+
+CONTRAST = """() => {
+  const light = (c) => { const v = c / 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+  const level = ([r, g, b]) => 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b);
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const c = numbers(getComputedStyle(node).backgroundColor);
+      if (c.length < 4 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const node of document.querySelectorAll("h1, h2, p, li, td, th, button, caption, figcaption, a, code")) {
+    if (!node.textContent.trim() || node.offsetParent === null) continue;
+    const [a, b] = [level(numbers(getComputedStyle(node).color)), level(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${node.tagName} ${ratio.toFixed(2)} ${node.textContent.slice(0, 30)}`);
+  }
+  return poor;
+}"""
+
+
+@pytest.fixture
+def poor_contrast() -> Callable[[Any], list[str]]:
+    """Texts whose contrast with what is behind them is below 4.5 (WCAG AA)."""
+    return lambda page: list(page.evaluate(CONTRAST))
