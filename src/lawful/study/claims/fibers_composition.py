@@ -15,6 +15,7 @@ from lawful.fibers.bottleneck import (
     sampled_volume,
     volume_bounds,
 )
+from lawful.fibers.catalogue import draw_regions
 from lawful.fibers.disguise import disguise, hiding_network, random_network
 from lawful.fibers.nonlocal_example import not_localisable
 from lawful.fibers.recover import neighbours_on_the_fiber
@@ -23,6 +24,7 @@ from lawful.network import Mlp
 from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
 from lawful.study.claims.fibers import probes
+from lawful.study.region_figure import complex_figure
 
 
 def distance(first: Mlp, second: Mlp, seed: int = 0) -> float:
@@ -49,7 +51,16 @@ def translation(full: bool) -> Outcome:
         biases[0][1] += 3 * lowest
         biases[1] -= 3 * lowest * network.weights[1][:, 1]
         broken = min(broken, distance(network, Mlp(network.weights, biases), seed))
-    return Outcome(kept < 1e-9 and broken > 1e-9, {"change_within": kept, "least_change_past_the_limit": broken})
+    measured = {"change_within": kept, "least_change_past_the_limit": broken}
+    return Outcome(kept < 1e-9 and broken > 1e-9, measured, figure=_two_places())
+
+
+def _two_places() -> Figure:
+    """Figure 2 of the paper: a hidden hyperplane before and after a translation, in grey, and what stays."""
+    weights = [[[1.0, 0.2], [-0.3, 1.0]], [[1.0, -0.8], [1.2, -0.5]], [[1.0, 1.0]]]
+    network = Mlp(weights, [[0.5, 0.3], [-1.0, -2.0], [0.0]])
+    pictures = [complex_figure(*draw_regions(each, (-4.0, 4.0))) for each in (network, translate(network, 0, 1.5))]
+    return Figure("A hidden hyperplane (grey) moves, the function stays", [picture.panels[0] for picture in pictures])
 
 
 @claim("p4-flips", "Section 5", "for one second-layer neuron the matrices F_S form a group and keep the function")
