@@ -230,6 +230,19 @@ def test_dead_networks_are_constant() -> None:
     assert same(dead, other).verdict == "equal"
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_overflow_are_never_agreement() -> None:
+    network = random_network(2, 3, 2, 1)
+    large = network.with_theta(network.theta * 1e150)
+    verdict = same(large, network)
+    assert isinstance(verdict, Different)
+    assert verdict.counterexample is not None
+    assert verdict.counterexample.gap > 10**300
+    assert same(large, disguise(large), seconds=1).verdict != "different"
+    small = network.with_theta(network.theta * 1e-200)
+    assert same(small, disguise(small)).verdict == "equal"
+
+
 def test_bad_questions() -> None:
     network = random_network(2, 2, 1)
     for arguments in (

@@ -74,6 +74,8 @@ def joint_cells(
 def affine_residual(ours: Cell, theirs: Cell, scale: Floats) -> float:
     """Largest difference of two affine maps `[A | c]` relative to the terms that they sum."""
     gap = np.abs(np.column_stack([ours.matrix - theirs.matrix, ours.offset - theirs.offset]))
+    if not np.isfinite(gap).all():
+        return np.inf
     linear, constant = (float(part.max(initial=0.0)) for part in (scale[:, :-1], scale[:, -1]))
     return max(
         float(gap[:, :-1].max(initial=0.0)) / max(linear, 1e-300), float(gap[:, -1].max()) / max(constant, 1e-300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from lawful.fibers.domain import Domain
@@ -78,10 +79,10 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         found = verdict.counterexample
         counterexample = {
             "input": found.point.tolist(),
-            "outputs": [[float(value) for value in values] for values in found.outputs],
+            "outputs": [[nearest_float(value) for value in values] for values in found.outputs],
             "exact_outputs": [[str(value) for value in values] for values in found.outputs],
-            "gap": float(found.gap),
-            "allowed": found.allowed,
+            "gap": nearest_float(found.gap),
+            "allowed": nearest_float(found.allowed),
         }
     return {
         "verdict": verdict.verdict,
@@ -93,6 +94,18 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         "tolerance": verdict.tolerance,
         "seconds": round(verdict.seconds, 4),
     }
+
+
+def nearest_float(value: Fraction) -> float:
+    """The nearest float, infinite where there is none.
+
+    >>> nearest_float(Fraction(10) ** 400), nearest_float(Fraction(1, 4))
+    (inf, 0.25)
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
 
 
 def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]:

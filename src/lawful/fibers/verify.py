@@ -112,7 +112,7 @@ def _check_rows(ours: Stack, theirs: Stack, layers: int, tolerance: float) -> No
                 wrong = any(item != 0 for item in mine - yours)
             else:
                 apart = max(gaps[:-1], default=0.0) > tolerance * max(sizes[:-1], default=0.0)
-                wrong = apart or gaps[-1] > tolerance * max(sizes)
+                wrong = apart or gaps[-1] > tolerance * max(sizes) or not np.isfinite(sizes).all()
             if wrong:
                 raise CertificateError(f"layer {layer + 1}, neuron {number}: the weights differ after the steps")
 
@@ -176,7 +176,7 @@ def _near(values: Array, size: float, tolerance: float, complaint: str) -> None:
     wrong = (
         any(v != 0 for v in values)
         if tolerance == 0
-        else float(np.abs(floating(values)).max(initial=0.0)) > tolerance * size
+        else not float(np.abs(floating(values)).max(initial=0.0)) <= tolerance * size < np.inf
     )
     if wrong:
         raise CertificateError(complaint)
