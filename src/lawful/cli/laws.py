@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,16 +74,17 @@ def laws(
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
-    count = count_laws(
-        source,
-        level="near" if near else "phi" if data is None else "data",
-        data=None if data is None else _array(data),
-        loss=loss,
-        flow=flow if metric is None else Metric(_array(metric).ravel()),
-        seed=seed,
-        input_shape=shape,
-        progress=_progress(),
-    )
+    with _progress() as progress:
+        count = count_laws(
+            source,
+            level="near" if near else "phi" if data is None else "data",
+            data=None if data is None else _array(data),
+            loss=loss,
+            flow=flow if metric is None else Metric(_array(metric).ravel()),
+            seed=seed,
+            input_shape=shape,
+            progress=progress,
+        )
     found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
     if certificate is not None:
         from lawful.laws.certificate import certificate as make
@@ -187,13 +189,22 @@ def _array(path: Path) -> Any:
         raise LawfulError(f"{path}: not an .npz or .npy file of numbers ({error})") from None
 
 
-def _progress() -> Any:
+@contextmanager
+def _progress() -> Iterator[Any]:
     """A progress bar on a terminal, nothing in a pipe."""
-    if not sys.stderr.isatty():
-        return None
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def show(what: str, done: int, total: int) -> None:
-        end = "\r\033[K" if done >= total else ""
-        print(f"\r{what}: {done}/{total}{end}", end="", file=sys.stderr, flush=True)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with Progress(console=console, transient=True) as bar:
+        tasks: dict[str, Any] = {}
 
-    return show
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield show

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Residues = NDArray[np.int64]
 SAMPLES = 2**16  # inputs that look for activation patterns, fewer for networks of more than
 ENTRIES = 2**23  # so many values in all
-MOST_PATTERNS = 4096
+MOST_PATTERNS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +55,10 @@ def near(dag: Dag, seed: int = 0) -> Region:
     samples = min(SAMPLES, max(256, ENTRIES // (len(dag.names) + dag.parameters)))
     sizes = 10.0 ** rng.uniform(-3, 3, size=(samples, 1))
     inputs = rng.normal(size=(samples, len(dag.inputs))) * sizes
-    patterns, witnesses, _ = _patterns(dag, inputs)
-    if len(patterns) > MOST_PATTERNS:
-        kept = rng.choice(len(patterns), MOST_PATTERNS, replace=False)
-        patterns, witnesses = patterns[kept], witnesses[kept]
+    _, witnesses, _ = _patterns(dag, inputs)
+    if len(witnesses) > MOST_PATTERNS:
+        witnesses = rng.choice(witnesses, MOST_PATTERNS, replace=False)
+    patterns, witnesses, _ = _patterns(dag, _rounded(witnesses))
     fixed = proved_gates(dag)
     seen_once = (patterns == patterns[:1]).all(axis=0)
     unsure = tuple(dag.names[node] for node, once in zip(dag.hidden, seen_once, strict=True) if once)
@@ -90,6 +90,11 @@ def _patterns(dag: Dag, inputs: Floats) -> tuple[Floats, Floats, NDArray[np.intp
     gates = np.where(distinct, 1.0, dag.slopes[dag.hidden])
     gates, again, merged = np.unique(gates, axis=0, return_index=True, return_inverse=True)
     return gates, inputs[first[again]], np.asarray(merged.ravel()[where.ravel()])
+
+
+def _rounded(values: Floats) -> Floats:
+    """Short decimal numbers: certificates store them."""
+    return np.array([float(f"{value:.4g}") for value in values.ravel()]).reshape(values.shape)
 
 
 def preactivations(dag: Dag, inputs: Floats) -> Floats:
