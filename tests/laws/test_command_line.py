@@ -98,6 +98,7 @@ def test_shared_weights_in_a_file_are_not_counted_as_free(lawful, tmp_path: Path
         (("3-2-2", "--degree", "0"), "at least 1"),
         (("300-300-300 relu",), "GB"),
         (("3-2-2", "--momentum", "--metric", "m.npz"), "choose one"),
+        (("3-2-2", "--momentum", "--degree", "2"), "leave out"),
     ],
 )
 def test_mistakes_are_one_line(lawful, arguments: tuple[str, ...], words: str) -> None:  # type: ignore[no-untyped-def]

@@ -48,7 +48,7 @@ def laws(
     ] = False,
     metric: Annotated[Path | None, typer.Option(help="Flow under the diagonal metric in this .npz file.")] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="Print polynomial laws as LaTeX (with --degree).")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     input_size: InputOption = None,
     activation: ActivationOption = None,
@@ -61,6 +61,8 @@ def laws(
 
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
+    if degree is not None and (near or data is not None or momentum or metric is not None):
+        raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
     if momentum and metric is not None:
         raise LawfulError("choose one of --momentum and --metric")
     shape = input_shape(input_size)
@@ -145,7 +147,8 @@ def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: 
     if as_json:
         print_json(result)
         return
-    words = count.summary()
+    exact = Wording(count.dag) if latex and count.dag is not None else None
+    words = count.summary() if exact is None else [exact.latex(law) for law in count.known]
     typer.echo(text(result, words))
     if found is not None:
         wording = Wording(found.dag)
