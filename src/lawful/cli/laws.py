@@ -56,7 +56,7 @@ def laws(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Count, find and prove the conservation laws of a network's training (exit 3 if undecided)."""
+    """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
     from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
 
     if near and data is not None:
@@ -88,12 +88,14 @@ def laws(
             progress=progress,
         )
     found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
-    if certificate is not None:
+    _print(count, found, as_json, latex)
+    if certificate is not None and count.proved:
         from lawful.laws.certificate import certificate as make
 
         certificate.write_text(json.dumps(plain(make(count))) + "\n", encoding="utf-8")
-    _print(count, found, as_json, latex)
-    if count.status == "undecided":
+    elif certificate is not None:
+        typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
+    if count.status == "undecided" or (certificate is not None and not count.proved):
         raise typer.Exit(3)
 
 
