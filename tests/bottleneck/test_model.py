@@ -104,9 +104,10 @@ def test_steps_sum_to_one_and_are_positive(layers: int) -> None:
 
 def test_printed_irregular_rule_is_only_normalised_for_even_depth() -> None:
     """P3 Section 4 prints ρ_ℓ = 1/L + (a/L)(1/4 - |ℓ/L - 1/2|)."""
-    printed = lambda layers: sum(
-        1 / layers + 0.9 / layers * (0.25 - abs(k / layers - 0.5)) for k in range(1, layers + 1)
-    )  # noqa: E501, E731
+
+    def printed(layers: int) -> float:
+        return sum(1 / layers + 0.9 / layers * (0.25 - abs(k / layers - 0.5)) for k in range(1, layers + 1))
+
     assert printed(8) == pytest.approx(1.0, abs=1e-14)
     assert abs(printed(7) - 1.0) > 1e-3
 

@@ -123,7 +123,8 @@ class LeakyResNet(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The outputs, one row per sample."""
         last = self.path(inputs)[-1]
-        return (last if self.out is None else self.out @ last).T
+        result: Tensor = last if self.out is None else self.out @ last
+        return result.T
 
     def parameter_cost(self) -> Tensor:
         """`∫ ‖W_p‖² dp = Σ ρ_ℓ ‖W_ℓ‖²`."""

@@ -151,7 +151,7 @@ def energies(path: Path, gamma_ratio: float = GAMMA, singular_values: int = 10) 
         product_norms=np.linalg.norm(B @ np.swapaxes(sigma, -1, -2), axis=(1, 2)),
         speeds=np.linalg.norm(path.velocity, axis=(1, 2)),
         negative_share=np.square(np.minimum(A, 0)).sum(axis=(1, 2)) / np.maximum(sizes, 1e-300),
-        singular_values=np.linalg.svd(path.weights[:, :, :-1], compute_uv=False)[:, :singular_values],
+        singular_values=np.asarray(np.linalg.svd(path.weights[:, :, :-1], compute_uv=False)[:, :singular_values]),
     )
 
 

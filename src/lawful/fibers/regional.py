@@ -20,10 +20,11 @@ def compare(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equ
     if pair.tolerance == 0:
         return "regions are found by linear programs in floats, which prove nothing exactly (try --tolerance)"
     count, worst = 0, 0.0
+    scale = np.maximum(path_sizes(pair.first), path_sizes(pair.second))
     try:
         for ours, theirs in joint_cells(first.stack, second.stack, pair.domain, deadline):
             count += 1
-            residual = affine_residual(first.stack, ours, second.stack, theirs)
+            residual = affine_residual(ours, theirs, scale)
             worst = max(worst, residual)
             if residual > pair.tolerance:
                 if found := _inside(pair, ours, theirs):
@@ -49,31 +50,22 @@ def joint_cells(
             yield ours, theirs
 
 
-def affine_residual(first: Stack, ours: Cell, second: Stack, theirs: Cell) -> float:
-    """Largest difference of the two affine maps relative to the terms they sum."""
+def affine_residual(ours: Cell, theirs: Cell, scale: Floats) -> float:
+    """Largest difference of two affine maps `[A | c]` relative to the terms that they sum."""
     gap = np.abs(np.column_stack([ours.matrix - theirs.matrix, ours.offset - theirs.offset]))
-    scale = np.maximum(_path_sizes(first, ours), _path_sizes(second, theirs))
-    parts = ((gap[:, :-1], scale[:, :-1]), (gap[:, -1], scale[:, -1]))
-    return (
-        max(
-            float(part.max(initial=0.0)) / max(float(size.max(initial=0.0)), 1e-300)
-            for part, size in parts
-            if part.any()
-        )
-        if gap.any()
-        else 0.0
+    linear, constant = (float(part.max(initial=0.0)) for part in (scale[:, :-1], scale[:, -1]))
+    return max(
+        float(gap[:, :-1].max(initial=0.0)) / max(linear, 1e-300), float(gap[:, -1].max()) / max(constant, 1e-300)
     )
 
 
-def _path_sizes(stack: Stack, cell: Cell) -> Floats:
-    """`|W_L| D … |W_1|` and the same for biases: the sum of absolute values over active paths."""
+def path_sizes(stack: Stack) -> Floats:
+    """`|W_L| … |W_1|` and the same for biases: the sum of absolute values over all paths."""
     floats = stack.floating()
     values = np.column_stack([np.eye(stack.widths[0]), np.zeros(stack.widths[0])])
-    for layer, (weight, bias) in enumerate(zip(floats.weights, floats.biases, strict=True)):
-        values = np.abs(weight) @ values
+    for weight, bias, slope in zip(floats.weights, floats.biases, (*stack.slopes, 1.0), strict=True):
+        values = np.abs(weight) @ values * max(1.0, abs(slope))
         values[:, -1] += np.abs(bias)
-        if layer < stack.hidden:
-            values = values * np.where(cell.pattern[layer], 1.0, abs(stack.slopes[layer]))[:, None]
     return values
 
 

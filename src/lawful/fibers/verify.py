@@ -108,7 +108,8 @@ def _check_rows(ours: Stack, theirs: Stack, layers: int, tolerance: float) -> No
             if tolerance == 0:
                 wrong = any(item != 0 for item in mine - yours)
             else:
-                wrong = max(gaps[:-1]) > tolerance * max(sizes[:-1]) or gaps[-1] > tolerance * max(sizes)
+                apart = max(gaps[:-1], default=0.0) > tolerance * max(sizes[:-1], default=0.0)
+                wrong = apart or gaps[-1] > tolerance * max(sizes)
             if wrong:
                 raise CertificateError(f"layer {layer + 1}, neuron {number}: the weights differ after the steps")
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, residues
 from lawful.laws.closure import POINT, Closure, Progress, close, refuse_if_too_large
-from lawful.laws.family import LOSSES, Family, Gradients
+from lawful.laws.family import LOSSES, Family, Gradients, Pieces
 from lawful.laws.flow import (
     Flow,
     GradientFlow,
@@ -182,9 +182,9 @@ class _Job:
 
     def family(self, seed: int) -> Family:
         """The fields of this flow."""
-        patterns = None if self.region is None else self.region.gates(self.prime)
-        spans = None if self.region is None else self.region.spans
-        gradients = Gradients(self.dag, self.prime, seed, self.loss, patterns, spans)
+        free = Gradients(self.dag, self.prime, seed, self.loss)
+        region = self.region
+        gradients = free if region is None else Pieces(free, region.gates(self.prime), region.spans)
         match self.flow:
             case HeavyBall():
                 return Momentum(gradients, self.flow)

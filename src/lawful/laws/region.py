@@ -17,7 +17,9 @@ from lawful.network import Dag, Role
 
 Floats = NDArray[np.float64]
 Residues = NDArray[np.int64]
-SAMPLES = 8192
+SAMPLES = 2**16  # inputs that look for activation patterns, fewer for networks of more than
+ENTRIES = 2**23  # so many values in all
+MOST_PATTERNS = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +52,13 @@ def near(dag: Dag, seed: int = 0) -> Region:
     np.float64(1.0)
     """
     rng = np.random.default_rng(seed)
-    sizes = 10.0 ** rng.uniform(-3, 3, size=(SAMPLES, 1))
-    inputs = rng.normal(size=(SAMPLES, len(dag.inputs))) * sizes
+    samples = min(SAMPLES, max(256, ENTRIES // (len(dag.names) + dag.parameters)))
+    sizes = 10.0 ** rng.uniform(-3, 3, size=(samples, 1))
+    inputs = rng.normal(size=(samples, len(dag.inputs))) * sizes
     patterns, witnesses, _ = _patterns(dag, inputs)
+    if len(patterns) > MOST_PATTERNS:
+        kept = rng.choice(len(patterns), MOST_PATTERNS, replace=False)
+        patterns, witnesses = patterns[kept], witnesses[kept]
     fixed = proved_gates(dag)
     seen_once = (patterns == patterns[:1]).all(axis=0)
     unsure = tuple(dag.names[node] for node, once in zip(dag.hidden, seen_once, strict=True) if once)

@@ -124,7 +124,9 @@ def _gradient(case: Case, weights: Residues, multipliers: Residues) -> Residues:
 
 def _field(case: Case, state: Residues, multipliers: Residues) -> Residues:
     size, flow = len(case.tails), case.flow
-    force = _gradient(case, state[:size], multipliers)
+    force = np.zeros((size, state.shape[1]), dtype=np.int64)
+    for part in np.split(multipliers[:-1], case.mixed):
+        force = (force + _gradient(case, state[:size], part)) % case.prime
     if flow["name"] == "metric":
         scale = np.array([case.residue(Fraction(float(value))) for value in flow["diagonal"]])
         return np.asarray(force * scale[:, None] % case.prime)

@@ -15,6 +15,7 @@ from lawful.network import Role
 
 Residues = NDArray[np.int64]
 MASK = 2**64 - 1
+MIXED, FIRST_PATTERN = 8, 16  # part of what the stored seed means
 
 
 def need(condition: bool, complaint: str) -> None:
@@ -55,31 +56,39 @@ class Case:
         """A fraction modulo the prime."""
         return value.numerator * pow(value.denominator, -1, self.prime) % self.prime
 
+    @property
+    def mixed(self) -> int:
+        """How many activation patterns one field sums; 1 where gates are free."""
+        return min(max(len(self.patterns), 1), MIXED)
+
     def multipliers(self, level: int, slot: int, rows: int) -> Residues:
-        """One number per node and row, then one for the drift of momentum."""
-        table = np.empty((len(self.names) + 1, rows), dtype=np.int64)
+        """One number per pattern, node and row, then one for the drift of momentum."""
         start = _stirred(_stirred(self.seed & MASK, level), slot)
+        table = np.empty((self.mixed * len(self.names) + 1, rows), dtype=np.int64)
         for row in range(rows):
-            state = _stirred(start, row)
-            line = [_stirred(state, node) % self.prime for node in range(len(self.names))]
-            self._set_gates(line, start, row)
-            if self.loss == "cross-entropy":
-                *others, last = self.outputs
-                line[last] = -sum(line[node] for node in others) % self.prime
-            table[:-1, row] = line
-            table[-1, row] = _stirred(_stirred(_stirred(start, 2), row), 0) % self.prime
+            column: list[int] = []
+            for place in range(self.mixed):
+                own = _stirred(start, FIRST_PATTERN + place) if self.patterns else start
+                column += self._line(own, place, row)
+            table[:, row] = [*column, _stirred(_stirred(_stirred(start, 2), row), 0) % self.prime]
         return table
 
-    def _set_gates(self, line: list[int], start: int, row: int) -> None:
-        hidden = [node for node, role in enumerate(self.roles) if role == Role.HIDDEN]
-        if self.patterns:
+    def _line(self, start: int, place: int, row: int) -> list[int]:
+        state = _stirred(start, row)
+        line = [_stirred(state, node) % self.prime for node in range(len(self.names))]
+        which = place
+        if len(self.patterns) > self.mixed:
             which = _stirred(_stirred(_stirred(start, 1), row), 0) % self.prime % len(self.patterns)
-            for node, gate in zip(hidden, self.patterns[which], strict=True):
-                line[node] = self.residue(gate)
-            return
-        for node in hidden:
-            if self.gates[node] is not None:
+        hidden = [node for node, role in enumerate(self.roles) if role == Role.HIDDEN]
+        for number, node in enumerate(hidden):
+            if self.patterns:
+                line[node] = self.residue(self.patterns[which][number])
+            elif self.gates[node] is not None:
                 line[node] = 1
+        if self.loss == "cross-entropy":
+            *others, last = self.outputs
+            line[last] = -sum(line[node] for node in others) % self.prime
+        return line
 
 
 def states_of(parameters: int, flow: Mapping[str, Any]) -> int:

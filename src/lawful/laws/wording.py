@@ -74,6 +74,9 @@ class Wording:
             case "sum":
                 node = law.nodes[0]
                 return f"Σ_k {self._outgoing(node, 'k')}"
+            case "detour":
+                incoming, outgoing = (self.weight(edges[0]) for edges in law.terms)
+                return f"({incoming} + {outgoing})·exp(−{self.weight(law.exponent or 0)})"
             case "weight":
                 return self.weight(next(iter(law.terms))[0])
             case "rotation":
