@@ -189,7 +189,7 @@ def _cost_and_gradients(
         with torch.no_grad():
             objective.states[:] = torch.stack(net.path(inputs)).numpy()
             objective.data_cost = float((net(inputs) - targets).square().sum()) / len(inputs)
-        return float(cost), objective.stationarity(point, gradient)
+        return float(cost.detach()), objective.stationarity(point, gradient)
     point = net.weights.detach().numpy() * objective.roots
     value, gradient = objective(point)
     net.weights.grad = torch.from_numpy(gradient * objective.roots)
