@@ -65,7 +65,7 @@ def run_text(all_found: Sequence[Energies]) -> str:
         "depth  -2H/L    min    max  from W  stable  min COI  stationarity",
     ]
     for found in all_found:
-        mark = "" if found.stationarity <= TRUSTED else " not a geodesic"
+        mark = "" if found.stationarity <= TRUSTED else " (rough)"
         lines.append(
             f"{found.effective_depth:5g} {found.bottleneck_rank:6.2f} {found.rank.min():6.2f} {found.rank.max():6.2f}"
             f" {np.median(found.rank_weights):7.2f} {np.median(found.rank_stable):7.2f} {found.coi_min:8.2f}"
@@ -78,7 +78,7 @@ def run_text(all_found: Sequence[Energies]) -> str:
         f"negative part {100 * found.negative_share[slowest]:.1f}% of the representation",
     ]
     if any(found.stationarity > TRUSTED for found in all_found):
-        lines += ["Rows marked `not a geodesic` need more evaluations: their Hamiltonian means little."]
+        lines += ["(rough): not stationary enough; the Hamiltonian of these rows means little."]
     return "\n".join(lines)
 
 

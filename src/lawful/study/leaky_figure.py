@@ -14,6 +14,7 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
     """P3 Figure 1: estimates over effective depth, then spectra and energies of the deepest network."""
     depths = [found.effective_depth for found in all_found]
     deepest = all_found[-1]
+    cut = 4 * deepest.coi_min  # input and output can be a hundred times higher
     estimates = Panel(
         [
             Series([found.rank_smooth.min() for found in all_found], depths, style="band",
@@ -32,10 +33,10 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
         [
             Series(deepest.rank_smooth, deepest.p, "-2H/L̃"),
             Series(deepest.rank_stable, deepest.p, "stable -2H/L̃"),
-            Series(deepest.coi, deepest.p, "COI"),
-            Series(deepest.kinetic, deepest.p, "kinetic"),
+            Series(np.minimum(deepest.coi, cut), deepest.p, "COI"),
+            Series(np.minimum(deepest.kinetic, cut), deepest.p, "kinetic"),
         ],
-        "energies along the path", "p",
+        "energies along the path, high ends cut", "p",
     )  # fmt: skip
     return Figure(
         "The Hamiltonian estimate comes from below, the cost of identity from above; inside the bottleneck the "
