@@ -79,24 +79,27 @@ def _monitor() -> Iterator[Row]:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     x, y = torch.randn(128, 784), torch.randint(10, (128,))
 
-    def step() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
     every = 25
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "run.jsonl"
-        with Monitor(model, every=every, file=file, live=False) as monitor:
-            plain = best_of(lambda: [step() for _ in range(every)], 5) / every
-            alone = best_of(lambda: [monitor._record(0.0) for _ in range(5)], 5) / 5
 
-            def watched() -> None:
-                for _ in range(every):
-                    step()
-                    monitor.step(0.0)
+    def plain_steps(monitor: Monitor | None = None) -> None:
+        for _ in range(every):
+            optimizer.zero_grad()
+            torch.autograd.backward(nn.functional.cross_entropy(model(x), y))
+            optimizer.step()
+            if monitor is not None:
+                monitor.step(0.0)
 
-            with_it = best_of(watched, 5) / every
+    def records(monitor: Monitor) -> None:
+        for _ in range(5):
+            monitor._record(0.0)
+
+    file = Path(tempfile.mkdtemp()) / "run.jsonl"
+    with Monitor(model, every=every, file=file, live=False) as monitor:
+        plain = best_of(plain_steps, 5) / every
+        alone = best_of(partial(records, monitor), 5) / 5
+        with_it = best_of(partial(plain_steps, monitor), 5) / every
+    file.unlink()
+    file.parent.rmdir()
     parameters = sum(value.numel() for value in model.parameters())
     share = alone / every / plain
     yield Row(

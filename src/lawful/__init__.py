@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
+    from lawful.flow.monitor import Monitor
     from lawful.network import Architecture, Dag, Mlp
 
 __version__ = "0.1.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
+    "lawful.flow.monitor": ("Monitor",),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
 }
-__all__ = ["Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Unsupported"]
+__all__ = ["Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "Unsupported"]
 
 
 def __getattr__(name: str) -> Any:

@@ -317,3 +317,21 @@ def test_lightning_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(Unsupported, match="lawful\\[lightning\\]"):
         lightning_callback()
+
+
+def test_laws_and_locks_found_elsewhere_can_be_watched() -> None:
+    from lawful.invariant import components
+    from lawful.laws import known_laws
+
+    network = Architecture.parse("3-4-1 relu bias").initialise(seed=0)
+    assert isinstance(network, Mlp)
+    laws = known_laws(network.to_dag())
+    locked = len(components(network).locked)
+    with Monitor(
+        to_module(network).double(),
+        quantities={"laws": laws.values},
+        locked=lambda chain: len(components(chain).locked),
+    ) as monitor:
+        record = monitor.records[0]
+    assert record["locked"] == locked
+    np.testing.assert_allclose(record["quantities"]["laws"], laws.values(network.theta))
