@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 NAMED = ("digits", "wine", "iris", "breast_cancer")
 DataOption = Annotated[
     str | None,
-    typer.Option(
-        "--data", help="Points and labels: .csv (label last), .npz (arrays x, y), or " + ", ".join(NAMED) + "."
-    ),
+    typer.Option("--data", help="Points and labels: .npz (x, y), .csv (a column y), or " + ", ".join(NAMED) + "."),
 ]
 ClustersOption = Annotated[
     str | None, typer.Option("--clusters", help="Make Q Gaussian clusters of N points: Q,N,spread.")
@@ -47,7 +45,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(separate)
 
 
-def open_data(data: str | None, clusters: str | None, project: int | None, seed: int) -> Clusters:
+def open_data(data: str | None, clusters: str | None, project: int | None, seed: int, scale: bool = False) -> Clusters:
     """What the user named as data."""
     from lawful.flow.truncation.clusters import Clusters, synthetic
 
@@ -62,55 +60,23 @@ def open_data(data: str | None, clusters: str | None, project: int | None, seed:
         except ValueError:
             raise LawfulError(f"--clusters takes Q,N,spread such as 3,50,0.1, not {clusters[:40]!r}") from None
     else:
-        found = Clusters(*read_data(str(data)))
-    return found if project is None else found.projected(project)
+        found = Clusters(*read_labelled(str(data)))
+    found = found if project is None else found.projected(project)
+    return found.scaled() if scale else found
 
 
-def read_data(text: str) -> tuple[Any, Any]:
+def read_labelled(text: str) -> tuple[Any, Any]:
     """Points and labels from a file, or one of scikit-learn's small data sets by name."""
-    import numpy as np
+    from lawful.network.data import read_data
 
     if text in NAMED and not Path(text).exists():
         import sklearn.datasets
 
         return getattr(sklearn.datasets, f"load_{text}")(return_X_y=True)  # type: ignore[no-any-return]
-    path = Path(text)
-    if path.suffix == ".npz":
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                if not {"x", "y"} <= set(arrays.files):
-                    raise LawfulError(f"{path}: needs arrays x (points) and y (labels), has {', '.join(arrays.files)}")
-                return np.asarray(arrays["x"], dtype=np.float64), arrays["y"]
-        except (ValueError, TypeError, EOFError) as error:
-            raise LawfulError(f"{path}: not a readable .npz of numbers: {error}") from None
-    if path.suffix == ".csv":
-        return _read_csv(path)
-    raise LawfulError(
-        f"{text[:80]!r}: data are a .csv (label in the last column), a .npz (x, y), or {', '.join(NAMED)}"
-    )
-
-
-def _read_csv(path: Path) -> tuple[list[list[float]], list[str]]:
-    import csv
-
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    points: list[list[float]] = []
-    labels: list[str] = []
-    for number, row in enumerate(rows):
-        try:
-            values = [float(cell) for cell in row[:-1]]
-        except ValueError:
-            if number == 0:  # a header
-                continue
-            raise LawfulError(f"{path}: line {number + 1} has something that is not a number") from None
-        if points and len(values) != len(points[0]):
-            raise LawfulError(f"{path}: line {number + 1} has {len(values)} numbers, the first has {len(points[0])}")
-        points.append(values)
-        labels.append(row[-1])
-    if not points or not points[0]:
-        raise LawfulError(f"{path}: no data; a line is coordinates, then the label")
-    return points, labels
+    found = read_data(Path(text))
+    if found.classes is None:
+        raise LawfulError(f"{text[:80]}: needs labels: `y` with one whole number per point")
+    return found.x, found.classes
 
 
 def truncate(
@@ -141,6 +107,7 @@ def truncation_flow(
     data: DataOption = None,
     clusters: ClustersOption = None,
     project: ProjectOption = None,
+    scale: Annotated[bool, typer.Option("--scale", help="Centre the data and bring them to size 1.")] = False,
     general: Annotated[bool, typer.Option("--general", help="Compose all maps on all clusters (Theorem 5.1).")] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Keep the rotations: closed-form truncation times.")] = False,
     standard: Annotated[
@@ -162,7 +129,7 @@ def truncation_flow(
         raise LawfulError("--general, --fixed and --standard exclude each other")
     if images not in (None, "png", "svg") or (images is not None and out is None):
         raise LawfulError("--images takes png or svg, and needs --out for the folder")
-    points = open_data(data, clusters, project, seed)
+    points = open_data(data, clusters, project, seed, scale)
     start = starting_maps(points)
     if fixed or standard is not None:
         found = of_fixed(points, start) if fixed else _standard(points, start, str(standard), until, frames)
@@ -213,12 +180,14 @@ def _draw(run: Run, found: dict[str, Any], out: Path, images: str | None) -> Non
     axes = plane(run.data.points)
     positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])
     targets = run.start.targets @ axes.T
-    text = page("Training as motion of the data", found, positions, run.data.labels, targets)
+    moving = np.concatenate([(run.data.points @ axes.T)[None], positions])
+    text = page("Training as motion of the data", found, moving, run.data.labels, targets)
     (out / "report.html").write_text(text, encoding="utf-8")
     if images is not None:
         (out / "frames").mkdir(exist_ok=True)
+        extent = np.array([positions.min(axis=(0, 1)), positions.max(axis=(0, 1))])
         for index, time in enumerate(run.times):
-            figure = frame_figure(positions[index], run.data.labels, float(time), targets)
+            figure = frame_figure(positions[index], run.data.labels, float(time), targets, extent)
             save(figure, out / "frames" / f"{index:04}.{images}")
 
 
@@ -293,6 +262,8 @@ def separate(
         "aligned": aligned, "classes": list(points.names), "answers": given, "network": None,
     }  # fmt: skip
     if isinstance(built, ZeroLoss):
+        if verdict == "no":
+            found["verdict"] = "No: not every cluster can be parted from all others, but one after another they can."
         found["network"] = {
             "architecture": "-".join(map(str, built.network.widths)), "loss": built.loss, "condition": built.condition,
             "order": [points.names[number] for number in built.order],

@@ -108,17 +108,21 @@ def figures(found: Result) -> dict[str, Figure]:
     }  # fmt: skip
 
 
-def frame_figure(points: Floats, labels: ArrayLike, time: float, targets: Floats) -> Figure:
-    """One frame: the data in the plane."""
+def frame_figure(points: Floats, labels: ArrayLike, time: float, targets: Floats, extent: Floats) -> Figure:
+    """One frame: the data in the plane; the corners of `extent` (low, high) keep all frames to one scale."""
     numbers = np.asarray(labels)
     series = [Series(points[numbers == label, 1], points[numbers == label, 0], style="points",
                      colour=COLOURS[label % len(COLOURS)]) for label in np.unique(numbers)]  # fmt: skip
+    corners = Series(extent[:, 1], extent[:, 0], style="points", colour="#ffffff")
     goals = Series(targets[:, 1], targets[:, 0], "targets", "points", colour="#222222")
-    return Figure(f"The data at s = {time:.3g}.", (Panel([*series, goals], f"s = {time:.3g}", equal=True),))
+    return Figure(f"The data at s = {time:.3g}.", (Panel([corners, *series, goals], f"s = {time:.3g}", equal=True),))
 
 
 def page(title: str, found: Result, positions: Floats, labels: ArrayLike, targets: Floats) -> str:
-    """One HTML file: the animation (positions has frames × points × 2), the figures, the numbers. Nothing is loaded."""
+    """One HTML file: the animation, the figures, the numbers. Nothing is loaded from anywhere.
+
+    `positions` is frames × points × 2: first the data themselves, then their images at every time.
+    """
     drawn = []
     with tempfile.TemporaryDirectory() as folder:
         for name, figure in figures(found).items():
@@ -128,7 +132,8 @@ def page(title: str, found: Result, positions: Floats, labels: ArrayLike, target
             drawn.append(f"<figure>{picture}<figcaption>{text}</figcaption></figure>")
     data = {
         "frames": np.round(positions, 4).tolist(), "labels": np.asarray(labels).tolist(), "colours": COLOURS,
-        "times": [round(time, 4) for time in found["times"]], "targets": np.round(targets, 4).tolist(),
+        "times": ["before the flow: the data", *(round(time, 4) for time in found["times"])],
+        "targets": np.round(targets, 4).tolist(),
     }  # fmt: skip
     payload = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     summary = html.escape(run_text(found))

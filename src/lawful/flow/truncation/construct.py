@@ -35,11 +35,14 @@ class NotSeparable:
     reasons: tuple[CommonPoint, ...]
 
 
-def zero_loss_network(data: Clusters, labels: ArrayLike | None = None) -> ZeroLoss | NotSeparable | Undecided:
+def zero_loss_network(
+    data: Clusters, labels: ArrayLike | None = None, *, tries: int = 6, seed: int = 0
+) -> ZeroLoss | NotSeparable | Undecided:
     """Collapse clusters one by one, each to a point just off its own hull, then send the points to the labels.
 
     A cluster counts as parted when a hyperplane has it on one side and all *other current* data on the other: clusters
     not yet collapsed, and the points that earlier ones became. So data that are only sequentially separable work too.
+    Where a collapsed point stands in the way of a later cluster, further tries put it elsewhere in its gap.
 
     >>> data = Clusters([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], [0, 0, 1, 1, 2])
     >>> built = zero_loss_network(data)
@@ -56,6 +59,19 @@ def zero_loss_network(data: Clusters, labels: ArrayLike | None = None) -> ZeroLo
             f"{data.count} clusters in R^{data.dimension}: one affine map can send at most {data.dimension + 1} points "
             "to free labels; use fewer clusters or more coordinates"
         )
+    rng = np.random.default_rng(seed)
+    answer = _attempt(data, wanted, rng, 0.0)
+    for attempt in range(1, tries):
+        if not isinstance(answer, Undecided):
+            break
+        answer = _attempt(data, wanted, rng, 0.5 * attempt)
+    return answer
+
+
+def _attempt(
+    data: Clusters, wanted: Floats, rng: np.random.Generator, aside: float
+) -> ZeroLoss | NotSeparable | Undecided:
+    """Collapse what can be parted, in order; apexes lie up to `aside` data sizes away from above the mean."""
     points, labels_now = data.points.copy(), data.labels
     left = list(range(data.count))
     maps: list[TruncationMap] = []
@@ -75,7 +91,7 @@ def zero_loss_network(data: Clusters, labels: ArrayLike | None = None) -> ZeroLo
                 return NotSeparable(tuple(commons))
             named = ", ".join(data.names[number] for number in left)
             return Undecided(f"clusters {named} could not be parted after the other {len(order)} were collapsed")
-        map_ = _map(plane, points[inside], points[~inside])
+        map_ = _map(plane, points[inside], points[~inside], aside * rng.normal(size=data.dimension))
         points[inside] = -map_.shift
         maps.append(map_)
         planes.append(plane)
@@ -90,9 +106,9 @@ def _alone(points: Floats) -> Hyperplane:
     return Hyperplane(normal, top, top + 1.0)
 
 
-def _map(plane: Hyperplane, cluster: Floats, others: Floats) -> TruncationMap:
-    """The apex lies above the cluster's mean, in the middle of the gap: its hull's side, away from the others."""
-    mean = cluster.mean(axis=0)
+def _map(plane: Hyperplane, cluster: Floats, others: Floats, aside: Floats) -> TruncationMap:
+    """The apex lies in the middle of the gap, above the cluster's mean or beside it."""
+    mean = cluster.mean(axis=0) + aside * float(np.ptp(np.vstack([cluster, others]), axis=0).max())
     apex = mean + ((plane.low + plane.high) / 2 - plane.normal @ mean) * plane.normal
     return cone_map(plane, apex, cluster, others if len(others) else np.zeros((0, cluster.shape[1])))
 
