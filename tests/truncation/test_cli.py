@@ -143,10 +143,10 @@ def test_misuse_is_one_line(args: tuple[str, ...], words: str, misuse: Misuse) -
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("1,2,a\n3,b\n", "line 2 has 1 numbers"),
-        ("1,2,a\n3,x,b\n", "not a number"),
-        ("", "no data"),
-        ("1,nan,a", "finite"),
+        ("a,y\n1,2,3\n", "line 2 has 3 cells"),
+        ("a,b\n1,2\n", "needs labels"),
+        ("", "a header"),
+        ("a,y\nnan,1\n", "finite"),
     ],
 )
 def test_bad_tables(tmp_path: Path, text: str, words: str, misuse: Misuse) -> None:

@@ -137,7 +137,7 @@ def count_laws(
     dag = source.to_dag()
     region = None
     if level != "phi":
-        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime), seed)
+        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime))
     job = _Job(dag, level, loss, flow, check_prime(prime), region, progress)
     best = job.run(seed)
     for other in range(seed + 1, seed + EXTRA_SEEDS):  # an unlucky point can only miss directions
