@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lawful import Mlp
+from lawful.cli import main
 from lawful.fibers.disguise import disguise, hiding_network, random_network
 from lawful.network.files import write
 
@@ -67,27 +68,39 @@ def test_undecided(tmp_path: Path) -> None:
     assert "UNDECIDED" in lawful("same", *files, "--time", 0.3, code=3)
 
 
-def test_bad_input(tmp_path: Path, pair: tuple[Path, Path]) -> None:
-    assert "--box" in lawful("same", *pair, "--box", "1", code=2)
-    assert "lo < hi" in lawful("same", *pair, "--box", "1,-1", code=2)
-    assert "tolerance" in lawful("same", *pair, "--tolerance", "7", code=2)
-    assert "not both" in lawful("same", *pair, "--tolerance", "1e-3", "--exact", code=2)
-    assert "positive" in lawful("same", *pair, "--time", "0", code=2)
-    lawful("same", pair[0], tmp_path / "absent.npz", code=2)
-    bad = tmp_path / "nan.json"
-    edges = [["a", "h", float("nan")], ["h", "y", 1.0]]
-    bad.write_text(json.dumps({"inputs": ["a"], "outputs": ["y"], "edges": edges}))
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line on stderr of a command that is bad input, in this process: starting many costs seconds."""
+    monkeypatch.setattr(sys, "argv", ["lawful", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_bad_input(
+    tmp_path: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check(words: str, *arguments: object) -> None:
+        assert words in refused(monkeypatch, capsys, *arguments)
+
+    bad, tanh = tmp_path / "nan.json", tmp_path / "tanh.json"
+    graph = {"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 1.0], ["h", "y", 1.0]]}
+    tanh.write_text(json.dumps(graph | {"activation": "tanh"}))
+    bad.write_text(json.dumps(graph | {"edges": [["a", "h", float("nan")], ["h", "y", 1.0]]}))
+    check("--box", "same", *pair, "--box", "1")
+    check("lo < hi", "same", *pair, "--box", "1,-1")
+    check("tolerance", "same", *pair, "--tolerance", "7")
+    check("not both", "same", *pair, "--tolerance", "1e-3", "--exact")
+    check("positive", "same", *pair, "--time", "0")
+    check("absent", "same", pair[0], tmp_path / "absent.npz")
+    check("", "same", bad, bad)
+    check("tanh", "same", tanh, tanh)
+    check("bottleneck", "identifiable", "2-3-2-1 relu bias")
+    check("--sample", "fiber", pair[0], "--sample", 2)
+    check("two inputs", "regions", "3-2-1 relu", "--svg", tmp_path / "x.svg")
     lawful("same", bad, bad, code=2)
-    tanh = tmp_path / "tanh.json"
-    tanh.write_text(
-        json.dumps(
-            {"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 1.0], ["h", "y", 1.0]], "activation": "tanh"}
-        )
-    )
-    lawful("same", tanh, tanh, code=2)
-    assert "bottleneck" in lawful("identifiable", "2-3-2-1 relu bias", code=2)
-    assert "--sample" in lawful("fiber", pair[0], "--sample", 2, code=2)
-    assert "two inputs" in lawful("regions", "3-2-1 relu", "--svg", tmp_path / "x.svg", code=2)
 
 
 def test_fiber_samples_are_the_same(pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_first_order_drift_of_gradient_descent(text: str) -> None:
         assert gaps[2] < 0.5 * gaps[0]
     assert np.abs(heavy.drift[-1] - heavy.first_order).max() < 0.1 * heavy.predicted_drift  # type: ignore[operator]
     assert found.order() == pytest.approx(1.0, abs=0.05)
-    assert abs(found.order("adam") or 1.0) < 0.2
+    assert abs(found.order("adam") or 1.0) < 0.4
     assert finer.max_drift > 30 * sgd[0].max_drift
     assert all(row.exact_error is not None and row.exact_error < 1e-12 for row in (*sgd, heavy))
     assert adam.exact_error is None

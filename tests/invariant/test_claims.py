@@ -22,6 +22,7 @@ IDS = (
     "p0-components",
     "p0-corollary-1",
     "p0-corollary-2",
+    "p0-lemma-1-cases",
     "p0-toy-dag",
     "p0-figure-8",
     "p0-figure-9",

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lawful.errors import CertificateError
+from lawful.invariant.pruning_certificate import verify_certificate
 from lawful.network import Architecture, Mlp
 from lawful.network.files import read, write
 
@@ -62,8 +64,7 @@ def test_singular_reports_rank_and_spectrum(file: Path) -> None:
 
 def test_exit_codes_and_messages(file: Path) -> None:
     assert lawful("singular", "2-40-40-1 relu", "--exist").returncode == 3
-    for wrong in (("prune", file, "--box", "1"), ("prune", file, "--box=1,-1"), ("prune", file, "--tolerance", "-1"),
-                  ("prune", file, "--box", "absent.npz"), ("singular", "nothing.json")):  # fmt: skip
+    for wrong in (("prune", file, "--box", "1"), ("prune", file, "--box=1,-1"), ("singular", file, "--tolerance=-1")):
         run = lawful(*wrong)
         assert run.returncode == 2, wrong
         assert run.stderr.startswith("lawful: ")
@@ -74,3 +75,20 @@ def test_a_box_from_a_file(file: Path) -> None:
     np.savez(file.with_name("box.npz"), low=np.zeros(3), high=np.ones(3))
     result = json.loads(lawful("prune", file, "--box", file.with_name("box.npz"), "--json").stdout)
     assert result["box"] == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_a_saved_certificate_is_checked_again(file: Path) -> None:
+    proof = file.with_name("proof.json")
+    assert lawful("prune", file, "--box=-1,1", "--tolerance", 0.3, "--certificate", proof).returncode == 0
+    checked = lawful("verify", proof)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert checked.stdout.startswith("verified: ")
+    claim = json.loads(proof.read_text())
+    wrong = [{"max_output_change_bound": 0.0}, {"neurons_after": 0}, {"box": None}, {"networks": claim["networks"][:1]}]
+    moved = json.loads(proof.read_text())["networks"]
+    moved[-1]["weights"][0] += 1e-3
+    for change in (*wrong, {"networks": moved}, {"stages": 3}):
+        with pytest.raises(CertificateError):
+            verify_certificate(claim | change)
+    proof.write_text(json.dumps(claim | wrong[0]))
+    assert lawful("verify", proof).returncode == 1

@@ -150,6 +150,19 @@ def test_lazy_mode_is_a_majoriser_that_touches() -> None:
         assert penalty().item() >= dense_norm(model, None).item()
 
 
+def test_adding_to_the_gradient_is_adding_to_the_loss() -> None:
+    gradients = []
+    for after in (False, True):
+        model = chain(4, 6, 5, 2)
+        penalty = NuclearPenalty(model)
+        loss = model(torch.ones(3, 4, dtype=torch.float64)).square().sum()
+        (loss if after else loss + 0.3 * penalty()).backward()
+        if after:
+            penalty.add_gradient(0.3)
+        gradients.append([p.grad for p in model.parameters()])
+    assert all(torch.allclose(a, b, rtol=1e-12) for a, b in zip(*gradients, strict=True))
+
+
 def test_the_other_penalties() -> None:
     model = chain(3, 4, 2)
     edges = edges_of(model)

@@ -97,7 +97,7 @@ def ridges(sigma: Floats, gamma: Floats | float, *matrices: Floats) -> list[Ridg
     level = np.asarray(gamma, dtype=np.float64)
     gram = sigma @ _t(sigma) + level[..., None, None] * np.eye(sigma.shape[-2])
     stacked = np.concatenate(matrices, axis=-2)
-    weights = _t(np.linalg.solve(gram, sigma @ _t(stacked)))
+    weights = _t(np.asarray(np.linalg.solve(gram, sigma @ _t(stacked)), dtype=np.float64))
     rest = stacked - weights @ sigma
     cuts = np.cumsum([matrix.shape[-2] for matrix in matrices])[:-1]
     return [

@@ -123,7 +123,8 @@ class LeakyResNet(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The outputs, one row per sample."""
         last = self.path(inputs)[-1]
-        return (last if self.out is None else self.out @ last).T
+        result: Tensor = last if self.out is None else self.out @ last
+        return result.T
 
     def parameter_cost(self) -> Tensor:
         """`∫ ‖W_p‖² dp = Σ ρ_ℓ ‖W_ℓ‖²`."""
@@ -131,7 +132,7 @@ class LeakyResNet(nn.Module):
 
     def cost(self, inputs: Tensor, targets: Tensor, ridge: float) -> Tensor:
         """`(1/N) Σ ‖f*(x_i) - α_1(x_i)‖² + λ/(2L̃) Σ ρ_ℓ ‖W_ℓ‖²` (P3 Section 4)."""
-        error = (self(inputs) - targets).square().sum() / len(inputs)
+        error: Tensor = (self(inputs) - targets).square().sum() / len(inputs)
         return error + ridge / (2 * self.effective_depth) * self.parameter_cost()
 
     def replaced(

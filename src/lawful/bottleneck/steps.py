@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -50,8 +52,8 @@ def adapted(steps: ArrayLike, path: ArrayLike, effective_depth: float) -> Floats
     old, nodes = np.asarray(steps, dtype=np.float64), np.asarray(path, dtype=np.float64)
     if len(nodes) != len(old) + 1:
         raise LawfulError(f"{len(old)} steps need {len(old) + 1} representations, got {len(nodes)}")
-    sizes = np.linalg.norm(nodes[1:].reshape(len(old), -1), axis=1)
-    moves = np.linalg.norm((nodes[1:] - nodes[:-1]).reshape(len(old), -1), axis=1)
+    sizes = np.array([np.linalg.norm(node) for node in nodes[1:]])
+    moves = np.array([np.linalg.norm(after - before) for before, after in pairwise(nodes)])
     wanted = old * sizes / np.maximum(moves, 1e-12 * sizes.max() + np.finfo(float).tiny)
     return _capped(wanted, float(old.sum()), LARGEST_LEAK / effective_depth if effective_depth > 0 else np.inf)
 
@@ -67,7 +69,7 @@ def _capped(wanted: Floats, total: float, cap: float) -> Floats:
         steps[full] = cap
         rest = ~full
         steps[rest] *= (total - cap * full.sum()) / steps[rest].sum()
-    return steps
+    return np.asarray(steps)
 
 
 def _check_layers(layers: int) -> None:
@@ -89,4 +91,4 @@ def resampled(weights: Floats, steps: Floats, new_steps: Floats) -> Floats:
     old, new = positions(steps), positions(new_steps)
     overlap = np.minimum(old[None, 1:], new[1:, None]) - np.maximum(old[None, :-1], new[:-1, None])
     share = np.maximum(overlap, 0.0) / np.asarray(new_steps)[:, None]
-    return np.tensordot(share, weights, axes=1)
+    return np.asarray(np.tensordot(share, weights, axes=1))

@@ -152,9 +152,9 @@ class BottleneckFiber:
         """Random parameters of the fiber, on as many components as `count` allows."""
         return [self._one(number, seed + number) for number in range(count)]
 
-    def contains(self, other: Mlp) -> bool:
+    def contains(self, other: Mlp, tolerance: float | None = None) -> bool:
         """Whether another parameter is the same function, proved by `same`."""
-        return isinstance(same(self.stack.to_mlp(), other), Equal)
+        return isinstance(same(self.stack.to_mlp(), other, tolerance=tolerance), Equal)
 
     def _one(self, number: int, seed: int) -> Mlp:
         rng = np.random.default_rng(seed)

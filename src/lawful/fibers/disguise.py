@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from lawful.errors import LawfulError
@@ -14,7 +16,7 @@ from lawful.network import Mlp
 def random_network(*widths: int, seed: int = 0) -> Mlp:
     """Gaussian weights and biases: generic with probability one."""
     rng = np.random.default_rng(seed)
-    pairs = list(zip(widths, widths[1:], strict=False))
+    pairs = list(pairwise(widths))
     return Mlp([rng.normal(size=(out, into)) for into, out in pairs], [rng.normal(size=out) for _, out in pairs])
 
 

@@ -95,7 +95,8 @@ def standardise(network: Reduced, tolerance: float) -> Reduced:
             network = network.then(_unit_rows(network.stack, 1), tolerance)
         ratio = network.stack.biases[layer] / network.stack.weights[layer][:, hidden]
         network = network.then(Translate(layer, hidden, max(ratio) + 1), tolerance)
-    return network
+    again = simplify(network, tolerance)  # a flip of special weights can leave a constant neuron
+    return network if again is network else standardise(again, tolerance)
 
 
 def hidden_neuron(stack: Stack, layer: int = 1) -> int | None:
@@ -109,7 +110,8 @@ def hidden_neuron(stack: Stack, layer: int = 1) -> int | None:
 
 
 def _unit_rows(stack: Stack, layer: int) -> Rescale:
-    return Rescale(layer, tuple(1 / np.abs(stack.weights[layer - 1]).sum(axis=1)))
+    lengths = np.abs(stack.weights[layer - 1]).sum(axis=1)
+    return Rescale(layer, tuple(1 / np.where(lengths == 0, lengths + 1, lengths)))
 
 
 def _reversed_rows(stack: Stack, hidden: int) -> tuple[int, ...]:

@@ -190,7 +190,7 @@ class NuclearPenalty(nn.Module):
             raise LawfulError(f"every counts calls from 1 on, not {every}")
         self.every = every
         self.floor = (LAZY_FLOOR if every > 1 else 0.0) if floor is None else floor
-        self.tolerance = (1e-3 if every > 1 else 1e-8) if tolerance is None else tolerance
+        self.tolerance = (3e-3 if every > 1 else 1e-8) if tolerance is None else tolerance
         self.calls = 0
         self.edges = edges_of(module, input_shape)
         self._omegas: list[Tensor] = []
@@ -206,9 +206,7 @@ class NuclearPenalty(nn.Module):
 
     def forward(self) -> Tensor:
         """The norm, or its majoriser, at the parameters as they are."""
-        if self.calls % self.every == 0:
-            self.refresh()
-        self.calls += 1
+        self._call()
         total = None
         for omega, parameter in zip(self._omegas, self.edges.parameters, strict=True):
             slope = (omega * parameter.detach()).flatten()
@@ -218,14 +216,25 @@ class NuclearPenalty(nn.Module):
         return total - (0.5 * total.detach() - self._rest)  # value ½ Σ ω θ² + rest, gradient ω θ
 
     @torch.no_grad()
+    def add_gradient(self, strength: float) -> None:
+        """Add `strength · ω θ` to the gradients after `backward()`: as adding to the loss, in one pass over memory."""
+        self._call()
+        for omega, parameter in zip(self._omegas, self.edges.parameters, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.addcmul_(omega, parameter, value=strength)
+
+    def _call(self) -> None:
+        if self.calls % self.every == 0:
+            self.refresh()
+        self.calls += 1
+
+    @torch.no_grad()
     def shrink(self, step: float) -> None:
         """`θ ← θ / (1 + step · ω)`: the proximal step of the majoriser, stable for any step size.
 
         Call it after an optimiser's step, with `step` its step size times the strength, instead of adding to the loss.
         """
-        if self.calls % self.every == 0:
-            self.refresh()
-        self.calls += 1
+        self._call()
         for omega, parameter in zip(self._omegas, self.edges.parameters, strict=True):
             parameter.div_(1.0 + step * omega)
 

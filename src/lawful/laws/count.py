@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, residues
 from lawful.laws.closure import POINT, Closure, Progress, close, refuse_if_too_large
-from lawful.laws.family import LOSSES, Family, Gradients
+from lawful.laws.family import LOSSES, Family, Gradients, Pieces
 from lawful.laws.flow import (
     Flow,
     GradientFlow,
@@ -137,7 +137,7 @@ def count_laws(
     dag = source.to_dag()
     region = None
     if level != "phi":
-        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime), seed)
+        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime))
     job = _Job(dag, level, loss, flow, check_prime(prime), region, progress)
     best = job.run(seed)
     for other in range(seed + 1, seed + EXTRA_SEEDS):  # an unlucky point can only miss directions
@@ -182,9 +182,9 @@ class _Job:
 
     def family(self, seed: int) -> Family:
         """The fields of this flow."""
-        patterns = None if self.region is None else self.region.gates(self.prime)
-        spans = None if self.region is None else self.region.spans
-        gradients = Gradients(self.dag, self.prime, seed, self.loss, patterns, spans)
+        free = Gradients(self.dag, self.prime, seed, self.loss)
+        region = self.region
+        gradients = free if region is None else Pieces(free, region.gates(self.prime), region.spans)
         match self.flow:
             case HeavyBall():
                 return Momentum(gradients, self.flow)

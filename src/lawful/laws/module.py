@@ -14,9 +14,9 @@ from torch.func import grad, jvp, vmap
 from lawful.errors import Unsupported
 from lawful.laws.closure import SPARE, refuse_if_too_large
 from lawful.laws.count import LawCount
-from lawful.laws.flow import Flow, HeavyBall, Metric
-from lawful.laws.law import LawFamily
-from lawful.laws.module_known import module_laws
+from lawful.laws.flow import Flow, GradientFlow, HeavyBall, Metric
+from lawful.laws.law import Law, LawFamily
+from lawful.laws.module_known import conserved_laws
 from lawful.laws.probe import Probe, first_line, probe
 from lawful.laws.rank import rank_with_gap
 
@@ -142,24 +142,25 @@ def count_module(
     ):  # at special points, such as dead neurons, more is conserved
         runs.append(_run(case, flow, seed + len(runs), spread))
     best = _largest(runs)
-    dimensions, gap, known, independent = min(best, key=lambda run: run.gap)
+    dimensions, gap, words, laws = min(best, key=lambda run: run.gap)
     reason = "" if len(best) == SEEDS else f"seeds disagree: {', '.join(str(run.dimensions) for run in runs)}"
     if not reason and gap < GAP:
         reason = f"the smallest gap between singular values is {gap:.2g}, less than {GAP:g}"
     states = _states(case.size, flow)
     return LawCount(
-        case.size, states, dimensions, LawFamily((), case.size), independent, "undecided" if reason else "numerical",
-        level, flow, loss, arithmetic="float64", gap=gap, reason=reason, words=tuple(known),
+        case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
+        "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
+        words=tuple(words),
     )  # fmt: skip
 
 
 class Run(NamedTuple):
-    """Dimensions, the smallest gap, the known laws in words, and how many are independent."""
+    """Dimensions, the smallest gap, and the known laws in words and as polynomials."""
 
     dimensions: tuple[int, ...]
     gap: float
     words: list[str]
-    independent: int
+    laws: list[Law]
 
 
 def _largest(runs: list[Run]) -> list[Run]:
@@ -183,16 +184,33 @@ def _run(case: Probe, flow: Flow, seed: int, spread: float) -> Run:
     dimensions: list[int] = []
     gaps: list[float] = []
     words: list[str] = []
-    independent = 0
+    laws: list[Law] = []
     while len(dimensions) <= DEEPEST:
         before = dimensions[-1] if dimensions else 0
         rows = brackets(case, flow, state, len(dimensions), states - before + SPARE, seed)
         if not dimensions and states == case.size and not isinstance(flow, Metric):
-            words, independent = module_laws(case.module, case.unflatten(theta), rows)
+            known = conserved_laws(case.module, case.unflatten(theta), rows)
+            words, laws = known.words, known.laws
         found = rank_with_gap(np.concatenate([basis, rows]))
         basis = found.basis
         dimensions.append(found.rank)
         gaps.append(found.gap)
-        if found.rank == before or found.rank >= states - independent:
-            return Run(tuple(dimensions), min(gaps), words, independent)
-    return Run(tuple(dimensions), 0.0, words, independent)
+        if found.rank == before or found.rank >= states - len(laws):
+            return Run(tuple(dimensions), min(gaps), words, laws)
+    return Run(tuple(dimensions), 0.0, words, laws)
+
+
+def module_laws(module: torch.nn.Module, input_shape: tuple[int, ...] | None = None, *, seed: int = 0) -> LawFamily:
+    """The known laws of a module, in its trainable parameters laid end to end: values, gradients, number.
+
+    >>> _ = torch.manual_seed(0)
+    >>> module = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 3), torch.nn.ReLU(), torch.nn.Conv1d(2, 1, 3))
+    >>> laws = module_laws(module, (1, 8))
+    >>> theta = torch.cat([value.detach().flatten() for value in module.parameters()])
+    >>> len(laws), laws.values(theta).shape, laws.gradients(theta).shape
+    (2, (2,), (2, 15))
+    """
+    case = probe(module, input_shape)
+    theta = case.theta(seed, 1.0)
+    rows = brackets(case, GradientFlow(), theta, 0, case.size + SPARE, seed)
+    return LawFamily(tuple(conserved_laws(case.module, case.unflatten(theta), rows).laws), case.size)

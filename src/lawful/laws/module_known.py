@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lawful.laws.law import Law, Monomial
+
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+ONE = Fraction(1)
 TOLERANCE = 1e-9
 FILTER = 32  # fields that reject most proposals before all fields are asked
 
@@ -28,18 +32,20 @@ class Side:
     rows: Indices
 
 
-class Laws:
-    """Gradients of the laws found so far, as an orthonormal basis: a law that depends on them is not new."""
+class Found:
+    """The laws found so far, with their gradients as an orthonormal basis: a law that depends on them is not new."""
 
-    def __init__(self, fields: Floats) -> None:
-        self.fields = fields
-        self.basis = np.zeros((0, fields.shape[1]))
+    def __init__(self, weights: Floats, fields: Floats) -> None:
+        self.weights, self.fields = weights, fields
+        self.basis = np.zeros((0, len(weights)))
+        self.laws: list[Law] = []
         self.words: list[str] = []
 
-    def keep(self, proposals: Iterable[Floats]) -> int:
+    def keep(self, proposals: Iterable[Law]) -> int:
         """Add the proposals that are conserved and new; how many there were."""
-        kept = 0
-        for gradient in proposals:
+        before = len(self.laws)
+        for law in proposals:
+            gradient = law.gradient(self.weights)
             size = np.linalg.norm(gradient)
             if size == 0 or not self._conserved(gradient / size):
                 continue
@@ -49,37 +55,37 @@ class Laws:
             rest = np.linalg.norm(fresh)
             if rest > 1e-7:
                 self.basis = np.concatenate([self.basis, fresh[None] / rest])
-                kept += 1
-        return kept
+                self.laws.append(law)
+        return len(self.laws) - before
 
     def _conserved(self, unit: Floats) -> bool:
         first = np.abs(self.fields[:FILTER] @ unit).max(initial=0.0)
         return bool(first < TOLERANCE and np.abs(self.fields @ unit).max(initial=0.0) < TOLERANCE)
 
 
-def module_laws(module: torch.nn.Module, theta: Mapping[str, torch.Tensor], fields: Floats) -> tuple[list[str], int]:
-    """Known laws in words, and how many are independent at θ.
+def conserved_laws(module: torch.nn.Module, theta: Mapping[str, torch.Tensor], fields: Floats) -> Found:
+    """Known laws that are orthogonal to all fields at θ, independent of each other.
 
     Parameters that never move, and sums of them; balanced channels `‖in_j‖² − ‖out_j‖²` and, where they hold, the full
     matrices `in inᵀ − outᵀ out` (linear neurons, queries with keys, values with outputs).
     """
     weights = np.concatenate([value.detach().numpy().ravel() for value in theta.values()])
-    laws = Laws(fields)
+    found = Found(weights, fields)
     sides = list(_sides(module, theta))
     for name, where in _positions(theta).items():
         resting = [int(position) for position in where if np.abs(fields[:, position]).max() < TOLERANCE]
-        if count := laws.keep(_unit(position, len(weights)) for position in resting):
-            laws.words.append(f"{count} entries of {name} never move")
+        if count := found.keep(Law("weight", (), {(position,): ONE}) for position in resting):
+            found.words.append(f"{count} entries of {name} never move")
     for left, right in combinations(sides, 2):
         grouped = ((left, _grouped(right, len(left.rows))), (_grouped(left, len(right.rows)), right))
         for first, second in ((left, right), *grouped):
             if len(first.rows) == len(second.rows):
-                _balance(first, second, weights, laws)
+                _balance(first, second, found)
     for side in sides:
-        sums = (np.bincount(row, minlength=len(weights)).astype(np.float64) for row in side.rows)
-        if count := laws.keep(sums):
-            laws.words.append(f"sums over the rows of {side.name}: {count} laws")
-    return laws.words, len(laws.basis)
+        sums = (Law("sum", (), {(int(edge),): ONE for edge in row}) for row in side.rows)
+        if count := found.keep(sums):
+            found.words.append(f"sums over the rows of {side.name}: {count} laws")
+    return found
 
 
 def _grouped(side: Side, channels: int) -> Side:
@@ -90,30 +96,25 @@ def _grouped(side: Side, channels: int) -> Side:
     return Side(f"{side.name} by channel", side.rows.reshape(channels, -1))
 
 
-def _balance(left: Side, right: Side, weights: Floats, laws: Laws) -> None:
+def _balance(left: Side, right: Side, found: Found) -> None:
     """Keep the balances of two sides that are conserved, and the products of pairs of channels that are."""
     channels = range(len(left.rows))
-    alone = laws.keep(_product(left, right, j, j, weights) for j in channels)
+    alone = found.keep(_product("neuron", left, right, j, j) for j in channels)
     if not alone:
         return
-    pairs = laws.keep(_product(left, right, *pair, weights) for pair in combinations(channels, 2))
+    pairs = found.keep(_product("pair", left, right, *pair) for pair in combinations(channels, 2))
     matrix = f", and {pairs} products of two channels" if pairs else ""
-    laws.words.append(f"‖{left.name}[j]‖² − ‖{right.name}[j]‖²: {alone} channels j{matrix}")
+    found.words.append(f"‖{left.name}[j]‖² − ‖{right.name}[j]‖²: {alone} channels j{matrix}")
 
 
-def _product(left: Side, right: Side, first: int, second: int, weights: Floats) -> Floats:
-    """The gradient of `⟨left_i, left_j⟩ − ⟨right_i, right_j⟩`."""
-    gradient = np.zeros(len(weights))
-    for side, factor in ((left, 1.0), (right, -1.0)):
-        np.add.at(gradient, side.rows[first], factor * weights[side.rows[second]])
-        np.add.at(gradient, side.rows[second], factor * weights[side.rows[first]])
-    return gradient
-
-
-def _unit(position: int, size: int) -> Floats:
-    found = np.zeros(size)
-    found[position] = 1.0
-    return found
+def _product(kind: str, left: Side, right: Side, first: int, second: int) -> Law:
+    """`⟨left_i, left_j⟩ − ⟨right_i, right_j⟩`."""
+    terms: dict[Monomial, Fraction] = {}
+    for side, sign in ((left, ONE), (right, -ONE)):
+        for a, b in zip(side.rows[first].tolist(), side.rows[second].tolist(), strict=True):
+            place = (a, b) if a <= b else (b, a)
+            terms[place] = terms.get(place, Fraction(0)) + sign
+    return Law(kind, (first, second), {place: factor for place, factor in terms.items() if factor})
 
 
 def _positions(theta: Mapping[str, torch.Tensor]) -> dict[str, Indices]:

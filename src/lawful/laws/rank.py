@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 SMALL = 1e-7  # relative to the largest, below which a singular value may be zero
+NOISE = 1e-11  # and above which it is no rounding error: then nothing is clear
 
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank in floating point, and the ratio of the two singular values that it separates."""
+    """A rank in floating point, and the ratio of the two singular values that it separates (1 if nothing is clear)."""
 
     rank: int
     gap: float
@@ -30,8 +31,8 @@ def rank_with_gap(rows: Floats) -> Rank:
         return Rank(0, float("inf"), rows[:0])
     _, values, basis = np.linalg.svd(rows, full_matrices=False)
     floor = values[0] * 1e-16 * max(rows.shape)
-    ends = np.maximum(np.append(values, 0.0 if len(values) == rows.shape[1] else floor), floor)
+    ends = np.maximum(np.append(values, floor), floor)
     ratios = ends[:-1] / ends[1:]
-    allowed = ends[1:] <= SMALL * values[0]
-    cut = int(np.argmax(np.where(allowed, ratios, 0.0))) if allowed.any() else len(values) - 1
-    return Rank(cut + 1, float(ratios[cut]), basis[: cut + 1])
+    cut = int(np.argmax(np.where(ends[1:] <= SMALL * values[0], ratios, 0.0)))
+    gap = float(ratios[cut]) if ends[cut + 1] <= NOISE * values[0] else 1.0
+    return Rank(cut + 1, gap, basis[: cut + 1])

@@ -86,6 +86,8 @@ class Reduction:
         """The θ with `φ(θ) = z` and the laws' values of θ_init, by Newton's method from a nearby θ."""
         target = torch.cat([self._tensor(z), self.laws(self._tensor(self.start))])
         point = self._tensor(near)
+        if not torch.isfinite(target).all():
+            raise LawfulError("z is not finite")
 
         def both(theta: torch.Tensor) -> torch.Tensor:
             return torch.cat([self.phi(theta), self.laws(theta)])

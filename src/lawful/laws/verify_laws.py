@@ -39,6 +39,8 @@ def law_gradients(case: Case, named: list[list[Any]]) -> Residues:
                 need(same, f"{case.names[first]} and {case.names[second]} have different neighbours")
                 matrix = {(edge, into[second][at]): 1 for at, edge in into[first].items()}
                 matrix |= {(edge, out_of[second][at]): -1 for at, edge in out_of[first].items()}
+            case "detour", [node]:
+                linear = _detour(case, node, into, out_of)
             case "sum", [node]:
                 need(case.loss == "cross-entropy", "sums of outgoing weights are conserved by cross-entropy only")
                 linear = [out_of[node][output] for output in case.outputs]
@@ -48,10 +50,24 @@ def law_gradients(case: Case, named: list[list[Any]]) -> Residues:
             case _:
                 raise CertificateError(f"unknown law {kind!r}")
         rows.append(_law_gradient(case, kind, matrix, linear))
+        if kind == "detour":  # of (p + q) e^{−s}, divided by e^{−s}
+            need(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
+            direct = out_of[case.tails[linear[0]]][case.heads[linear[1]]]
+            rows[-1][direct] -= int(case.point[linear[0]] + case.point[linear[1]])
+            rows[-1] = [entry % case.prime for entry in rows[-1]]
     if case.flow["name"] == "momentum" and case.flow["autonomous"] and case.flow["friction"] != 0:
         rows = _ratios(rows, case.prime)
     width = case.states + (0 if not rows else len(rows[0]) - case.states)
     return np.array(rows, dtype=np.int64).reshape(len(rows), width)[:, : case.states]
+
+
+def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict[int, int]]) -> list[int]:
+    """The two weights of a linear neuron that bridges one edge."""
+    need(case.roles[node] == Role.HIDDEN and case.gates[node] == 1, f"{case.names[node]} is not a linear neuron")
+    need(len(into[node]) == len(out_of[node]) == 1, f"{case.names[node]} has more than one edge in or out")
+    ((source, first),), ((target, second),) = into[node].items(), out_of[node].items()
+    need(target in out_of[source], f"no edge runs beside {case.names[node]}")
+    return [first, second]
 
 
 def _law_gradient(case: Case, kind: str, matrix: dict[tuple[int, int], int], linear: list[int]) -> list[int]:

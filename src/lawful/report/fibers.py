@@ -6,8 +6,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lawful.report.figure import COLOURS, Figure, Panel, Series
-
 WIDTH = 80
 
 
@@ -26,10 +24,14 @@ def verdict_text(result: Mapping[str, Any]) -> str:
             f"  They differ by {found['gap']:.3g}; rounding would excuse {found['allowed']:.1e}.",
         ]
     elif result["reason"]:
-        lines += textwrap.wrap(result["reason"] + ".", WIDTH, initial_indent="  ", subsequent_indent="  ")
+        lines += _wrapped(result["reason"] + ".")
     exact = result["tolerance"] == 0
     lines.append("  Arithmetic: exact rationals." if exact else f"  Tolerance: {result['tolerance']:g}, relative.")
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _witness_lines(witness: Mapping[str, Any]) -> list[str]:
@@ -81,7 +83,8 @@ def identifiable_text(result: Mapping[str, Any]) -> str:
     if len(result["reasons"]) > 8:
         lines.append(f"  - and {len(result['reasons']) - 8} more")
     generic = {True: "passed", False: "failed", None: "was not run"}[result["generic"]]
-    return "\n".join([*lines, f"  The test of genericity {generic} ({result['tested']}): {result['generic_reason']}"])
+    tested = f"The test of genericity {generic} ({result['tested']}): {result['generic_reason']}."
+    return "\n".join([*lines, *_wrapped(tested)])
 
 
 def regions_text(result: Mapping[str, Any]) -> str:
@@ -113,22 +116,4 @@ def fingerprint_text(result: Mapping[str, Any]) -> str:
         lines.append("~ equal hashes mean equal functions, but equal functions may differ here")
     copies = [group for group in result["groups"] if len(group) > 1]
     lines.append(f"{len(result['files'])} networks, {result['distinct']} functions")
-    return "\n".join(lines + [f"  the same: {', '.join(group)}" for group in copies])
-
-
-def complex_figure(polygons: Sequence[Any], lines: Sequence[tuple[int, bool, Any]], domain: Any) -> Figure:
-    """Regions in the plane with the bent hyperplanes over them, hidden pieces in grey."""
-    regions = [
-        Series(corners[:, 1], corners[:, 0], style="polygon", colour=COLOURS[place % len(COLOURS)])
-        for place, corners in enumerate(polygons)
-        if len(corners) > 2
-    ]
-    named: set[tuple[int, bool]] = set()
-    drawn = []
-    for layer, visible, ends in lines:
-        label = "" if (layer, visible) in named else f"layer {layer + 1}" + ("" if visible else ", not visible")
-        named.add((layer, visible))
-        colour = COLOURS[layer % len(COLOURS)] if visible else "#999999"
-        drawn.append(Series(ends[:, 1], ends[:, 0], label=label, colour=colour))
-    caption = f"{len(regions)} regions and the bent hyperplanes on {domain}"
-    return Figure(caption, [Panel([*regions, *drawn], x="x0", y="x1", equal=True)])
+    return "\n".join(lines + [line for group in copies for line in _wrapped(f"the same: {', '.join(group)}")])

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from lawful.laws import HeavyBall, count_laws, known_laws
 from lawful.laws.flow import angular_momenta
-from lawful.network import Mlp
+from lawful.laws.polynomial import polynomial_laws
+from lawful.network import Dag, Mlp, Role
 from lawful.study.claim import Outcome, claim
 from lawful.study.claims.example_modules import EXAMPLES
 from lawful.study.claims.laws import drift, example, gradient_of_squared_error, runge_kutta, trained
@@ -102,4 +103,29 @@ def linear_neurons(full: bool) -> Outcome:
     return Outcome(here.proved and here.laws == anywhere.laws + 3 and steady < 1e-7 < 1e-3 < others, measured)
 
 
-CLAIMS = (momentum, modules, linear_neurons)
+@claim(
+    "p1-beyond-polynomial",
+    "Sections 2.4, 4.2 (in all cases tested there, polynomials give all laws)",
+    "a linear neuron with weights p, q beside a direct edge s has the law (p + q)e^(−s), which no polynomial replaces",
+)
+def beyond_polynomial(full: bool) -> Outcome:
+    """Count exactly, find all polynomial laws up to a degree, and follow the flow."""
+    dag = Dag(("x", "h", "y"), [Role.INPUT, Role.HIDDEN, Role.OUTPUT], [0, 0, 1], [1, 2, 2], [0.7, -0.2, 0.4], 1.0)
+    count = count_laws(dag)
+    found = polynomial_laws(dag, 12 if full else 8)
+    rng = np.random.default_rng(0)
+    path = trained(dag, rng.normal(size=(20, 1)), rng.normal(size=(20, 1)) + 1.0, 3.0)
+    exponential = drift((path[:, 0] + path[:, 2]) * np.exp(-path[:, 1]))
+    moving = drift(path[:, 0] + path[:, 2])
+    measured = {
+        "laws": count.laws,
+        "status": count.status,
+        "independent_polynomial_laws": found.independent,
+        "drift_of_the_exponential_law": exponential,
+        "motion_of_p_plus_q": moving,
+    }
+    holds = count.proved and count.laws == 2 and found.independent == 1 and exponential < 1e-9
+    return Outcome(holds and moving > 1e-2, measured)
+
+
+CLAIMS = (momentum, modules, linear_neurons, beyond_polynomial)
