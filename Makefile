@@ -28,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	@touch $@
 
 demo: .venv/installed
-	@$(BIN)/lawful show examples/data/toy.json
+	@$(BIN)/lawful demo --out out/demo
 
 test: lint types pytest docs
 

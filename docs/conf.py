@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import subprocess
+import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -64,6 +67,7 @@ def write_generated() -> None:
             ] + [""]
     (folder / "claims.md").write_text("\n".join(lines), encoding="utf-8")
     (folder / "errata.md").write_text("\n".join(errata), encoding="utf-8")
+    write_examples(folder)
     source = HERE.parent / "src" / "lawful"
     rooms = [room.name for room in sorted(source.iterdir()) if (room / "__init__.py").exists() and room.name != "cli"]
     for room in rooms:
@@ -75,6 +79,20 @@ def write_generated() -> None:
         (folder / f"api-{room}.md").write_text("\n".join(rows), encoding="utf-8")
     index = ["# API", "", "```{toctree}", *(f"api-{room}" for room in rooms), "```", ""]
     (folder / "api.md").write_text("\n".join(index), encoding="utf-8")
+
+
+def write_examples(folder: Path) -> None:
+    """Every example with the output that it gives now."""
+    lines = ["# Examples", "", "One question per file in `examples/`, with what it prints.", ""]
+    for path in sorted((HERE.parent / "examples").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        question, _, answer = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+        command = [sys.executable, path.name]
+        run = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)  # noqa: S603
+        code = source.split('"""', 2)[2].strip()
+        lines += [f"## {question.strip()}", "", answer.strip(), "", f"`examples/{path.name}` prints", ""]
+        lines += ["```text", run.stdout.rstrip(), "```", "", "```python", code, "```", ""]
+    (folder / "examples.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 def cell(text: str) -> str:

@@ -5,14 +5,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
+    from lawful.flow.monitor import Monitor
     from lawful.network import Architecture, Dag, Mlp
+    from lawful.network.files import read, write
+    from lawful.network.modules import from_module, to_module
+    from lawful.study.audit import audit
 
 __version__ = "0.1.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
+    "lawful.flow.monitor": ("Monitor",),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
+    "lawful.network.files": ("read", "write"),
+    "lawful.network.modules": ("from_module", "to_module"),
+    "lawful.laws": ("count_laws",),
+    "lawful.invariant": ("components", "rebalance"),
+    "lawful.invariant.pruning": ("prune",),
+    "lawful.fibers": ("same",),
+    "lawful.study.audit": ("audit",),
 }
-__all__ = ["Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Unsupported"]
+__all__ = ["Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "Unsupported"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,3 +33,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(home), name)
     raise AttributeError(f"module 'lawful' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -209,8 +209,8 @@ def zip_bomb(path: Path) -> str:
 
 @hostile("lying sizes.npz")
 def lying_sizes(path: Path) -> str:
-    """Two hundred packed megabytes that claim to be 208 bytes."""
-    content = npy((10,), bytes(200 * 2**20))
+    """A hundred packed megabytes that claim to be 208 bytes."""
+    content = npy((10,), bytes(100 * 2**20))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("0.weight.npy", content)
     data = path.read_bytes()
@@ -376,7 +376,7 @@ def allocating(path: Path) -> str:
 
 @hostile("packed.pt")
 def packed(path: Path) -> str:
-    pt_archive(path, b"\x80\x02}.", zipfile.ZIP_DEFLATED, **{"0": bytes(200 * 2**20)})
+    pt_archive(path, b"\x80\x02}.", zipfile.ZIP_DEFLATED, **{"0": bytes(30 * 2**20)})
     return "packed or overlap"
 
 
@@ -504,10 +504,8 @@ def onnx_bomb(path: Path) -> str:
 
 @hostile("long structure.onnx")
 def long_structure(path: Path) -> str:
-    from onnx import helper
-
     model = onnx_model()
-    model.graph.node.append(helper.make_node("Constant", [], ["c"], value_floats=np.ones(5_000_000, np.float32)))
+    model.doc_string = "x" * (17 * 2**20)
     path.write_bytes(model.SerializeToString())
     return "the graph without its numbers takes"
 

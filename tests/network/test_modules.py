@@ -187,6 +187,20 @@ def test_structure_is_what_the_layers_say() -> None:
     assert (residual.slopes[residual.hidden] == [0.0] * 6 + [0.2] * 6 + [1.0] * 6).all()
 
 
+def test_a_sum_that_meets_two_weights_gets_its_linear_nodes_once() -> None:
+    class Fork(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Linear(2, 3), nn.Linear(2, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(x).view(x.size(0), 2, 2).mean(2)
+            return torch.relu(self.left(x)) + self.right(x)
+
+    network = from_module(Fork(), (4,)).to_dag()
+    assert sorted(network.slopes[network.hidden]) == [0.0] * 7 + [1.0] * 2
+
+
 REFUSED: dict[str, tuple[nn.Module, tuple[int, ...] | None, str]] = {
     "sigmoid": (
         nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 2)),

@@ -158,6 +158,22 @@ CASES: dict[str, tuple[onnx.ModelProto, tuple[int, ...]]] = {
         ),
         (2, 3),
     ),
+    "computed sizes": (  # x.view(x.size(0), -1), as PyTorch exports it
+        model(
+            [
+                node("Shape", "x", "all"),
+                node("Constant", "", "zero", value_int=0),
+                node("Gather", "all,zero", "batch", axis=0),
+                node("Unsqueeze", "batch,first", "one"),
+                node("Concat", "one,rest", "shape", axis=0),
+                node("Reshape", "x,shape", "f"),
+                node("MatMul", "f,w", "y"),
+            ],
+            {"first": np.array([0]), "rest": np.array([-1]), "w": normal(6, 2)},
+            ["N", 2, 3],
+        ),
+        (2, 3),
+    ),
     "batched matmul": (
         model([node("MatMul", "x,a", "h"), node("Relu", "h", "y")], {"a": normal(3, 2)}, ["N", 4, 3]),
         (4, 3),
@@ -215,7 +231,13 @@ def test_the_input_size_can_be_given(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "sigmoid": (model([node("Sigmoid", "x", "y")], {}, ["N", 3]), r"node 'n_y' \(Sigmoid\) is not supported; .*Gemm"),
-    "concat": (model([node("Concat", "x,x", "y", axis=1)], {}, ["N", 3]), r"\(Concat\)"),
+    "concat": (model([node("Concat", "x,x", "y", axis=1)], {}, ["N", 3]), r"\(Concat\): tensors are concatenated"),
+    "size as a number": (
+        model(
+            [node("Shape", "x", "s"), node("Gather", "s,i", "n"), node("Mul", "x,n", "y")], {"i": np.array(0)}, ["N", 3]
+        ),
+        "factor must be a constant",
+    ),
     "foreign": (
         model([helper.make_node("Relu", ["x"], ["y"], domain="my.own")], {}, ["N", 3]),
         r"node 'y' \(Relu\) is not supported",

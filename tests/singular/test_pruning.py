@@ -142,6 +142,23 @@ def test_cancelling_pairs() -> None:
     assert pruning.rounding == 0.0
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+def test_a_pair_that_cancels_up_to_a_linear_part(slope: float) -> None:
+    """relu(z) - relu(-z) = z: on a graph both neurons become direct edges."""
+    row = np.array([[0.7, -1.3, 0.4]])
+    mlp = Mlp([np.vstack([row, -2 * row, [[1.0, 1.0, 1.0]]]), [[3.0, -1.5, 1.0]]], [[0.2, -0.4, 0.1], [0.5]], slope)
+    pruning = prune(mlp.to_dag())
+    assert [stage.kind for stage in pruning.stages] == ["opposite", "silent"]
+    exactly(pruning, 1)
+    check(prune(mlp), 3)  # a layered network has no direct edges
+
+
+def test_a_pair_on_opposite_rays_keeps_one_neuron() -> None:
+    row = np.array([[0.7, -1.3, 0.4]])
+    mlp = Mlp([np.vstack([row, -2 * row]), [[3.0, 1.0]]])
+    exactly(prune(mlp.to_dag()), 1)
+
+
 def test_a_dag_of_single_neurons() -> None:
     names = ("a", "b", "u", "v", "w", "t", "y")
     roles = [Role.INPUT, Role.INPUT, *[Role.HIDDEN] * 4, Role.OUTPUT]
@@ -248,8 +265,8 @@ def test_verifier_rejects_a_wrong_factor() -> None:
     place = next(k for k, stage in enumerate(pruning.stages) if stage.kind == "duplicate")
     stage = pruning.stages[place]
     ((name, (partner, factor)),) = stage.evidence.items()
+    wrong = replace(stage, evidence={name: (partner, factor * 2)})
     with pytest.raises(CertificateError, match="is not"):
-        wrong = replace(stage, evidence={name: (partner, factor * 2)})
         verify(replace(pruning, stages=(*pruning.stages[:place], wrong, *pruning.stages[place + 1 :])))
 
 

@@ -67,7 +67,7 @@ def test_reproduce_writes_what_it_measured(tmp_path: Path, lawful) -> None:  # t
     assert claim["measured"]["relative_change"] < 1e-12
     assert json.loads((tmp_path / "new" / "folder" / "p0-rescaling.json").read_text()) == claim
     assert lawful("reproduce", "nothing", code=2).stderr.startswith("lawful: no claim")
-    assert lawful("reproduce", code=2).stderr.startswith("lawful: name claims")
+    assert lawful("reproduce", "--full", code=2).stderr.startswith("lawful: name claims")
 
 
 def test_all_claims_run_as_a_resumable_sweep(tmp_path: Path, lawful) -> None:  # type: ignore[no-untyped-def]

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from lawful.cli import audit, bottleneck, convert, fibers, invariant, laws, prune, reproduce, show, sweep, verify
+from lawful.cli import audit, bottleneck, convert, demo, fibers, flow, invariant, laws, prune, reproduce, show, sweep, truncation, verify
 from lawful.errors import LawfulError
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verbs in (show, convert, laws, invariant, prune, fibers, bottleneck, audit, verify, reproduce, sweep):
+for verbs in (show, convert, laws, invariant, prune, flow, truncation, bottleneck, fibers, audit, demo, verify, reproduce, sweep):
     verbs.add_to(app)
 
 

@@ -26,6 +26,7 @@ DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     app.command()(audit)
+    app.command()(diff)
 
 
 def audit(
@@ -66,3 +67,26 @@ def audit(
         print_audit(result, Console(highlight=False, width=min(80, Console().width)))
         if html is not None:
             typer.echo(f"page: {html}")
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The later checkpoint, of the same architecture.")],
+    data: DataOption = None,
+    loss: Annotated[str, typer.Option(help="With data that have y: mse, bce or ce.")] = "mse",
+    seconds: Annotated[float, typer.Option("--time", help="Time limit for the comparison of the functions.")] = 10.0,
+    activation: ActivationOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What changed between two checkpoints, and how far the training was from gradient flow."""
+    from lawful.network.data import read_data
+    from lawful.report.diff import diff_text, to_json
+    from lawful.study.diff import diff as run
+
+    one, two = (open_network(text, activation=activation) for text in (first, second))
+    samples = None if data is None else read_data(data, len(one.to_dag().inputs))
+    found = run(one, two, data=samples, loss=loss, seconds=seconds)
+    if as_json:
+        print_json(to_json(found))
+    else:
+        typer.echo(diff_text(found))

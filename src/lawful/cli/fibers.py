@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +24,8 @@ TimeOption = Annotated[float, typer.Option("--time", help="Seconds before a sear
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
-    app.command()(same)
+    for verb in (same, fiber, identifiable, regions, canonical, fingerprint):
+        app.command()(verb)
 
 
 def read_box(text: str | None) -> tuple[float, float] | None:
@@ -70,7 +73,7 @@ def same(
     found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
     result = verdicts.to_json(found)
     if certificate is not None:
-        if found.verdict == "undecided" or found.method == "region search" and found.verdict == "equal":
+        if found.verdict == "undecided" or (found.method == "region search" and found.verdict == "equal"):
             raise LawfulError(f"no certificate: {found.verdict} by {found.method} leaves nothing to re-check")
         saved = verdicts.certificate(found, stack_of(networks[0]), stack_of(networks[1]))
         certificate.write_text(json.dumps(plain(saved)), encoding="utf-8")
@@ -79,3 +82,150 @@ def same(
     else:
         typer.echo(verdict_text(result))
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
+
+
+def fiber(
+    network: NetworkArgument,
+    domain: Annotated[str, typer.Option(help="For one hidden layer: space, or orthant.")] = "space",
+    sample: Annotated[int, typer.Option(help="Write this many other parameters of the same function.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the samples.")] = None,
+    activation: ActivationOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """All parameters of one function: one hidden layer, or a generic three-layer bottleneck."""
+    from lawful.fibers.catalogue import describe_fiber
+    from lawful.network.files import write
+    from lawful.report.fibers import fiber_text
+
+    if domain not in ("space", "orthant"):
+        raise LawfulError(f"--domain is space or orthant, not {domain[:40]!r}")
+    if sample < 0 or (sample > 0) != (out is not None):
+        raise LawfulError("samples go to a folder: give --sample N and --out DIR together")
+    found = describe_fiber(_open(network, seed, activation), domain)
+    result = dict(found.facts)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        files = [out / f"sample-{number}.safetensors" for number in range(sample)]
+        for file, mlp in zip(files, found.sample(sample, seed), strict=True):
+            write(mlp, file)
+        result["samples"] = [str(file) for file in files]
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(fiber_text(result))
+
+
+def identifiable(
+    network: NetworkArgument, activation: ActivationOption = None, seed: SeedOption = 0, as_json: JsonOption = False
+) -> None:
+    """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
+    from lawful.fibers.catalogue import identify
+    from lawful.report.fibers import identifiable_text
+
+    found = identify(_open(network, seed, activation), seed)
+    result = {
+        "identifiable": found.identifiable,
+        "reasons": found.reasons,
+        "generic": found.genericity.holds,
+        "generic_reason": found.genericity.reason,
+        "tested": found.genericity.tested,
+    }
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(identifiable_text(result))
+    raise typer.Exit({True: 0, False: 1, None: 3}[found.identifiable])
+
+
+def regions(
+    network: NetworkArgument,
+    box: BoxOption = None,
+    facets: Annotated[bool, typer.Option("--facets", help="Facets, gradient jumps and the balance at ridges.")] = False,
+    each: Annotated[bool, typer.Option("--each", help="List every region in the JSON.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Draw a network of two inputs to this file; needs --box.")] = None,
+    time: TimeOption = 60.0,
+    activation: ActivationOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
+    from lawful.fibers.catalogue import count_regions, draw_regions
+    from lawful.report.fibers import regions_text
+    from lawful.report.figure import save
+    from lawful.study.region_figure import complex_figure
+
+    found = _open(network, seed, activation)
+    with _progress("regions") as tick:
+        result = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
+    if svg is not None:
+        save(complex_figure(*draw_regions(found, read_box(box))), svg)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(regions_text(result))
+    if not result["complete"]:
+        raise typer.Exit(3)
+
+
+def canonical(
+    network: NetworkArgument,
+    out: Annotated[Path | None, typer.Option(help="File for the representative.")] = None,
+    activation: ActivationOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the standard member of a network's fiber: same function, fewest choices."""
+    from lawful.fibers.fingerprint import canonical as standard
+    from lawful.network.files import write
+    from lawful.report.fibers import canonical_text
+
+    before = _open(network, seed, activation)
+    found = standard(before)
+    if out is not None:
+        write(found.network, out)
+    result = {
+        "written": None if out is None else str(out),
+        "regime": found.regime,
+        "complete": found.complete,
+        "parameters_before": before.parameters,
+        "parameters_after": found.network.parameters,
+        "widths": found.network.widths,
+    }
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(canonical_text(result))
+
+
+def fingerprint(
+    files: Annotated[list[str], typer.Argument(help="Networks: files, module:factory, or architectures.")],
+    activation: ActivationOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Hash networks so that equal functions get equal hashes, and group the duplicates."""
+    from lawful.fibers.catalogue import group_networks
+    from lawful.report.fibers import fingerprint_text
+
+    with _progress("networks", len(files)) as tick:
+        result = group_networks(files, lambda text: _open(text, seed, activation), tick)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(fingerprint_text(result))
+
+
+@contextmanager
+def _progress(noun: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """A counter on a terminal's stderr, nothing in a pipe."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(noun, total=total)
+        yield lambda: bar.update(task, advance=1)

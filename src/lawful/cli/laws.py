@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +24,7 @@ from lawful.cli.source import (
     open_module,
     open_source,
 )
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
     from lawful.laws import LawCount
@@ -46,7 +48,7 @@ def laws(
     ] = False,
     metric: Annotated[Path | None, typer.Option(help="Flow under the diagonal metric in this .npz file.")] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="Print polynomial laws as LaTeX (with --degree).")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     input_size: InputOption = None,
     activation: ActivationOption = None,
@@ -54,11 +56,13 @@ def laws(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Count, find and prove the conservation laws of a network's training (exit 3 if undecided)."""
+    """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
     from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
 
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
+    if degree is not None and (near or data is not None or momentum or metric is not None):
+        raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
     if momentum and metric is not None:
         raise LawfulError("choose one of --momentum and --metric")
     shape = input_shape(input_size)
@@ -67,37 +71,58 @@ def laws(
         if is_module(network)
         else open_source(network, activation=activation, drop_useless=drop_useless, shape=shape)
     )
+    if network.lower().endswith(".onnx"):
+        _refuse_shared_weights(network, source.parameters)
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
-    count = count_laws(
-        source,
-        level="near" if near else "phi" if data is None else "data",
-        data=None if data is None else _array(data),
-        loss=loss,
-        flow=flow if metric is None else Metric(_array(metric).ravel()),
-        seed=seed,
-        input_shape=shape,
-        progress=_progress(),
-    )
-    found = None if degree is None else _polynomials(source, degree, loss, seed)
-    if certificate is not None:
+    with _progress() as progress:
+        count = count_laws(
+            source,
+            level="near" if near else "phi" if data is None else "data",
+            data=None if data is None else _array(data),
+            loss=loss,
+            flow=flow if metric is None else Metric(_array(metric).ravel()),
+            seed=seed,
+            input_shape=shape,
+            progress=progress,
+        )
+    found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
+    _print(count, found, as_json, latex)
+    if certificate is not None and count.proved:
         from lawful.laws.certificate import certificate as make
 
         certificate.write_text(json.dumps(plain(make(count))) + "\n", encoding="utf-8")
-    _print(count, found, as_json, latex)
-    if count.status == "undecided":
+    elif certificate is not None:
+        typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
+    if count.status == "undecided" or (certificate is not None and not count.proved):
         raise typer.Exit(3)
 
 
-def _polynomials(source: Any, degree: int, loss: str, seed: int) -> PolynomialLaws:
+def _refuse_shared_weights(path: str, parameters: int) -> None:
+    """A convolution unrolled into a graph has more weights than its file, and they would be counted as if free."""
+    import onnx
+
+    model = onnx.load(path)
+    stored = sum(prod(tensor.dims) for tensor in model.graph.initializer)
+    if parameters > stored:
+        raise Unsupported(
+            f"{path}: the file holds {stored:,} weights but its graph {parameters:,}: shared weights move together, "
+            "so give the PyTorch module (module:factory) instead"
+        )
+
+
+def _polynomials(source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None) -> PolynomialLaws:
     from lawful.laws.polynomial import polynomial_laws
     from lawful.network import Architecture, Dag, Mlp
 
     if not isinstance(source, (Architecture, Dag, Mlp)):
-        from lawful.network.modules import from_module
+        from lawful.laws.count import as_graph
 
-        source = from_module(source)
+        graph = as_graph(source, shape)
+        if graph is None:
+            raise Unsupported("polynomial laws are found for perceptrons and graphs, not for this module")
+        source = graph
     return polynomial_laws(source, degree, loss=loss, seed=seed)
 
 
@@ -124,7 +149,8 @@ def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: 
     if as_json:
         print_json(result)
         return
-    words = count.summary()
+    exact = Wording(count.dag) if latex and count.dag is not None else None
+    words = count.summary() if exact is None else [exact.latex(law) for law in count.known]
     typer.echo(text(result, words))
     if found is not None:
         wording = Wording(found.dag)
@@ -168,13 +194,22 @@ def _array(path: Path) -> Any:
         raise LawfulError(f"{path}: not an .npz or .npy file of numbers ({error})") from None
 
 
-def _progress() -> Any:
+@contextmanager
+def _progress() -> Iterator[Any]:
     """A progress bar on a terminal, nothing in a pipe."""
-    if not sys.stderr.isatty():
-        return None
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def show(what: str, done: int, total: int) -> None:
-        end = "\r\033[K" if done >= total else ""
-        print(f"\r{what}: {done}/{total}{end}", end="", file=sys.stderr, flush=True)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with Progress(console=console, transient=True) as bar:
+        tasks: dict[str, Any] = {}
 
-    return show
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield show

@@ -95,6 +95,9 @@ def prune(
     box: Annotated[
         str | None, typer.Option(help="Region of inputs lo,hi; or a .npz file with arrays low and high.")
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
+    ] = None,
     certify: Annotated[bool, typer.Option("--verify", help="Replay the pruning in rational arithmetic.")] = False,
     activation: ActivationOption = None,
     drop_useless: DropOption = False,
@@ -113,6 +116,12 @@ def prune(
     pruning = run(found, tolerance=tolerance, box=read_box(box))
     if certify:
         verify(pruning)
+    if certificate is not None:
+        import json
+
+        from lawful.invariant.pruning_certificate import certificate as proof
+
+        certificate.write_text(json.dumps(proof(pruning)) + "\n", encoding="utf-8")
     if out is not None:
         from lawful.network.files import write
 

@@ -19,6 +19,7 @@ VERIFIERS: dict[str, str] = {
     "components": "lawful.invariant.verify:verify",
     "geodesic": "lawful.bottleneck.verify:verify",
     "laws": "lawful.laws.verify:verify",
+    "pruning": "lawful.invariant.pruning_certificate:verify_certificate",
     "same": "lawful.fibers.verify:verify",
 }
 

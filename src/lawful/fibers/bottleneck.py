@@ -65,8 +65,8 @@ def identifiable(network: Mlp | Stack, *, seed: int = 0) -> Identifiability:
 
     The theorem speaks of generic parameters: where the test of genericity fails, the answer is undecided.
 
-    >>> anchored = Mlp([[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]], [[0.1, 0.7], [-1.0, 1.0], [0.0]])
-    >>> identifiable(anchored).identifiable
+    >>> weights = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
+    >>> identifiable(Mlp(weights, [[0.1, 0.7], [-1.0, 1.0], [0.0]])).identifiable
     True
     >>> identifiable(Mlp([[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5]], [[1.0]]], [[0.1, 0.7], [-1.0], [0.0]])).reasons
     ('the second layer hides hyperplane 0: it translates, and 1 other can be flipped',)
@@ -116,7 +116,7 @@ def sampled_volume(first: int, second: int, samples: int, seed: int = 0) -> floa
     """The same share by Monte Carlo: signs of Gaussian `[W2 | b2]`, judged by the three conditions one by one."""
     _check_widths(first, second)
     rows = np.random.default_rng(seed).normal(size=(samples, second, first + 1))
-    wrong = (rows < 0).all(axis=2).any(axis=1) | (rows > 0).all(axis=2).any(axis=1)
+    wrong = np.any((rows < 0).all(axis=2), axis=1) | np.any((rows > 0).all(axis=2), axis=1)
     for i in range(first):
         others = np.delete(rows, i, axis=2)
         wrong |= (rows[:, :, i] > 0).all(axis=1) & (others < 0).all(axis=(1, 2))
@@ -152,9 +152,9 @@ class BottleneckFiber:
         """Random parameters of the fiber, on as many components as `count` allows."""
         return [self._one(number, seed + number) for number in range(count)]
 
-    def contains(self, other: Mlp) -> bool:
+    def contains(self, other: Mlp, tolerance: float | None = None) -> bool:
         """Whether another parameter is the same function, proved by `same`."""
-        return isinstance(same(self.stack.to_mlp(), other), Equal)
+        return isinstance(same(self.stack.to_mlp(), other, tolerance=tolerance), Equal)
 
     def _one(self, number: int, seed: int) -> Mlp:
         rng = np.random.default_rng(seed)

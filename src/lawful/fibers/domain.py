@@ -80,6 +80,10 @@ class Domain:
         values = np.asarray(point, dtype=np.float64)
         return bool((values >= self.low).all() and (values <= self.high).all())
 
+    def within(self, low: ArrayLike, high: ArrayLike) -> bool:
+        """Whether this domain lies inside a box."""
+        return bool((self.low >= np.asarray(low)).all() and (self.high <= np.asarray(high)).all())
+
     def sample(self, count: int, rng: np.random.Generator, scale: float = 1.0) -> Floats:
         """Random points: uniform where an interval is finite, Gaussian or exponential of this scale where it is not."""
         shape = (count, len(self.low))

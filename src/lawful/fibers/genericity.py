@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
+from scipy.optimize import linprog
 
 from lawful.fibers.cells import Cell, cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Floats, Stack
 
 RANK_FLOOR = 1e-9  # singular values below this share of the largest one count as zero
-ALL_MASKS = 4096  # up to this many sequences of masks all are tried, beyond it that many random ones
+MASKS = 4096  # up to this many sequences of masks all are tried, beyond it that many random ones
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Genericity:
     tested: str
 
 
-def genericity(stack: Stack, *, regions: bool = False, seed: int = 0) -> Genericity:
+def genericity(stack: Stack, *, regions: bool = False, most: int = MASKS, seed: int = 0) -> Genericity:
     """Test P4 Definition 8: maximal ranks of all masked products, and with `regions` supertransversality.
 
     >>> from lawful.network import Mlp
@@ -38,13 +38,10 @@ def genericity(stack: Stack, *, regions: bool = False, seed: int = 0) -> Generic
             neuron, source = (int(k) for k in np.argwhere(weight == 0)[0])
             below = f"input {source}" if layer == 1 else f"neuron {source} of layer {layer - 1}"
             return Genericity(False, f"the weight from {below} to neuron {neuron} of layer {layer} is zero", "zeros")
-    count, words = 0, ""
-    for masks in _masks(stack.widths, seed):
-        count += 1
-        if words := _rank_failure(stack, masks):
-            return Genericity(False, words, f"{count} masks")
-    complete = count < ALL_MASKS
-    tested = f"{'all' if complete else 'random'} {count} masks"
+    masks, complete = _masks(stack.widths, most, seed)
+    if words := _rank_failure(stack, masks):
+        return Genericity(False, words, f"{len(masks[0])} masks")
+    tested = f"{'all' if complete else 'random'} {len(masks[0])} masks"
     if not regions:
         return Genericity(True, "masked products have full rank", tested)
     found, seen = None, 0
@@ -57,32 +54,29 @@ def genericity(stack: Stack, *, regions: bool = False, seed: int = 0) -> Generic
     )
 
 
-def _masks(widths: tuple[int, ...], seed: int) -> Iterator[tuple[Floats, ...]]:
-    """One 0-1 vector per layer, inputs and outputs included: rows and columns may be masked as well."""
+def _masks(widths: tuple[int, ...], most: int, seed: int) -> tuple[list[Floats], bool]:
+    """0-1 vectors for every layer, inputs and outputs included, many at once; and whether these are all there are."""
     total = sum(widths)
-    if 2**total < ALL_MASKS:
-        for bits in product((0.0, 1.0), repeat=total):
-            yield tuple(np.split(np.array(bits), np.cumsum(widths)[:-1]))
-        return
+    if 2**total <= most:
+        bits = (np.arange(2**total)[:, None] >> np.arange(total)) & 1
+        return np.split(bits.astype(np.float64), np.cumsum(widths)[:-1], axis=1), True
     rng = np.random.default_rng(seed)
-    most = ALL_MASKS if total <= 64 else 64  # wide products are slow: fewer draws
-    for number in range(most):
-        share = 0.5 if number % 2 else rng.uniform(0.1, 0.9)
-        yield tuple((rng.random(width) < share).astype(np.float64) for width in widths)
+    count = int(np.clip(3e9 / max(widths) ** 3, 2, most))  # ranks of wide products are slow
+    share = np.where(np.arange(count) % 2, 0.5, rng.uniform(0.1, 0.9, size=count))[:, None]
+    return [(rng.random((count, width)) < share).astype(np.float64) for width in widths], False
 
 
-def _rank_failure(stack: Stack, masks: tuple[Floats, ...]) -> str:
-    """Where the product of masked matrices, from any layer on, has less than the largest possible rank."""
-    values = np.diag(masks[0])[:, masks[0] > 0]
-    largest = int(masks[0].sum())
+def _rank_failure(stack: Stack, masks: list[Floats]) -> str:
+    """Where a product of masked matrices has less than the largest possible rank."""
+    values = masks[0][:, None, :] * np.eye(stack.widths[0])
+    largest = masks[0].sum(axis=1)
     for layer, weight in enumerate(stack.weights, 1):
-        values = masks[layer][:, None] * (weight @ values)
-        largest = min(largest, int(masks[layer].sum()))
-        if largest == 0:
-            return ""
+        values = masks[layer][:, :, None] * (weight @ values)
+        largest = np.minimum(largest, masks[layer].sum(axis=1))
         sizes = np.linalg.svd(values, compute_uv=False)
-        if int((sizes > RANK_FLOOR * sizes[0]).sum()) < largest:
-            return f"a masked product up to layer {layer} has rank below {largest}"
+        ranks = (sizes > RANK_FLOOR * np.maximum(sizes[:, :1], 1e-300)).sum(axis=1)
+        if (ranks < largest).any():
+            return f"a masked product up to layer {layer} has rank below {int(largest[ranks < largest][0])}"
     return ""
 
 
@@ -110,8 +104,6 @@ def _crowded_face(stack: Stack, cell: Cell) -> str:
 
 def _meets(cell: Cell, chosen: tuple[int, ...], space: Domain) -> bool:
     """Whether the closed region contains a point where all the chosen rows vanish."""
-    from scipy.optimize import linprog
-
     equal = cell.rows[list(chosen)]
     found = linprog(
         np.zeros(len(cell.point)), A_ub=-cell.rows[:, :-1], b_ub=cell.rows[:, -1], A_eq=equal[:, :-1],

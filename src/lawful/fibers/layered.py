@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
 from lawful.network import Dag, Mlp, Role
+
+Floats = NDArray[np.float64]
 
 
 def layered(dag: Dag) -> Mlp:
@@ -35,7 +38,9 @@ def layered(dag: Dag) -> Mlp:
         final = level == depth
         slope = 1.0 if final else _slope(dag, nodes, level)
         carried = [] if final else [node for node in known if last_use[node] > level]
-        rows, bias, fresh = [], [], {}
+        rows: list[Floats] = []
+        bias: list[float] = []
+        fresh: dict[int, dict[int, float]] = {}
         for node in dag.outputs if final else nodes:
             row, shift = _row(dag, into[node], known, width)
             fresh[int(node)] = {len(rows): 1.0}
@@ -59,12 +64,10 @@ def layered(dag: Dag) -> Mlp:
     return Mlp(weights, biases, slopes[:-1])
 
 
-def _levels(dag: Dag) -> np.ndarray:
+def _levels(dag: Dag) -> NDArray[np.intp]:
     """Distance from the inputs; outputs all at the end, nodes fed by the constant alone at 1."""
     levels = dag.levels.copy()
-    levels[dag.outputs] = max(int(levels.max()), 1)
-    hidden_top = int(levels[dag.hidden].max(initial=0))
-    levels[dag.outputs] = max(hidden_top + 1, 1)
+    levels[dag.outputs] = int(levels[dag.hidden].max(initial=0)) + 1
     return levels
 
 
@@ -78,7 +81,7 @@ def _slope(dag: Dag, nodes: list[int], level: int) -> float:
     return slope
 
 
-def _row(dag: Dag, edges: list[int], known: dict[int, dict[int, float]], width: int) -> tuple[np.ndarray, float]:
+def _row(dag: Dag, edges: list[int], known: dict[int, dict[int, float]], width: int) -> tuple[Floats, float]:
     row, shift = np.zeros(width), 0.0
     for edge in edges:
         tail = int(dag.tails[edge])

@@ -8,9 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from lawful.fibers.domain import Domain
 from lawful.fibers.shallow import group_rows
-from lawful.fibers.stack import Array, Floats, Stack, floating, rational
-from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Reorder, Rescale, Step, Translate, hides, is_silent
+from lawful.fibers.stack import Array, Floats, Stack, floating, rational, row_gaps
+from lawful.fibers.symmetry import (
+    Collapse,
+    Drop,
+    Flip,
+    Merge,
+    Quiet,
+    Reorder,
+    Rescale,
+    Step,
+    Translate,
+    hides,
+    is_silent,
+    quiet_neurons,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,17 @@ def simplify(network: Reduced, tolerance: float) -> Reduced:
     return network
 
 
+def quieten(network: Reduced, domain: Domain, tolerance: float) -> Reduced:
+    """Drop the neurons that are inactive on a whole box."""
+    if not domain.bounded:
+        return network
+    low, high = tuple(domain.low.tolist()), tuple(domain.high.tolist())
+    for layer in range(1, network.stack.hidden + 1):
+        for neuron in reversed(quiet_neurons(network.stack, layer, low, high)):
+            network = network.then(Quiet(layer, neuron, low, high), tolerance)
+    return network
+
+
 def _simplifications(stack: Stack, layer: int, tolerance: float) -> list[Step]:
     """Steps that all apply to one layer, last neuron first so that the numbers of the others stay."""
     if stack.slopes[layer - 1] == 1.0:
@@ -45,12 +70,12 @@ def _simplifications(stack: Stack, layer: int, tolerance: float) -> list[Step]:
     unused = [int(v) for v in np.flatnonzero(idle | silent) if idle[v] or is_silent(stack, layer, int(v))]
     if unused:
         return [Drop(layer, neuron) for neuron in reversed(unused)]
-    merges = []
+    merges: list[Merge] = []
     for group in group_rows(stack.row(layer - 1), tolerance):
         for positive in (True, False):
             alike = [neuron for neuron, factor in group if (factor > 0) == positive]
             merges += [Merge(layer, alike[0], other) for other in alike[1:]]
-    return sorted(merges, key=lambda merge: -merge.drop)
+    return [*sorted(merges, key=lambda merge: -merge.drop)]
 
 
 def standardise(network: Reduced, tolerance: float) -> Reduced:
@@ -64,13 +89,14 @@ def standardise(network: Reduced, tolerance: float) -> Reduced:
         hidden = hidden_neuron(network.stack, layer)
         if hidden is None:
             continue
-        if layer == 1 and len(network.stack.weights[1]) == 1:
-            if reversed_rows := _reversed_rows(network.stack, hidden):
-                network = network.then(Flip(1, hidden, reversed_rows), tolerance)
-                network = network.then(_unit_rows(network.stack, 1), tolerance)
+        single = layer == 1 and len(network.stack.weights[1]) == 1
+        if single and (reversed_rows := _reversed_rows(network.stack, hidden)):
+            network = network.then(Flip(1, hidden, reversed_rows), tolerance)
+            network = network.then(_unit_rows(network.stack, 1), tolerance)
         ratio = network.stack.biases[layer] / network.stack.weights[layer][:, hidden]
         network = network.then(Translate(layer, hidden, max(ratio) + 1), tolerance)
-    return network
+    again = simplify(network, tolerance)  # a flip of special weights can leave a constant neuron
+    return network if again is network else standardise(again, tolerance)
 
 
 def hidden_neuron(stack: Stack, layer: int = 1) -> int | None:
@@ -84,14 +110,15 @@ def hidden_neuron(stack: Stack, layer: int = 1) -> int | None:
 
 
 def _unit_rows(stack: Stack, layer: int) -> Rescale:
-    return Rescale(layer, tuple(1 / np.abs(stack.weights[layer - 1]).sum(axis=1)))
+    lengths = np.abs(stack.weights[layer - 1]).sum(axis=1)
+    return Rescale(layer, tuple(1 / np.where(lengths == 0, lengths + 1, lengths)))
 
 
 def _reversed_rows(stack: Stack, hidden: int) -> tuple[int, ...]:
     """The neurons other than the hidden one that look against a fixed direction."""
     rows = stack.weights[0]
-    probe: Array = np.random.default_rng(rows.shape[1]).uniform(0.5, 1.5, size=rows.shape[1])
-    looks = rows @ (rational(probe) if stack.exact else probe)
+    probe = np.random.default_rng(rows.shape[1]).uniform(0.5, 1.5, size=rows.shape[1])
+    looks: Array = rows @ (rational(probe) if stack.exact else probe)
     return tuple(int(k) for k in range(len(rows)) if k != hidden and looks[k] < 0)
 
 
@@ -135,14 +162,10 @@ def nearest_order(ours: Floats, theirs: Floats) -> tuple[int, ...]:
 
 
 def row_residual(ours: Array, theirs: Array) -> float:
-    """Largest difference of two lists of rows `[w | b]`, each relative to the largest entry of its row."""
-    if not ours.size:
-        return 0.0
+    """Largest relative difference of two lists of rows `[w | b]`."""
     if ours.dtype == object and (ours == theirs).all():
         return 0.0
-    sizes = np.maximum(np.abs(floating(ours)), np.abs(floating(theirs))).max(axis=1)
-    gaps = np.abs(floating(ours - theirs)).max(axis=1)
-    return float((gaps / np.where(sizes > 0, sizes, 1.0)).max())
+    return float(row_gaps(floating(ours), floating(theirs)).max(initial=0.0))
 
 
 def head(stack: Stack, layer: int) -> Stack:

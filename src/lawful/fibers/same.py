@@ -11,8 +11,8 @@ from lawful.errors import LawfulError
 from lawful.fibers import regional
 from lawful.fibers.domain import Domain
 from lawful.fibers.layered import layered
-from lawful.fibers.reduce import Match, Reduced, head, match, row_residual, simplify, standardise
-from lawful.fibers.search import Pair, quick_refutation, thorough_refutation
+from lawful.fibers.reduce import Match, Reduced, head, match, quieten, row_residual, simplify, standardise
+from lawful.fibers.search import Counterexample, Pair, quick_refutation, thorough_refutation
 from lawful.fibers.shallow import difference_form
 from lawful.fibers.stack import Stack, check_sizes
 from lawful.fibers.verdict import Different, Equal, Undecided, Verdict, Witness
@@ -55,7 +55,8 @@ def same(
     if (clash := check_sizes(stacks)) is not None:
         return Different("shape", clash, None, None, slack, time.perf_counter() - start)
     pair = Pair(*stacks, _domain(box, stacks[0].widths[0]), slack)
-    verdict = _decide(pair, start + seconds, seed)
+    with np.errstate(all="ignore"):  # what overflows is never taken for agreement
+        verdict = _decide(pair, start + seconds, seed)
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
@@ -79,18 +80,12 @@ def _domain(box: tuple[float, float] | Domain | None, inputs: int) -> Domain:
 
 
 def _decide(pair: Pair, deadline: float, seed: int) -> Verdict:
-    def different(found: object, method: str) -> Different:
-        reason = "the outputs differ at this input, replayed in exact arithmetic"
-        return Different(method, reason, found, pair.domain, pair.tolerance)  # type: ignore[arg-type]
+    def different(found: Counterexample, method: str) -> Different:
+        return Different(method, regional.REPLAYED, found, pair.domain, pair.tolerance)
 
     if found := quick_refutation(pair, seed):
         return different(found, "random search")
-    first, second = (
-        standardise(
-            simplify(Reduced(stack.rational() if pair.tolerance == 0 else stack), pair.tolerance), pair.tolerance
-        )
-        for stack in (pair.first, pair.second)
-    )
+    first, second = (_standard(stack, pair) for stack in (pair.first, pair.second))
     matched = match(first.stack, second, pair.tolerance)
     if proof := prove_equal(first, matched, pair):
         return proof
@@ -101,6 +96,13 @@ def _decide(pair: Pair, deadline: float, seed: int) -> Verdict:
     if isinstance(searched, (Equal, Different)):
         return searched
     return Undecided("all", _reason(matched, first, searched), pair.domain, pair.tolerance)
+
+
+def _standard(stack: Stack, pair: Pair) -> Reduced:
+    """The network at its standard place, after all that the box silences has gone."""
+    start = Reduced(stack.rational() if pair.tolerance == 0 else stack)
+    simple = simplify(quieten(start, pair.domain, pair.tolerance), pair.tolerance)
+    return standardise(simple, pair.tolerance)
 
 
 def prove_equal(first: Reduced, matched: Match, pair: Pair) -> Equal | None:

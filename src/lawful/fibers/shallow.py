@@ -12,7 +12,7 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Array, Floats, Stack, floating, rational, zeros_like
+from lawful.fibers.stack import Array, Floats, Stack, floating, rational, row_gaps, zeros_like
 from lawful.network import Mlp
 
 SIGN_FLOOR = 1e-9  # entries below this share of the largest one do not choose the sign of a hyperplane
@@ -43,7 +43,7 @@ class NormalForm:
     """`f(x) = matrix x + offset + Σ_H jump_H relu(H·(x, 1))`, one term per hyperplane (P4 Lemma 2).
 
     Two networks with one hidden layer are the same function on the domain exactly if their normal forms agree.
-    A cancelling group has jump 0. Rows H have entries whose absolute values sum to 1, and a positive first entry.
+    A cancelling group has jump 0. The weights of a row H have absolute values that sum to 1, the first is positive.
     """
 
     domain: Domain
@@ -86,8 +86,8 @@ def normal_form(network: Mlp | Stack, domain: Domain | None = None, *, tolerance
 
 def difference_form(first: Stack, second: Stack, domain: Domain | None, tolerance: float) -> NormalForm:
     """The normal form of `first − second`: zero exactly if they are the same function on the domain."""
-    if tolerance == 0:
-        first, second = first.rational(), second.rational()
+    exact = tolerance == 0
+    first, second = (stack.rational() if exact else stack.floating() for stack in (first, second))
     ours, theirs = shallow_parts(first), shallow_parts(second)
     rows, slopes = np.concatenate([ours[0], theirs[0]]), np.concatenate([ours[3], theirs[3]])
     outs = np.concatenate([ours[1], -theirs[1]], axis=1)
@@ -142,7 +142,7 @@ def group_rows(rows: Array, tolerance: float) -> list[list[tuple[int, Any]]]:
     """Rows that are multiples of each other, positive or negative: lists of (row, factor), `row = factor · unit`.
 
     >>> group_rows(np.array([[1.0, 1.0], [0.0, 2.0], [-3.0, -3.0]]), 1e-12)
-    [[(0, 2.0), (2, -6.0)], [(1, 2.0)]]
+    [[(0, 1.0), (2, -3.0)], [(1, 2.0)]]
     """
     if not len(rows):
         return []
@@ -161,13 +161,13 @@ def _near_rows(units: Floats, factors: Floats, tolerance: float) -> list[list[tu
     probe = np.random.default_rng(units.shape[1]).uniform(0.5, 1.5, size=units.shape[1])
     shadow = np.abs(units @ probe)
     order = np.argsort(shadow, kind="stable")
-    reach = 1.5 * units.shape[1] * tolerance
+    reach = 3.0 * tolerance * (1.0 + np.abs(units[:, -1])) * units.shape[1]
     leader = np.full(len(units), -1)
     for place, number in enumerate(order):
         if leader[number] >= 0:
             continue
         leader[number] = number
-        stop = np.searchsorted(shadow[order], shadow[number] + reach, side="right")
+        stop = np.searchsorted(shadow[order], shadow[number] + reach[number], side="right")
         for other in order[place + 1 : stop]:
             if leader[other] < 0 and _apart(units[number], units[other]) <= tolerance:
                 leader[other] = number
@@ -179,17 +179,18 @@ def _near_rows(units: Floats, factors: Floats, tolerance: float) -> list[list[tu
 
 
 def _apart(first: Floats, second: Floats) -> float:
-    return float(min(np.abs(first - second).max(), np.abs(first + second).max()))
+    return float(min(row_gaps(first[None], second[None])[0], row_gaps(first[None], -second[None])[0]))
 
 
 def _lengths(rows: Array) -> Array:
-    """Sum of absolute values, with the sign of the first entry that is not negligible."""
-    sizes = np.abs(rows).sum(axis=1)
+    """Sum of absolute weights (of the bias if there are none), signed as the first entry that is not negligible."""
+    sizes = np.abs(rows[:, :-1]).sum(axis=1)
+    sizes = np.where(sizes == 0, np.abs(rows[:, -1]), sizes)
     signs = []
     for row in rows:
         floor = 0 if rows.dtype == object else SIGN_FLOOR * np.abs(row).max()
         signs.append(next((1 if item > 0 else -1 for item in row if abs(item) > floor), 1))
-    return sizes * np.array(signs, dtype=rows.dtype)
+    return np.asarray(sizes * np.array(signs, dtype=rows.dtype))
 
 
 def _kind(row: Array, domain: Domain) -> Kind:
@@ -211,20 +212,23 @@ def _relative(value: Array, scale: Floats) -> float:
         return 0.0
     largest = float(scale.max(initial=0.0))
     size = float(np.abs(floating(value)).max())
+    if not np.isfinite([size, largest]).all():
+        return np.inf  # overflow is never agreement
     return size / largest if largest > 0 else size
 
 
-def minimal_network(form: NormalForm) -> Stack:
+def minimal_network(form: NormalForm, *, oriented: bool = True) -> Stack:
     """A network with one neuron per visible hyperplane, and few more for what stays linear.
 
-    Every hyperplane keeps the orientation of its strongest neuron. A remaining linear part of rank r takes r pairs
-    `relu(v), relu(−v)` on R^d, at most r + 1 neurons on the orthant (P4 Proposition 28) and r on a box.
+    If `oriented`, every hyperplane keeps the orientation of its strongest neuron; otherwise all look to the positive
+    side of the normal form, so that the result depends on the function alone. A remaining linear part of rank r
+    takes r pairs `relu(v), relu(−v)` on R^d, at most r + 1 neurons on the orthant (P4 Proposition 28) and r on a box.
     """
     exact = form.matrix.dtype == object
     matrix, offset = form.matrix.copy(), form.offset.copy()
     rows, outs = [], []
     for group in form.visible:
-        if _strongest_is_turned(group):  # jump relu(z) = jump relu(−z) + jump z
+        if oriented and _strongest_is_turned(group):  # jump relu(z) = jump relu(−z) + jump z
             matrix = matrix + np.outer(group.jump, group.hyperplane[:-1])
             offset = offset + group.jump * group.hyperplane[-1]
             rows.append(-group.hyperplane)
@@ -269,7 +273,10 @@ def factorise(matrix: Array, scale: Floats, tolerance: float) -> tuple[Array, Ar
         pivots = [next(k for k, item in enumerate(row) if item != 0) for row in right]
         return matrix[:, pivots], right
     basis, values, right = np.linalg.svd(matrix, full_matrices=False)
+    basis, right = basis * np.sign(right.sum(axis=1)), right * np.sign(right.sum(axis=1))[:, None]
     rank = int((values > 10 * tolerance * max(float(scale.max(initial=0.0)), 1e-300)).sum())
+    if rank == len(matrix):
+        return np.eye(rank), matrix  # needs no choice of a basis
     return basis[:, :rank] * values[:rank], right[:rank]
 
 

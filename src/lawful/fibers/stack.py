@@ -104,7 +104,7 @@ class Stack:
         return self.preactivations(inputs)[-1]
 
     def magnitude(self, inputs: ArrayLike) -> Floats:
-        """`|W_L|(…(|W_1||x| + |b_1|)…) + |b_L|`: relative changes ε of all weights move the output by about L ε of it."""
+        """`|W_L|(…(|W_1||x| + |b_1|)…) + |b_L|`: changes of all L layers by ε move the output by about L ε of it."""
         stack = self._float
         values = np.abs(np.asarray(inputs, dtype=np.float64))
         for weight, bias, slope in zip(stack.weights, stack.biases, (*self.slopes, 1.0), strict=True):
@@ -118,6 +118,10 @@ class Stack:
     @cached_property
     def _dyadic(self) -> list[tuple[Array, int]]:
         return [_dyadic(self.row(layer)) for layer in range(len(self.weights))]
+
+    def absolute(self) -> Stack:
+        """The network of absolute values, whose outputs at `|x|` are the magnitudes (for slopes up to 1)."""
+        return replace(self, weights=tuple(map(np.abs, self.weights)), biases=tuple(map(np.abs, self.biases)))
 
     def exact_outputs(self, point: ArrayLike) -> tuple[Fraction, ...]:
         """The outputs at a point of floats, with no rounding at all.
@@ -163,6 +167,17 @@ def floating(array: Array) -> Floats:
         return np.asarray(array, dtype=np.float64)
     values = [int(number.p) / int(number.q) for number in array.ravel()]
     return np.array(values, dtype=np.float64).reshape(array.shape)
+
+
+def row_gaps(ours: Floats, theirs: Floats) -> Floats:
+    """How far rows `[w | b]` differ: weights relative to the largest weight, the bias to the larger of both."""
+    sizes = np.maximum(np.abs(ours), np.abs(theirs))
+    weights = sizes[:, :-1].max(axis=1, initial=0.0)
+    biases = np.maximum(weights, sizes[:, -1])
+    gaps = np.abs(ours - theirs)
+    weight_gap = gaps[:, :-1].max(axis=1, initial=0.0) / np.where(weights > 0, weights, 1.0)
+    found = np.maximum(weight_gap, gaps[:, -1] / np.where(biases > 0, biases, 1.0))
+    return np.where(np.isfinite(biases), found, np.inf)  # overflow is never agreement
 
 
 def zeros_like(array: Array, shape: int | tuple[int, ...]) -> Array:

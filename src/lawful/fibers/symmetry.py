@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.fibers.stack import Array, Floats, Stack, floating, rational
+from lawful.fibers.stack import Array, Floats, Stack, floating, rational, row_gaps
 from lawful.network import Mlp
 
 
@@ -77,6 +78,23 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Quiet:
+    """Remove a ReLU neuron that intervals show to be inactive on the whole box `low ≤ x ≤ high`."""
+
+    layer: int
+    neuron: int
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def apply(self, stack: Stack, tolerance: float = 0.0) -> Stack:
+        """Delete the neuron if the upper bound of its preactivation is negative."""
+        if self.neuron not in quiet_neurons(stack, self.layer, self.low, self.high):
+            raise CertificateError(f"layer {self.layer}: neuron {self.neuron} may be active on the box")
+        rows = np.delete(stack.row(self.layer - 1), self.neuron, axis=0)
+        return _rewired(stack, self.layer, rows, np.delete(stack.weights[self.layer], self.neuron, axis=1))
+
+
+@dataclass(frozen=True)
 class Merge:
     """Remove neuron `drop`, whose row is a positive multiple of the row of neuron `keep`."""
 
@@ -89,8 +107,9 @@ class Merge:
         rows, outs = stack.row(self.layer - 1), stack.weights[self.layer].copy()
         pivot = int(np.argmax(np.abs(floating(rows[self.keep]))))
         factor = rows[self.drop][pivot] / rows[self.keep][pivot]
-        gap = np.abs(floating(rows[self.drop] - factor * rows[self.keep])).max()
-        if self.keep == self.drop or not factor > 0 or gap > tolerance * np.abs(floating(rows[self.drop])).max():
+        ours, theirs = rows[self.drop], factor * rows[self.keep]
+        alike = (ours == theirs).all() if stack.exact else row_gaps(ours[None], theirs[None])[0] <= 2 * tolerance
+        if self.keep == self.drop or not factor > 0 or not alike:
             raise CertificateError(f"layer {self.layer}: neurons {self.keep} and {self.drop} are not multiples")
         outs[:, self.keep] = outs[:, self.keep] + factor * outs[:, self.drop]
         return _rewired(stack, self.layer, np.delete(rows, self.drop, axis=0), np.delete(outs, self.drop, axis=1))
@@ -174,6 +193,24 @@ def is_silent(stack: Stack, layer: int, neuron: int) -> bool:
     if layer < 2 or stack.slopes[layer - 2] != 0.0 or stack.slopes[layer - 1] != 0.0:
         return False
     return bool((stack.row(layer - 1)[neuron] <= 0).all())
+
+
+def quiet_neurons(stack: Stack, layer: int, low: Sequence[float], high: Sequence[float]) -> list[int]:
+    """The neurons of a ReLU layer whose preactivations stay negative on a box, by interval arithmetic."""
+    if stack.slopes[layer - 1] != 0.0:
+        return []
+    least, most = (rational(np.array(end)) if stack.exact else np.array(end) for end in (low, high))
+    for weight, bias, slope in zip(stack.weights[:layer], stack.biases[:layer], stack.slopes, strict=False):
+        up, down = np.where(weight > 0, weight, weight * 0), np.where(weight < 0, weight, weight * 0)
+        least, most = up @ least + down @ most + bias, up @ most + down @ least + bias
+        room = 0 if stack.exact else 1e-9 * (np.abs(weight).sum(axis=1) + np.abs(bias))  # rounding of the bounds
+        bound = most
+        gain = rational(np.array([slope]))[0] if stack.exact else slope
+        if slope < 0:
+            return []
+        least = np.where(least > 0, least, gain * least)
+        most = np.where(most > 0, most, gain * most)
+    return [int(k) for k in np.flatnonzero(bound < -room)]
 
 
 def translate(network: Mlp, neuron: int, shift: float, *, layer: int = 1) -> Mlp:

@@ -11,12 +11,13 @@ import flint
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
+from lawful.fibers.certified import check
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, Stack, floating
-from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Reorder, Rescale, Step, Translate
+from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Quiet, Reorder, Rescale, Step, Translate
 
 STEPS: dict[str, type] = {
-    kind.__name__.lower(): kind for kind in (Reorder, Rescale, Drop, Merge, Collapse, Translate, Flip)
+    kind.__name__.lower(): kind for kind in (Reorder, Rescale, Drop, Quiet, Merge, Collapse, Translate, Flip)
 }
 
 
@@ -81,8 +82,11 @@ def _verify_equal(first: Stack, second: Stack, witness: dict[str, Any], domain: 
     ends = []
     for stack, steps in ((first, witness["first"]), (second, witness["second"])):
         moved = stack.rational() if exact else stack
-        for step in steps:
-            moved = _read_step(step).apply(moved, tolerance)
+        for text in steps:
+            step = _read_step(text)
+            if isinstance(step, Quiet) and not (domain.bounded and domain.within(step.low, step.high)):
+                raise CertificateError("a neuron was dropped as quiet on a box that does not contain the question's")
+            moved = step.apply(moved, tolerance)
         ends.append(moved)
     ours, theirs = ends
     match witness["ending"]:
@@ -91,6 +95,8 @@ def _verify_equal(first: Stack, second: Stack, witness: dict[str, Any], domain: 
         case "normal form":
             _check_rows(ours, theirs, len(ours.weights) - 2, tolerance)
             _check_heads(ours, theirs, witness["groups"], domain, tolerance)
+        case "regions" if exact:
+            check(witness["decisions"], ours, theirs, domain)
         case other:
             raise CertificateError(f"{str(other)[:40]!r} cannot be re-checked from a certificate: run `same` again")
 
@@ -101,9 +107,12 @@ def _check_rows(ours: Stack, theirs: Stack, layers: int, tolerance: float) -> No
         raise CertificateError("the steps do not lead to networks of one shape")
     for layer in range(max(layers, 0)):
         for number, (mine, yours) in enumerate(zip(ours.row(layer), theirs.row(layer), strict=True)):
-            size = max(float(np.abs(floating(mine)).max()), float(np.abs(floating(yours)).max()))
-            gap = mine - yours
-            wrong = any(item != 0 for item in gap) if tolerance == 0 else float(np.abs(gap).max()) > tolerance * size
+            gaps, sizes = np.abs(floating(mine - yours)), np.maximum(np.abs(floating(mine)), np.abs(floating(yours)))
+            if tolerance == 0:
+                wrong = any(item != 0 for item in mine - yours)
+            else:
+                apart = max(gaps[:-1], default=0.0) > tolerance * max(sizes[:-1], default=0.0)
+                wrong = apart or gaps[-1] > tolerance * max(sizes) or not np.isfinite(sizes).all()
             if wrong:
                 raise CertificateError(f"layer {layer + 1}, neuron {number}: the weights differ after the steps")
 
@@ -167,7 +176,7 @@ def _near(values: Array, size: float, tolerance: float, complaint: str) -> None:
     wrong = (
         any(v != 0 for v in values)
         if tolerance == 0
-        else float(np.abs(floating(values)).max(initial=0.0)) > tolerance * size
+        else not float(np.abs(floating(values)).max(initial=0.0)) <= tolerance * size < np.inf
     )
     if wrong:
         raise CertificateError(complaint)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy.linalg as linalg
@@ -176,14 +177,13 @@ def layered_edge_weights(
     return LayeredWeights(tuple(omegas), tuple(vectors), norm, error)
 
 
-def selected_inverse(
-    diagonals: Sequence[Floats], couplings: Sequence[Floats], shift: float
-) -> tuple[list[Floats], list[Floats]]:
+def selected_inverse(diagonals: Sequence[Any], couplings: Sequence[Any], shift: float) -> tuple[list[Any], list[Any]]:
     """Diagonals and first off-diagonal blocks of `(L + shift)^{-1}`, L block tridiagonal with diagonal blocks.
 
     Block l of L is `diag(diagonals[l])`, block (l, l + 1) is `−couplings[l]`. One elimination down, one sweep back.
     """
     transfers, inverses = [], []
+    shift = diagonals[0].dtype.type(shift)
     complement = np.diag(diagonals[0] + shift)
     for diagonal, coupling in zip(diagonals[1:], couplings, strict=True):
         inverse = _inverse(complement)
@@ -202,14 +202,16 @@ def selected_inverse(
     return corners[::-1], sides[::-1]
 
 
-def _inverse(matrix: Floats) -> Floats:
-    """Inverse of a symmetric positive definite matrix."""
-    factor, failed = linalg.lapack.dpotrf(matrix, lower=1, overwrite_a=1)
+def _inverse(matrix: Any) -> Any:
+    """Inverse of a symmetric positive definite matrix, in its own precision."""
+    factorise, invert = linalg.get_lapack_funcs(("potrf", "potri"), (matrix,))
+    factor, failed = factorise(matrix, lower=1)
     if failed:  # rounding has made the last pivots of a nearly singular matrix negative
         return np.asarray(linalg.pinvh(matrix))
-    half, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    half = np.tril(half)
-    return np.asarray(half + np.tril(half, -1).T)
+    half, _ = invert(factor, lower=1, overwrite_c=1)
+    whole = half + half.T  # LAPACK fills the lower half; the upper one is zero
+    whole.flat[:: len(whole) + 1] *= 0.5
+    return whole
 
 
 def _rational_entries(
@@ -217,14 +219,21 @@ def _rational_entries(
 ) -> tuple[list[Floats], list[Floats], float]:
     if largest == 0.0:
         return [np.zeros_like(diagonal) for diagonal in diagonals], [np.zeros_like(c) for c in couplings], 0.0
-    rational = inverse_root(smooth, largest + smooth, tolerance)
+    rational = inverse_root(smooth, largest + smooth, 0.7 * tolerance)
+    error = rational.error
     corners = [np.zeros_like(diagonal) for diagonal in diagonals]
     sides = [np.zeros_like(coupling) for coupling in couplings]
+    small = [part.astype(np.float32) for part in diagonals], [part.astype(np.float32) for part in couplings]
     for factor, shift in zip(rational.factors, rational.shifts, strict=True):
-        parts = selected_inverse(diagonals, couplings, shift + smooth)
+        # A solve loses about the condition number times the unit roundoff: far from the origin, single will do.
+        loss = float(np.finfo(np.float32).eps) * (largest / (shift + smooth) + 1)
+        enough = 4 * loss < tolerance
+        error = max(error, rational.error + loss) if enough else error
+        blocks: tuple[Sequence[Any], Sequence[Any]] = small if enough else (diagonals, couplings)
+        parts = selected_inverse(*blocks, shift + smooth)
         for total, part in zip((*corners, *sides), (*parts[0], *parts[1]), strict=True):
             total += factor * part
-    return corners, sides, rational.error
+    return corners, sides, error
 
 
 def _eigen_entries(

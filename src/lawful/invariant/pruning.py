@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
+from lawful.invariant import pruning_linear, pruning_near
 from lawful.invariant import pruning_rules as rules
 from lawful.invariant.pruning_bounds import Box, defect_bound, make_box, ranges
 from lawful.invariant.pruning_rules import Change
@@ -124,7 +125,14 @@ def _exact(dag: Dag, region: Box, for_rounding: Box, layered: bool) -> list[Stag
     found = True
     while found:
         found = False
-        for rule in (rules.silent, rules.constant, rules.dead, rules.duplicate, rules.linear):
+        for rule in (
+            rules.silent,
+            rules.constant,
+            rules.dead,
+            rules.duplicate,
+            pruning_linear.opposite,
+            pruning_linear.linear,
+        ):
             change = rule(dag, region, layered)
             if change.evidence:
                 after, errors = rebuilt(dag, change)
@@ -136,10 +144,10 @@ def _exact(dag: Dag, region: Box, for_rounding: Box, layered: bool) -> list[Stag
 
 def _near(dag: Dag, region: Box, tolerance: float) -> Stage | None:
     """As many neurons as the tolerance pays for, cheapest first, each replaced by a constant or by a near twin."""
-    options = rules.replacements(dag, region)
+    options = pruning_near.replacements(dag, region)
     count = int((np.cumsum([option.cost for option in options]) <= tolerance).sum())
     while count:
-        change, defects = rules.combined(dag, options[:count])
+        change, defects = pruning_near.combined(dag, options[:count])
         after, errors = rebuilt(dag, change)
         placed = np.zeros(len(after.names))
         for name, defect in defects.items():

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.network import Dag, Role
+from lawful.network.bounds import preactivation_bounds
 
 Floats = NDArray[np.float64]
-EPSILON = np.finfo(np.float64).eps
-SMALLEST = np.finfo(np.float64).smallest_subnormal
 INFLATION = 1 + 1e-7  # sums and products of up to 5e7 non-negative numbers stay within this factor
 Box = tuple[Floats, Floats]
 
@@ -41,50 +40,21 @@ def ranges(dag: Dag, box: Box) -> tuple[Floats, Floats, Floats, Floats]:
     >>> bool(high[dag.index["h1.1"]] <= 0)
     True
     """
-    count = len(dag.names)
-    before_low, before_high, low, high = (np.zeros(count) for _ in range(4))
-    low[dag.inputs], high[dag.inputs] = box
-    before_low[dag.inputs], before_high[dag.inputs] = box
-    if dag.constant is not None:
-        before_low[dag.constant] = before_high[dag.constant] = low[dag.constant] = high[dag.constant] = 1.0
-    order = np.argsort(dag.levels[dag.heads], kind="stable")
-    ends = np.cumsum(np.bincount(dag.levels[dag.heads], minlength=len(dag.layers)))
-    for level, nodes in enumerate(dag.layers[1:], 1):
-        edges = order[ends[level - 1] : ends[level]]
-        below, above = _sums(dag, edges, low, high)
-        before_low[nodes], before_high[nodes] = below[nodes], above[nodes]
-        low[nodes], high[nodes] = _activate(below[nodes], above[nodes], dag.slopes[nodes])
-    return before_low, before_high, low, high
-
-
-def _sums(dag: Dag, edges: NDArray[np.intp], low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    weight, heads, tails = dag.theta[edges], dag.heads[edges], dag.tails[edges]
-    count = len(dag.names)
-    found = []
-    for first, second, direction in ((low, high, -1.0), (high, low, 1.0)):
-        end = np.where(weight > 0, first[tails], second[tails])
-        with np.errstate(invalid="ignore"):
-            terms = np.where((weight == 0) | (end == 0), 0.0, weight * end)
-        tiny = (np.abs(terms) < 1e-290) & (weight != 0) & (end != 0)  # the product may have underflowed
-        fan_in = np.bincount(heads, minlength=count)
-        size = np.bincount(heads, np.abs(terms), minlength=count)
-        error = (fan_in + 3) * EPSILON * size + np.bincount(heads, tiny * 4.0, minlength=count) * SMALLEST
-        with np.errstate(invalid="ignore"):
-            total = np.bincount(heads, terms, minlength=count) + direction * error
-        total = np.where(np.isinf(size), direction * np.inf, total)
-        found.append(np.where(error > 0, np.nextafter(total, direction * np.inf), total))
-    return found[0], found[1]
+    below, above = preactivation_bounds(dag, *box)
+    return below, above, *_activate(below, above, dag.slopes)
 
 
 def _activate(below: Floats, above: Floats, slope: Floats) -> tuple[Floats, Floats]:
     with np.errstate(invalid="ignore"):
         ends = [np.where(z > 0, z, np.where((slope == 0) | (z == 0), 0.0, slope * z)) for z in (below, above)]
     middle = np.where((below < 0) & (above > 0), 0.0, ends[0])
-    low, high = np.minimum.reduce([*ends, middle]), np.maximum.reduce([*ends, middle])
+    low = np.minimum(np.minimum(*ends), middle)
+    high = np.maximum(np.maximum(*ends), middle)
     exact = (slope == 0) | (slope == 1)
-    low = np.where(exact | (low >= 0), low, np.nextafter(low, -np.inf))
-    high = np.where(exact | (slope >= 0), high, np.nextafter(high, np.inf))
-    return low, high
+    return (
+        np.where(exact | (low == 0), low, np.nextafter(low, -np.inf)),
+        np.where(exact | (high == 0), high, np.nextafter(high, np.inf)),
+    )
 
 
 def sensitivity(dag: Dag) -> Floats:

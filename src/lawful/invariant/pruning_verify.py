@@ -12,28 +12,21 @@ from typing import Any
 
 from lawful.errors import CertificateError
 from lawful.invariant.pruning import Pruning, Stage
-from lawful.network import Dag, Role
-
-ZERO, ONE = Fraction(0), Fraction(1)
-Row = dict[str, Fraction]
-Interval = tuple[Fraction | None, Fraction | None]  # None is unbounded
-CONSTANT = "\0constant"
-
-
-class Plain:
-    """A network as nested dictionaries of fractions: `into[head][tail]`, zero weights left out."""
-
-    def __init__(self, dag: Dag) -> None:
-        self.hidden = {dag.names[node]: Fraction(dag.slopes[node]) for node in dag.hidden}
-        self.inputs = [dag.names[node] for node in dag.inputs]
-        self.outputs = [dag.names[node] for node in dag.outputs]
-        self.into: dict[str, Row] = {name: {} for name in (*self.hidden, *self.outputs)}
-        for tail, head, weight in zip(dag.tails, dag.heads, dag.theta, strict=True):
-            if weight:
-                known = CONSTANT if dag.roles[tail] == Role.CONSTANT else dag.names[tail]
-                self.into[dag.names[head]][known] = Fraction(weight)
-        order = sorted((int(dag.levels[node]), dag.names[node]) for node in dag.hidden)
-        self.order = [name for _, name in order] + self.outputs
+from lawful.invariant.pruning_exact import (
+    CONSTANT,
+    ONE,
+    ZERO,
+    Interval,
+    Plain,
+    Row,
+    intervals,
+    largest_size,
+    low_term,
+    path_products,
+    remove,
+    substitute,
+)
+from lawful.network import Dag
 
 
 def verify(pruning: Pruning) -> None:
@@ -62,12 +55,12 @@ def _check_stage(stage: Stage, region: Mapping[str, Interval], finite: Mapping[s
     before, after = Plain(stage.before), Plain(stage.after)
     if before.inputs != after.inputs or before.outputs != after.outputs:
         raise CertificateError(f"{where}: inputs or outputs differ")
-    sums, values = _intervals(before, region)
+    sums, values = intervals(before, region)
     expected = {head: dict(row) for head, row in before.into.items() if head not in stage.evidence}
     defects: Row = {}
     check = {
-        "silent": _silent, "constant": _constant, "dead": _dead, "duplicate": _duplicate, "linear": _linear,
-        "joined": _joined, "near": _near,
+        "silent": _silent, "constant": _constant, "dead": _dead, "duplicate": _duplicate, "opposite": _opposite,
+        "linear": _linear, "joined": _joined, "near": _near,
     }.get(stage.kind)  # fmt: skip
     if check is None:
         raise CertificateError(f"{where}: unknown kind")
@@ -79,7 +72,7 @@ def _check_stage(stage: Stage, region: Mapping[str, Interval], finite: Mapping[s
     mute = _mute(before.order, expected)
     _check_neurons(before, after, expected, mute, where)
     errors = _rounding(before, after, expected, mute, finite, where)
-    reach = _reach(after)
+    reach = path_products(after)
     for claimed, found, what in ((stage.bound, defects, "bound"), (stage.rounding, errors, "rounding")):
         worst = max(
             (sum((size * reach[head].get(o, ZERO) for head, size in found.items() if head in reach), ZERO)
@@ -100,7 +93,7 @@ def _silent(stage: Stage, before: Plain, expected: dict[str, Row], *rest: Any) -
     for name in stage.evidence:
         if name in heard:
             raise CertificateError(f"{rest[-1]}: {name} reaches an output")
-    _remove(expected, set(stage.evidence))
+    remove(expected, set(stage.evidence))
 
 
 def _constant(stage: Stage, before: Plain, expected: dict[str, Row], *rest: Any) -> None:
@@ -124,7 +117,7 @@ def _dead(stage: Stage, before: Plain, expected: dict[str, Row], sums: Any, *res
         top = sums[name][1]
         if before.hidden[name] != 0 or top is None or top > 0:
             raise CertificateError(f"{rest[-1]}: {name} can be active")
-    _remove(expected, set(stage.evidence))
+    remove(expected, set(stage.evidence))
 
 
 def _duplicate(stage: Stage, before: Plain, expected: dict[str, Row], *rest: Any) -> None:
@@ -135,7 +128,20 @@ def _duplicate(stage: Stage, before: Plain, expected: dict[str, Row], *rest: Any
             raise CertificateError(f"{rest[-1]}: {partner} cannot stand for {name}")
         if mine != {tail: factor * weight for tail, weight in theirs.items()}:
             raise CertificateError(f"{rest[-1]}: {name} is not {factor} times {partner}")
-        _substitute(expected, name, {partner: factor})
+        substitute(expected, name, {partner: factor})
+
+
+def _opposite(stage: Stage, before: Plain, expected: dict[str, Row], *rest: Any) -> None:
+    if len(stage.evidence) != 1:
+        raise CertificateError(f"{rest[-1]}: one neuron at a time")
+    for name, (partner, factor) in _pairs(stage).items():
+        mine, theirs = before.into[name], before.into.get(partner, {})
+        if factor <= 0 or before.hidden[name] != before.hidden.get(partner):
+            raise CertificateError(f"{rest[-1]}: {partner} cannot stand for {name}")
+        if mine != {tail: -factor * weight for tail, weight in theirs.items()}:
+            raise CertificateError(f"{rest[-1]}: {name} is not the opposite of {partner}")
+        form = {tail: (1 + before.hidden[name]) * weight for tail, weight in mine.items()}
+        substitute(expected, name, form | {partner: factor})
 
 
 def _linear(stage: Stage, before: Plain, expected: dict[str, Row], sums: Any, *rest: Any) -> None:
@@ -146,10 +152,10 @@ def _linear(stage: Stage, before: Plain, expected: dict[str, Row], sums: Any, *r
             row = {tail: weight * stage.evidence[name] for tail, weight in before.into[name].items()}  # type: ignore[operator]
             holder = {name: row}
             for earlier, form in meaning.items():
-                _substitute(holder, earlier, form)
+                substitute(holder, earlier, form)
             meaning[name] = holder[name]
     for name, form in meaning.items():
-        _substitute(expected, name, form)
+        substitute(expected, name, form)
 
 
 def _joined(stage: Stage, before: Plain, expected: dict[str, Row], sums: Any, values: Any, *rest: Any) -> None:
@@ -168,11 +174,11 @@ def _joined(stage: Stage, before: Plain, expected: dict[str, Row], sums: Any, va
             raise CertificateError(f"{rest[-1]}: nobody carries what {head} hears")
         holder = {head: dict(spoken)}
         for name in spoken:
-            _substitute(holder, name, forms[name])
+            substitute(holder, name, forms[name])
         carrier, shift = fed[head], stage.carriers[fed[head]][1]
         form = holder[head] | {CONSTANT: holder[head].get(CONSTANT, ZERO) + shift}
-        low = sum((_low_term(w, values.get(tail, (ONE, ONE))) or ZERO for tail, w in form.items()), ZERO)
-        unbounded = any(w and _low_term(w, values.get(tail, (ONE, ONE))) is None for tail, w in form.items())
+        low = sum((low_term(w, values.get(tail, (ONE, ONE))) or ZERO for tail, w in form.items()), ZERO)
+        unbounded = any(w and low_term(w, values.get(tail, (ONE, ONE))) is None for tail, w in form.items())
         if before.hidden[carrier] != 1 and (unbounded or low < 0):
             raise CertificateError(f"{rest[-1]}: carrier {carrier} is not always active")
         expected[carrier] = {tail: w for tail, w in form.items() if w}
@@ -191,7 +197,7 @@ def _near(
             mine, theirs = before.into[name], before.into[partner]
             gaps = {tail: mine.get(tail, ZERO) - factor * theirs.get(tail, ZERO) for tail in {*mine, *theirs}}
             form: Row = {partner: factor}
-            sizes = [abs(gap) * _size(values.get(tail, (ONE, ONE)), where) for tail, gap in gaps.items()]
+            sizes = [abs(gap) * largest_size(values.get(tail, (ONE, ONE)), where) for tail, gap in gaps.items()]
             radius = max(ONE, abs(before.hidden[name])) * sum(sizes, ZERO)
         else:
             form, (low, high) = {CONSTANT: Fraction(evidence)}, values[name]  # type: ignore[call-overload]
@@ -201,7 +207,7 @@ def _near(
         for head, row in expected.items():
             if name in row:
                 defects[head] = defects.get(head, ZERO) + abs(row[name]) * radius
-        _substitute(expected, name, form)
+        substitute(expected, name, form)
 
 
 # Small tools
@@ -222,20 +228,6 @@ def _check_linear(before: Plain, sums: Mapping[str, Interval], factors: Mapping[
 
 def _above_zero(interval: Interval) -> bool:
     return interval[0] is not None and interval[0] >= 0
-
-
-def _substitute(rows: dict[str, Row], name: str, form: Row) -> None:
-    for row in rows.values():
-        if name in row:
-            weight = row.pop(name)
-            for tail, value in form.items():
-                row[tail] = row.get(tail, ZERO) + weight * value
-
-
-def _remove(rows: dict[str, Row], names: set[str]) -> None:
-    for row in rows.values():
-        for name in names & set(row):
-            del row[name]
 
 
 def _mute(order: list[str], rows: Mapping[str, Row]) -> set[str]:
@@ -261,65 +253,17 @@ def _check_neurons(before: Plain, after: Plain, expected: Mapping[str, Row], mut
             raise CertificateError(f"{where}: {name} is missing")
 
 
-def _low_term(weight: Fraction, interval: Interval) -> Fraction | None:
-    end = interval[0] if weight > 0 else interval[1]
-    return None if end is None else weight * end
-
-
-def _size(interval: Interval, where: str) -> Fraction:
-    if interval[0] is None or interval[1] is None:
-        raise CertificateError(f"{where}: an unbounded value leaves no bound")
-    return max(abs(interval[0]), abs(interval[1]))
-
-
-def _intervals(net: Plain, region: Mapping[str, Interval]) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """Exact bounds on every sum and every value."""
-    sums: dict[str, Interval] = {}
-    values: dict[str, Interval] = {**region, CONSTANT: (ONE, ONE)}
-    for name in net.order:
-        lows = [_low_term(w, values[tail]) for tail, w in net.into[name].items()]
-        highs = [_low_term(-w, values[tail]) for tail, w in net.into[name].items()]
-        low = None if None in lows else sum((x for x in lows if x is not None), ZERO)
-        high = None if None in highs else -sum((x for x in highs if x is not None), ZERO)
-        sums[name] = (low, high)
-        values[name] = _activated(low, high, net.hidden.get(name, ONE))
-    return sums, values
-
-
-def _activated(low: Fraction | None, high: Fraction | None, slope: Fraction) -> Interval:
-    if slope >= 0:
-        below = None if low is None and slope else low if low is not None and low > 0 else slope * (low or ZERO)
-        above = None if high is None else high if high > 0 else slope * high
-        return below, above
-    if low is None or high is None:
-        return None, None
-    ends = [end if end > 0 else slope * end for end in (low, high)] + ([ZERO] if low < 0 < high else [])
-    return min(ends), max(ends)
-
-
-def _reach(net: Plain) -> dict[str, Row]:
-    """For each node and output the sum over paths of the product of absolute weights, from the node's sum on."""
-    reach: dict[str, Row] = {name: {} for name in net.order} | {name: {name: ONE} for name in net.outputs}
-    for head in reversed(net.order):
-        for tail, weight in net.into[head].items():
-            if tail in net.hidden:
-                gain = abs(weight) * max(ONE, abs(net.hidden[tail]))
-                for output, size in reach[head].items():
-                    reach[tail][output] = reach[tail].get(output, ZERO) + gain * size
-    return reach
-
-
 def _rounding(
     before: Plain, after: Plain, expected: dict[str, Row], mute: set[str], finite: Mapping[str, Interval], where: str
 ) -> Row:
     """Per node, what the difference between stored and exact weights adds to its sum at most."""
     errors: Row = {}
-    _, values = _intervals(before, finite)
+    _, values = intervals(before, finite)
     for head, stored in after.into.items():
         for tail in {*expected[head], *stored} - (mute - after.hidden.keys()):
             error = abs(expected[head].get(tail, ZERO) - stored.get(tail, ZERO))
             if error:
-                errors[head] = errors.get(head, ZERO) + error * _size(values[tail], where)
+                errors[head] = errors.get(head, ZERO) + error * largest_size(values[tail], where)
     return errors
 
 

@@ -8,7 +8,8 @@ steps is a majoriser, and far cheaper.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ class Layers:
     def row_squares(self) -> list[Tensor]:
         """For each hidden layer the sum of squares of all weights that touch each neuron; differentiable."""
         rows = []
-        for below, above in zip(self.linears, self.linears[1:], strict=False):
+        for below, above in pairwise(self.linears):
             total = below.weight.square().sum(1) + above.weight.square().sum(0)
             rows.append(total if below.bias is None else total + below.bias.square())
         return rows
@@ -86,7 +87,8 @@ class Mapped:
         count = sum(p.numel() for p in self.parameters)
         before = [p.detach().clone() for p in self.parameters]
         kinds = [p.dtype for p in self.parameters]
-        marks, seen = np.random.default_rng(0).permutation(count) + 1.0, []
+        marks: Floats = (np.random.default_rng(0).permutation(count) + 1).astype(np.float64)
+        seen = []
         try:
             for mark in (marks, marks + 0.5 * count):
                 for parameter, part in zip(self.parameters, self.split(mark), strict=True):
@@ -123,7 +125,7 @@ class Mapped:
         found = dag_edge_weights(self.to_dag(values), None, floor)
         own = self.source >= 0
         count = sum(p.numel() for p in self.parameters)
-        flat = np.bincount(self.source[own], found.values[own], minlength=count)
+        flat = np.bincount(self.source[own], found.values[own], minlength=count).astype(np.float64)
         return Omegas(tuple(self.split(flat)), found.norm, found.error)
 
     def row_squares(self) -> list[Tensor]:
@@ -133,23 +135,31 @@ class Mapped:
         squares = torch.where(own, flat[torch.as_tensor(np.maximum(self.source, 0))], flat.new_tensor(self.dag.theta))
         total = flat.new_zeros(len(self.dag.names))
         for ends in (self.dag.tails, self.dag.heads):
-            total = total.index_add(0, torch.as_tensor(ends), squares.square())
-        return [total[torch.as_tensor(self.dag.hidden)]]
+            total = total.index_add(0, torch.tensor(ends), squares.square())
+        return [total[torch.tensor(self.dag.hidden)]]
 
 
 def edges_of(module: nn.Module, input_shape: tuple[int, ...] | None = None) -> Layers | Mapped:
     """How a module's parameters lie on edges: directly for a chain of Linear layers, by tracing for anything else."""
-    linears: list[nn.Linear] = []
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            linears.append(part)
-        elif not isinstance(part, (nn.Sequential, *PASSING)):
-            return Mapped(module, input_shape)
-    whole = sum(p.numel() for linear in linears for p in linear.parameters())
-    chained = all(a.out_features == b.in_features for a, b in zip(linears, linears[1:], strict=False))
-    if len(set(linears)) < 2 or not chained or whole != sum(p.numel() for p in module.parameters()):
-        return Mapped(module, input_shape)
-    return Layers(linears)
+    parts = list(_flat(module))
+    linears = [part for part in parts if isinstance(part, nn.Linear)]
+    plain = all(isinstance(part, (nn.Linear, *PASSING)) for part in parts) and len(linears) >= 2
+    if plain:
+        tied = len(set(linears)) < len(linears) or len({id(linear.weight) for linear in linears}) < len(linears)
+        chained = all(below.out_features == above.in_features for below, above in pairwise(linears))
+        ended = not any(isinstance(part, (nn.ReLU, nn.LeakyReLU)) for part in parts[parts.index(linears[-1]) :])
+        trained = all(p.requires_grad for linear in linears for p in linear.parameters())
+        if chained and ended and trained and not tied:
+            return Layers(linears)
+    return Mapped(module, input_shape)
+
+
+def _flat(module: nn.Module) -> Iterator[nn.Module]:
+    if isinstance(module, nn.Sequential):
+        for child in module:
+            yield from _flat(child)
+    else:
+        yield module
 
 
 class NuclearPenalty(nn.Module):
@@ -180,7 +190,7 @@ class NuclearPenalty(nn.Module):
             raise LawfulError(f"every counts calls from 1 on, not {every}")
         self.every = every
         self.floor = (LAZY_FLOOR if every > 1 else 0.0) if floor is None else floor
-        self.tolerance = (1e-3 if every > 1 else 1e-8) if tolerance is None else tolerance
+        self.tolerance = (3e-3 if every > 1 else 1e-8) if tolerance is None else tolerance
         self.calls = 0
         self.edges = edges_of(module, input_shape)
         self._omegas: list[Tensor] = []
@@ -196,9 +206,7 @@ class NuclearPenalty(nn.Module):
 
     def forward(self) -> Tensor:
         """The norm, or its majoriser, at the parameters as they are."""
-        if self.calls % self.every == 0:
-            self.refresh()
-        self.calls += 1
+        self._call()
         total = None
         for omega, parameter in zip(self._omegas, self.edges.parameters, strict=True):
             slope = (omega * parameter.detach()).flatten()
@@ -208,14 +216,25 @@ class NuclearPenalty(nn.Module):
         return total - (0.5 * total.detach() - self._rest)  # value ½ Σ ω θ² + rest, gradient ω θ
 
     @torch.no_grad()
+    def add_gradient(self, strength: float) -> None:
+        """Add `strength · ω θ` to the gradients after `backward()`: as adding to the loss, in one pass over memory."""
+        self._call()
+        for omega, parameter in zip(self._omegas, self.edges.parameters, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.addcmul_(omega, parameter, value=strength)
+
+    def _call(self) -> None:
+        if self.calls % self.every == 0:
+            self.refresh()
+        self.calls += 1
+
+    @torch.no_grad()
     def shrink(self, step: float) -> None:
         """`θ ← θ / (1 + step · ω)`: the proximal step of the majoriser, stable for any step size.
 
         Call it after an optimiser's step, with `step` its step size times the strength, instead of adding to the loss.
         """
-        if self.calls % self.every == 0:
-            self.refresh()
-        self.calls += 1
+        self._call()
         for omega, parameter in zip(self._omegas, self.edges.parameters, strict=True):
             parameter.div_(1.0 + step * omega)
 
@@ -229,7 +248,7 @@ class NuclearPenalty(nn.Module):
 
 
 def group_penalty(edges: Layers | Mapped) -> Tensor:
-    """`2 Σ_v √(Σ of squares of all weights at v)`: the nuclear norm of a shallow network, an upper bound of a deep one's."""
+    """`2 Σ_v √(in_v + out_v)`, sums of squares: the nuclear norm of a shallow network, more than a deep one's."""
     total: Tensor | None = None
     for rows in edges.row_squares():
         live = rows > 0

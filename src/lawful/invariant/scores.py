@@ -42,8 +42,9 @@ SCORES: dict[str, Score] = {"product": product_score, "largest": largest_score}
 def _norms(dag: Dag, theta: Floats | None) -> tuple[Floats, Floats]:
     squares = (dag.theta if theta is None else theta) ** 2
     count = len(dag.names)
-    sums = np.bincount(dag.heads, squares, minlength=count), np.bincount(dag.tails, squares, minlength=count)
-    return sums[0][dag.hidden], sums[1][dag.hidden]
+    entering = np.bincount(dag.heads, squares, minlength=count).astype(np.float64)
+    leaving = np.bincount(dag.tails, squares, minlength=count).astype(np.float64)
+    return entering[dag.hidden], leaving[dag.hidden]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from math import lcm
 
 import numpy as np
@@ -95,8 +96,7 @@ def singular_points(
     refutations: list[Refutation] = []
     for part in sorted(parts, key=len):
         if len(part) > LARGEST_COMPONENT:
-            single = [(name,) for name in part if c[name] == 0]
-            sets: list[tuple[str, ...]] | None = single
+            sets: list[tuple[str, ...]] | None = [(name,) for name in part if c[name] == 0]
             complete = False
         else:
             sets = zero_sums(part, c)
@@ -310,8 +310,8 @@ def _augment(capacity: dict[str, dict[str, int]], source: str, sink: str) -> tup
         path = [sink]
         while path[-1] != source:
             path.append(before[path[-1]])
-        amount = min(capacity[tail][head] for head, tail in zip(path, path[1:], strict=False))
-        for head, tail in zip(path, path[1:], strict=False):
+        amount = min(capacity[tail][head] for head, tail in pairwise(path))
+        for head, tail in pairwise(path):
             capacity[tail][head] -= amount
             capacity[head][tail] += amount
         value += amount

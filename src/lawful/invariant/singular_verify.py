@@ -41,8 +41,8 @@ def _check_witness(
     if total != c:
         raise CertificateError("the witness is not on H(c)")
     for (tail, head), weight in zip(edges, witness.parameter, strict=True):
-        square = float(witness.squares.get((tail, head), Fraction(0)))
-        if abs(weight**2 - square) > 1e-12 * square:
+        expected = float(witness.squares.get((tail, head), Fraction(0)))
+        if abs(weight**2 - expected) > 1e-12 * expected:
             raise CertificateError("the parameter is not the square root of the witness")
 
 

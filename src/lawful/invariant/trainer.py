@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.errors import LawfulError
+from lawful.invariant.proximal import loose_entries
 from lawful.invariant.pruning import Pruning, prune
 from lawful.invariant.regulariser import NuclearPenalty
 from lawful.invariant.singular import NULL, Singularity, singularity
@@ -24,7 +25,8 @@ class SingularTrainer:
     """Adds the nuclear norm to each step of any optimiser, and turns what disconnects into a smaller network.
 
     By default the norm's majoriser joins the loss, refreshed every `every` steps. With `proximal=True` the loss stays
-    as it is and every `every` steps a proximal step follows, which lands exactly on zero.
+    as it is and every `every` steps a proximal step follows, which lands exactly on zero; with Adam, whose steps do
+    not shrink with the gradient, that takes a larger strength.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)).double()
@@ -58,8 +60,9 @@ class SingularTrainer:
         """One optimiser step on one batch; returns the loss without the penalty."""
         self.optimiser.zero_grad()
         loss = self.loss(self.model(inputs), targets)
-        total = loss if self.proximal else loss + self.strength * self.penalty()
-        total.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
+        if not self.proximal:
+            self.penalty.add_gradient(self.strength)
         self.optimiser.step()
         self.steps += 1
         if self.proximal and self.steps % self.every == 0:
@@ -89,9 +92,7 @@ class SingularTrainer:
         found = singularity(dag, tolerance)
         gone = np.zeros(len(dag.names), dtype=bool)
         gone[[dag.index[name] for name in found.cut_off]] = True
-        small = (gone[dag.tails] | gone[dag.heads]) & (np.abs(dag.theta) <= tolerance) & (edges.source >= 0)
-        zero = np.zeros(sum(p.numel() for p in edges.parameters), dtype=bool)
-        zero[edges.source[small]] = True
+        zero = loose_entries(dag, edges.source, gone, tolerance, sum(p.numel() for p in edges.parameters))
         at = 0
         for parameter in edges.parameters:
             mask = torch.as_tensor(zero[at : at + parameter.numel()]).reshape(parameter.shape)

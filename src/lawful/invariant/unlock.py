@@ -40,24 +40,30 @@ def nearest_unlocked(dag: Dag, start: Floats, tolerance: float = 0.0) -> Floats:
     Balances without locks form a convex cone, `±Σ_T c ≥ 0` for the stable sets T. The sets that matter are found as
     they are violated, and the projection on those found is a non-negative least-squares problem.
     """
-    current = np.asarray(start, dtype=np.float64)
+    start = np.asarray(start, dtype=np.float64)
+    sides = both_sides(dag)
+    rounding = 8 * float(np.finfo(np.float64).eps * np.abs(start).sum())  # what least squares leave
     rows: list[NDArray[np.intp]] = []
     signs: list[float] = []
-    sides = both_sides(dag)
-    rounding = 8 * float(np.finfo(np.float64).eps * np.abs(current).sum())  # what least squares leave
+    for side in sides:  # {v} is stable for every bottleneck v, and usually all it takes
+        wrong = np.flatnonzero(side.bottleneck & (side.sign * start < 0))
+        rows += list(wrong[:, None])
+        signs += [float(side.sign)] * len(wrong)
     for _ in range(ROUNDS):
+        current = _project(start, rows, signs)
         found = decide(sides, Balance.given(dag, current, tolerance=max(tolerance, rounding)))
         if found.connected:
             return current
         for lock in found.locked:
-            rows.append(np.searchsorted(dag.hidden, np.array(sorted(found.stable_set(lock)))))
+            rows.append(np.searchsorted(dag.hidden, sorted(found.stable_set(lock))))
             signs.append(1.0 if lock.side == "out" else -1.0)
-        current = _project(start, rows, signs)
     raise LawfulError(f"no balance without locked edges was found in {ROUNDS} rounds")
 
 
 def _project(start: Floats, rows: Sequence[NDArray[np.intp]], signs: Sequence[float]) -> Floats:
     """The point nearest to `start` with `sign · Σ_row c ≥ 0` for all rows, one block of overlapping rows at a time."""
+    if not rows:
+        return start
     lengths = [len(row) for row in rows]
     entries = np.repeat(signs, lengths)
     matrix = sparse.csr_array(

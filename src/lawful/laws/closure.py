@@ -16,7 +16,7 @@ from lawful.laws.family import Family
 Residues = NDArray[np.int64]
 POINT = 2**32  # label of the random point; levels of brackets are labelled 0, 1, 2, ...
 SPARE = 4  # more samples than unknown directions: a generic family misses one with probability about p^-5
-CHUNK = 4_000_000
+CHUNK = 1_000_000
 Progress = Callable[[str, int, int], None]
 
 

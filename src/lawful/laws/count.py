@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, residues
 from lawful.laws.closure import POINT, Closure, Progress, close, refuse_if_too_large
-from lawful.laws.family import LOSSES, Family, Gradients
+from lawful.laws.family import LOSSES, Family, Gradients, Pieces
 from lawful.laws.flow import (
     Flow,
     GradientFlow,
@@ -72,6 +72,7 @@ class LawCount:
     witness: Witness | None = None
     region: Region | None = None
     reason: str = ""
+    words: tuple[str, ...] = ()
 
     @property
     def laws(self) -> int:
@@ -85,7 +86,13 @@ class LawCount:
 
     def summary(self) -> list[str]:
         """The explicit laws in words, a line for each kind and layer."""
-        return [] if self.dag is None else Wording(self.dag).summary(self.known)
+        if self.dag is None:
+            return list(self.words)
+        lines = Wording(self.dag).summary(self.known)
+        if isinstance(self.flow, HeavyBall) and self.flow.friction and lines:
+            ratios = "the ratios of" if self.flow.autonomous else "e^(γt) times each of"
+            return [f"{ratios} (v: velocities)", *lines] if self.independent else []
+        return lines
 
 
 def count_laws(
@@ -119,7 +126,7 @@ def count_laws(
     flow = GradientFlow() if flow is None else flow
     source = Architecture.parse(network) if isinstance(network, str) else network
     if not isinstance(source, (Architecture, Mlp, Dag)):
-        found = _as_graph(source, input_shape)
+        found = as_graph(source, input_shape)
         if found is None:
             from lawful.laws.module import count_module
 
@@ -130,7 +137,7 @@ def count_laws(
     dag = source.to_dag()
     region = None
     if level != "phi":
-        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime), seed)
+        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime))
     job = _Job(dag, level, loss, flow, check_prime(prime), region, progress)
     best = job.run(seed)
     for other in range(seed + 1, seed + EXTRA_SEEDS):  # an unlucky point can only miss directions
@@ -175,9 +182,9 @@ class _Job:
 
     def family(self, seed: int) -> Family:
         """The fields of this flow."""
-        patterns = None if self.region is None else self.region.gates(self.prime)
-        spans = None if self.region is None else self.region.spans
-        gradients = Gradients(self.dag, self.prime, seed, self.loss, patterns, spans)
+        free = Gradients(self.dag, self.prime, seed, self.loss)
+        region = self.region
+        gradients = free if region is None else Pieces(free, region.gates(self.prime), region.spans)
         match self.flow:
             case HeavyBall():
                 return Momentum(gradients, self.flow)
@@ -198,17 +205,21 @@ class _Job:
         return laws, laws.independent(point, self.prime)
 
 
-def _as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | None:
-    """A module that is a homogeneous graph is counted exactly, as one."""
+def as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | None:
+    """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
     import torch
+
+    from lawful.network.modules import from_module
 
     if not isinstance(module, torch.nn.Module):
         raise LawfulError(f"cannot count the laws of a {type(module).__name__}: give a network, a module or a string")
+    weighted = [part for part in module.modules() if next(part.parameters(recurse=False), None) is not None]
+    if not weighted or not all(isinstance(part, torch.nn.Linear) for part in weighted):
+        return None  # a convolution is a graph too, but one whose weights move together
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return None
     try:
-        from lawful.network.modules import from_module
-
-        return from_module(module, input_shape)
-    except (ImportError, Unsupported):
+        found = from_module(module, input_shape)
+    except Unsupported:
         return None
+    return found if found.parameters == sum(parameter.numel() for parameter in module.parameters()) else None

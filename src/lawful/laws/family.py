@@ -25,13 +25,22 @@ from lawful.network import Dag, Role
 Residues = NDArray[np.int64]
 Indices = NDArray[np.intp]
 LOSSES = ("full", "cross-entropy")
+MIXED = 8  # activation patterns that one field sums
+FIRST_PATTERN = 16  # label of the first of them
 
 
 class Family(Protocol):
     """Vector fields that come in samples: `field` evaluates one field per column of the state."""
 
-    prime: int
-    seed: int
+    @property
+    def prime(self) -> int:
+        """The prime of the arithmetic."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed of all random numbers."""
+        ...
 
     @property
     def size(self) -> int:
@@ -61,16 +70,13 @@ class _Step:
 class Gradients:
     """The gradient fields of a graph. A sample is one multiplier per node and column.
 
-    `patterns`, if given, holds the only multipliers that hidden neurons may have: one row per activation pattern, one
-    column per hidden neuron. `loss` "cross-entropy" keeps the output weights orthogonal to 1 (P1 Remark B.6).
+    `loss` "cross-entropy" keeps the output weights orthogonal to 1 (P1 Remark B.6).
     """
 
     dag: Dag
     prime: int
     seed: int = 0
     loss: str = "full"
-    patterns: Residues | None = None
-    spans: tuple[Residues, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -86,28 +92,10 @@ class Gradients:
         dag = self.dag
         sample = residues(self.seed, labels, rows, len(dag.names), self.prime).T.copy()
         sample[(dag.roles == Role.HIDDEN) & (dag.slopes == 1.0)] = 1
-        if self.patterns is not None:
-            which = residues(self.seed, (*labels, 1), rows, 1, self.prime)[:, 0] % len(self.patterns)
-            sample[dag.hidden] = self.patterns[which].T
-            if self.spans is not None:
-                self._stay_in_data(sample, which)
         if self.loss == "cross-entropy":
             others = sample[dag.outputs[:-1]].sum(axis=0)
             sample[dag.outputs[-1]] = -others % self.prime
         return sample
-
-    def _stay_in_data(self, sample: Residues, which: Residues) -> None:
-        """Replace inputs and constant by random combinations of the data points that have the same pattern."""
-        nodes = self.dag.inputs if self.dag.constant is None else np.append(self.dag.inputs, self.dag.constant)
-        assert self.spans is not None
-        for pattern in np.unique(which):
-            columns = np.flatnonzero(which == pattern)
-            span = self.spans[pattern]
-            weights = residues(self.seed + 1, (int(pattern),), sample[nodes[0], columns], len(span), self.prime)
-            total = np.zeros((len(columns), span.shape[1]), dtype=np.int64)
-            for point, weight in zip(span, weights.T, strict=True):
-                total = (total + weight[:, None] * point[None]) % self.prime
-            sample[np.ix_(nodes, columns)] = total.T
 
     def field(self, state: Dual, sample: Residues) -> Dual:
         """`∂f/∂θ_uv = h_u c_v δ_v` for every edge, h from the inputs upwards and δ from the outputs downwards."""
@@ -138,6 +126,78 @@ class Gradients:
     @cached_property
     def _downward(self) -> tuple[_Step, ...]:
         return _steps(self.dag.tails, self.dag.heads, -self.dag.levels)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The gradient fields near given weights, where hidden neurons have only the gates of some activation patterns.
+
+    A field sums `mixed` patterns (rows of `patterns`, a column per hidden neuron), each with inputs of its own: the
+    patterns are finitely many, and only sums of them make generic fields. `spans`, if given, holds for each pattern the
+    inputs (with a 1 for the constant) whose combinations are allowed. A sample is one multiplier per pattern, node and
+    column.
+    """
+
+    gradients: Gradients
+    patterns: Residues
+    spans: tuple[Residues, ...] | None = None
+
+    @property
+    def prime(self) -> int:
+        """The prime of the gradients."""
+        return self.gradients.prime
+
+    @property
+    def seed(self) -> int:
+        """The seed of the gradients."""
+        return self.gradients.seed
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.gradients.size
+
+    @property
+    def mixed(self) -> int:
+        """How many patterns one field sums: all of them if they are few."""
+        return min(len(self.patterns), MIXED)
+
+    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
+        """Multipliers of every node (patterns · nodes, columns)."""
+        return np.concatenate(
+            [self._draw_one((*labels, FIRST_PATTERN + place), place, rows) for place in range(self.mixed)]
+        )
+
+    def _draw_one(self, labels: tuple[int, ...], place: int, rows: Indices) -> Residues:
+        sample = self.gradients.draw(labels, rows)
+        which = np.full(len(rows), place)
+        if len(self.patterns) > self.mixed:
+            which = residues(self.seed, (*labels, 1), rows, 1, self.prime)[:, 0] % len(self.patterns)
+        sample[self.gradients.dag.hidden] = self.patterns[which].T
+        if self.spans is not None:
+            self._stay_in_data(sample, which, self.spans)
+        return sample
+
+    def _stay_in_data(self, sample: Residues, which: Residues, spans: tuple[Residues, ...]) -> None:
+        """Replace inputs and constant by random combinations of the data points that have the same pattern."""
+        dag = self.gradients.dag
+        nodes = dag.inputs if dag.constant is None else np.append(dag.inputs, dag.constant)
+        for pattern in np.unique(which):
+            columns = np.flatnonzero(which == pattern)
+            span = spans[pattern]
+            weights = residues(self.seed + 1, (int(pattern),), sample[nodes[0], columns], len(span), self.prime)
+            total = np.zeros((len(columns), span.shape[1]), dtype=np.int64)
+            for point, weight in zip(span, weights.T, strict=True):
+                total = (total + weight[:, None] * point[None]) % self.prime
+            sample[np.ix_(nodes, columns)] = total.T
+
+    def field(self, state: Dual, sample: Residues) -> Dual:
+        """The sum of the gradients of the patterns."""
+        parts = np.split(sample, self.mixed)
+        total = self.gradients.field(state, parts[0]).parts
+        for part in parts[1:]:
+            total = total + self.gradients.field(state, part).parts
+        return Dual(total % self.prime, self.prime)
 
 
 def _steps(ends: Indices, others: Indices, levels: Indices) -> tuple[_Step, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues, to_residues
-from lawful.laws.family import Gradients
+from lawful.laws.family import Gradients, Pieces
 from lawful.laws.law import Law, LawFamily
 
 Residues = NDArray[np.int64]
@@ -88,7 +88,7 @@ Flow = GradientFlow | HeavyBall | Metric
 class MetricFields:
     """`M ∇f` for the gradients of a network."""
 
-    gradients: Gradients
+    gradients: Gradients | Pieces
     metric: Metric
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class MetricFields:
 class Momentum:
     """Drift plus control in phase space: `a (v, −γv, 1) + (0, ∇f, 0)` with a random number a per sample."""
 
-    gradients: Gradients
+    gradients: Gradients | Pieces
     flow: HeavyBall
 
     @property
@@ -208,7 +208,7 @@ def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFami
     A law of degree 2 is `½ θᵀ G θ` with a symmetric G that maps θ to a direction along which the function is constant.
     """
     inverse = _inverse_rows(metric, laws.parameters)
-    quadratic = [law for law in laws if all(len(edges) == 2 for edges in law.terms)]
+    quadratic = [law for law in laws if all(len(edges) == 2 for edges in law.terms)]  # others may not survive
     products = [_product(law, inverse) for law in quadratic]
     skews = [_skew(product) for product in products]
     kept = [

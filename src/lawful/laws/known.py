@@ -23,6 +23,8 @@ def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None, eve
     - two *linear* neurons with the same neighbours: `⟨in, in'⟩ − ⟨out, out'⟩`. All of them together are the matrix
       `U_iᵀU_i − U_{i+1}U_{i+1}ᵀ`; of r such neurons with N weights each, the pairs of the first min(N, r) with all
       others are independent and generate the rest (P1 Proposition 4.2), so no more are listed unless `every_pair`;
+    - a linear neuron with one incoming weight p and one outgoing weight q, beside a direct edge s between the same two
+      nodes: `(p + q) e^{−s}`, since s' = g, p' = qg and q' = pg for some g. It is no polynomial;
     - under cross-entropy, the sum of the weights from a node to all outputs (P1 Remark B.6);
     - every weight that never moves: those at a neuron whose gate is 0, and what hangs on such neurons alone.
 
@@ -41,6 +43,7 @@ def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None, eve
         independent = len(group) if every_pair else min(len(group), len(into[group[0]]) + len(out_of[group[0]]))
         for first in range(independent):
             laws += [_pair(group[first], other, into, out_of) for other in group[first + 1 :]]
+    laws += [law for node in hidden if gates[node] == 1.0 and (law := _detour(node, into[node], out_of)) is not None]
     if loss == "cross-entropy":
         outputs = set(dag.outputs.tolist())
         laws += [_output_sum(node, out_of[node], dag) for node in range(len(dag.names)) if outputs <= set(out_of[node])]
@@ -91,6 +94,14 @@ def _pair(first: int, second: int, into: list[Edges], out_of: list[Edges]) -> La
     terms: dict[Monomial, Fraction] = {_sorted(edge, into[second][at]): ONE for at, edge in into[first].items()}
     more = {_sorted(edge, out_of[second][at]): -ONE for at, edge in out_of[first].items()}
     return Law("pair", (first, second), terms | more)
+
+
+def _detour(node: int, into: Edges, out_of: list[Edges]) -> Law | None:
+    if len(into) != 1 or len(out_of[node]) != 1:
+        return None
+    ((source, first),), ((target, second),) = into.items(), out_of[node].items()
+    direct = out_of[source].get(target)
+    return None if direct is None else Law("detour", (node,), {(first,): ONE, (second,): ONE}, exponent=direct)
 
 
 def _output_sum(node: int, out_of: Edges, dag: Dag) -> Law:

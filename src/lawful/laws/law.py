@@ -1,4 +1,4 @@
-"""Explicit laws: polynomials of degree at most two in the weights, with the kind and the neurons that name them."""
+"""Explicit laws: polynomials in the weights (one kind with an exponential), and the kind and neurons that name them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ Monomial = tuple[int, ...]  # edge numbers, ascending, with repetition
 
 @dataclass(frozen=True)
 class Law:
-    """A conserved polynomial `Σ coefficient · θ^monomial`.
+    """A conserved polynomial `Σ coefficient · θ^monomial`, times `exp(−θ_exponent)` if there is an exponent.
 
     `kind` is "neuron" (incoming minus outgoing squares of one neuron), "pair" (the same product for two linear neurons
-    with the same neighbours), "sum" (a neuron's outgoing weights, conserved under cross-entropy), "weight" (a weight
-    that never moves) or "polynomial". `nodes` are the neurons it speaks of (for "weight": the edge).
+    with the same neighbours), "detour" (a linear neuron beside a direct edge), "sum" (a neuron's outgoing weights,
+    conserved under cross-entropy), "weight" (a weight that never moves), "rotation" (momentum), "product" (of the laws
+    in `factors`) or "polynomial". `nodes` are the neurons it speaks of (for "weight": the ends of the edge).
 
     >>> law = Law("neuron", (1,), {(0, 0): Fraction(1), (1, 1): Fraction(-1)})
     >>> law.value([3.0, 2.0]), law.gradient([3.0, 2.0]).tolist()
@@ -35,11 +36,14 @@ class Law:
     kind: str
     nodes: tuple[int, ...]
     terms: dict[Monomial, Fraction]
+    factors: tuple[Law, ...] = ()
+    exponent: int | None = None
 
     def value(self, theta: ArrayLike) -> float:
         """The conserved number at θ."""
         weights = np.asarray(theta, dtype=np.float64)
-        return float(sum(float(factor) * np.prod(weights[list(edges)]) for edges, factor in self.terms.items()))
+        value = float(sum(float(factor) * np.prod(weights[list(edges)]) for edges, factor in self.terms.items()))
+        return value if self.exponent is None else value * float(np.exp(-weights[self.exponent]))
 
     def gradient(self, theta: ArrayLike) -> Floats:
         """The gradient at θ, orthogonal to every direction that training can take."""
@@ -49,10 +53,13 @@ class Law:
             for place, edge in enumerate(edges):
                 rest = edges[:place] + edges[place + 1 :]
                 found[edge] += float(factor) * np.prod(weights[list(rest)])
+        if self.exponent is not None:
+            found *= np.exp(-weights[self.exponent])
+            found[self.exponent] -= self.value(weights)
         return found
 
     def gradient_modulo(self, points: Residues, prime: int) -> Residues:
-        """Gradients at integer points (a column each), modulo a prime."""
+        """Gradients of a polynomial law at integer points (a column each), modulo a prime."""
         found = np.zeros_like(points)
         for edges, factor in self.terms.items():
             residue = factor.numerator * pow(factor.denominator, -1, prime) % prime
@@ -73,7 +80,8 @@ class Law:
             for edge in edges:
                 monomial *= symbols[edge]
             parts.append(monomial)
-        return sympy.Add(*parts)
+        whole = sympy.Add(*parts)
+        return whole if self.exponent is None else whole * sympy.exp(-symbols[self.exponent])
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,12 @@ class LawFamily:
     def _factors(self) -> list[Fraction]:
         return [factor for law in self.laws for factor in law.terms.values()]
 
+    @cached_property
+    def _exponents(self) -> tuple[list[int], list[int]]:
+        """The laws with an exponential factor, and the edges in their exponents."""
+        pairs = [(number, law.exponent) for number, law in enumerate(self.laws) if law.exponent is not None]
+        return [number for number, _ in pairs], [edge for _, edge in pairs]
+
     def _residues(self, prime: int) -> Residues:
         factors = [factor.numerator * pow(factor.denominator, -1, prime) % prime for factor in self._factors]
         return np.array(factors, dtype=np.int64)
@@ -118,10 +132,13 @@ class LawFamily:
         number, edge, partner = self._places
         weights = np.append(np.asarray(theta, dtype=np.float64), 1.0)
         products = np.array(self._factors, dtype=np.float64) * weights[edge] * weights[partner]
-        return np.bincount(number, weights=products, minlength=len(self))
+        found = np.asarray(np.bincount(number, weights=products, minlength=len(self)), dtype=np.float64)
+        damped, exponents = self._exponents
+        found[damped] *= np.exp(-weights[exponents])
+        return found
 
     def values_modulo(self, point: Residues, prime: int) -> Residues:
-        """All conserved numbers at an integer point, modulo a prime."""
+        """All polynomials at an integer point, modulo a prime."""
         number, edge, partner = self._places
         weights = np.append(point, 1)
         found = np.zeros(len(self), dtype=np.int64)
@@ -131,11 +148,18 @@ class LawFamily:
     def gradients(self, theta: ArrayLike) -> Floats:
         """All gradients at θ, a row each."""
         weights = np.append(np.asarray(theta, dtype=np.float64), 1.0)
-        return np.asarray(self._gradients(weights, np.array(self._factors, dtype=np.float64)).toarray())
+        found = np.asarray(self._gradients(weights, np.array(self._factors, dtype=np.float64)).toarray())
+        damped, exponents = self._exponents
+        found[damped] *= np.exp(-weights[exponents])[:, None]
+        found[damped, exponents] -= self.values(theta)[damped]
+        return found
 
     def gradients_modulo(self, point: Residues, prime: int) -> Residues:
-        """All gradients at an integer point, a row each, modulo a prime."""
-        return np.asarray(self._gradients(np.append(point, 1), self._residues(prime)).toarray() % prime)
+        """All gradients at an integer point, a row each, modulo a prime; exponential factors are divided out."""
+        found = np.asarray(self._gradients(np.append(point, 1), self._residues(prime)).toarray() % prime)
+        damped, exponents = self._exponents
+        found[damped, exponents] = (found[damped, exponents] - self.values_modulo(point, prime)[damped]) % prime
+        return found
 
     def _gradients(self, weights: NDArray[Any], factors: NDArray[Any]) -> Any:
         number, edge, partner = self._places

@@ -30,8 +30,10 @@ Indices = NDArray[np.intp]
 SECOND_PRIME = 8_388_587  # identities are checked modulo another prime than the one that found them
 MOST_MONOMIALS = 20_000_000
 SPARE, CHECKS = 3, 8
+SMALL_BLOCK = 48
 BATCH = 4_000_000
 MOST_PRODUCTS = 2000
+ORDER = ("weight", "sum", "neuron", "pair", "product", "polynomial")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,7 @@ def polynomial_laws(
     family = Gradients(dag, prime, seed, loss)
     search = _Search(family, degree, _Known(dag, loss, degree))
     laws, blocks, largest = search.run()
+    laws.sort(key=lambda law: (ORDER.index(law.kind), law.nodes))
     checked = [law for law in laws if is_law(law, dag, loss, seed)]
     if len(checked) < len(laws):
         raise Unsupported(f"{len(laws) - len(checked)} candidates are no laws over the rationals: try another --seed")
@@ -121,7 +124,7 @@ class _Known:
 
     def __init__(self, dag: Dag, loss: str, degree: int) -> None:
         every = known_laws(dag, loss=loss, every_pair=True)
-        laws = [law for law in every if all(len(edges) <= degree for edges in law.terms)]
+        laws = [law for law in every if law.exponent is None and all(len(edges) <= degree for edges in law.terms)]
         self.laws = laws + list(_products(laws, degree))
 
 
@@ -145,7 +148,7 @@ def _product(factors: list[Law]) -> Law:
                 monomial = tuple(sorted(left + right))
                 longer[monomial] = longer.get(monomial, Fraction(0)) + first * second
         terms = longer
-    return Law("product", (), {monomial: factor for monomial, factor in terms.items() if factor})
+    return Law("product", (), {monomial: factor for monomial, factor in terms.items() if factor}, tuple(factors))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,9 +174,17 @@ class _Search:
             for chosen in _chunks(starts[sizes == size], max(1, BATCH // int(size * (size + SPARE)))):
                 blocks = table[order[chosen[:, None] + np.arange(size)]]
                 matrices = self._equations(blocks, points, fields)
-                for number in np.flatnonzero(batched_nullities(matrices, self.family.prime)):
-                    laws += self._block_laws(blocks[number], matrices[number])
+                nullities = self._nullities(matrices)
+                for number in np.flatnonzero(nullities):
+                    laws += self._block_laws(blocks[number], matrices[number], int(nullities[number]))
         return laws, len(starts), int(sizes.max())
+
+    def _nullities(self, matrices: Residues) -> Indices:
+        """Small blocks all at once, large ones one by one."""
+        size, prime = matrices.shape[2], self.family.prime
+        if size <= SMALL_BLOCK:
+            return batched_nullities(matrices, prime)
+        return np.array([size - rank(matrix, prime) for matrix in matrices], dtype=np.intp)
 
     def _equations(self, blocks: Indices, points: Residues, fields: Residues) -> Residues:
         """`⟨∇θ^m, field⟩` for the monomials of many blocks of one size: (block, sample, monomial)."""
@@ -190,17 +201,16 @@ class _Search:
             total += term
         return np.asarray(np.swapaxes(total % self.family.prime, 1, 2))
 
-    def _block_laws(self, block: Indices, equations: Residues) -> list[Law]:
+    def _block_laws(self, block: Indices, equations: Residues, nullity: int) -> list[Law]:
         """A basis of the block's laws: known ones as far as they reach, then the nullspace's own vectors."""
         prime = self.family.prime
-        basis = nullspace(equations, prime)
         monomials: list[Monomial] = [tuple(int(edge) for edge in line if edge >= 0) for line in block]
         place = {monomial: number for number, monomial in enumerate(monomials)}
         found: list[Law] = []
         chosen = np.zeros((0, len(block)), dtype=np.int64)
         for law in self.known.laws:
-            if len(found) == len(basis):
-                break
+            if len(found) == nullity:
+                return found
             if next(iter(law.terms)) not in place or not all(monomial in place for monomial in law.terms):
                 continue
             line = np.zeros((1, len(block)), dtype=np.int64)
@@ -209,10 +219,10 @@ class _Search:
             if law.kind != "product" or rank(np.concatenate([chosen, line]), prime) > len(chosen):
                 chosen = np.concatenate([chosen, line])
                 found.append(law)
-        for line in basis:
-            if len(found) == len(basis):
-                break
-            if rank(np.concatenate([chosen, line[None]]), prime) > len(chosen):
+        if len(found) == nullity:
+            return found
+        for line in nullspace(equations, prime):
+            if len(found) < nullity and rank(np.concatenate([chosen, line[None]]), prime) > len(chosen):
                 chosen = np.concatenate([chosen, line[None]])
                 found.append(_rational_law(line, monomials, prime))
         return found

@@ -1,4 +1,4 @@
-"""Laws in words: matrix notation for layered networks (U_l has a column per neuron, as in P1), names for other graphs."""
+"""Laws in words: P1's matrices for layered networks (U_l has a column per neuron), names for other graphs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -73,11 +74,16 @@ class Wording:
             case "sum":
                 node = law.nodes[0]
                 return f"Σ_k {self._outgoing(node, 'k')}"
+            case "detour":
+                incoming, outgoing = (self.weight(edges[0]) for edges in law.terms)
+                return f"({incoming} + {outgoing})·exp(−{self.weight(law.exponent or 0)})"
             case "weight":
                 return self.weight(next(iter(law.terms))[0])
             case "rotation":
                 first, second = (self.dag.names[node] for node in law.nodes)
-                return f"e^(γt)·(⟨θ_{first}, v_{second}⟩ − ⟨θ_{second}, v_{first}⟩)"
+                return f"⟨θ({first}), v({second})⟩ − ⟨θ({second}), v({first})⟩"
+            case "product":
+                return "·".join(f"({self.law(factor)})" for factor in law.factors)
         return self._polynomial(law)
 
     def _neuron(self, node: int) -> str:
@@ -167,10 +173,11 @@ class Wording:
         layer = self.places[neurons[0].nodes[0]][0]
         width = sum(place[0] == layer for node, place in self.places.items() if self.dag.roles[node] == Role.HIDDEN)
         bias = self._biased(neurons[0].nodes[0])
-        if len(neurons) == width and len(pairs) >= width * (width - 1) // 2 > 0:
+        rank = min(width, len(neurons[0].terms))  # of the matrix of all weights at these neurons
+        if len(neurons) == width and len(pairs) >= rank * width - rank * (rank + 1) // 2 > 0:
             middle = f" + b{layer}·b{layer}ᵀ" if bias else ""
             matrix = f"U{layer}ᵀU{layer}{middle} − U{layer + 1}U{layer + 1}ᵀ"
-            return [f"{matrix}   (symmetric {width}×{width}: {len(neurons) + len(pairs)} laws)"]
+            return [f"{matrix}   (symmetric {width}×{width}: {rank * (2 * width + 1 - rank) // 2} laws)"]
         middle = f" + b{layer}[j]²" if bias else ""
         last = f"j = 0..{width - 1}" if len(neurons) == width else f"{len(neurons)} of {width} neurons j"
         lines = [f"‖U{layer}[:,j]‖²{middle} − ‖U{layer + 1}[j,:]‖²   ({last}: {len(neurons)} laws)"]
@@ -200,7 +207,7 @@ def _places(dag: Dag) -> dict[int, tuple[int, int]] | None:
     layers.append(dag.outputs)
     for number, layer in enumerate(layers):
         levels[layer] = number
-    full = sum(len(below) * len(above) for below, above in zip(layers, layers[1:], strict=False))
+    full = sum(len(below) * len(above) for below, above in pairwise(layers))
     if len(plain) != full or (levels[dag.heads[plain]] != levels[dag.tails[plain]] + 1).any():
         return None
     biased = set(dag.heads[constant].tolist())

@@ -23,7 +23,7 @@ Indices = NDArray[np.intp]
 MAX_TERMS = 20_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matrix:
     """A sparse linear map as its stored entries, row by row; a stored zero stays an edge."""
 
@@ -39,7 +39,7 @@ class Matrix:
         return cls(rows, columns, weight.ravel())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Value:
     """A tensor without its batch: entry i is `bias_i + Σ coefficient · node` over the terms of row i."""
 
@@ -107,8 +107,8 @@ class Value:
     def mapped(self, matrix: Matrix, shape: tuple[int, ...], *, weighted: bool) -> Value:
         """A linear map of the flattened entries; `weighted` says that its numbers are parameters."""
         counts = np.diff(self.indptr)[matrix.columns]
-        check_terms(int(counts.sum()))
         size = math.prod(shape)
+        check_terms(max(int(counts.sum()), size))
         places = _spans(self.indptr, matrix.columns)
         rows = np.repeat(matrix.rows, counts)
         products = np.repeat(matrix.entries, counts) * self.coefficients[places]
@@ -119,7 +119,7 @@ class Value:
         return Value(shape, *terms, bias, biased, self.weighted or weighted)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Nodes made together, with the pending sums that enter them."""
 
@@ -138,6 +138,7 @@ class Assembly:
         self.input_shape = input_shape
         self.groups: list[Group] = []
         self.nodes, self.terms = self.inputs, 0
+        self.sums: dict[Value, Value] = {}  # pending sums that have linear nodes already
 
     def input(self) -> Value:
         """The network's input."""
@@ -153,7 +154,7 @@ class Assembly:
 
     def apply(self, value: Value, matrix: Matrix, shape: tuple[int, ...], bias: ArrayLike | None = None) -> Value:
         """A map with weights (Linear, Conv), its bias broadcast to the shape of its result."""
-        result = (value if value.simple else self.activate(value, 1.0)).mapped(matrix, shape, weighted=True)
+        result = (value if value.simple else self._summed(value)).mapped(matrix, shape, weighted=True)
         return result if bias is None else result.shifted(bias)
 
     def finish(self, value: Value, *, drop_useless: bool = False) -> Mlp | Dag:
@@ -176,6 +177,12 @@ class Assembly:
         make = useful_dag if drop_useless else Dag
         arrays = np.concatenate(tails), np.concatenate(heads), np.concatenate(weights), slopes
         return layered(make(self._names(value.size, biases), roles, *arrays))
+
+    def _summed(self, value: Value) -> Value:
+        """Linear nodes for pending sums, made once however many weights they meet."""
+        if value not in self.sums:
+            self.sums[value] = self.activate(value, 1.0)
+        return self.sums[value]
 
     def _fresh(self, start: int, shape: tuple[int, ...]) -> Value:
         size = math.prod(shape)

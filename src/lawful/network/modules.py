@@ -16,8 +16,10 @@ from lawful.network.assemble import Assembly, Value
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
 from lawful.network.torch_functions import numbers
-from lawful.network.torch_graph import Interpreter
+from lawful.network.torch_graph import Interpreter, operator_name
 
+PASSING = (nn.Flatten, nn.Dropout, nn.Identity, nn.ReLU, nn.LeakyReLU)
+PASSED = ("flatten", "view", "reshape", "dropout", "relu", "leaky_relu")  # the same, as functions and methods
 CHECKED = 4  # random inputs on which the result is compared with the module
 
 
@@ -132,17 +134,16 @@ def _input_shape(traced: fx.GraphModule) -> tuple[int, ...]:
     """The input size that the first Linear layer states, if nothing before it depends on the size."""
     node = next((node for node in traced.graph.nodes if node.op == "placeholder"), None)
     while node is not None:
-        for user in node.users:
-            part = traced.get_submodule(str(user.target)) if user.op == "call_module" else None
+        parts = {user: traced.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"}
+        for part in parts.values():
             if isinstance(part, nn.Linear):
                 return (part.in_features,)
             if isinstance(part, nn.BatchNorm1d):
                 return (part.num_features,)
-        passing = (nn.Flatten, nn.Dropout, nn.Identity, nn.ReLU, nn.LeakyReLU)
-        node = next(
-            (u for u in node.users if u.op != "call_module" or isinstance(traced.get_submodule(u.target), passing)),
-            None,
+        onward = (
+            user for user in node.users if isinstance(parts.get(user), PASSING) or operator_name(user.target) in PASSED
         )
+        node = next(onward, None)
     raise Unsupported("its input size is unknown: give it without the batch, like (3, 8, 8) or --input 3,8,8")
 
 
@@ -151,12 +152,14 @@ def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...]) -
     batch = np.random.default_rng(0).normal(size=(CHECKED, *shape))
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     state = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    place = next((tensor.device for tensor in state.values()), torch.device("cpu"))
+    inputs = torch.tensor(batch, device=place)
     try:
-        outputs, tolerance = torch.func.functional_call(module, state, (torch.tensor(batch),)), 1e-7
+        outputs, tolerance = torch.func.functional_call(module, state, (inputs,)), 1e-7
     except Exception:  # a tensor that the module does not register keeps its own precision
-        kind = next((p.dtype for p in module.parameters()), torch.float32)
-        outputs, tolerance = module(torch.tensor(batch, dtype=kind)), 1e-3
-    expected = outputs.detach().double().numpy().reshape(CHECKED, -1)
+        kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+        outputs, tolerance = module(inputs.to(kind)), 1e-3
+    expected = outputs.detach().cpu().double().numpy().reshape(CHECKED, -1)
     found = network.evaluate(batch.reshape(CHECKED, -1))
     scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
     if found.shape != expected.shape or not float(np.abs(found - expected).max(initial=0.0)) <= tolerance * scale:

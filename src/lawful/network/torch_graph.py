@@ -51,7 +51,7 @@ class Interpreter:
 
     def _call(self, node: fx.Node, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         layer = type(self.root.get_submodule(str(node.target))) if node.op == "call_module" else None
-        name = layer.__name__ if layer else _operator_name(node.target)
+        name = layer.__name__ if layer else operator_name(node.target)
         place = f"layer {node.target!r} ({name})" if layer else f"{node.name!r} ({name})"
         try:
             if layer is not None:
@@ -71,7 +71,8 @@ class Interpreter:
         raise Unsupported(f"{place} is not supported; supported are {SUPPORTED}")
 
 
-def _operator_name(target: Any) -> str:
+def operator_name(target: Any) -> str:
+    """The bare name of a function, a method or an ATen operator."""
     if isinstance(target, torch._ops.OpOverload):
         target = target.overloadpacket
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))

@@ -111,11 +111,11 @@ def adaptive(shape: tuple[int, ...], result: tuple[int, ...]) -> tuple[Matrix, t
     channels, space = shape[0], shape[1:]
     weights: Floats = np.ones((1, 1))
     for size, wanted in zip(space, result, strict=True):
+        check_terms(weights.size * wanted * size)
         share = np.zeros((wanted, size))
         for place in range(wanted):
             begin, end = place * size // wanted, -(-(place + 1) * size // wanted)
             share[place, begin:end] = 1.0 / (end - begin)
-        check_terms(weights.size * share.size)
         weights = np.asarray(np.kron(weights, share), dtype=np.float64)
     where, column = np.nonzero(weights)
     check_terms(len(where) * channels)

@@ -24,10 +24,14 @@ def verdict_text(result: Mapping[str, Any]) -> str:
             f"  They differ by {found['gap']:.3g}; rounding would excuse {found['allowed']:.1e}.",
         ]
     elif result["reason"]:
-        lines += textwrap.wrap(result["reason"] + ".", WIDTH, initial_indent="  ", subsequent_indent="  ")
+        lines += _wrapped(result["reason"] + ".")
     exact = result["tolerance"] == 0
     lines.append("  Arithmetic: exact rationals." if exact else f"  Tolerance: {result['tolerance']:g}, relative.")
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _witness_lines(witness: Mapping[str, Any]) -> list[str]:
@@ -48,3 +52,68 @@ def _chain(steps: Sequence[Mapping[str, Any]]) -> str:
 def _numbers(values: Sequence[float], most: int = 6) -> str:
     shown = ", ".join(f"{value:.6g}" for value in values[:most])
     return f"[{shown}{', ...' if len(values) > most else ''}]"
+
+
+def fiber_text(result: Mapping[str, Any]) -> str:
+    """The fiber of one function for people."""
+    freedom = result["dimension"]
+    lines = [f"{result['kind']}: {freedom} continuous freedom{'' if freedom == 1 else 's'} beyond order and scale"]
+    if result["removed"]:
+        lines.append(f"  {result['removed']} redundant neurons were removed first; their weights are free")
+    if result.get("hidden") is not None:
+        lines.append(f"  Hyperplane {result['hidden']} of the first layer is hidden: it can move by any")
+        lines.append(f"  t > {result['lowest_shift']:.6g}, the second biases compensate")
+        if result["flips"]:
+            lines.append(f"  {result['flips']} other neurons can be flipped: {result['components']} components")
+    else:
+        lines.append(f"  {result['linear']} linear neurons: case {result['case']} of the theorem")
+        many = "" if result["checked"] == result["components"] else f" of the first {result['checked']:,}"
+        lines.append(f"  {result['components']:,} choices of orientation, {result['nonempty']:,}{many} not empty")
+    if "samples" in result:
+        lines.append(f"  wrote {len(result['samples'])} samples")
+    return "\n".join(lines)
+
+
+def identifiable_text(result: Mapping[str, Any]) -> str:
+    """Whether the function determines the parameters, and why."""
+    answer = {True: "IDENTIFIABLE", False: "NOT IDENTIFIABLE", None: "UNDECIDED"}[result["identifiable"]]
+    lines = [f"{answer}, up to order and scale of the neurons"]
+    for reason in list(result["reasons"])[:8]:
+        lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    if len(result["reasons"]) > 8:
+        lines.append(f"  - and {len(result['reasons']) - 8} more")
+    generic = {True: "passed", False: "failed", None: "was not run"}[result["generic"]]
+    tested = f"The test of genericity {generic} ({result['tested']}): {result['generic_reason']}."
+    return "\n".join([*lines, *_wrapped(tested)])
+
+
+def regions_text(result: Mapping[str, Any]) -> str:
+    """How many regions, and what the facets say."""
+    head = f"{result['regions']:,} regions" if result["complete"] else f"at least {result['regions']:,} regions"
+    lines = [f"{head} on {result['domain']} ({result['seconds']:.2f} s, {result['per_second']:,.0f} a second)"]
+    if not result["complete"]:
+        lines.append("  The time limit ended the count: give --time")
+    if "facets" in result:
+        lines.append(f"  {result['facets']:,} facets, {result['visible_facets']:,} of them visible in the function")
+        lines.append(f"  {result['ridges']:,} ridges; jumps balance up to {result['worst_imbalance']:.1e}")
+    return "\n".join(lines)
+
+
+def canonical_text(result: Mapping[str, Any]) -> str:
+    """What the representative is worth."""
+    widths = "-".join(map(str, result["widths"]))
+    worth = "determined by the function alone" if result["complete"] else "unique up to order and scale only"
+    lines = [f"{widths}: {worth} ({result['regime']})"]
+    lines.append(f"  {result['parameters_before']:,} parameters became {result['parameters_after']:,}")
+    return "\n".join(lines + ([f"  wrote {result['written']}"] if result["written"] else []))
+
+
+def fingerprint_text(result: Mapping[str, Any]) -> str:
+    """One line per network, then the duplicates."""
+    marks = {True: " ", False: "~"}
+    lines = [f"{item['fingerprint']} {marks[item['complete']]} {item['file']}" for item in result["files"]]
+    if any(not item["complete"] for item in result["files"]):
+        lines.append("~ equal hashes mean equal functions, but equal functions may differ here")
+    copies = [group for group in result["groups"] if len(group) > 1]
+    lines.append(f"{len(result['files'])} networks, {result['distinct']} functions")
+    return "\n".join(lines + [line for group in copies for line in _wrapped(f"the same: {', '.join(group)}")])

@@ -46,12 +46,12 @@ def _arithmetic(result: Mapping[str, Any]) -> str:
 
 def _closing(result: Mapping[str, Any]) -> list[str]:
     match result["status"]:
-        case "proved" if result["laws"]:
-            words = "There are no others: as many directions are reached as these laws allow."
         case "proved":
-            words = "There are no laws: every direction is reached."
+            words = "Proved: there are no others. Training reaches every direction that these laws leave free."
+        case "numerical" if result["arithmetic"] == "exact":
+            words = f"Not proved: {result['reason']}."
         case "numerical":
-            words = f"Not proved: {result['reason']}." if result["reason"] else "Counted in floating point, not proved."
+            words = f"Counted in floating point: {result['known']} of these laws are explicit, nothing is proved."
         case _:
             words = f"Undecided: {result['reason']}."
     return textwrap.wrap(words, 80)

@@ -12,6 +12,7 @@ WHY = {
     "constant": "constant for every input; folded into biases",
     "dead": "never active",
     "duplicate": "a multiple of another neuron; merged",
+    "opposite": "the opposite of another; unfolded into it and direct edges",
     "linear": "linear; replaced by direct edges",
     "joined": "linear; joined with others of its layer",
     "near": "nearly constant or nearly a duplicate",

@@ -167,7 +167,8 @@ def _omega(theta: Tensor, incidence: Tensor) -> Tensor:
     laplacian = (incidence * theta.double().square()[:, None, :]) @ incidence.T
     values, vectors = torch.linalg.eigh(laplacian)
     root = (vectors / (values.clamp(min=0) + (FLOOR / 2) ** 2).sqrt()[:, None, :]) @ vectors.mT
-    return (2 * (incidence * (root @ incidence)).sum(dim=1)).to(theta.dtype)
+    omega: Tensor = 2 * (incidence * (root @ incidence)).sum(dim=1)
+    return omega.to(theta.dtype)
 
 
 def _watched(theta: Tensor, incidence: Tensor) -> tuple[Floats, Floats]:

@@ -62,7 +62,7 @@ def some_graph(seed: int) -> Dag:
 
 def some_balance(dag: Dag, seed: int) -> list[int]:
     """Small whole numbers, zeros included, so that sums over stable sets often vanish exactly."""
-    return np.random.default_rng((seed, 1)).integers(-4, 5, len(dag.hidden)).tolist()
+    return [int(unit) for unit in np.random.default_rng((seed, 1)).integers(-4, 5, len(dag.hidden))]
 
 
 def least_square(dag: Dag, balance: list[int] | NDArray[np.float64], edge: int) -> float:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lawful.errors import LawfulError
+from lawful.network import Architecture, Mlp
 from lawful.study.sweep.plan import Task
 
 Row = Mapping[str, Any]
@@ -33,7 +36,111 @@ def claim(id: str, full: bool = False, figures: str = "") -> Row:
     }
 
 
-JOBS: dict[str, Callable[..., Row]] = {"claim": claim}
+def laws(architecture: str, level: str = "phi", loss: str = "full", seed: int = 0) -> Row:
+    """Count the laws of an architecture and compare with the closed-form prediction."""
+    from lawful.laws import count_laws
+    from lawful.laws.prediction import predicted_laws
+
+    network = Architecture.parse(architecture)
+    count = count_laws(network if level == "phi" else network.initialise(seed=seed), level=level, loss=loss, seed=seed)
+    predicted = predicted_laws(network)
+    return {
+        "parameters": count.parameters,
+        "laws": count.laws,
+        "predicted": predicted,
+        "matches": None if predicted is None else predicted == count.laws,
+        "status": count.status,
+        "dimensions": list(count.dimensions),
+    }
+
+
+def components(architecture: str, scheme: str = "torch", seed: int = 0) -> Row:
+    """Locked weights of a random initialisation."""
+    from lawful.invariant import components as find
+
+    network = Architecture.parse(architecture).initialise(scheme, seed)
+    found = find(network)
+    barrier = max((lock.barrier for lock in found.locked), default=0.0)
+    return {
+        "parameters": network.parameters,
+        "connected": found.connected,
+        "log2_components": found.log2_components,
+        "largest_barrier": barrier,
+    }
+
+
+def train_and_prune(strength: float = 0.008, seed: int = 0) -> Row:
+    """Train 30-20-1 on the breast-cancer data with the nuclear norm, prune what changes nothing."""
+    from lawful.invariant.pruning import prune
+    from lawful.study import demo
+
+    train, test = demo.breast_cancer(seed)
+    network = demo.train_singular(train, seed, strength)
+    pruned = prune(network)
+    return {
+        "neurons_before": pruned.neurons_before,
+        "neurons_after": pruned.neurons_after,
+        "bound": pruned.bound,
+        "accuracy_before": demo.accuracy(network, test),
+        "accuracy_after": demo.accuracy(pruned.network, test),
+    }
+
+
+def identifiable(architecture: str, seed: int = 0) -> Row:
+    """Whether a random three-layer bottleneck network is identifiable, and the exact share of those that are."""
+    from lawful.fibers.bottleneck import identifiable as decide
+    from lawful.fibers.bottleneck import identifiable_volume
+
+    network = _gaussian(architecture, seed)
+    found = decide(network)
+    share = identifiable_volume(*network.widths[1:3])
+    return {"identifiable": found.identifiable, "reasons": "; ".join(found.reasons), "exact_share": float(share)}
+
+
+def same(architecture: str, seed: int = 0, seconds: float = 60.0) -> Row:
+    """Is a network the same function as its permuted and rescaled copy? And as one with a changed weight?"""
+    from lawful.fibers import same as decide
+
+    network = _gaussian(architecture, seed)
+    rng = np.random.default_rng(seed)
+    disguised = Mlp.from_dag(network.to_dag().rescaled(np.exp(rng.normal(size=sum(network.widths[1:-1])))))
+    for layer in range(len(network.weights) - 1):
+        disguised = _permuted(disguised, layer, rng.permutation(network.widths[layer + 1]))
+    other = disguised.with_theta(disguised.theta * np.where(np.arange(disguised.parameters) == 0, 1.01, 1.0))
+    answers = [decide(network, copy, seconds=seconds, seed=seed) for copy in (disguised, other)]
+    return {
+        "parameters": network.parameters,
+        "copy": answers[0].verdict,
+        "copy_seconds": answers[0].seconds,
+        "changed": answers[1].verdict,
+        "method": answers[0].method,
+    }
+
+
+def _gaussian(architecture: str, seed: int) -> Mlp:
+    """A layered network with independent Gaussian parameters."""
+    network = Architecture.parse(architecture).initialise(seed=seed)
+    if not isinstance(network, Mlp):
+        raise LawfulError(f"{architecture}: this job takes a layered network without skips")
+    return network.with_theta(np.random.default_rng(seed).normal(size=network.parameters))
+
+
+def _permuted(network: Mlp, layer: int, order: np.ndarray) -> Mlp:
+    weights, biases = list(network.weights), list(network.biases)
+    bias = biases[layer]
+    weights[layer], weights[layer + 1] = weights[layer][order], weights[layer + 1][:, order]
+    biases[layer] = None if bias is None else bias[order]
+    return Mlp(weights, biases, network.slopes)
+
+
+JOBS: dict[str, Callable[..., Row]] = {
+    "claim": claim,
+    "count_laws": laws,
+    "components": components,
+    "train_and_prune": train_and_prune,
+    "identifiable": identifiable,
+    "same": same,
+}
 
 
 def find_job(name: str) -> Callable[..., Row]:

@@ -1,0 +1,281 @@
+"""`lawful truncate`, `truncation-flow` and `separate`: training as motion of the data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lawful.cli.output import plain, print_json
+from lawful.cli.source import (
+    ActivationOption,
+    DropOption,
+    InputOption,
+    JsonOption,
+    NetworkArgument,
+    SeedOption,
+    input_shape,
+    open_network,
+)
+from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    from lawful.flow.truncation.clusters import Clusters
+    from lawful.flow.truncation.motion import Run, Start
+
+NAMED = ("digits", "wine", "iris", "breast_cancer")
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", help="Points and labels: .npz (x, y), .csv (a column y), or " + ", ".join(NAMED) + "."),
+]
+ClustersOption = Annotated[
+    str | None, typer.Option("--clusters", help="Make Q Gaussian clusters of N points: Q,N,spread.")
+]
+ProjectOption = Annotated[
+    int | None, typer.Option("--project", help="First project the data to this many principal axes.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command()(truncate)
+    app.command("truncation-flow")(truncation_flow)
+    app.command()(separate)
+
+
+def open_data(data: str | None, clusters: str | None, project: int | None, seed: int, scale: bool = False) -> Clusters:
+    """What the user named as data."""
+    from lawful.flow.truncation.clusters import Clusters, synthetic
+
+    if (data is None) == (clusters is None):
+        raise LawfulError("give either --data FILE or --clusters Q,N,spread")
+    if clusters is not None:
+        if not re.fullmatch(r"\d{1,4},\d{1,8},[-+.\deE]{1,20}", clusters):
+            raise LawfulError(f"--clusters takes Q,N,spread such as 3,50,0.1, not {clusters[:40]!r}")
+        dimension, size, spread = clusters.split(",")
+        try:
+            found = synthetic(int(dimension), int(size), float(spread), seed)
+        except ValueError:
+            raise LawfulError(f"--clusters takes Q,N,spread such as 3,50,0.1, not {clusters[:40]!r}") from None
+    else:
+        found = Clusters(*read_labelled(str(data)))
+    found = found if project is None else found.projected(project)
+    return found.scaled() if scale else found
+
+
+def read_labelled(text: str) -> tuple[Any, Any]:
+    """Points and labels from a file, or one of scikit-learn's small data sets by name."""
+    from lawful.network.data import read_data
+
+    if text in NAMED and not Path(text).exists():
+        import sklearn.datasets
+
+        return getattr(sklearn.datasets, f"load_{text}")(return_X_y=True)  # type: ignore[no-any-return]
+    found = read_data(Path(text))
+    if found.classes is None:
+        raise LawfulError(f"{text[:80]}: needs labels: `y` with one whole number per point")
+    return found.x, found.classes
+
+
+def truncate(
+    network: NetworkArgument,
+    data: DataOption = None,
+    clusters: ClustersOption = None,
+    project: ProjectOption = None,
+    activation: ActivationOption = None,
+    drop_useless: DropOption = False,
+    input_size: InputOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Which training points each layer truncates, by class and coordinate."""
+    from lawful.flow.truncation.census import census
+    from lawful.flow.truncation.summary import of_census
+    from lawful.report.truncation import census_text
+
+    points = open_data(data, clusters, project, seed)
+    opened = open_network(
+        network, seed=seed, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size)
+    )
+    found = of_census(census(opened, points))
+    print_json(found) if as_json else typer.echo(census_text(found))
+
+
+def truncation_flow(
+    data: DataOption = None,
+    clusters: ClustersOption = None,
+    project: ProjectOption = None,
+    scale: Annotated[bool, typer.Option("--scale", help="Centre the data and bring them to size 1.")] = False,
+    general: Annotated[bool, typer.Option("--general", help="Compose all maps on all clusters (Theorem 5.1).")] = False,
+    fixed: Annotated[bool, typer.Option("--fixed", help="Keep the rotations: closed-form truncation times.")] = False,
+    standard: Annotated[
+        str | None, typer.Option("--standard", help="The standard cost instead: collapsed or clustered data.")
+    ] = None,
+    until: Annotated[float, typer.Option("--until", help="End time of the flow.")] = 10.0,
+    frames: Annotated[int, typer.Option("--frames", help="Number of recorded times.")] = 61,
+    images: Annotated[str | None, typer.Option("--images", help="Also save every frame: png or svg.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for run.json and report.html.")] = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Let truncation maps move by gradient flow and watch the clusters collapse (exit 3 if the run ends early)."""
+    from lawful.flow.truncation.motion import run_flow, starting_maps
+    from lawful.flow.truncation.summary import of_fixed, of_run
+    from lawful.report import truncation as report
+
+    if general + fixed + (standard is not None) > 1:
+        raise LawfulError("--general, --fixed and --standard exclude each other")
+    if images not in (None, "png", "svg") or (images is not None and out is None):
+        raise LawfulError("--images takes png or svg, and needs --out for the folder")
+    points = open_data(data, clusters, project, seed, scale)
+    start = starting_maps(points)
+    if fixed or standard is not None:
+        found = of_fixed(points, start) if fixed else _standard(points, start, str(standard), until, frames)
+        text = report.fixed_text(found) if fixed else report.standard_text(found)
+        _save(found, out)
+        print_json(found) if as_json else typer.echo(text)
+        return
+    run = _with_bar(run_flow, points, start, general, until, frames)
+    found = of_run(run)
+    if out is not None:
+        _save(found, out)
+        _draw(run, found, out, images)
+    print_json(found) if as_json else typer.echo(report.run_text(found))
+    if run.halted:
+        raise typer.Exit(3)
+
+
+def _with_bar(run_flow: Any, points: Clusters, start: Start, general: bool, until: float, frames: int) -> Run:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("flow", total=until)
+        run: Run = run_flow(
+            points, start, general=general, until=until, frames=frames,
+            progress=lambda time: bar.update(task, completed=time),
+        )  # fmt: skip
+    return run
+
+
+def _save(found: dict[str, Any], out: Path | None) -> None:
+    import json
+
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(plain(found), allow_nan=False, ensure_ascii=False, indent=1)
+        (out / "run.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _draw(run: Run, found: dict[str, Any], out: Path, images: str | None) -> None:
+    import numpy as np
+
+    from lawful.flow.truncation.summary import plane
+    from lawful.report.figure import save
+    from lawful.report.truncation import frame_figure, page
+
+    axes = plane(run.data.points)
+    positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])
+    targets = run.start.targets @ axes.T
+    moving = np.concatenate([(run.data.points @ axes.T)[None], positions])
+    text = page("Training as motion of the data", found, moving, run.data.labels, targets)
+    (out / "report.html").write_text(text, encoding="utf-8")
+    if images is not None:
+        (out / "frames").mkdir(exist_ok=True)
+        extent = np.array([positions.min(axis=(0, 1)), positions.max(axis=(0, 1))])
+        for index, time in enumerate(run.times):
+            figure = frame_figure(positions[index], run.data.labels, float(time), targets, extent)
+            save(figure, out / "frames" / f"{index:04}.{images}")
+
+
+def _standard(points: Clusters, start: Start, case: str, until: float, frames: int) -> dict[str, Any]:
+    import numpy as np
+    from scipy.integrate import solve_ivp
+
+    from lawful.flow.truncation.standard import clustered_weight, collapsed_flow
+
+    times = np.linspace(0.0, until, frames)
+    one = np.eye(points.count)
+    if case == "collapsed":  # every cluster sits at its target; W starts small enough for a spectral gap
+        small = 0.5 * float(np.linalg.svd(start.targets, compute_uv=False)[-1])
+        run = collapsed_flow(-start.targets.T, small * one, one, times)
+        return {
+            "case": case, "times": times, "costs": run.costs, "drift": run.drift, "gap": run.gap,
+            "bounded": bool((run.costs <= run.bound * (1 + 1e-9)).all()),
+        }  # fmt: skip
+    if case != "clustered":
+        raise LawfulError(f"--standard takes collapsed or clustered, not {case[:40]!r}")
+    x, y = points.points, one[points.labels]
+    solved = solve_ivp(
+        lambda _, w: (-(w.reshape(one.shape) @ x.T - y.T) @ x / len(x)).ravel(),
+        (0.0, until), one.ravel(), "DOP853", [until], rtol=1e-12, atol=1e-13,
+    )  # fmt: skip
+    weights = [clustered_weight(x, y, one, float(time)) for time in times]
+    return {
+        "case": case, "times": times,
+        "costs": [float(((x @ w.T - y) ** 2).sum() / (2 * len(x))) for w in weights],
+        "difference": float(np.abs(solved.y[:, -1].reshape(one.shape) - weights[-1]).max()),
+        "distance": float(np.abs(weights[-1] - clustered_weight(x, y, one, np.inf)).max()),
+    }  # fmt: skip
+
+
+def separate(
+    data: DataOption = None,
+    clusters: ClustersOption = None,
+    project: ProjectOption = None,
+    aligned: Annotated[bool, typer.Option("--aligned", help="Ask for right-angled cones, R in O(Q).")] = False,
+    network: Annotated[Path | None, typer.Option("--network", help="Write the zero-loss network here.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Save a certificate for `lawful verify`.")] = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Can every cluster be truncated alone? If so, build a network of zero loss (exit 1 no, 3 undecided)."""
+    import json
+
+    from lawful.flow.truncation.construct import ZeroLoss, zero_loss_network
+    from lawful.flow.truncation.separation import separate_aligned, separate_all
+    from lawful.flow.truncation.verify import certificate, described
+    from lawful.report.truncation import separation_text
+
+    points = open_data(data, clusters, project, seed)
+    if points.count < 2:
+        raise LawfulError("one cluster: there is nothing to part it from")
+    if aligned:
+        answers: Any = [
+            separate_aligned(points.cluster(number), points.others(number), seed=seed) for number in range(points.count)
+        ]
+    else:
+        answers = separate_all(points)
+    given = [described(answer) for answer in answers]
+    kinds = {answer["answer"] for answer in given}
+    no = kinds & {"common point", "obtuse pair"}
+    unsure = "undecided" in kinds
+    verdict = "no" if no else "undecided" if unsure else "yes"
+    built = None if aligned or points.count > points.dimension + 1 else zero_loss_network(points)
+    found: dict[str, Any] = {
+        "answer": verdict,
+        "verdict": {"yes": "Yes: cluster-separated truncations exist.", "no": "No: not every cluster can be parted.",
+                    "undecided": "Undecided: some clusters could be neither parted nor excluded."}[verdict],
+        "aligned": aligned, "classes": list(points.names), "answers": given, "network": None,
+    }  # fmt: skip
+    if isinstance(built, ZeroLoss):
+        if verdict == "no":
+            found["verdict"] = "No: not every cluster can be parted from all others, but one after another they can."
+        found["network"] = {
+            "architecture": "-".join(map(str, built.network.widths)), "loss": built.loss, "condition": built.condition,
+            "order": [points.names[number] for number in built.order],
+        }  # fmt: skip
+    if network is not None:
+        if not isinstance(built, ZeroLoss):
+            raise LawfulError("no zero-loss network was found, so none was written")
+        from lawful.network.files import write
+
+        write(built.network, network)
+    if out is not None:
+        out.write_text(json.dumps(plain(certificate(points, answers, found["verdict"]))) + "\n", encoding="utf-8")
+    print_json(found) if as_json else typer.echo(separation_text(found))
+    if verdict != "yes":
+        raise typer.Exit(1 if verdict == "no" else 3)

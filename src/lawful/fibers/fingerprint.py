@@ -1,0 +1,164 @@
+"""The standard member of a fiber, and a short hash of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.fibers.domain import Domain
+from lawful.fibers.genericity import genericity
+from lawful.fibers.reduce import Reduced, head, simplify, standardise
+from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, stack_of
+from lawful.fibers.shallow import NormalForm, minimal_network, normal_form
+from lawful.fibers.stack import Array, Floats, Stack
+from lawful.fibers.symmetry import Reorder, Rescale
+from lawful.network import Dag, Mlp
+
+SKETCH = 8  # projections kept of every block of the canonical form
+
+
+@dataclass(frozen=True, eq=False)
+class Canonical:
+    """A representative that depends, in the regime where P4 proves it, on the function alone.
+
+    `complete` says whether equal functions are sure to have equal representatives: for one hidden layer (Lemma 2) and
+    for generic three-layer bottlenecks (Section 6). Elsewhere it is unique only up to permutation and scaling.
+    """
+
+    network: Mlp
+    regime: str
+    complete: bool
+    blocks: tuple[Floats, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """A hash of the canonical form rounded to `digits`, and the projections that were hashed."""
+
+    hash: str
+    regime: str
+    complete: bool
+    digits: int
+    sketch: Floats
+
+
+def canonical(network: Mlp | Dag, *, tolerance: float | None = None) -> Canonical:
+    """Simplify, scale rows to one, put hidden hyperplanes in place, sort neurons, and merge what is linear.
+
+    >>> a = Mlp([[[1.0, 2.0], [3.0, -1.0]], [[1.0, -1.0]]], [[0.5, 0.0], [1.0]])
+    >>> b = Mlp([[[6.0, -2.0], [0.5, 1.0]], [[-0.5, 2.0]]], [[0.0, 0.25], [1.0]])
+    >>> bool(np.allclose(canonical(a).network.theta, canonical(b).network.theta)), canonical(a).regime
+    (True, 'one hidden layer')
+    """
+    stack = stack_of(network)
+    slack = default_tolerance(stack, stack) if tolerance is None else tolerance
+    reduced = standardise(simplify(Reduced(stack), slack), slack)
+    for layer in range(1, reduced.stack.hidden):
+        reduced = reduced.then(Reorder(layer, _sorted_rows(reduced.stack.row(layer - 1))), slack)
+    stack = reduced.stack
+    below = max(stack.hidden - 1, 0)
+    relu_below = below > 0 and stack.slopes[below - 1] == 0.0
+    domain = Domain.orthant(stack.widths[below]) if relu_below else Domain.space(stack.widths[below])
+    form = normal_form(head(stack, below), domain, tolerance=slack)
+    top = _standard_top(form, stack.hidden)
+    whole = Stack(
+        (*stack.weights[:below], *top.weights),
+        (*stack.biases[:below], *top.biases),
+        (*stack.slopes[:below], *top.slopes),
+    )
+    regime, complete = _regime(stack)
+    blocks = [stack.row(layer) for layer in range(below)] + _form_blocks(form)
+    return Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack)
+
+
+def fingerprint(network: Mlp | Dag, *, digits: int | None = None) -> Fingerprint:
+    """Equal functions get equal hashes where `complete` says so, up to numbers that rounding splits.
+
+    Eight digits for double precision, four for single; a hash shared by chance needs all projections to agree.
+    """
+    form = canonical(network)
+    places = (4 if form.tolerance >= SINGLE_TOLERANCE else 8) if digits is None else digits
+    numbers = np.concatenate([sketch_block(block) for block in form.blocks])
+    words = [f"{value:.{places}e}" for value in numbers]
+    shapes = [str(block.shape) for block in form.blocks]
+    text = "|".join([*shapes, *words])
+    return Fingerprint(hashlib.sha256(text.encode()).hexdigest()[:32], form.regime, form.complete, places, numbers)
+
+
+class Library:
+    """Fingerprints seen so far, found again by their projections whether or not rounding split a digit of the hash."""
+
+    def __init__(self) -> None:
+        self._sketches: dict[int, Floats] = {}
+        self._places: dict[int, list[int]] = {}
+
+    def add(self, found: Fingerprint, place: int) -> None:
+        """Remember a fingerprint under a number."""
+        size = len(found.sketch)
+        places = self._places.setdefault(size, [])
+        table = self._sketches.setdefault(size, np.zeros((16, size)))
+        if len(places) == len(table):
+            table = self._sketches[size] = np.concatenate([table, np.zeros_like(table)])
+        table[len(places)] = found.sketch
+        places.append(place)
+
+    def find(self, found: Fingerprint) -> int | None:
+        """The number of the first fingerprint with the same projections up to rounding."""
+        places = self._places.get(len(found.sketch), [])
+        table = self._sketches.get(len(found.sketch), np.zeros((0, len(found.sketch))))[: len(places)]
+        size = np.maximum(np.abs(table), np.abs(found.sketch))
+        near = np.flatnonzero((np.abs(table - found.sketch) <= 10.0**-found.digits * size).all(axis=1))
+        return places[near[0]] if len(near) else None
+
+
+def sketch_block(block: Floats) -> Floats:
+    """Fixed positive combinations of the absolute and signed entries of a block; rounding moves them little."""
+    flat = block.ravel()
+    if not flat.size:
+        return np.zeros(SKETCH)
+    probes = np.random.default_rng(flat.size).uniform(0.5, 1.5, size=(SKETCH, flat.size))
+    probes[SKETCH // 2 :] *= np.where(np.arange(flat.size) % 2, 1.0, 0.25)
+    size = float(np.abs(flat) @ probes[0])
+    if size == 0.0:
+        return np.zeros(SKETCH)
+    shares = (probes[1:] @ flat) / size + 2.0  # away from zero, where digits mean nothing
+    return np.concatenate([[size], shares])
+
+
+def _standard_top(form: NormalForm, hidden: int) -> Stack:
+    if hidden == 0:
+        return Stack((form.matrix,), (form.offset,), ())
+    top = minimal_network(form)
+    if len(top.biases[0]) > len(form.visible):
+        top = minimal_network(form, oriented=False)
+    rows = np.abs(top.weights[0]).sum(axis=1)
+    top = Rescale(1, tuple(1 / np.where(rows > 0, rows, 1.0))).apply(top)
+    return Reorder(1, _sorted_rows(top.row(0))).apply(top)
+
+
+def _sorted_rows(rows: Array) -> tuple[int, ...]:
+    probe = np.random.default_rng(rows.shape[1]).uniform(0.5, 1.5, size=rows.shape[1])
+    return tuple(int(k) for k in np.argsort(rows @ probe, kind="stable"))
+
+
+def _form_blocks(form: NormalForm) -> list[Floats]:
+    """The unique data of a normal form: sorted hyperplanes, their jumps, the affine map."""
+    count, outputs = form.matrix.shape[1] + 1, len(form.offset)
+    planes = np.array([group.hyperplane for group in form.visible]).reshape(-1, count)
+    jumps = np.array([group.jump for group in form.visible]).reshape(-1, outputs)
+    order = list(_sorted_rows(planes))
+    affine = np.column_stack([form.matrix, form.offset])
+    noise = form.tolerance * np.column_stack([form.matrix_scale, form.offset_scale])
+    return [planes[order], jumps[order], np.where(np.abs(affine) > noise, affine, 0.0)]
+
+
+def _regime(stack: Stack) -> tuple[str, bool]:
+    if stack.hidden <= 1:
+        return "one hidden layer", True
+    bottleneck = stack.hidden == 2 and stack.slopes == (0.0, 0.0) and stack.widths[1] <= stack.widths[0]
+    if bottleneck and genericity(stack, most=64).holds:
+        return "generic three-layer bottleneck", True
+    return "permutation and scaling only", False

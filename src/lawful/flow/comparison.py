@@ -1,0 +1,159 @@
+"""Discrete optimisers beside the flow: how far each conserved quantity drifts, and how far theory says it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.errors import LawfulError
+from lawful.flow.dynamics import GradientFlow
+from lawful.flow.integration import integrate
+from lawful.flow.losses import Floats
+from lawful.flow.optimizers import ExactDrift, Optimizer, steps
+from lawful.flow.problem import Problem
+from lawful.flow.quantities import Quantities
+from lawful.flow.trajectory import Trajectory
+
+POINTS = 101  # at most this many records of a run
+HUGE = 1e100
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One method's run. Rows of `values` are `times`, columns the laws.
+
+    `drift` is measured from the flow's own law with the same decay, `c(t) = c(0) e^{−2λt}`.
+    """
+
+    optimizer: Optimizer
+    steps: int
+    times: Floats
+    losses: Floats
+    values: Floats
+    drift: Floats
+    exact: Floats | None
+    first_order: Floats | None
+    message: str
+
+    @property
+    def max_drift(self) -> float:
+        """The largest drift of any law at the end."""
+        return float(np.abs(self.drift[-1]).max(initial=0.0))
+
+    @property
+    def exact_error(self) -> float | None:
+        """How far the exact formula for sgd is from what was measured, at the end."""
+        return None if self.exact is None else float(np.abs(self.exact - self.values[-1]).max(initial=0.0))
+
+    @property
+    def predicted_drift(self) -> float | None:
+        """The largest drift that the flow alone predicts, to first order in the step size."""
+        return None if self.first_order is None else float(np.abs(self.first_order).max(initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """All methods on one problem over one time of the flow."""
+
+    time: float
+    names: tuple[str, ...]
+    start: Floats
+    rows: tuple[Row, ...]
+
+    def order(self, name: str = "sgd") -> float | None:
+        """The measured exponent p of `drift ∝ η^p` over the plain full-batch runs of one method, or None if too few."""
+        plain = [
+            row
+            for row in self.rows
+            if row.optimizer == Optimizer(name, row.optimizer.rate or 1.0)
+            and row.max_drift > 0
+            and row.steps >= 10
+            and not row.message
+        ]
+        rates = [row.optimizer.rate for row in plain]
+        if len(set(rates)) < 2:
+            return None
+        return float(np.polyfit(np.log(rates), np.log([row.max_drift for row in plain]), 1)[0])
+
+
+def compare(
+    problem: Problem,
+    laws: Quantities,
+    optimizers: Sequence[Optimizer],
+    time: float,
+    *,
+    seed: int = 0,
+    max_evaluations: int = 1_000_000,
+    on_step: Callable[[str, float], None] | None = None,
+) -> Comparison:
+    """Run each method for a time of the flow (`time/η` steps) and measure the drift of every law.
+
+    Gradient descent changes a quadratic law by `η² c(g)` a step, so over a time by `η ∫ c(g) dt` to first order; with
+    momentum μ by `(1 + μ)/(1 − μ)²` times that. Adam's drift does not vanish with the step size. If the flow itself
+    needs more than `max_evaluations` gradients, there is no prediction.
+    """
+    if not optimizers:
+        raise LawfulError("name at least one optimizer to compare, such as flow,sgd:0.1,adam:0.001")
+    reference = integrate(problem, time, snapshots=4 * (POINTS - 1) + 1, max_evaluations=max_evaluations)
+    integral = _integral(problem, laws, reference) if laws.quadratic and reference.stop.complete else None
+    rows = []
+    for optimizer in optimizers:
+        tell = None if on_step is None else (lambda part, name=str(optimizer): on_step(name, part))
+        if optimizer.name == "flow":
+            rows.append(_flow_row(problem, laws, optimizer, time, reference))
+        else:
+            rows.append(_row(problem, laws, optimizer, time, integral, seed, tell))
+    return Comparison(time, laws.names, laws.values(problem.start), tuple(rows))
+
+
+def _integral(problem: Problem, laws: Quantities, flow: Trajectory) -> Floats:
+    squares = laws.along(np.array([problem.evaluate(theta).gradient for theta in flow.theta]))
+    return np.asarray(np.trapezoid(squares, flow.times, axis=0))
+
+
+def _flow_row(problem: Problem, laws: Quantities, optimizer: Optimizer, time: float, plain: Trajectory) -> Row:
+    flow = integrate(problem, time, GradientFlow(optimizer.decay), snapshots=POINTS) if optimizer.decay else plain
+    values = laws.along(flow.theta)
+    drift = values - values[0] * np.exp(-2.0 * optimizer.decay * flow.times)[:, None]
+    message = "" if flow.stop.complete else flow.stop.message
+    return Row(optimizer, flow.evaluations, flow.times, flow.losses, values, drift, None, None, message)
+
+
+def _row(
+    problem: Problem,
+    laws: Quantities,
+    optimizer: Optimizer,
+    time: float,
+    integral: Floats | None,
+    seed: int,
+    tell: Callable[[float], None] | None,
+) -> Row:
+    count = optimizer.steps(time)
+    marks = set(np.unique(np.linspace(0, count, POINTS).round().astype(int)).tolist())
+    start = problem.evaluate(problem.start)
+    exact = ExactDrift(laws, optimizer, problem.start) if optimizer.name == "sgd" and laws.quadratic else None
+    times, losses, thetas, message, done = [0.0], [start.loss], [problem.start], "", 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in steps(problem, optimizer, count, seed=seed):
+            if not np.isfinite(step.next).all() or np.abs(step.next).max() > HUGE:
+                message = f"diverged at step {done + 1}"
+                break
+            done += 1
+            if exact is not None:
+                exact.update(step)
+            if done in marks:
+                times.append(done * time / count)
+                losses.append(problem.evaluate(step.next).loss)
+                thetas.append(step.next)
+                if tell is not None:
+                    tell(done / count)
+        values = laws.along(np.array(thetas))
+    drift = values - values[0] * np.exp(-2.0 * optimizer.decay * np.array(times))[:, None]
+    first = None
+    if integral is not None and optimizer.name == "sgd" and not optimizer.decay and not optimizer.batch:
+        momentum = optimizer.momentum
+        first = optimizer.rate * (1.0 + momentum) / (1.0 - momentum) ** 2 * integral
+    ended = exact.value if exact is not None and not message else None
+    return Row(optimizer, done, np.array(times), np.array(losses), values, drift, ended, first, message)

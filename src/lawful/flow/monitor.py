@@ -1,0 +1,208 @@
+"""Watch the laws while a PyTorch model trains: a context manager that records every k steps, into memory and a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.errors import LawfulError
+from lawful.flow.parts import Joint, Parts, understand
+from lawful.flow.rank import jacobian_rank
+from lawful.network import Mlp
+
+Record = dict[str, Any]
+
+
+class Monitor:
+    """Records balances, the rank of J, dead and linear neurons, weight norms and any other quantity every k steps.
+
+    Call `step(loss)` after each optimiser step. `quantities` are functions of the flat parameter vector (NumPy, in the
+    order of `parameters()`), such as laws found by `lawful.laws`; `locked` is a function of a chain as an `Mlp`, such
+    as `lambda network: len(components(network).locked)`. Records go to `records` and, one JSON object per line, to
+    `file`: each line is handed to the system as it is made, so all of them survive `kill -9`.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> with Monitor(model, every=10) as monitor:
+    ...     for _ in range(20):
+    ...         loss = model(torch.ones(4, 2)).square().mean()
+    ...         monitor.step(loss)
+    >>> [(record["step"], record["rank"], record["drift"]) for record in monitor.records]
+    [(0, 3, 0.0), (10, 3, 0.0), (20, 3, 0.0)]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        every: int = 100,
+        file: str | os.PathLike[str] | None = None,
+        quantities: Mapping[str, Callable[[Any], Any]] | None = None,
+        locked: Callable[[Mlp], int] | None = None,
+        detail: bool = True,
+        live: bool | None = None,
+    ) -> None:
+        if every < 1:
+            raise LawfulError(f"a monitor records every k steps with k at least 1, not {every}")
+        self.model, self.every, self.detail = model, every, detail
+        self.parts: Parts = understand(model)
+        self.quantities, self.locked = dict(quantities or {}), locked
+        self.live = sys.stderr.isatty() if live is None else live
+        self.records: list[Record] = []
+        self.steps = 0
+        self._path = None if file is None else Path(file)
+        self._file: int | None = None
+        self._hooks: list[Any] = []
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._start: dict[str, torch.Tensor] = {}
+        self._began = time.perf_counter()
+
+    def __enter__(self) -> Monitor:
+        if self._path is not None:
+            self._file = _open(self._path)
+            self._write({"kind": "start", "time": time.time(), "model": type(self.model).__name__, "every": self.every,
+                         "chains": self.parts.chains, "ignored": self.parts.ignored})  # fmt: skip
+        for joint in self.parts.joints:
+            if joint.kinked:
+                self._hooks.append(joint.below.register_forward_hook(self._watch(joint.name)))
+        self._record(None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if self._file is not None:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+        if self.live and self.records:
+            print(file=sys.stderr)
+
+    def step(self, loss: Any = None) -> None:
+        """Count one step of the optimiser; every k-th is recorded."""
+        self.steps += 1
+        if self.steps % self.every == 0:
+            self._record(loss)
+
+    def _watch(self, name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
+        """A hook that, before a recorded step, counts the units that are off, or on, for the whole batch."""
+
+        def hook(_: nn.Module, __: Any, output: torch.Tensor) -> None:
+            if (self.steps + 1) % self.every == 0 and self.model.training:
+                heights = output.detach().flatten(2).movedim(1, -1) if output.ndim > 2 else output.detach()
+                low, high = torch.aminmax(heights.reshape(-1, heights.shape[-1]), dim=0)
+                self._seen[name] = (int((high <= 0).sum()), int((low > 0).sum()))
+
+        return hook
+
+    def _record(self, loss: Any) -> None:
+        balances, sides = {}, []
+        for joint in self.parts.joints:
+            into, out = joint.sides()
+            balances[joint.name] = into - out
+            sides.append((joint, into, out))
+        if not self._start:
+            self._start = balances
+        drifts = [(balances[name] - start).abs().max() for name, start in self._start.items()]
+        number = None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        record: Record = {
+            "kind": "record",
+            "step": self.steps,
+            "seconds": round(time.perf_counter() - self._began, 6),
+            "loss": number,
+            "drift": float(torch.stack(drifts).max()) if drifts else None,
+            "rank": jacobian_rank(sides, self.parts.chains),
+            "hidden": sum(joint.units for joint in self.parts.joints),
+            "dead": sum(off for off, _ in self._seen.values()) if self._seen else None,
+            "linear": sum(on for _, on in self._seen.values()) if self._seen else None,
+            "norms": self._norms(sides),
+        }
+        if self.detail:
+            record["balances"] = {name: values.tolist() for name, values in balances.items()}
+        if self.locked is not None:
+            networks = [chain_network(self.model, chain, self.parts.joints) for chain in self.parts.chains]
+            record["locked"] = sum(self.locked(network) for network in networks if network is not None)
+        if self.quantities:
+            theta = torch.cat([value.detach().flatten() for value in self.model.parameters()]).double().cpu().numpy()
+            record["quantities"] = {name: _plain(measure(theta)) for name, measure in self.quantities.items()}
+        self.records.append(record)
+        self._write(record)
+        if self.live:
+            print("\r\x1b[2K" + line(record), end="", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def _norms(sides: list[tuple[Joint, torch.Tensor, torch.Tensor]]) -> dict[str, float]:
+        """Frobenius norm of each understood layer, biases of hidden units included."""
+        norms = {joint.name: math.sqrt(float(into.sum())) for joint, into, _ in sides}
+        return norms | {
+            joint.reader: math.sqrt(float(out.sum())) for joint, _, out in sides if joint.reader not in norms
+        }
+
+    def _write(self, record: Record) -> None:
+        if self._file is not None:
+            os.write(self._file, (json.dumps(record) + "\n").encode())
+
+
+def line(record: Mapping[str, Any]) -> str:
+    """One record on one line of a terminal.
+
+    >>> line({"step": 200, "loss": 0.5, "drift": 1e-3, "rank": 7, "hidden": 8, "dead": 1, "linear": 0})
+    'step 200  loss 0.5  drift 0.001  rank 7/8  dead 1  linear 0'
+    """
+    words = [f"step {record['step']}"]
+    words += [f"{key} {record[key]:.4g}" for key in ("loss", "drift") if record.get(key) is not None]
+    words += [f"rank {record['rank']}/{record['hidden']}"] if record.get("rank") is not None else []
+    return "  ".join(
+        words + [f"{key} {record[key]}" for key in ("dead", "linear", "locked") if record.get(key) is not None]
+    )
+
+
+def read_records(file: str | os.PathLike[str]) -> list[Record]:
+    """All complete records of a monitor's file; a line cut off by a kill is left out."""
+    path = Path(file)
+    found = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(text)
+        except ValueError:
+            continue  # the writer was killed in the middle of this line
+        if isinstance(record, dict) and record.get("kind") == "record":
+            found.append(record)
+    return found
+
+
+def chain_network(model: nn.Module, chain: tuple[str, ...], joints: tuple[Joint, ...]) -> Mlp | None:
+    """A chain of `nn.Linear` layers as an `Mlp` (linear or ReLU by its joints), or None if it has convolutions."""
+    layers: list[Any] = [model.get_submodule(name) for name in chain]
+    if not all(isinstance(layer, nn.Linear) for layer in layers):
+        return None
+    slopes = {joint.name: 0.0 if joint.kinked else 1.0 for joint in joints}
+    weights = [layer.weight.detach().double().cpu().numpy() for layer in layers]
+    biases = [None if layer.bias is None else layer.bias.detach().double().cpu().numpy() for layer in layers]
+    return Mlp(weights, biases, [slopes[name] for name in chain[:-1]])
+
+
+def _open(path: Path) -> int:
+    """Open for appending; a line that a killed run left unfinished is ended first."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.write(file, b"\n")
+    return file
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value, dtype=np.float64).tolist()

@@ -1,0 +1,1 @@
+"""Training as motion of the data: truncation maps and their gradient flow (P2)."""

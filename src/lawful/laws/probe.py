@@ -1,0 +1,127 @@
+"""A PyTorch module as a function of its trainable parameters, looked at once and refused if it cannot be used."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch.func import functional_call
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+
+MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
+SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A module as a function of its trainable parameters: `f(θ) = ⟨w, g_θ(x)⟩`."""
+
+    module: torch.nn.Module
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    data: torch.Tensor | None
+    loss: str
+
+    @property
+    def size(self) -> int:
+        """Number of trainable parameters."""
+        return sum(shape.numel() for shape in self.shapes)
+
+    def unflatten(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The parameters by name."""
+        parts = torch.split(theta, [shape.numel() for shape in self.shapes])
+        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+
+    def value(self, theta: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """`⟨w, g_θ(x)⟩`."""
+        output: torch.Tensor = functional_call(self.module, self.unflatten(theta), (inputs,))
+        return (output * weights).sum()
+
+    def theta(self, seed: int, spread: float) -> torch.Tensor:
+        """The module's parameters, each tensor moved by `spread` times its own size, to be generic."""
+        generator = torch.Generator().manual_seed(seed)
+        parts = []
+        own = dict(self.module.named_parameters())
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            values = own[name].detach()
+            scale = max(float(values.square().mean().sqrt()), 0.2)
+            noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+            parts.append((values + spread * scale * noise).flatten())
+        return torch.cat(parts)
+
+    def draw(self, seed: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Random inputs (or all the data) and random output weights, orthogonal to 1 for cross-entropy."""
+        generator = torch.Generator().manual_seed(seed)
+        if self.data is None:
+            shape = (rows, MIXED, *self.input_shape)
+            sizes = 10 ** (2 * SIZES * torch.rand(shape[:2], generator=generator, dtype=torch.float64) - SIZES)
+            inputs = torch.randn(shape, generator=generator, dtype=torch.float64)
+            inputs = inputs * sizes.view(*shape[:2], *([1] * len(self.input_shape)))
+        else:
+            inputs = self.data.expand(rows, *self.data.shape)
+        samples = inputs.shape[1]
+        weights = torch.randn((rows, samples, *self.output_shape), generator=generator, dtype=torch.float64)
+        if self.loss == "cross-entropy":
+            weights = weights - weights.mean(dim=-1, keepdim=True)
+        return inputs, weights
+
+
+def probe(
+    module: torch.nn.Module, input_shape: tuple[int, ...] | None, data: ArrayLike | None = None, loss: str = "full"
+) -> Probe:
+    """Look at a module once: its parameters, its output, and whether it can be differentiated at all."""
+    try:
+        twin = copy.deepcopy(module).double().eval()
+    except Exception as error:
+        raise Unsupported(f"the module cannot be copied: {first_line(error)}") from None
+    trainable = [(name, value) for name, value in twin.named_parameters() if value.requires_grad]
+    if not trainable:
+        raise InvalidNetwork("the module has no trainable parameters")
+    points = None if data is None else torch.as_tensor(np.asarray(data, dtype=np.float64))
+    if points is None and input_shape is None:
+        input_shape = _guessed_shape(twin)
+    shape = tuple(points.shape[1:]) if points is not None else tuple(input_shape or ())
+    batch = points if points is not None else torch.randn((1, *shape), generator=_fixed(), dtype=torch.float64)
+    output = _output(twin, batch, shape)
+    names, values = zip(*trainable, strict=True)
+    shapes = tuple(value.shape for value in values)
+    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss)
+
+
+def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    try:
+        first, again = module(batch), module(batch)
+    except Exception as error:
+        raise Unsupported(f"the module fails on an input of size {shape}: {first_line(error)}") from None
+    if not isinstance(first, torch.Tensor):
+        raise Unsupported(f"the module returns a {type(first).__name__}, not a tensor")
+    if not torch.equal(first, again):
+        raise Unsupported("the module is random even in eval mode: two runs on one input differ")
+    if not first.is_floating_point() or not first.requires_grad:
+        raise Unsupported("the module's output cannot be differentiated by its parameters")
+    if not torch.isfinite(first).all():
+        raise Unsupported("the module's output is not finite")
+    return first.detach()
+
+
+def _guessed_shape(module: torch.nn.Module) -> tuple[int, ...]:
+    first = next((part for part in module.modules() if any(True for _ in part.parameters(recurse=False))), None)
+    if isinstance(first, torch.nn.Linear):
+        return (first.in_features,)
+    raise LawfulError("the module's input size is not known: give it (--input 3,8,8)")
+
+
+def _fixed() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def first_line(error: Exception) -> str:
+    """An error of someone else's code, on one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"

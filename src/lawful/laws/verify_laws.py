@@ -1,0 +1,132 @@
+"""Rebuild each law that a certificate names from the graph, by its theorem."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.errors import CertificateError
+from lawful.laws.verify_case import Case, need
+from lawful.network import Role
+
+Residues = NDArray[np.int64]
+
+
+def law_gradients(case: Case, named: list[list[Any]]) -> Residues:
+    """Gradients at the point (a row each) of the named laws, each rebuilt from the graph by its theorem."""
+    into: list[dict[int, int]] = [{} for _ in case.names]
+    out_of: list[dict[int, int]] = [{} for _ in case.names]
+    resting = _resting(case)
+    for edge, (tail, head) in enumerate(zip(case.tails, case.heads, strict=True)):
+        if not resting[edge]:
+            into[head][tail], out_of[tail][head] = edge, edge
+    rows = []
+    for kind, *nodes in named:
+        matrix: dict[tuple[int, int], int] = {}
+        linear: list[int] = []
+        match kind, nodes:
+            case "neuron", [node]:
+                need(case.roles[node] == Role.HIDDEN, f"node {node} is not a hidden neuron")
+                matrix = {(e, e): 1 for e in into[node].values()} | {(e, e): -1 for e in out_of[node].values()}
+            case (("pair" | "rotation"), [first, second]):
+                need(first != second and case.roles[first] == case.roles[second] == Role.HIDDEN, "not two neurons")
+                same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
+                need(same_gate, f"{case.names[first]} and {case.names[second]} do not act linearly alike")
+                same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
+                need(same, f"{case.names[first]} and {case.names[second]} have different neighbours")
+                matrix = {(edge, into[second][at]): 1 for at, edge in into[first].items()}
+                matrix |= {(edge, out_of[second][at]): -1 for at, edge in out_of[first].items()}
+            case "detour", [node]:
+                linear = _detour(case, node, into, out_of)
+            case "sum", [node]:
+                need(case.loss == "cross-entropy", "sums of outgoing weights are conserved by cross-entropy only")
+                linear = [out_of[node][output] for output in case.outputs]
+            case "weight", [tail, head]:
+                linear = [e for e, ends in enumerate(zip(case.tails, case.heads, strict=True)) if ends == (tail, head)]
+                need(len(linear) == 1 and resting[linear[0]], f"nothing shows that edge {tail} -> {head} rests")
+            case _:
+                raise CertificateError(f"unknown law {kind!r}")
+        rows.append(_law_gradient(case, kind, matrix, linear))
+        if kind == "detour":  # of (p + q) e^{−s}, divided by e^{−s}
+            need(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
+            direct = out_of[case.tails[linear[0]]][case.heads[linear[1]]]
+            rows[-1][direct] -= int(case.point[linear[0]] + case.point[linear[1]])
+            rows[-1] = [entry % case.prime for entry in rows[-1]]
+    if case.flow["name"] == "momentum" and case.flow["autonomous"] and case.flow["friction"] != 0:
+        rows = _ratios(rows, case.prime)
+    width = case.states + (0 if not rows else len(rows[0]) - case.states)
+    return np.array(rows, dtype=np.int64).reshape(len(rows), width)[:, : case.states]
+
+
+def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict[int, int]]) -> list[int]:
+    """The two weights of a linear neuron that bridges one edge."""
+    need(case.roles[node] == Role.HIDDEN and case.gates[node] == 1, f"{case.names[node]} is not a linear neuron")
+    need(len(into[node]) == len(out_of[node]) == 1, f"{case.names[node]} has more than one edge in or out")
+    ((source, first),), ((target, second),) = into[node].items(), out_of[node].items()
+    need(target in out_of[source], f"no edge runs beside {case.names[node]}")
+    return [first, second]
+
+
+def _law_gradient(case: Case, kind: str, matrix: dict[tuple[int, int], int], linear: list[int]) -> list[int]:
+    """The gradient at the point; for a rotation without time, its value is appended."""
+    prime, point, size = case.prime, [int(value) for value in case.point], len(case.tails)
+    gradient = [0] * case.states
+    if case.flow["name"] == "momentum":
+        need(kind == "rotation", f"{kind} is not a law of momentum")
+        value = 0
+        for first, second in matrix:
+            for left, right, sign in ((first, second, 1), (second, first, -1)):
+                gradient[left] += sign * point[size + right]
+                gradient[size + right] += sign * point[left]
+                value += sign * point[left] * point[size + right]
+        if not case.flow["autonomous"]:
+            gradient[-1] = case.residue(Fraction(float(case.flow["friction"]))) * value  # of e^{γt} Q, without e^{γt}
+        return [entry % prime for entry in gradient] + [value % prime]
+    need(kind != "rotation", "rotations are laws of momentum only")
+    inverse = [1] * size
+    if case.flow["name"] == "metric":
+        inverse = [pow(case.residue(Fraction(float(entry))), -1, prime) for entry in case.flow["diagonal"]]
+        for first, second in matrix:
+            need(inverse[first] == inverse[second], "the metric breaks the symmetry of a pair")
+        need(not linear, "a linear law under a metric")
+    for (first, second), sign in matrix.items():
+        gradient[first] += sign * point[second] * inverse[first]
+        gradient[second] += sign * point[first] * inverse[second]
+    for edge in linear:
+        gradient[edge] += 1
+    return [entry % prime for entry in gradient]
+
+
+def _ratios(rows: list[list[int]], prime: int) -> list[list[int]]:
+    """Gradients of `Q_i / Q_0`, up to a factor: friction damps all rotations alike, so their ratios are conserved."""
+    if not rows:
+        return []
+    first, *others = rows
+    pairs = ((row, row[-1]) for row in others)
+    return [[(a * first[-1] - value * b) % prime for a, b in zip(row, first, strict=True)] for row, value in pairs]
+
+
+def _resting(case: Case) -> list[bool]:
+    """Edges whose gradient is always 0: no signal comes in, or nothing that it reaches is heard."""
+    if case.loss == "cross-entropy" and len(case.outputs) == 1:
+        return [True] * len(case.tails)
+    silent = [case.roles[node] == Role.HIDDEN and case.gates[node] == 0 for node in range(len(case.names))]
+    mute, unheard = list(silent), list(silent)
+    for node in case.order:
+        if case.roles[node] == Role.HIDDEN:
+            sources = (
+                [mute[t] for t, h in zip(case.tails, case.heads, strict=True) if h == node] if any(silent) else [False]
+            )
+            mute[node] = mute[node] or all(sources)
+    for node in reversed(case.order):
+        if case.roles[node] == Role.HIDDEN:
+            sinks = (
+                [unheard[h] for t, h in zip(case.tails, case.heads, strict=True) if t == node]
+                if any(silent)
+                else [False]
+            )
+            unheard[node] = unheard[node] or all(sinks)
+    return [mute[tail] or unheard[head] for tail, head in zip(case.tails, case.heads, strict=True)]

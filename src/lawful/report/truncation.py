@@ -1,0 +1,222 @@
+"""Truncation results for people: terminal text, figures, and one HTML page with the data in motion."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lawful.report.figure import COLOURS, Figure, Panel, Series, save
+
+Floats = NDArray[np.float64]
+Result = Mapping[str, Any]
+
+
+def census_text(found: Result) -> str:
+    """What each layer truncates: untruncated / partially / fully truncated points by class."""
+    lines = [
+        f"The network is a chain of {len(found['layers'])} truncations and an affine map,",
+        f"up to a relative residual of {found['residual']:.1e}.",
+    ]
+    for layer in found["layers"]:
+        lines += [
+            "",
+            f"layer {layer['layer']}: condition {layer['condition']:.3g}, misalignment {layer['misalignment']:.2f}, "
+            f"points move by {layer['moved']:.3g} on average",
+            "  class              points  untruncated  partially  fully  busiest coordinate",
+        ]
+        rows = zip(found["classes"], found["sizes"], layer["untruncated"], layer["partial"], layer["full"],
+                   layer["coordinates"], strict=True)  # fmt: skip
+        for name, size, none, partial, full, coordinates in rows:
+            top = int(np.argmax(coordinates))
+            lines.append(
+                f"  {name[:18]:18} {size:6} {none:12} {partial:10} {full:6}  {top} ({coordinates[top]} of {size})"
+            )
+    return "\n".join(lines)
+
+
+def run_text(found: Result) -> str:
+    """The flow's answer first: which clusters became points, and when."""
+    times = [time for time in found["collapsed"] if time is not None]
+    kind = "general" if found["general"] else "cluster-separated"
+    changes = found["sign_changes"]
+    late = f" by s = {max(times):.4g}" if times else ""
+    apart = all(found["separated"])
+    last = found["collapse"][-1]
+    lines = [
+        f"{len(times)} of {found['clusters']} clusters collapsed to a point{late}",
+        f"  flow            {kind}, {found['points']} points in R^{found['dimension']}, to s = {found['times'][-1]:g}",
+        f"  cost            {found['costs'][0]:.6g} -> {found['costs'][-1]:.6g}, never rising: "
+        f"{'yes' if max(np.diff(found['costs']), default=0) <= 1e-9 * found['costs'][0] else 'NO'}",
+        f"  sign changes    {changes['truncate']} truncations, {changes['release']} releases, {changes['hold']} held",
+        f"  orthogonality   |RR' - 1| <= {found['orthogonality']:.1e}",
+        f"  separated       {'at every time' if apart else 'NOT at every time: the maps act on several clusters'}",
+        f"  collapse        NC1 {last['nc1_quotient']:.1e} (quotient), {last['nc1_pinv']:.1e} (pinv), "
+        f"{last['nc1_cdnv']:.1e} (CDNV)",
+        f"                  NC2 {last['nc2_norms']:.3f} (norms), {last['nc2_angles']:.3f} (angles), "
+        f"NC3 {last['nc3']:.3f}, NC4 {last['nc4']:.3f}",
+    ]
+    sure = [number for number, each in enumerate(found["predictions"]) if each["holds"]]
+    for number in sure[:10]:
+        bound, time = found["predictions"][number]["bound"], found["collapsed"][number]
+        seen = "not seen in this run" if time is None else f"seen at s = {time:.4g}"
+        lines.append(f"  predicted       cluster {found['classes'][number]} before s = {bound:.4g} (Prop. 4.2): {seen}")
+    if not sure:
+        lines.append("  predicted       Prop. 4.2 promises nothing from this start")
+    if found["halted"]:
+        lines.append(f"  UNDECIDED       the run ended early: {found['halted']}")
+    return "\n".join(lines)
+
+
+def figures(found: Result) -> dict[str, Figure]:
+    """Cost and its two parts; share of truncated points; collapse."""
+    times = found["times"]
+    shares = np.array(found["truncated"]).T
+    nc = {key: [each[key] for each in found["collapse"]] for key in ("nc1_pinv", "nc1_quotient", "nc1_cdnv")}
+    floor = 1e-18
+    return {
+        "cost": Figure(
+            "The cost falls, and both parts of its derivative are non-positive.",
+            (
+                Panel((Series(np.maximum(found["costs"], floor), times),), "cost", "s", log_y=True),
+                Panel(
+                    (
+                        Series(found["descent_shifts"], times, "from β"),
+                        Series(found["descent_rotations"], times, "from R"),
+                    ),
+                    "∂C/∂s", "s",
+                ),
+            ),
+        ),
+        "rates": Figure(
+            "Share of each cluster that its map truncates, averaged over coordinates: its rate of collapse.",
+            (Panel([Series(each, times, str(name)[:20] if len(shares) <= 8 else "")
+                    for each, name in zip(shares, found["classes"], strict=True)], "truncated share", "s"),),
+        ),
+        "collapse": Figure(
+            "Within-class variability by three definitions.",
+            (Panel([Series(np.maximum(each, floor), times, name) for name, each in nc.items()], "NC1", "s",
+                   log_y=True),),
+        ),
+    }  # fmt: skip
+
+
+def frame_figure(points: Floats, labels: ArrayLike, time: float, targets: Floats, extent: Floats) -> Figure:
+    """One frame: the data in the plane; the corners of `extent` (low, high) keep all frames to one scale."""
+    numbers = np.asarray(labels)
+    series = [Series(points[numbers == label, 1], points[numbers == label, 0], style="points",
+                     colour=COLOURS[label % len(COLOURS)]) for label in np.unique(numbers)]  # fmt: skip
+    corners = Series(extent[:, 1], extent[:, 0], style="points", colour="#ffffff")
+    goals = Series(targets[:, 1], targets[:, 0], "targets", "points", colour="#222222")
+    return Figure(f"The data at s = {time:.3g}.", (Panel([corners, *series, goals], f"s = {time:.3g}", equal=True),))
+
+
+def page(title: str, found: Result, positions: Floats, labels: ArrayLike, targets: Floats) -> str:
+    """One HTML file: the animation, the figures, the numbers. Nothing is loaded from anywhere.
+
+    `positions` is frames × points × 2: first the data themselves, then their images at every time.
+    """
+    drawn = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, figure in figures(found).items():
+            image = base64.b64encode(save(figure, Path(folder) / f"{name}.svg").read_bytes()).decode()
+            text = html.escape(figure.caption)
+            picture = f'<img alt="{text}" src="data:image/svg+xml;base64,{image}">'
+            drawn.append(f"<figure>{picture}<figcaption>{text}</figcaption></figure>")
+    data = {
+        "frames": np.round(positions, 4).tolist(), "labels": np.asarray(labels).tolist(), "colours": COLOURS,
+        "times": ["before the flow: the data", *(round(time, 4) for time in found["times"])],
+        "targets": np.round(targets, 4).tolist(),
+    }  # fmt: skip
+    payload = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    summary = html.escape(run_text(found))
+    return _PAGE.replace("{title}", html.escape(title)).replace("{summary}", summary).replace(
+        "{figures}", "\n".join(drawn)
+    ).replace("{data}", payload)  # fmt: skip
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
+pre{background:#f5f5f2;padding:1rem;overflow-x:auto}canvas{border:1px solid #ddd;max-width:100%}
+img{max-width:100%}figcaption{color:#555}input{width:24rem;max-width:60%}
+</style></head><body>
+<h1>{title}</h1>
+<p>Each dot is a training point as the truncation maps leave it in input space; black squares are the points to which
+the clusters are drawn.</p>
+<canvas id="c" width="640" height="520" role="img" aria-label="animation of the data"></canvas>
+<p><button id="b">Pause</button> <input id="r" type="range" min="0" value="0" aria-label="time">
+s = <span id="t"></span></p>
+<pre>{summary}</pre>
+{figures}
+<script id="d" type="application/json">{data}</script>
+<script>
+const d=JSON.parse(document.getElementById("d").textContent),c=document.getElementById("c"),g=c.getContext("2d"),
+r=document.getElementById("r"),t=document.getElementById("t"),b=document.getElementById("b");
+const all=[].concat(...d.frames,d.targets),xs=all.map(p=>p[0]),ys=all.map(p=>p[1]);
+const low=a=>a.reduce((m,v)=>Math.min(m,v)),high=a=>a.reduce((m,v)=>Math.max(m,v));
+const x0=low(xs),x1=high(xs),y0=low(ys),y1=high(ys),k=Math.min(600/((x1-x0)||1),480/((y1-y0)||1));
+const px=p=>[320+k*(p[0]-(x0+x1)/2),260-k*(p[1]-(y0+y1)/2)];
+let f=0,on=true;r.max=d.frames.length-1;
+function draw(){g.clearRect(0,0,640,520);
+d.frames[f].forEach((p,i)=>{const q=px(p);g.fillStyle=d.colours[d.labels[i]%d.colours.length];g.globalAlpha=.7;
+g.beginPath();g.arc(q[0],q[1],3,0,7);g.fill()});
+g.globalAlpha=1;g.fillStyle="#000";d.targets.forEach(p=>{const q=px(p);g.fillRect(q[0]-3,q[1]-3,6,6)});
+r.value=f;t.textContent=d.times[f]}
+setInterval(()=>{if(on){f=(f+1)%d.frames.length;draw()}},90);
+b.onclick=()=>{on=!on;b.textContent=on?"Pause":"Play"};r.oninput=()=>{on=false;b.textContent="Play";f=+r.value;draw()};
+draw();
+</script></body></html>
+"""
+
+
+def fixed_text(found: Result) -> str:
+    """Closed-form truncation times per cluster."""
+    lines = ["Closed form at fixed rotations (P2 (4.49)), by cluster and coordinate"]
+    for name, coordinates in zip(found["classes"], found["coordinates"], strict=True):
+        for number, each in enumerate(coordinates):
+            times = each["times"]
+            span = f"s = {times[0]:.4g} .. {times[-1]:.4g}" if len(times) else "none"
+            rate = each["rates"][-1]
+            lines.append(f"  {str(name)[:12]:12} r = {number:<3} {len(times):7} changes, {span:26} rate {rate:.4g}")
+    return "\n".join(lines)
+
+
+def separation_text(found: Result) -> str:
+    """Which clusters can be parted, and the network that follows."""
+    words = {"hyperplane": "can be parted by a hyperplane", "common point": "cannot: a point lies in both hulls",
+             "frame": "can be parted by a right-angled cone", "obtuse pair": "cannot: two differences are obtuse",
+             "undecided": "undecided"}  # fmt: skip
+    lines = [found["verdict"]]
+    for name, answer in zip(found["classes"], found["answers"], strict=True):
+        more = f" (gap {_gap(answer):.3g})" if answer["answer"] in ("hyperplane", "frame") else ""
+        lines.append(f"  {str(name)[:24]:24} {words[answer['answer']]}{more}")
+    if found.get("network"):
+        built = found["network"]
+        size = built["architecture"] if len(built["architecture"]) < 30 else built["architecture"][:27] + "..."
+        lines.append(f"  zero-loss network {size}: loss {built['loss']:.1e}, condition {built['condition']:.3g}")
+    return "\n".join(lines)
+
+
+def _gap(answer: Result) -> float:
+    return float(np.min(np.asarray(answer["high"]) - np.asarray(answer["low"])))
+
+
+def standard_text(found: Result) -> str:
+    """The standard cost in its two solvable cases."""
+    lines = [f"Standard cost, {found['case']} data: cost {found['costs'][0]:.6g} -> {found['costs'][-1]:.6g}"]
+    if found["case"] == "collapsed":
+        lines.append(f"  conserved BB' - W'W drifts by {found['drift']:.1e}; spectral gap {found['gap']:.4g}")
+        lines.append(f"  cost below e^(-2 gap s) cost(0): {'yes' if found['bounded'] else 'NO'}")
+    else:
+        lines.append(f"  closed form and integration differ by {found['difference']:.1e}")
+        lines.append(f"  distance to the limit Y X+ at the end: {found['distance']:.3g}")
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""Two checkpoints of one architecture: what changed between them, and how far that was from gradient flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful import fibers, invariant
+from lawful.errors import LawfulError
+from lawful.fibers.verdict import Verdict
+from lawful.flow.losses import find_loss
+from lawful.network import Dag, Mlp, Role
+from lawful.network.activity import effective_dimension
+from lawful.network.bounds import classify
+from lawful.network.data import Data
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """What lies between two checkpoints A and B.
+
+    `drift` is `B̃θ_B² − B̃θ_A²`, which gradient flow would keep at 0. `decay` is the common factor `c_B ≈ decay · c_A`
+    (weight decay multiplies all balances alike) and `decay_residual` what it leaves unexplained. `step` is a lower
+    bound on the step of a gradient descent that explains the drift: see `explaining_step`.
+    """
+
+    verdict: Verdict
+    dag: Dag
+    drift: Floats
+    relative_drift: float
+    decay: float
+    decay_residual: float
+    flipped: tuple[tuple[str, str], ...]
+    crossed: tuple[tuple[str, str], ...]
+    died: tuple[str, ...]
+    revived: tuple[str, ...]
+    losses: tuple[float, float] | None
+    step: float | None
+    dimensions: tuple[tuple[int, float, float], ...]
+
+
+def diff(
+    first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None = None, loss: str = "mse", seconds: float = 10.0
+) -> Diff:
+    """Compare two checkpoints of one architecture.
+
+    >>> from lawful.network import Architecture
+    >>> before = Architecture.parse("3-4-1 relu").initialise(seed=0)
+    >>> found = diff(before, before.with_theta(0.5 * before.theta))
+    >>> found.verdict.verdict, round(found.decay, 6), found.relative_drift > 0.5
+    ('different', 0.25, True)
+    """
+    one, two = first.to_dag(), second.to_dag()
+    if one.names != two.names or not (np.array_equal(one.tails, two.tails) and np.array_equal(one.heads, two.heads)):
+        raise LawfulError(f"a diff needs two checkpoints of one architecture, not {first} and {second}")
+    balances = [dag.hidden_incidence @ dag.theta**2 for dag in (one, two)]
+    drift = balances[1] - balances[0]
+    scale = float(np.abs(balances[0]).sum()) or 1.0
+    decay = float(balances[0] @ balances[1] / max(float(balances[0] @ balances[0]), 1e-300))
+    dead = [{one.names[v] for v in np.flatnonzero(classify(dag).dead)} for dag in (one, two)]
+    locked = {lock.edge for dag in (one, two) for lock in invariant.components(dag).locked}
+    flipped = np.flatnonzero(one.theta * two.theta < 0)
+    losses = None if data is None else _losses(one, two, data, loss)
+    return Diff(
+        verdict=fibers.same(first, second, seconds=seconds),
+        dag=one,
+        drift=drift,
+        relative_drift=float(np.abs(drift).sum()) / scale,
+        decay=decay,
+        decay_residual=float(np.abs(balances[1] - decay * balances[0]).sum()) / scale,
+        flipped=tuple(one.edge_name(int(edge)) for edge in flipped),
+        crossed=tuple(one.edge_name(int(edge)) for edge in flipped if int(edge) in locked),
+        died=tuple(sorted(dead[1] - dead[0])),
+        revived=tuple(sorted(dead[0] - dead[1])),
+        losses=losses,
+        step=None if losses is None else explaining_step(drift, losses[0] - losses[1]),
+        dimensions=() if data is None else _dimensions(one, two, data),
+    )
+
+
+def explaining_step(drift: Floats, decrease: float) -> float | None:
+    """The least step η of a gradient descent that lowers the loss by `decrease` and moves the balances by `drift`.
+
+    A step changes the balances by exactly `η² B̃ g²`, because `B̃(θ ⊙ g) = 0`; so `Σ_v |Δc_v| ≤ 2 η² Σ_t ‖g_t‖²`. To
+    first order the loss falls by `η Σ_t ‖g_t‖²`, hence `η ≥ Σ_v |Δc_v| / (2 ΔL)`. None if the loss did not fall.
+    """
+    return float(np.abs(drift).sum()) / (2.0 * decrease) if decrease > 0 else None
+
+
+def _losses(one: Dag, two: Dag, data: Data, loss: str) -> tuple[float, float] | None:
+    """The loss of each checkpoint on the data, if they have targets."""
+    kind = find_loss(loss)
+    if data.y is None:
+        return None
+    targets = kind.targets(data.y, len(one.outputs))
+    before, after = (kind.value_and_slope(dag.evaluate(data.x), targets)[0] for dag in (one, two))
+    return before, after
+
+
+def _dimensions(one: Dag, two: Dag, data: Data) -> tuple[tuple[int, float, float], ...]:
+    """Effective dimension of every hidden layer on the data, in both checkpoints."""
+    values = [dag.activations(data.x) for dag in (one, two)]
+    layers = [(number, layer[one.roles[layer] == Role.HIDDEN]) for number, layer in enumerate(one.layers)]
+    return tuple(
+        (number, effective_dimension(values[0][:, nodes]), effective_dimension(values[1][:, nodes]))
+        for number, nodes in layers
+        if len(nodes)
+    )

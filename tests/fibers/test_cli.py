@@ -1,0 +1,140 @@
+"""The verbs in a subprocess: exit codes, JSON keys, files, no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful import Mlp
+from lawful.cli import main
+from lawful.fibers.disguise import disguise, hiding_network, random_network
+from lawful.network.files import write
+
+LAWFUL = Path(sys.executable).with_name("lawful")
+
+
+def lawful(*arguments: object, code: int = 0) -> str:
+    run = subprocess.run([LAWFUL, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in run.stderr
+    assert run.returncode == code, run.stderr + run.stdout
+    return run.stdout if code != 2 else run.stderr
+
+
+def saved(network: Mlp, path: Path) -> Path:
+    write(network, path)
+    return path
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    network = hiding_network(4, 4, 3, 2, neuron=1, seed=0)
+    return saved(network, tmp_path / "a.safetensors"), saved(disguise(network), tmp_path / "b.npz")
+
+
+def test_equal_with_a_certificate(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    proof = tmp_path / "proof.json"
+    found: dict[str, Any] = json.loads(lawful("same", *pair, "--certificate", proof, "--json"))
+    assert found["verdict"] == "equal"
+    assert {"verdict", "method", "witness", "counterexample", "tolerance", "seconds"} <= set(found)
+    assert any(step["do"] == "translate" for step in found["witness"]["first"])
+    assert "verified" in lawful("verify", proof)
+    broken = json.loads(proof.read_text())
+    broken["networks"][0]["biases"][0][0] += 0.1
+    proof.write_text(json.dumps(broken))
+    assert "REJECTED" in lawful("verify", proof, code=1)
+
+
+def test_different(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    other = saved(random_network(4, 4, 3, 2, seed=5), tmp_path / "c.onnx")
+    found = json.loads(lawful("same", pair[0], other, "--json", code=1))
+    assert found["verdict"] == "different"
+    assert len(found["counterexample"]["input"]) == 4
+    assert len(found["counterexample"]["outputs"]) == 2
+    assert "against" in lawful("same", pair[0], "3-2 relu", code=1)
+    assert "DIFFERENT" in lawful("same", pair[0], other, "--box", "-1,1", "--exact", code=1)
+
+
+def test_undecided(tmp_path: Path) -> None:
+    network = random_network(6, 9, 8, 1, seed=4)
+    first, second, third = network.weights
+    deep = Mlp([first, np.eye(9), second, third], [network.biases[0], None, *network.biases[1:]])
+    files = saved(network, tmp_path / "a.safetensors"), saved(deep, tmp_path / "b.safetensors")
+    assert "UNDECIDED" in lawful("same", *files, "--time", 0.3, code=3)
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line on stderr of a command that is bad input, in this process: starting many costs seconds."""
+    monkeypatch.setattr(sys, "argv", ["lawful", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_bad_input(
+    tmp_path: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check(words: str, *arguments: object) -> None:
+        assert words in refused(monkeypatch, capsys, *arguments)
+
+    bad, tanh = tmp_path / "nan.json", tmp_path / "tanh.json"
+    graph = {"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 1.0], ["h", "y", 1.0]]}
+    tanh.write_text(json.dumps(graph | {"activation": "tanh"}))
+    bad.write_text(json.dumps(graph | {"edges": [["a", "h", float("nan")], ["h", "y", 1.0]]}))
+    check("--box", "same", *pair, "--box", "1")
+    check("lo < hi", "same", *pair, "--box", "1,-1")
+    check("tolerance", "same", *pair, "--tolerance", "7")
+    check("not both", "same", *pair, "--tolerance", "1e-3", "--exact")
+    check("positive", "same", *pair, "--time", "0")
+    check("absent", "same", pair[0], tmp_path / "absent.npz")
+    check("", "same", bad, bad)
+    check("tanh", "same", tanh, tanh)
+    check("bottleneck", "identifiable", "2-3-2-1 relu bias")
+    check("--sample", "fiber", pair[0], "--sample", 2)
+    check("two inputs", "regions", "3-2-1 relu", "--svg", tmp_path / "x.svg")
+    lawful("same", bad, bad, code=2)
+
+
+def test_fiber_samples_are_the_same(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    found = json.loads(lawful("fiber", pair[0], "--sample", 3, "--out", tmp_path / "samples", "--json"))
+    assert found["hidden"] == 1
+    assert found["dimension"] == 1
+    for file in found["samples"]:
+        lawful("same", pair[0], file)
+
+
+def test_identifiable(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "hides hyperplane 1" in lawful("identifiable", pair[0], code=1)
+    assert json.loads(lawful("identifiable", "8-6-5-2 relu bias", "--json"))["identifiable"] is True
+    zero = Mlp([[[1.0, 0.5], [0.3, 1.0]], [[1.0, 0.0], [-1.0, 2.0]], [[1.0, 1.0]]], [[0.1, 0.2], [1.0, -1.0], None])
+    assert "UNDECIDED" in lawful("identifiable", saved(zero, tmp_path / "z.npz"), code=3)
+
+
+def test_regions(tmp_path: Path) -> None:
+    picture = tmp_path / "regions.svg"
+    found = json.loads(
+        lawful("regions", "2-4-3-1 relu bias", "--box", "-3,3", "--facets", "--each", "--svg", picture, "--json")
+    )
+    assert found["complete"] is True
+    assert len(found["each"]) == found["regions"]
+    assert found["worst_imbalance"] < 1e-9
+    assert picture.read_text().startswith("<?xml")
+    assert "at least" in lawful("regions", "9-9-9-1 relu bias", "--time", 0.2, code=3)
+
+
+def test_canonical_and_fingerprint(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "canonical.safetensors"
+    found = json.loads(lawful("canonical", pair[1], "--out", out, "--json"))
+    assert found["complete"] is True
+    lawful("same", pair[0], out)
+    found = json.loads(lawful("fingerprint", *pair, out, "4-4-3-2 relu bias", "--json"))
+    assert found["distinct"] == 2
+    assert len({item["fingerprint"] for item in found["files"][:3]}) == 1

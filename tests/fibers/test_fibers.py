@@ -1,0 +1,178 @@
+"""Fibers of one hidden layer and of three-layer bottlenecks (P4 Sections 4 to 6)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lawful import Mlp, Unsupported
+from lawful.fibers import Domain, Stack
+from lawful.fibers.bottleneck import (
+    bottleneck_fiber,
+    identifiable,
+    identifiable_volume,
+    sampled_volume,
+    second_layer,
+    volume_bounds,
+)
+from lawful.fibers.catalogue import identify
+from lawful.fibers.disguise import hiding_network, random_network
+from lawful.fibers.layerwise import (
+    fiber_dimension_at,
+    is_pointed,
+    layerwise_fiber,
+    nonnegative_rank_bounds,
+)
+
+
+def orthant_head(linear: int, bending: int, inputs: int, outputs: int, seed: int = 0) -> Mlp:
+    """A generic minimal network on the orthant with a given number of linear neurons."""
+    rng = np.random.default_rng(seed)
+    weight, bias = rng.normal(size=(linear + bending, inputs)), rng.normal(size=linear + bending)
+    weight[:linear], bias[:linear] = np.abs(weight[:linear]), np.abs(bias[:linear])
+    weight[linear:, 0], bias[linear:] = np.abs(weight[linear:, 0]), -np.abs(bias[linear:])
+    return Mlp([weight, rng.normal(size=(outputs, linear + bending))], [bias, rng.normal(size=outputs)])
+
+
+# k linear neurons, n inputs, m outputs, case and dimension of P4 Theorem 4.2
+CASES = [
+    (0, 3, 2, 1, 0), (1, 3, 2, 1, 1), (2, 4, 3, 1, 4), (2, 2, 3, 2, 4), (3, 3, 3, 2, 9),
+    (1, 3, 1, 3, 1), (2, 4, 2, 3, 4), (2, 3, 1, 4, 5), (3, 5, 2, 4, 11),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("linear", "inputs", "outputs", "case", "dimension"), CASES)
+def test_the_four_cases(linear: int, inputs: int, outputs: int, case: int, dimension: int) -> None:
+    network = orthant_head(linear, 3, inputs, outputs)
+    fiber = layerwise_fiber(network, Domain.orthant(inputs))
+    assert (fiber.case, fiber.dimension) == (case, dimension)
+    points = np.abs(np.random.default_rng(1).normal(size=(400, inputs))) * 4
+    live = [component for component in fiber.components() if component.dimension is not None]
+    assert () in [component.flipped for component in live]
+    if case in (2, 4):
+        assert len(live) == 8
+    if case == 1:
+        assert len(live) == 1
+    for component in live:
+        member = fiber.sample(component.flipped, seed=5)
+        assert np.allclose(member.evaluate(points), network.evaluate(points), rtol=1e-8, atol=1e-8)
+        assert fiber.contains(member)
+        assert fiber_dimension_at(member, fiber) == dimension
+    assert not fiber.contains(network.with_theta(network.theta * 1.001))
+
+
+def test_empty_components_of_case_three_have_lines() -> None:
+    """P4 Theorem 4.2 (3): empty exactly if the cone of the columns of A_S is not pointed."""
+    seen = set()
+    for seed in range(20):
+        fiber = layerwise_fiber(orthant_head(1, 3, 3, 1, seed), Domain.orthant(3))
+        for component in fiber.components():
+            row = fiber.compensation(component.flipped)[0]
+            one_sign = bool((row >= 0).all() or (row <= 0).all())  # in R^1 pointed means one sign
+            assert (component.dimension is not None) == one_sign
+            seen.add(one_sign)
+            if not one_sign:
+                with pytest.raises(Unsupported, match="empty"):
+                    fiber.sample(component.flipped)
+    assert seen == {True, False}
+
+
+def test_pointedness_against_planar_angles() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        columns = rng.normal(size=(2, rng.integers(1, 6)))
+        angles = np.sort(np.arctan2(columns[1], columns[0]))
+        gaps = np.append(np.diff(angles), angles[0] + 2 * np.pi - angles[-1])
+        assert is_pointed(columns) == bool(gaps.max() > np.pi)
+
+
+def test_nonnegative_rank() -> None:
+    """P4 Propositions 28, 29: rank or rank + 1, by pointedness inside the column space."""
+    rng = np.random.default_rng(0)
+    positive = np.abs(rng.normal(size=(2, 5)))
+    assert nonnegative_rank_bounds(rng.normal(size=(3, 2)) @ positive) == (2, 2)
+    ring = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]])
+    assert nonnegative_rank_bounds(ring) == (3, 3)
+    assert nonnegative_rank_bounds(np.zeros((2, 3))) == (0, 0)
+
+
+def test_a_network_that_is_not_minimal_is_refused() -> None:
+    network = Mlp([[[1.0, 2.0], [-2.0, -4.0]], [[1.0, 1.0]]], [[1.0, -2.0], None])
+    with pytest.raises(Unsupported, match="not minimal"):
+        layerwise_fiber(network)
+
+
+BOTTLENECKS = [
+    hiding_network(4, 4, 3, 2, neuron=2, seed=1),
+    hiding_network(4, 3, 1, 2, neuron=0, seed=2),
+    random_network(5, 4, 6, 3, seed=3),
+    random_network(5, 3, 5, 1, seed=9),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BOTTLENECKS)))
+def test_samples_of_a_bottleneck_fiber(number: int) -> None:
+    network = BOTTLENECKS[number]
+    fiber = bottleneck_fiber(network)
+    rng = np.random.default_rng(0)
+    points = np.concatenate([scale * rng.normal(size=(500, network.widths[0])) for scale in (1.0, 10.0)])
+    for member in fiber.sample(8):
+        assert np.allclose(member.evaluate(points), network.evaluate(points), rtol=1e-7, atol=1e-7)
+        assert fiber.contains(member)
+    assert not fiber.contains(network.with_theta(network.theta * 1.01))
+
+
+def test_only_three_layer_bottlenecks() -> None:
+    for network in (random_network(3, 4, 2, 1), random_network(3, 2, 2, 2, 1), random_network(3, 2, 1)):
+        with pytest.raises(Unsupported):
+            identifiable(network)
+
+
+def test_identifiability_follows_the_signs() -> None:
+    """P4 Theorem 5, all 2^6 sign patterns of [W2 | b2] at widths 2-2-2-1."""
+    base = random_network(2, 2, 2, 1, seed=4)
+    count = 0
+    for number in range(2**6):
+        signs = np.array([1.0 if number >> k & 1 else -1.0 for k in range(6)]).reshape(2, 3)
+        rows = signs * np.abs(np.column_stack([base.weights[1], base.biases[1]]))  # type: ignore[list-item]
+        network = Mlp([base.weights[0], rows[:, :2], base.weights[2]], [base.biases[0], rows[:, 2], base.biases[2]])
+        found = identifiable(network)
+        same_sign = (signs < 0).all(axis=1).any() or (signs > 0).all(axis=1).any()
+        hides = any((signs[:, i] > 0).all() and (np.delete(signs, i, axis=1) < 0).all() for i in range(2))
+        assert found.identifiable == (not (same_sign or hides))
+        count += bool(found.identifiable)
+    assert count == identifiable_volume(2, 2) * 2**6
+
+
+def test_a_zero_weight_is_not_generic() -> None:
+    network = Mlp([[[1.0, 0.5], [0.3, 1.0]], [[1.0, 0.0], [-1.0, 2.0]], [[1.0, 1.0]]], [[0.1, 0.2], [1.0, -1.0], None])
+    found = identifiable(network)
+    assert found.identifiable is None
+    assert "zero" in found.reasons[0]
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (2, 3), (3, 2), (5, 4), (6, 8)])
+def test_the_volume(first: int, second: int) -> None:
+    exact = float(identifiable_volume(first, second))
+    low, high = volume_bounds(first, second)
+    assert float(low) <= exact <= float(high)
+    assert abs(sampled_volume(first, second, 40_000, seed=1) - exact) < 0.012
+
+
+def test_the_second_layer_is_read() -> None:
+    stack = Stack.of(hiding_network(4, 4, 3, 2, neuron=2, seed=1))
+    assert second_layer(stack).hidden == 2
+    assert second_layer(Stack.of(random_network(5, 4, 6, 3, seed=3))).hidden is None
+
+
+def test_one_hidden_layer() -> None:
+    assert identify(random_network(3, 5, 2)).identifiable is True
+    shared = Mlp([[[1.0, 2.0], [2.0, 4.0], [1.0, 0.5]], [[1.0, 3.0, 1.0]]], [[1.0, 2.0, 0.0], None])
+    assert identify(shared).identifiable is False
+    # |x| + |y| - |x + y| style balance: the linear parts of the first three neurons add to zero
+    balanced = Mlp(
+        [[[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0], [1.0, 3.0]], [[1.0, 1.0, 1.0, 2.0]]], [[0.1, 0.2, 0.3, 0.4], None]
+    )
+    found = identify(balanced)
+    assert found.identifiable is False
+    assert "0, 1, 2" in found.reasons[0]

@@ -1,0 +1,76 @@
+"""Exact evaluation agrees with plain fractions and with floats."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lawful import Architecture, LawfulError, Mlp
+from lawful.fibers import Domain, Stack
+from lawful.fibers.layered import layered
+
+finite = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
+
+
+def plain(mlp: Mlp, point: list[float]) -> list[Fraction]:
+    values = [Fraction(value) for value in point]
+    for weight, bias, slope in zip(mlp.weights, mlp.biases, (*mlp.slopes, 1.0), strict=True):
+        shift = np.zeros(len(weight)) if bias is None else bias
+        summed = [
+            sum((Fraction(w) * v for w, v in zip(row, values, strict=True)), Fraction(b))
+            for row, b in zip(weight.tolist(), shift.tolist(), strict=True)
+        ]
+        values = [value if value > 0 else Fraction(slope) * value for value in summed]
+    return values
+
+
+@given(st.lists(finite, min_size=13, max_size=13), st.lists(finite, min_size=2, max_size=2))
+def test_exact_outputs_are_exact(theta: list[float], point: list[float]) -> None:
+    mlp = Architecture.parse("2-3-1 leaky_relu(0.1) bias").initialise(seed=0)
+    assert isinstance(mlp, Mlp)
+    mlp = mlp.with_theta(theta)
+    expected = plain(mlp, point)
+    assert list(Stack.of(mlp).exact_outputs(point)) == expected
+    assert list(Stack.of(mlp, exact=True).exact_outputs(point)) == expected
+
+
+def test_float_evaluation_agrees_with_the_network() -> None:
+    for text in ("5-7-6-3 relu bias", "4-6-2 leaky_relu(0.2)", "3-2 relu bias"):
+        mlp = Architecture.parse(text).initialise(seed=1)
+        assert isinstance(mlp, Mlp)
+        batch = np.random.default_rng(0).normal(size=(50, mlp.widths[0]))
+        assert np.allclose(Stack.of(mlp).evaluate(batch), mlp.evaluate(batch))
+        assert (Stack.of(mlp).magnitude(batch) >= np.abs(mlp.evaluate(batch)) - 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2-3-3-1 relu bias skip(0,2)", "3-4-4-4-2 relu bias skip(1,3) skip(0,1)", "2-3-3-1 leaky_relu(0.3) skip(0,2)"],
+)
+def test_skips_become_layers(text: str) -> None:
+    dag = Architecture.parse(text).initialise(seed=2)
+    batch = np.random.default_rng(0).normal(size=(50, len(dag.to_dag().inputs)))
+    assert np.allclose(layered(dag.to_dag()).evaluate(batch), dag.evaluate(batch))
+
+
+def test_a_box_needs_ends_in_order() -> None:
+    with pytest.raises(LawfulError, match="low < high"):
+        Domain.box(2, 1.0, -1.0)
+    with pytest.raises(LawfulError, match="finite"):
+        Domain.box(2, -np.inf, 1.0)
+
+
+@given(st.lists(finite, min_size=4, max_size=4), st.integers(0, 1000))
+def test_the_range_of_a_row_is_attained(row: list[float], seed: int) -> None:
+    domain = Domain.box(3, -1.0, 2.0)
+    low, high = domain.range(np.array(row))
+    corners = np.array(np.meshgrid(*[[-1.0, 2.0]] * 3)).reshape(3, -1).T
+    values = corners @ np.array(row[:-1]) + row[-1]
+    assert np.isclose(low, values.min(), rtol=1e-9, atol=1e-6)
+    assert np.isclose(high, values.max(), rtol=1e-9, atol=1e-6)
+    points = domain.sample(20, np.random.default_rng(seed))
+    assert all(domain.contains(point) for point in points)

@@ -1,0 +1,140 @@
+"""The hand-written gradients against autograd, for every architecture, loss and pattern."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from lawful import Dag, LawfulError, Mlp, Unsupported
+from lawful.flow import problem
+from lawful.network.modules import to_module
+
+LOSSES = {
+    "mse": functional.mse_loss,
+    "bce": functional.binary_cross_entropy_with_logits,
+    "ce": functional.cross_entropy,
+}
+
+
+def data(network: Mlp | Dag, loss: str, samples: int = 7, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    dag = network.to_dag()
+    x, y = rng.normal(size=(samples, len(dag.inputs))), rng.normal(size=(samples, len(dag.outputs)))
+    return x, {"mse": y, "bce": (y > 0).astype(float), "ce": rng.integers(len(dag.outputs), size=samples)}[loss]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_are_autograds(network: Mlp | Dag, loss: str) -> None:
+    x, y = data(network, loss)
+    weights = torch.tensor(network.to_dag().theta, requires_grad=True)
+    expected = LOSSES[loss](network.to_dag().evaluate(torch.tensor(x), weights), torch.tensor(y))
+    (gradient,) = torch.autograd.grad(expected, weights)
+    for form in (network, network.to_dag()):
+        value = problem(form, x, y, loss).evaluate(form.theta)
+        assert value.loss == pytest.approx(expected.item(), abs=1e-13)
+        np.testing.assert_allclose(value.gradient, gradient.numpy(), atol=1e-13)
+
+
+def test_a_loss_of_the_output_is_a_network_flow(network: Mlp | Dag) -> None:
+    """P0 Proposition 1: B̃ (θ ⊙ g) = 0, also with gates that no input produces."""
+    at = problem(network, *data(network, "mse"))
+    gates = np.random.default_rng(1).uniform(size=len(at.heights(network.theta)))
+    for pattern in (None, gates):
+        gradient = at.evaluate(network.theta, pattern).gradient
+        balance = network.to_dag().hidden_incidence @ (network.theta * gradient)
+        assert np.abs(balance).max(initial=0.0) < 1e-12
+
+
+def test_gates_pushes_and_height_gradients_are_derivatives(network: Mlp | Dag) -> None:
+    """∇z by differences, and dg = push ∇z dα where z = 0 (checked by shifting the weights onto a kink)."""
+    at = problem(network, *data(network, "mse"))
+    gates = (at.heights(network.theta) > 0).astype(float)
+    if not len(gates):
+        return
+    rng = np.random.default_rng(2)
+    chosen = sorted({int(gate) for gate in rng.integers(len(gates), size=4)})
+    found = at.height_gradients(network.theta, gates, chosen)
+    direction = rng.normal(size=len(network.theta))
+    step = 1e-6
+    ahead, behind = (at.heights(network.theta + sign * step * direction, gates)[chosen] for sign in (1, -1))
+    np.testing.assert_allclose(found @ direction, (ahead - behind) / (2 * step), atol=1e-7)
+    open_, shut = gates.copy(), gates.copy()
+    gate = chosen[0]
+    open_[gate], shut[gate] = 1.0, 0.0
+    theta = network.theta
+    for _ in range(30):  # onto the kink of this gate
+        slope = at.height_gradients(theta, gates, [gate])[0]
+        if not slope.any():
+            return
+        theta = theta - at.heights(theta, gates)[gate] * slope / (slope @ slope)
+    value = at.evaluate(theta, shut)
+    change = at.evaluate(theta, open_).gradient - value.gradient
+    np.testing.assert_allclose(change, value.pushes[gate] * at.height_gradients(theta, shut, [gate])[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_module_gives_the_same_problem(loss: str) -> None:
+    from lawful import Architecture
+
+    network = Architecture.parse("3-5-4-2 leaky_relu(0.1) bias").initialise(seed=1)
+    assert isinstance(network, Mlp)
+    x, y = data(network, loss)
+    ours, theirs = problem(network, x, y, loss), problem(to_module(network), x, y, loss)
+    np.testing.assert_allclose(theirs.start, network.theta)
+    gates = np.random.default_rng(0).uniform(size=len(ours.heights(network.theta)))
+    for pattern in (None, gates):
+        first, second = ours.evaluate(network.theta, pattern), theirs.evaluate(network.theta, pattern)
+        assert first.loss == pytest.approx(second.loss)
+        for name in ("gradient", "heights", "pushes"):
+            np.testing.assert_allclose(getattr(first, name), getattr(second, name), atol=1e-13)
+    chosen = [0, 9, len(gates) - 1]
+    np.testing.assert_allclose(
+        ours.height_gradients(network.theta, gates, chosen), theirs.height_gradients(network.theta, gates, chosen),
+        atol=1e-13,
+    )  # fmt: skip
+    assert [ours.label(gate)[0] for gate in chosen] == [theirs.label(gate)[0] for gate in chosen]
+
+
+def test_batches_are_rows(network: Mlp | Dag) -> None:
+    x, y = data(network, "mse")
+    part = problem(network, x, y).rows(np.array([1, 4]))
+    np.testing.assert_array_equal(
+        part.evaluate(network.theta).gradient, problem(network, x[[1, 4]], y[[1, 4]]).evaluate(network.theta).gradient
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "loss", "words"),
+    [
+        (np.zeros((4, 2)), np.zeros((4, 2)), "mse", "has 3 inputs, but x has 2 columns"),
+        (np.zeros((4, 3)), np.zeros((4, 1)), "mse", "2 outputs, but the data have 1 targets"),
+        (np.zeros((4, 3)), np.zeros((5, 2)), "mse", "x has 4 samples but y has 5"),
+        (np.full((4, 3), np.nan), np.zeros((4, 2)), "mse", "NaN or an infinity in sample 0"),
+        (np.zeros((4, 3)), np.full((4, 2), 2.0), "bce", "between 0 and 1, not 2"),
+        (np.zeros((4, 3)), np.full(4, 2), "ce", "class numbers 0 to 1"),
+        (np.zeros((4, 3)), np.full(4, 0.5), "ce", "not 0.5"),
+        (np.zeros((4, 3)), np.zeros((4, 2)), "ce", "one class number per sample"),
+        (np.zeros((0, 3)), np.zeros((0, 2)), "mse", "at least one sample"),
+        ([["a"] * 3], [[0, 0]], "mse", "must be numbers"),
+        (np.zeros((4, 3)), np.zeros((4, 2)), "hinge", "unknown loss"),
+    ],
+)
+def test_bad_data_are_refused_in_one_line(x: object, y: object, loss: str, words: str) -> None:
+    network = Mlp([np.ones((4, 3)), np.ones((2, 4))])
+    with pytest.raises(LawfulError, match=words):
+        problem(network, x, y, loss)
+
+
+def test_bad_modules_are_refused() -> None:
+    x, y = np.zeros((4, 3)), np.zeros((4, 2))
+    model = torch.nn.Linear(3, 2)
+    with pytest.raises(LawfulError, match="must be a scalar tensor, not shape"):
+        problem(model, x, y, lambda outputs, targets: outputs - targets)
+    with pytest.raises(LawfulError, match="does not run on x of shape"):
+        problem(model, np.zeros((4, 5)), y)
+    with pytest.raises(LawfulError, match="no parameters that train"):
+        problem(torch.nn.ReLU(), x, y)
+    with pytest.raises(Unsupported, match=r"call \.eval"):
+        problem(torch.nn.Sequential(model, torch.nn.Dropout(0.5)), np.ones((4, 3)), y)

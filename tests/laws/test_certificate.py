@@ -1,0 +1,170 @@
+"""Certificates pass the separate verifier, and no broken one does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful import CertificateError, Mlp, Unsupported
+from lawful.laws import HeavyBall, LawCount, Metric, count_laws
+from lawful.laws.certificate import certificate, digest
+from lawful.laws.verify import verify
+
+
+def always_on() -> Mlp:
+    """Second layer: a neuron that is always on, a dead one, another always on, one that is neither."""
+    rng = np.random.default_rng(0)
+    second = [[1, 2, 1.0], [-1, -1, -1], [1, 1, 1], [1, -1, 1]]
+    return Mlp([rng.normal(size=(3, 3)), second, rng.normal(size=(2, 4))], [[0, 0.0, 0], [1, -1, 0.5, 0], [0, 0]])
+
+
+def saved(count: LawCount, **changes: Any) -> dict[str, Any]:
+    """What a reader of the file gets; changes are signed again, so that only mathematics can reject them."""
+    body = json.loads(json.dumps(certificate(count))) | changes
+    return body | {"digest": digest(body)}
+
+
+@pytest.mark.parametrize(
+    "text", ["3-3-3 linear", "2-3-2 relu", "4-5-4-3 relu bias", "6-5-6-4-3-6 linear", "2-3-3-2 linear bias skip(1,2)"]
+)
+def test_a_proof_passes(text: str) -> None:
+    verify(saved(count_laws(text)))
+
+
+def test_proofs_of_graphs_losses_flows_and_regions_pass(dag) -> None:  # type: ignore[no-untyped-def]
+    verify(saved(count_laws(dag)))
+    verify(saved(count_laws(dag, loss="cross-entropy")))
+
+
+def test_proofs_of_other_flows_pass() -> None:
+    for flow in (HeavyBall(), HeavyBall(0.5, True), HeavyBall(0.0, True), Metric(np.arange(1.0, 16.0))):
+        verify(saved(count_laws("2-3-3 linear", flow=flow)))
+
+
+def test_a_proof_near_given_weights_passes() -> None:
+    count = count_laws(always_on(), level="near")
+    assert count.laws == 13  # 3 below, 6 resting weights, 3 for two linear neurons, 1
+    verify(saved(count))
+
+
+LINEAR = count_laws("3-3-3 linear bias")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"laws": 5}, "6 of the explicit laws are independent"),
+        ({"laws": 7}, "6 of the explicit laws are independent"),
+        ({"dimensions": [12, 17]}, "span 18 dimensions, not 17"),
+        ({"dimensions": [12, 19]}, "span 18 dimensions, not 19"),
+        ({"dimensions": [12]}, "differ in length"),
+        ({"brackets": [28, 3]}, "span"),
+        ({"brackets": [28, 10**9]}, "more brackets"),
+        ({"prime": 8_388_592}, "not a prime"),
+        ({"prime": 2**61 - 1}, "not a prime"),
+        ({"point": [0] * 24}, "0 of the explicit laws"),
+        ({"point": [1] * 24}, "of the explicit laws"),
+        ({"point": [1] * 23}, "not one residue each"),
+        ({"known": [["neuron", 3], ["neuron", 4], ["neuron", 5]]}, "3 of the explicit laws"),
+        ({"known": [["neuron", 0]]}, "not a hidden neuron"),
+        ({"known": [["pair", 3, 3]]}, "not two neurons"),
+        ({"known": [["sum", 3]]}, "cross-entropy only"),
+        ({"known": [["weight", 0, 3]]}, "nothing shows"),
+        ({"known": [["rotation", 3, 4]]}, "momentum only"),
+        ({"known": [["detour", 3]]}, "more than one edge"),
+        ({"known": [["magic", 3]]}, "unknown law"),
+        ({"network": {"architecture": "3-3-3 relu bias"}}, "do not act linearly alike"),
+        ({"network": {"architecture": "3-0-3 relu bias"}}, "width 0"),
+        ({"network": {}}, "not a certificate of laws"),
+        ({"loss": "cross-entropy"}, "span"),
+        ({"loss": "hinge"}, "unknown loss"),
+        ({"level": "magic"}, "unknown level"),
+        ({"level": "near"}, "not a certificate of laws"),
+        ({"flow": {"name": "magic"}}, "unknown flow"),
+        ({"flow": {"name": "momentum", "friction": 1.0, "autonomous": True}}, "not one residue each"),
+        ({"parameters": 23}, "number of parameters"),
+        ({"states": 25}, "number of states"),
+    ],
+)
+def test_a_certificate_that_proves_something_else_is_rejected(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(CertificateError, match=words):
+        verify(saved(LINEAR, **changes))
+
+
+def test_an_edited_file_is_noticed_even_where_it_would_still_prove() -> None:
+    body = certificate(LINEAR) | {"seed": 5}
+    with pytest.raises(CertificateError, match="edited"):
+        verify(body)
+    verify(saved(LINEAR, seed=5))  # other random brackets prove it as well
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda body: body["fixed"].__setitem__(9, 1.0), "nothing shows that h2.3"),
+        (lambda body: body["inputs"].clear(), "no input"),
+        (lambda body: body["inputs"][0].append(1.0), "wrong size"),
+        (lambda body: body["inputs"].__setitem__(slice(1, None), []), "span"),
+        (lambda body: body["weights"].__setitem__(slice(12, 15), [-1.0, -2.0, -1.0]), "nothing shows"),
+    ],
+)
+def test_a_region_that_is_not_so_is_rejected(change, words: str) -> None:  # type: ignore[no-untyped-def]
+    body = saved(count_laws(always_on(), level="near"))
+    change(body)
+    with pytest.raises(CertificateError, match=words):
+        verify(body | {"digest": digest(body)})
+
+
+def test_only_proofs_have_certificates() -> None:
+    rng = np.random.default_rng(0)
+    count = count_laws(always_on(), level="data", data=rng.normal(size=(2, 3)))
+    assert count.status == "numerical"
+    with pytest.raises(Unsupported, match="only a proved count"):
+        certificate(count)
+    block = Metric(blocks=((np.arange(2), np.eye(2)),))
+    with pytest.raises(Unsupported, match="block metrics"):
+        certificate(count_laws("2-2-2 relu", flow=block))
+
+
+@pytest.mark.parametrize("samples", [12, 60])
+def test_a_proof_for_one_data_set_passes(samples: int) -> None:
+    data = np.random.default_rng(0).normal(size=(samples, 3))
+    for loss in ("full", "cross-entropy"):
+        count = count_laws(always_on(), level="data", data=data, loss=loss)
+        if count.proved:
+            verify(saved(count))
+    assert (
+        count_laws(always_on(), level="data", data=np.repeat(data, 2, axis=0)).laws
+        == count_laws(always_on(), level="data", data=data).laws
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda body: body["groups"].__setitem__(0, body["groups"][0] + 1), "different activation patterns"),
+        (lambda body: body["groups"].pop(), "not a certificate"),
+        (lambda body: body["fixed"].__setitem__(3, 1.0), "does not always have the gate"),
+        (
+            lambda body: (body["inputs"].__delitem__(slice(4, None)), body["groups"].__delitem__(slice(4, None))),
+            "not a certificate|span",
+        ),
+    ],
+)
+def test_data_that_is_not_so_is_rejected(change, words: str) -> None:  # type: ignore[no-untyped-def]
+    data = np.random.default_rng(0).normal(size=(60, 3))
+    body = saved(count_laws(always_on(), level="data", data=data))
+    change(body)
+    with pytest.raises(CertificateError, match=words):
+        verify(body | {"digest": digest(body)})
+
+
+def test_an_input_on_a_boundary_shows_no_pattern() -> None:
+    """There ReLU has no derivative: the neuron reads 1·1 − 1 = 0."""
+    network = Mlp([[[1.0]], [[1.0]]], [[-1.0], None])
+    count = count_laws(network, level="near")
+    with pytest.raises(CertificateError, match="boundary"):
+        verify(saved(count, inputs=[[1.0], [2.0]]))

@@ -1,0 +1,118 @@
+"""`lawful laws` and `lawful verify`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+KEYS = {"parameters", "dimensions", "laws", "arithmetic", "level", "flow", "loss", "known", "status", "gap"}
+
+
+def test_json_has_the_documented_keys(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    proof = tmp_path / "proof.json"
+    found = lawful("laws", "6-5-6-4-3-6 linear", "--certificate", proof, "--json").json
+    assert set(found) >= KEYS
+    assert (found["laws"], found["known"], found["status"], found["arithmetic"]) == (52, 52, "proved", "exact")
+    assert (found["level"], found["flow"], found["loss"], found["gap"]) == ("phi", "gradient", "full", None)
+    assert proof.stat().st_size < 5000
+    assert "exactly 52 independent laws" in lawful("verify", proof).stdout
+    broken = json.loads(proof.read_text()) | {"laws": 51}
+    proof.write_text(json.dumps(broken))
+    assert "REJECTED" in lawful("verify", proof, code=1).stdout
+
+
+def test_people_read_one_table_and_the_laws(lawful) -> None:  # type: ignore[no-untyped-def]
+    text = lawful("laws", "3-4-2 relu bias", "--degree", 2).stdout
+    assert text.startswith("4 independent conservation laws\n")
+    assert "‖U1[:,j]‖² + b1[j]² − ‖U2[j,:]‖²" in text
+    assert "there are no others" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_weights_data_and_what_is_not_proved(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "two.npz", x=rng.normal(size=(2, 3)))
+    few = lawful("laws", "3-4-2 relu bias", "--data", tmp_path / "two.npz").stdout
+    assert "Not proved" in few
+    assert "there are no others" not in few
+    absent = tmp_path / "absent.json"
+    run = lawful("laws", "3-4-2 relu bias", "--data", tmp_path / "two.npz", "--certificate", absent, code=3)
+    assert "not proved" in run.stderr
+    assert not absent.exists()
+    near = lawful("laws", "3-4-2 relu bias", "--near", "--json").json
+    assert (near["level"], near["laws"]) == ("near", 4)
+
+
+def test_flows_losses_and_polynomials(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    momentum = lawful("laws", "3-3-2 linear", "--momentum", "--json").json
+    assert (momentum["laws"], momentum["states"], momentum["dimensions"][:4]) == (3, 31, [7, 13, 25, 28])
+    entropy = lawful("laws", "2-2-2 relu", "--loss", "cross-entropy", "--degree", 1, "--json").json
+    assert entropy["polynomial"]["laws"] == ["Σ_k U2[0,k]", "Σ_k U2[1,k]"]
+    np.savez(tmp_path / "metric.npz", metric=np.arange(1.0, 13.0))
+    assert lawful("laws", "3-2-3 linear", "--metric", tmp_path / "metric.npz", "--json").json["laws"] == 2
+
+
+MODULES = """
+import torch
+from torch import nn
+def convolution():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv1d(1, 2, 3), nn.ReLU(), nn.Conv1d(2, 1, 3))
+def nothing():
+    return nn.ReLU()
+"""
+
+
+def test_modules_by_name(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "mine.py").write_text(MODULES)
+    found = lawful("laws", "mine:convolution", "--input", "1,10", "--json", cwd=tmp_path).json
+    assert (found["laws"], found["parameters"], found["status"]) == (2, 15, "numerical")
+    assert found["gap"] > 1e6
+    assert "no trainable" in lawful("laws", "mine:nothing", "--input", "2", code=2, cwd=tmp_path).stderr
+
+
+def test_shared_weights_in_a_file_are_not_counted_as_free(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.ones((2, 1, 3)), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3])
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [1, 1, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [1, 2, 6])],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "convolution.onnx")
+    assert "shared weights move together" in lawful("laws", tmp_path / "convolution.onnx", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("3-0-2 relu",), "width 0"),
+        (("3-2-2", "--near", "--data", "x.npz"), "leave out"),
+        (("3-2-2", "--data", "absent.npz"), "absent.npz"),
+        (("3-2-2", "--loss", "hinge"), "unknown loss"),
+        (("3-2-2", "--degree", "0"), "at least 1"),
+        (("300-300-300 relu",), "GB"),
+        (("3-2-2", "--momentum", "--metric", "m.npz"), "choose one"),
+        (("3-2-2", "--momentum", "--degree", "2"), "leave out"),
+    ],
+)
+def test_mistakes_are_one_line(lawful, arguments: tuple[str, ...], words: str) -> None:  # type: ignore[no-untyped-def]
+    error = lawful("laws", *arguments, code=2).stderr
+    assert words in error
+    assert len(error.splitlines()) == 1
+
+
+def test_files_that_are_no_certificates(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "x.json"
+    for text in ("[]", "{", '{"kind": "magic"}', '{"kind": "laws"}'):
+        path.write_text(text)
+        lawful("verify", path, code=1 if '"laws"' in text else 2)

@@ -1,0 +1,205 @@
+"""Modules counted in float64: oracles, agreement with the exact count, and refusals."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lawful import InvalidNetwork, LawfulError, Unsupported
+from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
+from lawful.laws.module import count_module, module_laws
+from lawful.laws.rank import rank_with_gap
+from lawful.study.claims.example_modules import EXAMPLES, Attention
+
+PLAIN = GradientFlow()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_modules_with_known_numbers_of_laws(name: str) -> None:
+    make, shape, laws = EXAMPLES[name]
+    count = count_laws(make(), input_shape=shape)
+    assert (count.laws, count.status, count.arithmetic) == (laws, "numerical", "float64")
+    assert count.independent == laws
+    assert count.gap is not None
+    assert count.gap > 1e6
+
+
+@pytest.mark.parametrize("layers", [(3, 4, 2), (4, 3, 3, 2)])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Identity])
+def test_float64_agrees_with_the_exact_count(layers: tuple[int, ...], activation: type[nn.Module]) -> None:
+    parts: list[nn.Module] = []
+    for below, above in pairwise(layers):
+        parts += [nn.Linear(below, above), activation()]
+    module = nn.Sequential(*parts[:-1])
+    exact, numeric = count_laws(module), count_module(module, (layers[0],), flow=PLAIN)
+    assert (exact.arithmetic, numeric.arithmetic) == ("exact", "float64")
+    assert exact.laws == numeric.laws == numeric.independent
+    momentum = count_module(
+        nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)), (2,), flow=HeavyBall()
+    )
+    assert momentum.laws == 1
+
+
+def test_multihead_attention_has_the_laws_of_its_heads() -> None:
+    """Per head k(k+1)/2 for queries and keys, as many for values and outputs; a softmax never sees the key bias."""
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+            return found
+
+    count = count_laws(Wrapped(), input_shape=(3, 4))
+    assert count.laws == 2 * (3 + 3) + 4 == count.independent
+    assert any("never move" in line for line in count.words)
+
+
+def test_frozen_parameters_and_buffers_do_not_move() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    module[0].weight.requires_grad = False
+    count = count_laws(module, input_shape=(3,))
+    assert (count.parameters, count.laws) == (14, 0)
+    assert "batch norm" in EXAMPLES  # its running statistics are buffers: 8 laws, not counted as parameters
+
+
+def test_tied_weights_are_one_parameter() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared, self.last = nn.Linear(3, 3, bias=False), nn.Linear(3, 2, bias=False)
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.last(self.shared(self.shared(batch)))
+            return found
+
+    count = count_laws(Tied(), input_shape=(3,))
+    assert (count.parameters, count.arithmetic) == (15, "float64")
+    assert count.laws < count_laws("3-3-3-2 linear").laws
+
+
+def test_cross_entropy_data_and_metric_reach_modules() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Conv1d(1, 1, 1))
+    assert count_laws(Attention(3, 2), input_shape=(4, 3), loss="cross-entropy").laws > 6
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    few = count_laws(module, level="data", data=np.random.default_rng(0).normal(size=(2, 3)))
+    assert few.laws > 0 == count_laws(module, level="near", input_shape=(3,)).laws
+    block = Metric(blocks=((np.arange(2), np.array([[2.0, 0.5], [0.5, 1.0]])),))
+    assert count_module(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)), (2,), flow=block).laws <= 2
+    assert (
+        count_module(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)), (2,), flow=Metric(np.ones(9))).laws
+        == 2
+    )
+
+
+class Broken(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.layer = how, nn.Linear(2, 2)
+
+    def forward(self, batch: torch.Tensor) -> object:
+        value = self.layer(batch)
+        match self.how:
+            case "tuple":
+                return value, value
+            case "random":
+                return value + torch.randn(2)
+            case "argmax":
+                return value.argmax(-1)
+            case "detached":
+                return value.detach()
+            case "infinite":
+                return value / 0.0
+            case "raises":
+                raise ValueError("first line\nsecond line")
+        return torch.sign(value)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("tuple", "returns a tuple"), ("random", "random even in eval"), ("argmax", "cannot be differentiated"),
+        ("detached", "cannot be differentiated"), ("infinite", "not finite"), ("raises", "first line$"),
+    ],
+)  # fmt: skip
+def test_modules_that_cannot_be_counted(how: str, words: str) -> None:
+    with pytest.raises(Unsupported, match=words):
+        count_module(Broken(how), (2,), flow=PLAIN)
+
+
+def test_modules_without_parameters_or_input_size() -> None:
+    with pytest.raises(InvalidNetwork, match="no trainable parameters"):
+        count_laws(nn.ReLU(), input_shape=(2,))
+    with pytest.raises(LawfulError, match="--input"):
+        count_laws(nn.Sequential(nn.Conv1d(1, 1, 2)))
+    with pytest.raises(Unsupported, match="input of size"):
+        count_module(nn.Linear(3, 2), (5,), flow=PLAIN)
+
+
+def test_a_step_function_conserves_everything() -> None:
+    count = count_module(Broken("sign"), (2,), flow=PLAIN)
+    assert count.laws == count.parameters == 6
+
+
+def test_a_small_gap_is_undecided() -> None:
+    """Tanh fed with almost nothing is almost linear: the singular values have no clear end."""
+
+    class Nearly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 3, bias=False), nn.Linear(3, 2, bias=False)
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.last(torch.tanh(3e-5 * self.first(batch)) / 3e-5)
+            return found
+
+    count = count_module(Nearly(), (3,), flow=PLAIN)
+    assert count.status == "undecided"
+    assert "gap" in count.reason or "disagree" in count.reason
+
+
+def test_rank_with_gap() -> None:
+    rng = np.random.default_rng(0)
+    low = rng.normal(size=(30, 5)) @ rng.normal(size=(5, 20))
+    found = rank_with_gap(low)
+    assert (found.rank, len(found.basis)) == (5, 5)
+    assert found.gap > 1e10
+    assert rank_with_gap(np.zeros((3, 4))).rank == 0
+    assert rank_with_gap(rng.normal(size=(9, 4))).rank == 4
+    assert rank_with_gap(rng.normal(size=(3, 8))).rank == 3
+    assert rank_with_gap(np.diag([1.0, 0.5, 1e-9, 3e-10, 1e-10])).gap == 1.0  # neither large nor rounding
+
+
+def test_the_known_laws_of_a_module_stay_constant_in_training() -> None:
+    """Small steps of gradient descent: the values move by the square of the step, the weights by the step."""
+    module = Attention(3, 2).double()
+    laws = module_laws(module, (4, 3))
+    assert len(laws) == 6
+    generator = torch.Generator().manual_seed(0)
+    tokens, target = torch.randn((2, 5, 4, 3), generator=generator, dtype=torch.float64)
+
+    def flat() -> np.ndarray:
+        return torch.cat([value.detach().flatten() for value in module.parameters()]).numpy()
+
+    start, before = flat(), laws.values(flat())
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
+    for _ in range(100):
+        optimizer.zero_grad()
+        ((module(tokens) - target) ** 2).sum().backward()
+        optimizer.step()
+    assert np.abs(flat() - start).max() > 1e-2
+    assert np.abs(laws.values(flat()) - before).max() < 1e-4
+    step = 1e-6
+    moved = [(laws.values(start + step * e) - laws.values(start - step * e)) / (2 * step) for e in np.eye(len(start))]
+    assert np.allclose(np.transpose(moved), laws.gradients(start), atol=1e-8)

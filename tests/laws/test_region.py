@@ -1,0 +1,125 @@
+"""Laws near given weights: dead and always-active neurons, for any data and for one data set (P4 Theorem 6)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lawful import Architecture, Dag, LawfulError, Mlp
+from lawful.laws import count_laws
+from lawful.laws.region import at_data, near, preactivations, proved_gates
+
+
+def second_layer(rows: list[list[float]], bias: list[float]) -> Mlp:
+    rng = np.random.default_rng(2)
+    first, last = rng.normal(size=(3, 4)), rng.normal(size=(2, len(rows)))
+    return Mlp([first, rows, last], [rng.normal(size=3), bias, rng.normal(size=2)])
+
+
+ON, OFF, MIXED = [1.0, 2.0, 0.5], [-1.0, -0.3, -2.0], [1.0, -1.0, 0.7]
+
+
+@pytest.mark.parametrize(
+    ("rows", "bias", "extra"),
+    [
+        ([MIXED, MIXED], [0.1, -0.2], 0),
+        ([ON, ON, MIXED], [1.0, 0.5, 0.1], 1),  # one pair of linear neurons
+        ([ON, ON, ON], [1.0, 0.5, 0.1], 3),
+        ([OFF, MIXED], [-1.0, 0.1], 5),  # 3 + 1 + 2 resting weights instead of one balance
+        ([ON, OFF, ON], [1.0, -1.0, 0.3], 6),
+    ],
+)
+def test_linear_and_dead_neurons_add_their_laws(rows: list[list[float]], bias: list[float], extra: int) -> None:
+    mlp = second_layer(rows, bias)
+    count = count_laws(mlp, level="near")
+    assert count.laws == count_laws(mlp).laws + extra
+    assert count.proved
+
+
+def test_a_network_after_dead_neurons_rests() -> None:
+    """Both second-layer neurons are dead: only the output bias still moves."""
+    count = count_laws(second_layer([OFF, OFF], [-1.0, -2.0]), level="near")
+    assert count.dimensions == (2,)
+    assert count.proved
+
+
+def test_leaky_neurons_on_one_side_are_linear_with_their_slope() -> None:
+    base = second_layer([OFF, OFF, ON], [-1.0, -2.0, 1.0])
+    leaky = Mlp(base.weights, base.biases, [0.0, 0.25])
+    count = count_laws(leaky, level="near")
+    assert count.region is not None
+    assert count.region.fixed[[7, 8, 9]].tolist() == [0.25, 0.25, 1.0]
+    assert count.laws == count_laws(leaky).laws + 1  # the two with equal gates pair up, the third does not
+    assert count.proved
+
+
+def test_weights_of_exactly_zero_prove_nothing() -> None:
+    """The slightest change of the zero would turn the neuron for large inputs."""
+    dag = second_layer([[1.0, 0.0, 1.0]], [1.0]).to_dag()
+    assert np.isnan(proved_gates(dag)[dag.index["h2.0"]])
+
+
+def test_proved_gates_are_the_gates_of_every_input(dag: Dag) -> None:
+    gates = proved_gates(dag)
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(300, len(dag.inputs))) * 10 ** rng.uniform(-2, 2, size=(300, 1))
+    found = np.where(preactivations(dag, inputs) > 0, 1.0, dag.slopes[dag.hidden])
+    stated = gates[dag.hidden]
+    known = ~np.isnan(stated)
+    assert (found[:, known] == stated[known]).all()
+
+
+def test_near_counts_lie_between_the_extremes(dag: Dag) -> None:
+    """Fewer fields than at the φ level, so at least as many laws."""
+    count = count_laws(dag, level="near")
+    assert count.laws >= count_laws(dag).laws
+    assert count.laws >= count.independent
+
+
+def test_the_exact_count_for_data_agrees_with_autodiff() -> None:
+    """Rank of all gradients and brackets of two at θ, in float64."""
+    mlp = Architecture.parse("3-4-2 relu bias").initialise(seed=3)
+    dag, rng = mlp.to_dag(), np.random.default_rng(0)
+    for samples in (1, 2, 4, 30):
+        data = rng.normal(size=(samples, 3))
+        batch = torch.as_tensor(data)
+
+        def outputs(theta: torch.Tensor, batch: torch.Tensor = batch) -> torch.Tensor:
+            return dag.evaluate(batch, theta).flatten()
+
+        theta = torch.as_tensor(dag.theta.copy())
+        first = torch.func.jacrev(outputs)(theta)
+        second = torch.func.hessian(outputs)(theta)
+        turned = torch.einsum("iab,jb->ija", second, first)
+        brackets = (turned - turned.transpose(0, 1)).reshape(-1, dag.parameters)
+        count = count_laws(mlp, level="data", data=data)
+        assert count.dimensions[0] == np.linalg.matrix_rank(first.numpy())
+        if len(count.dimensions) > 1:
+            both = torch.cat([first, brackets]).numpy()
+            assert count.dimensions[1] == np.linalg.matrix_rank(both, tol=1e-9)
+
+
+def test_more_data_leaves_fewer_laws() -> None:
+    mlp = Architecture.parse("3-4-2 relu bias").initialise(seed=0)
+    data = np.random.default_rng(0).normal(size=(60, 3))
+    laws = [count_laws(mlp, level="data", data=data[:n]).laws for n in (1, 3, 10, 60)]
+    assert laws == sorted(laws, reverse=True)
+    assert laws[-1] == 4
+
+
+def test_regions_report_what_they_saw() -> None:
+    mlp = second_layer([ON, OFF, MIXED], [1.0, -1.0, 0.1])
+    region = near(mlp.to_dag())
+    assert region.unsure == ()
+    assert len(region.patterns) == len(region.witnesses) > 4
+    some = at_data(mlp.to_dag(), np.zeros((1, 4)), 8_388_593)
+    assert not np.isnan(some.fixed).any(where=mlp.to_dag().roles == 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"), [(np.zeros((3, 5)), "shape"), (np.zeros((0, 4)), "shape"), (np.full((2, 4), np.nan), "finite")]
+)
+def test_data_that_does_not_fit(data: np.ndarray, words: str) -> None:
+    with pytest.raises(LawfulError, match=words):
+        count_laws(second_layer([MIXED], [0.0]), level="data", data=data)

@@ -1,0 +1,70 @@
+"""`lawful convert` as a user runs it: from every source to every format, the function stays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lawful.network import Architecture
+from lawful.network.files import read
+
+LAWFUL = Path(sys.executable).with_name("lawful")
+MODULE = """
+import torch
+from torch import nn
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3))
+
+def saturating():
+    return nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+"""
+
+
+def lawful(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(LAWFUL), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120, check=False)
+
+
+def test_a_chain_of_conversions_ends_where_it_began(tmp_path: Path) -> None:
+    text = "3-4-4-2 leaky_relu(0.125) bias skip(1,2)"
+    names = ["a.json", "b.safetensors", "c.onnx", "d.npz"]
+    source: object = text
+    for name in names:
+        done = lawful("convert", source, name, "--seed", 7, folder=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"{name}: Dag(inputs=3, hidden=8, outputs=2")
+        source = name
+    first = Architecture.parse(text).initialise(seed=7)
+    batch = np.random.default_rng(0).normal(size=(50, 3))
+    assert np.abs(read(tmp_path / names[-1]).evaluate(batch) - first.evaluate(batch)).max() < 1e-14
+
+
+def test_a_module_is_converted_and_json_has_the_documented_keys(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    done = lawful("convert", "mine:make", "net.pt", "--input", "1,4,4", "--json", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"written": "net.pt", "parameters": 18 * 5 + 19 * 3}
+    assert len(read(tmp_path / "net.pt").to_dag().inputs) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("mine:saturating", "out.npz"), "layer '1' (Tanh) is not supported; supported are Linear"),
+        (("mine:make", "out.npz"), "--input"),
+        (("absent.json", "out.npz"), "no such file"),
+    ],
+)
+def test_refusals_are_one_line_and_write_nothing(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    done = lawful("convert", *words, folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert said in done.stderr
+    assert not (tmp_path / "out.npz").exists()

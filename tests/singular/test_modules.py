@@ -1,0 +1,109 @@
+"""Pruning PyTorch chains with convolutions, and back to modules and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lawful.errors import Unsupported
+from lawful.invariant.pruning import prune
+from lawful.invariant.pruning_module import prune_module
+from lawful.network import Architecture, Mlp
+from lawful.network.files import read, write
+from lawful.network.modules import from_module, to_module
+
+
+def change(before: nn.Module, after: nn.Module, *shape: int) -> float:
+    torch.manual_seed(5)
+    batch = torch.randn(20, *shape, dtype=torch.float64)
+    return float((before(batch) - after(batch)).abs().max())
+
+
+def convolutional(padding: int = 0) -> nn.Sequential:
+    torch.manual_seed(2)
+    size = 6 + 4 * padding
+    return nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=padding), nn.ReLU(), nn.Conv2d(5, 4, 3, padding=padding), nn.LeakyReLU(0.1),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * (size // 2) ** 2, 6), nn.ReLU(), nn.Linear(6, 3),
+    ).double()  # fmt: skip
+
+
+@torch.no_grad()
+def test_channels_of_every_kind() -> None:
+    model = convolutional()
+    model[0].weight[1].zero_()  # constant, with a bias
+    model[2].weight[:, 3].zero_()  # nobody hears channel 3
+    model[0].weight[4], model[0].bias[4] = 2 * model[0].weight[0], 2 * model[0].bias[0]
+    model[6].weight[2].zero_()
+    found = prune_module(model)
+    assert {(layer, channel): why for layer, channel, why in found.removed} == {
+        (0, 1): "constant", (0, 3): "silent", (0, 4): "duplicate", (6, 2): "constant",
+    }  # fmt: skip
+    assert found.module[0].out_channels == 2
+    assert found.module[2].in_channels == 2
+    assert (found.channels_before, found.channels_after) == (15, 11)
+    assert change(model, found.module, 2, 10, 10) < 1e-12
+
+
+@torch.no_grad()
+def test_zero_padding_keeps_a_constant_channel_but_not_a_zero_one() -> None:
+    model = convolutional(padding=1)
+    model[0].weight[1].zero_()
+    model[0].bias[1] = 0.5
+    assert prune_module(model).removed == ()  # its border is not constant for the next layer
+    model[0].bias[1] = -0.5
+    found = prune_module(model)
+    assert found.removed == ((0, 1, "constant"),)
+    assert change(model, found.module, 2, 10, 10) < 1e-12
+
+
+@torch.no_grad()
+def test_a_layer_that_says_nothing_keeps_one_channel() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    model[0].weight.zero_()
+    found = prune_module(model)
+    assert found.module[0].out_features == 1
+    assert change(model, found.module, 3) < 1e-12
+
+
+def test_what_is_not_a_chain_is_refused() -> None:
+    with pytest.raises(Unsupported, match="from_module"):
+        prune_module(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1)))
+    with pytest.raises(Unsupported, match="grouped"):
+        prune_module(nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)))
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".onnx", ".pt", ".npz", ".json"])
+def test_the_smaller_network_survives_files(ending: str, tmp_path: Path) -> None:
+    mlp = Architecture.parse("4-8-6-2 relu bias").initialise(seed=1)
+    assert isinstance(mlp, Mlp)
+    weights = [weight.copy() for weight in mlp.weights]
+    weights[0][2] = 0.0
+    pruning = prune(Mlp(weights, mlp.biases))
+    assert pruning.neurons_after == 13
+    write(pruning.network, tmp_path / f"small{ending}")
+    batch = np.random.default_rng(0).normal(size=(50, 4))
+    again = read(tmp_path / f"small{ending}")
+    assert np.allclose(
+        again.evaluate(batch), pruning.original.evaluate(batch), atol=1e-6 if ending == ".onnx" else 1e-12
+    )
+    module = to_module(pruning.network)
+    assert module[0].out_features == 7
+    found = module(torch.tensor(batch)).detach().numpy()
+    assert np.allclose(found, pruning.original.evaluate(batch), atol=1e-12)
+
+
+def test_a_convolution_as_a_graph() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 4, 2)).double()
+    with torch.no_grad():
+        model[0].weight[1].zero_()
+    dag = from_module(model, (1, 3, 3), drop_useless=True)
+    pruning = prune(dag)
+    assert pruning.bound == 0.0
+    assert pruning.neurons_after == 4
+    batch = np.random.default_rng(0).normal(size=(30, 9))
+    assert np.allclose(pruning.network.evaluate(batch), dag.evaluate(batch), atol=1e-12)

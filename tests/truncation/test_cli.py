@@ -1,0 +1,155 @@
+"""The verbs as a user types them."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lawful.cli import main
+from lawful.report.truncation import page
+
+Misuse = Callable[..., str]
+LAWFUL = Path(sys.executable).with_name("lawful")
+
+
+def lawful(*args: object, code: int = 0) -> str:
+    run = subprocess.run([LAWFUL, *map(str, args)], capture_output=True, text=True, timeout=120)
+    assert run.returncode == code, run.stderr
+    assert "Traceback" not in run.stderr
+    return run.stdout if code in (0, 1, 3) else run.stderr
+
+
+@pytest.fixture
+def misuse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Misuse:
+    """The same entry point without a new process: what it says on stderr before it exits with 2."""
+
+    def run(*args: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["lawful", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2
+        return capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def corners(tmp_path: Path) -> Path:
+    """Four points on two diagonals: neither cluster can be parted from the other."""
+    path = tmp_path / "corners.csv"
+    path.write_text("a,b,label\n0,0,3\n1,1,3\n0,1,5\n1,0,5\n")
+    return path
+
+
+def test_truncate_a_network(corners: Path) -> None:
+    found = json.loads(lawful("truncate", "2-2-2-3 relu bias", "--data", corners, "--json"))
+    assert set(found) == {"classes", "sizes", "residual", "layers"}
+    assert found["classes"] == ["3", "5"]
+    assert len(found["layers"]) == 2
+    for layer in found["layers"]:
+        assert [sum(t) for t in zip(layer["untruncated"], layer["partial"], layer["full"], strict=True)] == [2, 2]
+    text = lawful("truncate", "2-2-2-3 relu bias", "--data", corners)
+    assert text.startswith("The network is a chain of 2 truncations")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_flow_writes_a_page_that_loads_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    data = tmp_path / "data.npz"
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 6)
+    np.savez(data, x=np.repeat([[0.0, 0.0], [3.0, 3.0]], 6, axis=0) + 0.1 * rng.normal(size=(12, 2)), y=labels)
+    text = lawful("truncation-flow", "--data", data, "--until", 5, "--frames", 3, "--out", folder, "--images", "svg")
+    assert text.startswith("2 of 2 clusters collapsed to a point by s = ")
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(list((folder / "frames").iterdir())) == 3
+    found = json.loads((folder / "run.json").read_text())
+    assert len(found["times"]) == len(found["costs"]) == len(found["collapse"]) == 3
+    written = (folder / "report.html").read_text()
+
+    class Reader(html.parser.HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            for name, value in attributes:
+                assert name not in ("src", "href") or (value or "").startswith("data:"), (tag, value)
+
+    Reader().feed(written)
+
+
+def test_the_page_escapes_all_text() -> None:
+    found = json.loads(lawful("truncation-flow", "--clusters", "2,3,0.1", "--until", 1, "--frames", 2, "--json"))
+    found["classes"] = ["<b>one</b>", "</script><script>alert(1)</script>"]
+    found["halted"] = "<i>never</i>"
+    written = page("<u>title</u>", found, np.zeros((3, 6, 2)), [0, 0, 0, 1, 1, 1], np.zeros((2, 2)))
+    for tag in ("<b>", "<i>", "<u>", "<script>alert"):
+        assert tag not in written
+
+
+def test_flow_json_general_and_closed_forms() -> None:
+    general = json.loads(lawful("truncation-flow", "--clusters", "2,6,0.2", "--general", "--until", 3, "--json"))
+    assert general["general"] is True
+    assert general["orthogonality"] < 1e-13
+    assert max(general["descent_shifts"]) <= 0
+    assert max(general["descent_rotations"]) <= 0
+    fixed = json.loads(lawful("truncation-flow", "--clusters", "2,6,0.2", "--fixed", "--json"))
+    assert fixed["coordinates"][0][0]["rates"][-1] == 1.0
+    for case, key in (("collapsed", "gap"), ("clustered", "difference")):
+        assert key in json.loads(lawful("truncation-flow", "--clusters", "2,6,0.2", "--standard", case, "--json"))
+
+
+def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> None:
+    proof, network = tmp_path / "proof.json", tmp_path / "zero.json"
+    found = json.loads(lawful("separate", "--clusters", "3,9,0.2", "--out", proof, "--json"))
+    assert found["answer"] == "yes"
+    assert found["network"]["loss"] < 1e-20
+    assert lawful("verify", proof).startswith("verified: Yes")
+    certificate = json.loads(proof.read_text())
+    certificate["answers"][1]["normal"] = [0.0, 0.0, 1.0]
+    proof.write_text(json.dumps(certificate))
+    assert lawful("verify", proof, code=1).startswith("REJECTED")
+    text = lawful("separate", "--data", corners, code=1)
+    assert text.startswith("No: not every cluster can be parted.")
+    assert json.loads(lawful("separate", "--data", corners, "--aligned", "--json", code=1))["answer"] == "no"
+    assert "no zero-loss network" in lawful("separate", "--data", corners, "--network", network, code=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("truncation-flow",), "give either --data FILE or --clusters"),
+        (("truncation-flow", "--clusters", "2,x,1"), "--clusters takes Q,N,spread"),
+        (("truncation-flow", "--clusters", "3,5,nan"), "--clusters takes Q,N,spread"),
+        (("truncation-flow", "--data", "iris"), "3 clusters in R^4: fewer clusters than coordinates"),
+        (("truncation-flow", "--clusters", "2,3,0.1", "--until", "-1"), "positive finite time"),
+        (("truncation-flow", "--clusters", "2,3,0.1", "--general", "--fixed"), "exclude each other"),
+        (("truncate", "2-3-1", "--clusters", "2,3,0.1"), "layer 1 has 3 neurons after 2"),
+        (("truncate", "3-3-1", "--clusters", "2,3,0.1"), "takes 3 numbers, but the data have 2"),
+        (("separate", "--data", "nothing.txt"), "data come as .npz or .csv"),
+        (("separate", "--data", "missing.csv"), "missing.csv"),
+    ],
+)
+def test_misuse_is_one_line(args: tuple[str, ...], words: str, misuse: Misuse) -> None:
+    message = misuse(*args)
+    assert words in message
+    assert len(message.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,y\n1,2,3\n", "line 2 has 3 cells"),
+        ("a,b\n1,2\n", "needs labels"),
+        ("", "a header"),
+        ("a,y\nnan,1\n", "finite"),
+    ],
+)
+def test_bad_tables(tmp_path: Path, text: str, words: str, misuse: Misuse) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    assert words in misuse("separate", "--data", path)

@@ -1,0 +1,163 @@
+"""Separation with certificates, verifiers that can fail, and networks of zero loss."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lawful.errors import CertificateError, LawfulError
+from lawful.flow.truncation.clusters import Clusters, synthetic
+from lawful.flow.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
+from lawful.flow.truncation.separation import (
+    CommonPoint,
+    Frame,
+    Hyperplane,
+    ObtusePair,
+    Undecided,
+    cone_map,
+    separate,
+    separate_aligned,
+    separate_all,
+)
+from lawful.flow.truncation.verify import certificate, verify_separation
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 12), st.floats(0, 3), st.integers(0, 9999))
+def test_every_answer_verifies(size: int, few: int, many: int, gap: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cluster, others = rng.normal(size=(few, size)), rng.normal(size=(many, size)) + gap
+    data = Clusters(np.vstack([cluster, others]), [0] * few + [1] * many)
+    answers = [separate(data.cluster(k), data.others(k)) for k in (0, 1)]
+    assert type(answers[0]) is type(answers[1])
+    verify_separation(certificate(data, answers, ""))
+    verify_separation(certificate(data, [separate_aligned(data.cluster(k), data.others(k)) for k in (0, 1)], ""))
+
+
+def test_in_one_dimension_separation_is_order() -> None:
+    for left, right, expected in (([0, 1], [2, 3], True), ([0, 2], [1, 3], False), ([5], [1, 2], True)):
+        answer = separate(np.array(left, float)[:, None], np.array(right, float)[:, None])
+        assert isinstance(answer, Hyperplane) is expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0, 2 * np.pi), min_size=1, max_size=6))
+def test_in_the_plane_a_right_angle_decides(angles: list[float]) -> None:
+    others = np.c_[np.cos(angles), np.sin(angles)]
+    widest = min((others[i] @ others[j] for i in range(len(others)) for j in range(len(others))), default=1.0)
+    answer = separate_aligned(np.zeros((1, 2)), others)
+    if widest > 1e-3:
+        assert isinstance(answer, Frame)
+    elif widest < -1e-3:
+        assert isinstance(answer, ObtusePair)
+
+
+def test_beyond_the_plane_no_obtuse_angle_need_not_mean_yes() -> None:
+    """Doubly nonnegative but not completely positive: five vectors at a pentagon's angles (cos 36° inner products)."""
+    turn = np.arange(5) * 4 * np.pi / 5
+    rays = np.c_[np.cos(turn), np.sin(turn), np.full(5, np.sqrt(np.cos(np.pi / 5)))]
+    assert (rays @ rays.T).min() > -1e-12
+    assert isinstance(separate_aligned(np.zeros((1, 3)), rays), Undecided)
+
+
+def test_cone_map_collapses_one_side_and_fixes_the_other() -> None:
+    data = synthetic(5, 20, 0.3)
+    for number in range(5):
+        inside, outside = data.cluster(number), data.others(number)
+        plane = separate(inside, outside)
+        assert isinstance(plane, Hyperplane)
+        apex = inside.mean(axis=0)
+        apex = apex + ((plane.low + plane.high) / 2 - plane.normal @ apex) * plane.normal
+        map_ = cone_map(plane, apex, inside, outside)
+        np.testing.assert_allclose(map_(inside), np.tile(apex, (20, 1)), atol=1e-12)
+        np.testing.assert_array_equal(map_(outside), outside)
+
+
+@pytest.mark.parametrize(("size", "spread"), [(2, 0.2), (4, 0.3), (9, 0.3)])
+def test_zero_loss_network(size: int, spread: float) -> None:
+    data = synthetic(size, 15, spread)
+    labels = np.random.default_rng(0).normal(size=(size, 3))
+    built = zero_loss_network(data, labels)
+    assert isinstance(built, ZeroLoss)
+    assert built.network.widths == (*[size] * (size + 1), 3)
+    output = built.network.evaluate(data.points)
+    np.testing.assert_allclose(output, labels[data.labels], atol=1e-10)
+    assert built.loss < 1e-20
+    hidden = built.network.activations(data.points)
+    for layer, number in enumerate(built.order, 1):  # collapsed exactly: every coordinate is zero
+        assert not hidden[layer][data.labels == number].any()
+
+
+def test_only_sequentially_separable() -> None:
+    data = Clusters([[-5.0, 1.0], [5.0, 1.0], [-2.0, 0.0], [0.0, -1.0]], [0, 0, 1, 2])
+    assert [type(answer) for answer in separate_all(data)] == [Hyperplane, CommonPoint, Hyperplane]
+    built = zero_loss_network(data)
+    assert isinstance(built, ZeroLoss)
+    assert built.loss < 1e-20
+    assert built.order[0] != 1
+
+
+def test_a_point_in_the_way_is_put_elsewhere() -> None:
+    data = Clusters([[-5.0, 1.0], [5.0, 1.0], [0.0, 0.0], [-5.0, -1.0], [5.0, -1.0]], [0, 0, 1, 2, 2])
+    assert isinstance(zero_loss_network(data, tries=1), Undecided)  # both bars collapse above and below the point
+    built = zero_loss_network(data)
+    assert isinstance(built, ZeroLoss)
+    assert built.loss < 1e-18
+
+
+def test_no_cluster_can_be_parted() -> None:
+    square = Clusters([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], [0, 0, 1, 1])
+    answer = zero_loss_network(square)
+    assert isinstance(answer, NotSeparable)
+    for common in answer.reasons:
+        np.testing.assert_allclose(common.point, [0.5, 0.5], atol=1e-9)
+
+
+def test_too_many_clusters_and_bad_labels() -> None:
+    data = Clusters(np.arange(8.0).reshape(4, 2), [0, 1, 2, 3])
+    with pytest.raises(LawfulError, match="4 clusters in R\\^2: one affine map can send at most 3 points"):
+        zero_loss_network(data)
+    with pytest.raises(LawfulError, match="2 clusters need a finite label vector each"):
+        zero_loss_network(Clusters([[0.0, 0.0], [1.0, 1.0]], [0, 1]), [[1.0]])
+
+
+def test_one_cluster_and_one_point_clusters() -> None:
+    alone = zero_loss_network(Clusters([[0.0, 0.0], [1.0, 2.0]], [0, 0]), [[7.0]])
+    assert isinstance(alone, ZeroLoss)
+    assert alone.loss < 1e-20
+    points = zero_loss_network(Clusters([[0.0, 0.0], [1.0, 2.0], [3.0, 0.0]], [0, 1, 2]))
+    assert isinstance(points, ZeroLoss)
+    assert points.loss < 1e-20
+
+
+def answers() -> list[dict[str, object]]:
+    apart = Clusters([[0.0, 0.0], [0.2, 0.1], [3.0, 2.0], [2.0, 3.0]], [0, 0, 1, 1])
+    mixed = Clusters([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], [0, 0, 1, 1])
+    return [
+        certificate(apart, separate_all(apart), ""),
+        certificate(mixed, separate_all(mixed), ""),
+        certificate(apart, [separate_aligned(apart.cluster(0), apart.others(0))], ""),
+        certificate(mixed, [separate_aligned(mixed.cluster(0), mixed.others(0))], ""),
+    ]
+
+
+def test_the_verifier_accepts_and_rejects() -> None:
+    for good in answers():
+        verify_separation(good)
+    breaks = [("normal", lambda v: [-x for x in v]), ("outside", lambda v: [1.0, 0.0]),
+              ("rotation", lambda v: [[2 * x for x in v[0]], v[1]]), ("outside", lambda v: [v[0], v[0]])]  # fmt: skip
+    for good, (key, change) in zip(answers(), breaks, strict=True):
+        bad = copy.deepcopy(good)
+        bad["answers"][0][key] = change(bad["answers"][0][key])  # type: ignore[index]
+        if key == "outside" and good is not answers()[1] and "product" in bad["answers"][0]:  # type: ignore[index]
+            bad["answers"][0]["inside"] = [bad["answers"][0]["inside"][0]] * 2  # type: ignore[index]
+        with pytest.raises(CertificateError):
+            verify_separation(bad)
+    for wrong in ({}, {"points": [[0.0]], "labels": [0], "answers": [{"answer": "hyperplane"}]},
+                  {"points": [[0.0], [1.0]], "labels": [0, 1], "answers": [{"answer": "magic"}]}):  # fmt: skip
+        with pytest.raises(CertificateError):
+            verify_separation(wrong)
