@@ -117,6 +117,14 @@ def test_no_other_unlocked_balance_is_nearer(seed: int) -> None:
         assert (c - nearest) @ (other - nearest) <= 1e-9
 
 
+def test_a_chain_has_only_one_unlocked_balance() -> None:
+    """Every neuron is an in- and an out-bottleneck, so c = 0 (P0 Theorem 1)."""
+    chain = Architecture((1,) * 202).initialise(seed=5).to_dag()
+    done = unlock(chain)
+    assert (done.target == 0).all()
+    assert components(done.dag).connected
+
+
 def test_unlocking_a_free_network_changes_nothing() -> None:
     dag = Architecture.parse("3-4-2").initialise(seed=0).to_dag()
     assert (unlock(dag).dag.theta == dag.theta).all()

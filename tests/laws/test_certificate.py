@@ -81,7 +81,8 @@ LINEAR = count_laws("3-3-3 linear bias")
         ({"network": {}}, "not a certificate of laws"),
         ({"loss": "cross-entropy"}, "span"),
         ({"loss": "hinge"}, "unknown loss"),
-        ({"level": "data"}, "unknown level"),
+        ({"level": "magic"}, "unknown level"),
+        ({"level": "near"}, "not a certificate of laws"),
         ({"flow": {"name": "magic"}}, "unknown flow"),
         ({"flow": {"name": "momentum", "friction": 1.0, "autonomous": True}}, "not one residue each"),
         ({"parameters": 23}, "number of parameters"),
@@ -123,9 +124,42 @@ def test_only_proofs_have_certificates() -> None:
     assert count.status == "numerical"
     with pytest.raises(Unsupported, match="only a proved count"):
         certificate(count)
-    whole = count_laws(always_on(), level="data", data=rng.normal(size=(60, 3)))
-    with pytest.raises(Unsupported, match="levels phi and near"):
-        certificate(whole)
+    block = Metric(blocks=((np.arange(2), np.eye(2)),))
+    with pytest.raises(Unsupported, match="block metrics"):
+        certificate(count_laws("2-2-2 relu", flow=block))
+
+
+@pytest.mark.parametrize("samples", [12, 60])
+def test_a_proof_for_one_data_set_passes(samples: int) -> None:
+    data = np.random.default_rng(0).normal(size=(samples, 3))
+    for loss in ("full", "cross-entropy"):
+        count = count_laws(always_on(), level="data", data=data, loss=loss)
+        if count.proved:
+            verify(saved(count))
+    assert (
+        count_laws(always_on(), level="data", data=np.repeat(data, 2, axis=0)).laws
+        == count_laws(always_on(), level="data", data=data).laws
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda body: body["groups"].__setitem__(0, body["groups"][0] + 1), "different activation patterns"),
+        (lambda body: body["groups"].pop(), "not a certificate"),
+        (lambda body: body["fixed"].__setitem__(3, 1.0), "does not always have the gate"),
+        (
+            lambda body: (body["inputs"].__delitem__(slice(4, None)), body["groups"].__delitem__(slice(4, None))),
+            "not a certificate|span",
+        ),
+    ],
+)
+def test_data_that_is_not_so_is_rejected(change, words: str) -> None:  # type: ignore[no-untyped-def]
+    data = np.random.default_rng(0).normal(size=(60, 3))
+    body = saved(count_laws(always_on(), level="data", data=data))
+    change(body)
+    with pytest.raises(CertificateError, match=words):
+        verify(body | {"digest": digest(body)})
 
 
 def test_an_input_on_a_boundary_shows_no_pattern() -> None:

@@ -38,6 +38,10 @@ def test_weights_data_and_what_is_not_proved(lawful, tmp_path: Path) -> None:  #
     few = lawful("laws", "3-4-2 relu bias", "--data", tmp_path / "two.npz").stdout
     assert "Not proved" in few
     assert "there are no others" not in few
+    absent = tmp_path / "absent.json"
+    run = lawful("laws", "3-4-2 relu bias", "--data", tmp_path / "two.npz", "--certificate", absent, code=3)
+    assert "not proved" in run.stderr
+    assert not absent.exists()
     near = lawful("laws", "3-4-2 relu bias", "--near", "--json").json
     assert (near["level"], near["laws"]) == ("near", 4)
 
@@ -98,6 +102,7 @@ def test_shared_weights_in_a_file_are_not_counted_as_free(lawful, tmp_path: Path
         (("3-2-2", "--degree", "0"), "at least 1"),
         (("300-300-300 relu",), "GB"),
         (("3-2-2", "--momentum", "--metric", "m.npz"), "choose one"),
+        (("3-2-2", "--momentum", "--degree", "2"), "leave out"),
     ],
 )
 def test_mistakes_are_one_line(lawful, arguments: tuple[str, ...], words: str) -> None:  # type: ignore[no-untyped-def]

@@ -116,6 +116,8 @@ def test_laws_in_words(text: str, loss: str, expected: str) -> None:
 def test_summaries_are_short_and_latex_is_latex() -> None:
     count = count_laws("10-8-10 linear")
     assert count.summary() == ["U1ᵀU1 − U2U2ᵀ   (symmetric 8×8: 36 laws)"]
+    assert count_laws("2-9-1 linear").summary() == ["U1ᵀU1 − U2U2ᵀ   (symmetric 9×9: 24 laws)"]
+    assert count_laws("2-9-1 linear").laws == 24
     assert count_laws("3-8-3 relu bias").summary() == ["‖U1[:,j]‖² + b1[j]² − ‖U2[j,:]‖²   (j = 0..7: 8 laws)"]
     wording = Wording(Architecture.parse("2-2-2 relu").to_dag())
     law = polynomial_laws("2-2-2 relu", 2).laws[0]

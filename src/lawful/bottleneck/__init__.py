@@ -24,7 +24,7 @@ from lawful.bottleneck.mechanics import (
 )
 from lawful.bottleneck.model import LeakyResNet, relayered
 from lawful.bottleneck.path import Balance, Energies, Path, balance, energies, trace
-from lawful.bottleneck.solve import Geodesic, Progress, deepened, recipe, solve, solve_depths
+from lawful.bottleneck.solver import Geodesic, Progress, deepened, recipe, solve, solve_depths
 from lawful.bottleneck.steps import adapted, equidistant, irregular
 from lawful.bottleneck.task import Task, parse_teacher, teacher
 

@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 Function = Callable[[Floats], tuple[float, Floats]]
-Solve = Callable[[Floats], Floats]
+Solve = Callable[[Singles], Singles]
+Pairs = deque[tuple[Singles, Singles, float]]  # move, change of gradient, 1 / their product
+RESCALE = 5  # iterations
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +37,9 @@ def minimise(
 ) -> Point:
     """Walk downhill until `stop` says so or no step lowers the value.
 
-    `precondition` is asked for a fresh approximate inverse Hessian every `refresh` iterations; it is scaled by the
-    newest curvature pair, as L-BFGS scales the identity. The curvature pairs outlive it.
+    `precondition` is asked for a fresh approximate inverse Hessian every `refresh` iterations; it is scaled by a recent
+    curvature pair, as L-BFGS scales the identity. The curvature pairs outlive it. Directions are computed in single
+    precision, which halves their cost: they only have to point downhill. Values, gradients and positions are double.
 
     >>> stiff = np.array([1.0, 100.0])
     >>> found = minimise(lambda x: (0.5 * x @ (stiff * x), stiff * x), np.ones(2),
@@ -44,13 +48,15 @@ def minimise(
     True
     """
     point = Point(start, *function(start))
-    pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=memory)
+    pairs: Pairs = deque(maxlen=memory)
     solve: Solve | None = None
-    iteration = 0
+    scale, iteration = 1.0, 0
     while not stop(point):
         if precondition is not None and iteration % refresh == 0:
             solve = precondition()
-        direction = _direction(point.gradient, pairs, solve)
+        if iteration % RESCALE == 0 or len(pairs) == 1 or solve is None:
+            scale = _scale(point.gradient, pairs, solve)
+        direction = _direction(point.gradient, pairs, solve, scale)
         found = _search(function, point, direction)
         iteration += 1
         if found is None:
@@ -58,7 +64,8 @@ def minimise(
                 break
             pairs.clear()
             continue
-        move, change = found.position - point.position, found.gradient - point.gradient
+        move = (found.position - point.position).astype(np.float32)
+        change = (found.gradient - point.gradient).astype(np.float32)
         product = float(np.vdot(move, change))
         if product > 1e-12 * float(np.linalg.norm(move) * np.linalg.norm(change)):
             pairs.append((move, change, 1 / product))
@@ -66,23 +73,27 @@ def minimise(
     return point
 
 
-def _direction(gradient: Floats, pairs: deque[tuple[Floats, Floats, float]], solve: Solve | None) -> Floats:
+def _scale(gradient: Floats, pairs: Pairs, solve: Solve | None) -> float:
+    """`sᵀy / yᵀPy` of the newest pair, a cautious guess before there is one."""
+    if not pairs:
+        return 0.1 if solve is not None else 1 / max(float(np.linalg.norm(gradient)), 1e-300)
+    _, change, inverse = pairs[-1]
+    return 1 / (inverse * float(np.vdot(change, change if solve is None else solve(change))))
+
+
+def _direction(gradient: Floats, pairs: Pairs, solve: Solve | None, scale: float) -> Floats:
     """The two loops of Nocedal."""
-    result = -gradient
+    result = (-gradient).astype(np.float32)
     factors = []
     for move, change, inverse in reversed(pairs):
         factors.append(inverse * float(np.vdot(move, result)))
-        result -= factors[-1] * change
+        result -= np.float32(factors[-1]) * change
     if solve is not None:
         result = solve(result)
-    if pairs:
-        _, change, inverse = pairs[-1]
-        result *= 1 / (inverse * float(np.vdot(change, change if solve is None else solve(change))))
-    else:
-        result *= 0.1 if solve is not None else 1 / max(float(np.linalg.norm(gradient)), 1e-300)
+    result *= np.float32(scale)
     for (move, change, inverse), factor in zip(pairs, reversed(factors), strict=True):
-        result += (factor - inverse * float(np.vdot(change, result))) * move
-    return result
+        result += np.float32(factor - inverse * float(np.vdot(change, result))) * move
+    return np.asarray(result, dtype=np.float64)
 
 
 def _search(function: Function, point: Point, direction: Floats, trials: int = 25) -> Point | None:

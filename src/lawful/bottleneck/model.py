@@ -132,7 +132,7 @@ class LeakyResNet(nn.Module):
 
     def cost(self, inputs: Tensor, targets: Tensor, ridge: float) -> Tensor:
         """`(1/N) Σ ‖f*(x_i) - α_1(x_i)‖² + λ/(2L̃) Σ ρ_ℓ ‖W_ℓ‖²` (P3 Section 4)."""
-        error = (self(inputs) - targets).square().sum() / len(inputs)
+        error: Tensor = (self(inputs) - targets).square().sum() / len(inputs)
         return error + ridge / (2 * self.effective_depth) * self.parameter_cost()
 
     def replaced(

@@ -10,6 +10,7 @@ from lawful.bottleneck.task import Task
 from lawful.errors import LawfulError
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 
 
 class Objective:
@@ -102,7 +103,7 @@ class Curvature:
     """
 
     def __init__(self, objective: Objective, rng: np.random.Generator, probes: int = 2) -> None:
-        """Sample at the objective's last point. Costs about one evaluation, and is counted as one."""
+        """Sample at the objective's last point. Costs about three evaluations, and is counted as three."""
         layers, width, samples = objective.momenta.shape
         backward = np.zeros((layers, width, width))
         for _ in range(probes):
@@ -111,14 +112,16 @@ class Curvature:
                 backward[layer] += behind @ behind.T
                 behind = objective._backward(layer, behind)
         forward = objective.lifted @ objective.lifted.transpose(0, 2, 1)
-        left, self._left = np.linalg.eigh(backward / (samples * probes))
-        right, self._right = np.linalg.eigh(forward / samples)
+        left, left_basis = np.linalg.eigh(backward / (samples * probes))
+        right, right_basis = np.linalg.eigh(forward / samples)
         products = np.maximum(left, 0)[:, :, None] * np.maximum(right, 0)[:, None, :]
-        self._inverse = 1 / (2 * objective.steps[:, None, None] * products + objective.ridge / objective.depth)
-        objective.evaluations += 1
+        inverse = 1 / (2 * objective.steps[:, None, None] * products + objective.ridge / objective.depth)
+        self._left, self._right = left_basis.astype(np.float32), right_basis.astype(np.float32)
+        self._inverse = inverse.astype(np.float32)
+        objective.evaluations += 3
 
-    def solve(self, gradient: Floats) -> Floats:
-        """Apply the inverse."""
+    def solve(self, gradient: Singles) -> Singles:
+        """Apply the inverse, in single precision."""
         inner = self._left.transpose(0, 2, 1) @ gradient @ self._right
         inner *= self._inverse
         return np.asarray(self._left @ inner @ self._right.transpose(0, 2, 1))

@@ -8,12 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.bottleneck.mechanics import (
-    hamiltonian,
-    lifted,
-    operator_norm,
-    ridges,
-)
+from lawful.bottleneck.mechanics import lifted
 from lawful.bottleneck.model import LeakyResNet
 from lawful.bottleneck.objective import Objective
 from lawful.bottleneck.steps import positions
@@ -128,56 +123,71 @@ class Energies:
 
 def energies(path: Path, gamma_ratio: float = GAMMA, singular_values: int = 10) -> Energies:
     """All energies of a path, with `γ_p = gamma_ratio · ‖K_p‖_op`."""
-    depth, sigma, A, B = path.effective_depth, path.lifted, path.A, path.B
-    gamma = gamma_ratio * operator_norm(sigma)
-    here, move = ridges(sigma, gamma, A, path.velocity)
-    coi, kinetic = here.inner(here), move.inner(move)
-    sizes = np.square(A).sum(axis=(1, 2))
-    first, second = _ranks(path)
+    rows = [_read_layer(path, layer, gamma_ratio) for layer in range(len(path.steps))]
+    column = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    sizes = np.square(path.weights).sum(axis=(1, 2))
+    kinetic, depth = column.pop("speed_square"), path.effective_depth
     return Energies(
         p=path.p,
         steps=path.steps,
         effective_depth=depth,
-        stationarity=path.stationarity,
-        gamma=gamma,
-        rank=first,
-        rank_smooth=second,
-        rank_weights=rank_from_weights(path),
-        rank_stable=coi - kinetic / depth**2,
-        coi=coi,
+        stationarity=float(np.sqrt((path.steps * column.pop("gap_square")).sum() / (path.steps * sizes).sum())),
+        rank_stable=column["coi"] - kinetic / depth**2,
         kinetic=kinetic / depth**2,
         path_length=float((path.steps * np.sqrt(kinetic)).sum()),
-        momentum_norms=np.linalg.norm(B, axis=(1, 2)),
-        product_norms=np.linalg.norm(B @ np.swapaxes(sigma, -1, -2), axis=(1, 2)),
-        speeds=np.linalg.norm(path.velocity, axis=(1, 2)),
-        negative_share=np.square(np.minimum(A, 0)).sum(axis=(1, 2)) / np.maximum(sizes, 1e-300),
         singular_values=np.asarray(np.linalg.svd(path.weights[:, :, :-1], compute_uv=False)[:, :singular_values]),
+        **column,
     )
 
 
-def _ranks(path: Path) -> tuple[Floats, Floats]:
-    """`-2𝓗/L̃` at `(A_{ℓ-1}, B_ℓ)`, and averaged with `(A_ℓ, B_ℓ)`: symplectic Euler conserves the average better."""
-    factor = -2 / path.effective_depth
-    half = factor * hamiltonian(path.A, path.B, path.effective_depth, path.softness)
-    node = factor * hamiltonian(path.states[1:], path.B, path.effective_depth, path.softness)
-    return half, (half + node) / 2
+def _read_layer(path: Path, layer: int, gamma_ratio: float) -> dict[str, float]:
+    """One layer at a time, so that its matrices stay in the cache; one eigendecomposition serves every solve.
+
+    `-2𝓗/L̃ = 2 Tr B Aᵀ - ‖B σ(A)ᵀ‖²`. Symplectic Euler conserves its mean over `(A_{ℓ-1}, B_ℓ)` and `(A_ℓ, B_ℓ)` to
+    second order in the step, and each of the two only to first order.
+    """
+    depth, step = path.effective_depth, float(path.steps[layer])
+    A, after, B, W = path.states[layer], path.states[layer + 1], path.momenta[layer], path.weights[layer]
+    sigma, velocity = lifted(A, path.softness), (after - A) / step
+    squares, basis = np.linalg.eigh(sigma @ sigma.T)
+    gamma = gamma_ratio * float(squares[-1])
+    product, here, move = B @ sigma.T, A @ sigma.T, velocity @ sigma.T
+    rank = 2 * float(np.vdot(B, A)) - float(np.vdot(product, product))
+    next_product = B @ lifted(after, path.softness).T
+    rank_after = 2 * float(np.vdot(B, after)) - float(np.vdot(next_product, next_product))
+
+    def stable(M: Floats, along: Floats) -> float:
+        weights = ((along @ basis) / (squares + gamma)) @ basis.T
+        rest = M - weights @ sigma
+        return float(np.vdot(weights, weights) + np.vdot(rest, rest) / gamma)
+
+    low = np.minimum(A, 0)
+    gap = W - depth * product
+    return {
+        "gamma": gamma,
+        "rank": rank,
+        "rank_smooth": (rank + rank_after) / 2,
+        "rank_weights": _rank_from_weights(W, here, squares, basis, depth),
+        "coi": stable(A, here),
+        "speed_square": stable(velocity, move),
+        "gap_square": float(np.vdot(gap, gap)),
+        "momentum_norms": float(np.linalg.norm(B)),
+        "product_norms": float(np.linalg.norm(product)),
+        "speeds": float(np.linalg.norm(velocity)),
+        "negative_share": float(np.vdot(low, low) / max(float(np.vdot(A, A)), 1e-300)),
+    }
 
 
-def rank_from_weights(path: Path, tolerance: float = 1e-6) -> Floats:
+def _rank_from_weights(
+    W: Floats, here: Floats, squares: Floats, basis: Floats, depth: float, tolerance: float = 1e-6
+) -> float:
     """`-2𝓗/L̃` with `B = L̃⁻¹ W σ(A) K⁺`, blind to the momenta; meaningful where A lies in the range of K.
 
-    With `σ = U S Vᵀ` cut at `tolerance · S_max`: `2 Tr[W U S⁻¹ (A V)ᵀ] / L̃ - ‖W U‖² / L̃²`.
+    With `σ = U S Vᵀ` cut at `tolerance · S_max`: `2 Tr[W U S⁻² (A σᵀ U)ᵀ] / L̃ - ‖W U‖² / L̃²`.
     """
-    depth = path.effective_depth
-    found = np.empty(len(path.steps))
-    for layer, (sigma, weight, state) in enumerate(zip(path.lifted, path.weights, path.A, strict=True)):
-        squares, left = np.linalg.eigh(sigma @ sigma.T)
-        keep = squares > tolerance**2 * squares[-1]
-        left, squares = left[:, keep], squares[keep]
-        seen = weight @ left
-        along = state @ (sigma.T @ left)
-        found[layer] = 2 / depth * (seen * along / squares).sum() - np.square(seen).sum() / depth**2
-    return found
+    keep = squares > tolerance**2 * squares[-1]
+    seen, along = W @ basis[:, keep], here @ basis[:, keep]
+    return float(2 / depth * (seen * along / squares[keep]).sum() - np.square(seen).sum() / depth**2)
 
 
 @dataclass(frozen=True)

@@ -91,9 +91,7 @@ def bottleneck(
     if not (math.isfinite(gamma) and gamma > 0):
         raise LawfulError(f"--gamma must be a positive number, got {gamma}")
     path = Path(network)
-    from lawful.study.leaky_runs import is_run
-
-    if is_run(path) or _is_leaky(path):
+    if (path / "run.json").is_file() or _is_leaky(path):
         _leaky_energies(path, data, gamma, ridge, save, figure, as_json)
         return
     if data is None:
@@ -118,8 +116,9 @@ def _leaky_energies(
 
     from lawful.bottleneck import energies, trace
     from lawful.bottleneck.verify import certificate
-    from lawful.report.bottleneck import depth_figure, run_json, run_text
+    from lawful.report.bottleneck import run_json, run_text
     from lawful.report.figure import save as draw
+    from lawful.study.leaky_figure import depth_figure
     from lawful.study.leaky_runs import is_run, load_network, load_task, read_run
 
     if is_run(path):

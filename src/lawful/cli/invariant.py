@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,9 +65,11 @@ def components(
     if isinstance(source, Architecture):
         source = source.initialise(seed=seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance, exact)
-    found = invariant.components(source, given, exact=exact, tolerance=tolerance)
+    with working("looking for locked weights"):
+        found = invariant.components(source, given, exact=exact, tolerance=tolerance)
     if certificate is not None:
-        certificate.write_text(json.dumps(invariant.certificate(found)) + "\n", encoding="utf-8")
+        with working("writing the proof"):
+            certificate.write_text(json.dumps(invariant.certificate(found)) + "\n", encoding="utf-8")
     meanings = invariant.locked_outputs(found)
     if as_json:
         print_json(components_json(found, meanings, exact))
@@ -90,7 +95,8 @@ def path(
     from lawful.report.invariant import path_json, path_text
 
     first, last = (open_network(text, activation=activation) for text in (start, stop))
-    found = find_path(first, last, tolerance=tolerance)
+    with working("looking for a path"):
+        found = find_path(first, last, tolerance=tolerance)
     if out is not None and not isinstance(found, Apart):
         times = np.linspace(0, 1, points)
         np.savez_compressed(out, time=times, theta=np.stack([found.at(time) for time in times]))
@@ -119,10 +125,9 @@ def rebalance(
     found = open_network(
         network, seed=seed, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size)
     )
-    if balance == "unlock":
-        done = invariant.unlock(found)
-    else:
-        done = invariant.rebalance(found, 0.0 if balance == "zero" else read_balance(Path(balance), False))
+    target = read_balance(Path(balance), False) if balance not in ("zero", "unlock") else 0.0
+    with working("rebalancing"):
+        done = invariant.unlock(found) if balance == "unlock" else invariant.rebalance(found, target)
     locked = tuple(invariant.components(dag).log2_components for dag in (found, done.dag))
     if out is not None:
         write(found, done, out)
@@ -133,6 +138,18 @@ def rebalance(
         typer.echo(rebalance_text(done, locked, change, out))
     if not done.reached:
         raise typer.Exit(1)
+
+
+@contextmanager
+def working(words: str) -> Iterator[None]:
+    """A sign of life on a terminal's stderr; silent elsewhere."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(words):
+        yield
 
 
 def read_balance(file: Path, exact: bool) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +39,9 @@ def add_to(app: typer.Typer) -> None:
 def laws(
     network: NetworkArgument,
     near: Annotated[bool, typer.Option("--near", help="Near the given weights, for any data.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz file.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
+    ] = None,
     loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
     momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
     friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
@@ -47,7 +50,7 @@ def laws(
     ] = False,
     metric: Annotated[Path | None, typer.Option(help="Flow under the diagonal metric in this .npz file.")] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="Print polynomial laws as LaTeX (with --degree).")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     input_size: InputOption = None,
     activation: ActivationOption = None,
@@ -55,11 +58,13 @@ def laws(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Count, find and prove the conservation laws of a network's training (exit 3 if undecided)."""
+    """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
     from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
 
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
+    if degree is not None and (near or data is not None or momentum or metric is not None):
+        raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
     if momentum and metric is not None:
         raise LawfulError("choose one of --momentum and --metric")
     shape = input_shape(input_size)
@@ -73,23 +78,26 @@ def laws(
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
-    count = count_laws(
-        source,
-        level="near" if near else "phi" if data is None else "data",
-        data=None if data is None else _array(data),
-        loss=loss,
-        flow=flow if metric is None else Metric(_array(metric).ravel()),
-        seed=seed,
-        input_shape=shape,
-        progress=_progress(),
-    )
+    with _progress() as progress:
+        count = count_laws(
+            source,
+            level="near" if near else "phi" if data is None else "data",
+            data=None if data is None else _inputs(data, shape),
+            loss=loss,
+            flow=flow if metric is None else Metric(_diagonal(metric)),
+            seed=seed,
+            input_shape=shape,
+            progress=progress,
+        )
     found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
-    if certificate is not None:
+    _print(count, found, as_json, latex)
+    if certificate is not None and count.proved:
         from lawful.laws.certificate import certificate as make
 
         certificate.write_text(json.dumps(plain(make(count))) + "\n", encoding="utf-8")
-    _print(count, found, as_json, latex)
-    if count.status == "undecided":
+    elif certificate is not None:
+        typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
+    if count.status == "undecided" or (certificate is not None and not count.proved):
         raise typer.Exit(3)
 
 
@@ -143,7 +151,8 @@ def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: 
     if as_json:
         print_json(result)
         return
-    words = count.summary()
+    exact = Wording(count.dag) if latex and count.dag is not None else None
+    words = count.summary() if exact is None else [exact.latex(law) for law in count.known]
     typer.echo(text(result, words))
     if found is not None:
         wording = Wording(found.dag)
@@ -169,31 +178,48 @@ def _described(found: PolynomialLaws) -> dict[str, Any]:
     }
 
 
-def _array(path: Path) -> Any:
-    """The only array of an .npz file, or the one called x, inputs or data."""
+def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:
+    """The inputs of a data file, in the shape that a module takes."""
+    from lawful.network.data import read_data
+
+    found = read_data(path).x
+    if shape is None:
+        return found
+    if prod(shape) != found.shape[1]:
+        raise LawfulError(f"{path}: {found.shape[1]} numbers per sample do not fill an input of size {shape}")
+    return found.reshape(len(found), *shape)
+
+
+def _diagonal(path: Path) -> Any:
+    """The one array of an .npz or .npy file."""
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                return np.asarray(file)
-            for name in ("x", "X", "inputs", "data", "metric"):
-                if name in file.files:
-                    return np.asarray(file[name])
-            if len(file.files) == 1:
-                return np.asarray(file[file.files[0]])
-            raise LawfulError(f"{path}: holds {', '.join(file.files) or 'nothing'}; call the array x")
+        loaded = np.load(path, allow_pickle=False)
+        arrays = [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
     except (ValueError, EOFError) as error:
         raise LawfulError(f"{path}: not an .npz or .npy file of numbers ({error})") from None
+    if len(arrays) != 1:
+        raise LawfulError(f"{path}: a metric file holds one array, this one {len(arrays)}")
+    return np.ravel(arrays[0])
 
 
-def _progress() -> Any:
+@contextmanager
+def _progress() -> Iterator[Any]:
     """A progress bar on a terminal, nothing in a pipe."""
-    if not sys.stderr.isatty():
-        return None
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def show(what: str, done: int, total: int) -> None:
-        end = "\r\033[K" if done >= total else ""
-        print(f"\r{what}: {done}/{total}{end}", end="", file=sys.stderr, flush=True)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with Progress(console=console, transient=True) as bar:
+        tasks: dict[str, Any] = {}
 
-    return show
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield show

@@ -122,10 +122,20 @@ def _landed(edges: Edges, theta: Floats, target: Sequence[Floats], indistinct: f
     dag = edges.to_dag(_split(theta, target))
     gone = np.zeros(len(dag.names), dtype=bool)
     gone[[dag.index[name] for name in singularity(dag, indistinct).cut_off]] = True
-    small = (gone[dag.tails] | gone[dag.heads]) & (np.abs(dag.theta) <= indistinct)
     landed = theta.copy()
-    landed[edges.source[small]] = 0.0
+    landed[loose_entries(dag, edges.source, gone, indistinct, len(theta))] = 0.0
     return landed
+
+
+def loose_entries(
+    dag: Dag, source: NDArray[np.intp], gone: NDArray[np.bool_], small: float, count: int
+) -> NDArray[np.bool_]:
+    """Parameter entries up to `small` that lie only on edges at neurons that are `gone` (a mask over nodes)."""
+    loose = (gone[dag.tails] | gone[dag.heads]) & (np.abs(dag.theta) <= small)
+    entries = np.zeros(count, dtype=bool)
+    entries[source[loose & (source >= 0)]] = True
+    entries[source[~loose & (source >= 0)]] = False
+    return entries
 
 
 def _split(flat: Floats, like: Sequence[Floats]) -> tuple[Floats, ...]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.errors import LawfulError
+from lawful.invariant.proximal import loose_entries
 from lawful.invariant.pruning import Pruning, prune
 from lawful.invariant.regulariser import NuclearPenalty
 from lawful.invariant.singular import NULL, Singularity, singularity
@@ -91,9 +92,7 @@ class SingularTrainer:
         found = singularity(dag, tolerance)
         gone = np.zeros(len(dag.names), dtype=bool)
         gone[[dag.index[name] for name in found.cut_off]] = True
-        small = (gone[dag.tails] | gone[dag.heads]) & (np.abs(dag.theta) <= tolerance) & (edges.source >= 0)
-        zero = np.zeros(sum(p.numel() for p in edges.parameters), dtype=bool)
-        zero[edges.source[small]] = True
+        zero = loose_entries(dag, edges.source, gone, tolerance, sum(p.numel() for p in edges.parameters))
         at = 0
         for parameter in edges.parameters:
             mask = torch.as_tensor(zero[at : at + parameter.numel()]).reshape(parameter.shape)

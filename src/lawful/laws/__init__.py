@@ -4,5 +4,17 @@ from lawful.laws.count import LawCount, count_laws
 from lawful.laws.flow import GradientFlow, HeavyBall, Metric
 from lawful.laws.known import known_laws
 from lawful.laws.law import Law, LawFamily
+from lawful.laws.polynomial import PolynomialLaws, polynomial_laws
 
-__all__ = ["GradientFlow", "HeavyBall", "Law", "LawCount", "LawFamily", "Metric", "count_laws", "known_laws"]
+__all__ = [
+    "GradientFlow",
+    "HeavyBall",
+    "Law",
+    "LawCount",
+    "LawFamily",
+    "Metric",
+    "PolynomialLaws",
+    "count_laws",
+    "known_laws",
+    "polynomial_laws",
+]

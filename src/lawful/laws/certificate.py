@@ -24,8 +24,8 @@ def certificate(count: LawCount) -> dict[str, Any]:
     """
     if not count.proved or count.dag is None or count.witness is None:
         raise Unsupported(f"only a proved count has a certificate; this one is {count.status}: {count.reason}")
-    if count.level == "data" or (isinstance(count.flow, Metric) and count.flow.blocks):
-        raise Unsupported("certificates cover the levels phi and near, and flows without a block metric")
+    if isinstance(count.flow, Metric) and count.flow.blocks:
+        raise Unsupported("certificates do not cover block metrics")
     body: dict[str, Any] = {
         "kind": "laws",
         "statement": statement(count),
@@ -50,13 +50,15 @@ def certificate(count: LawCount) -> dict[str, Any]:
             "inputs": count.region.witnesses.tolist(),
             "fixed": gates,
         }
+        if count.region.groups is not None:
+            body["groups"] = count.region.groups.tolist()
     return body | {"digest": digest(body)}
 
 
 def statement(count: LawCount) -> str:
     """What the certificate proves, in words."""
     name = count.architecture or f"a network with {count.parameters} parameters"
-    where = "" if count.level == "phi" else " near these weights"
+    where = {"phi": "", "near": " near these weights", "data": " near these weights, for these inputs"}[count.level]
     return f"{name} has exactly {count.laws} independent laws under {count.flow} flow{where} ({count.loss} loss)"
 
 

@@ -19,16 +19,18 @@ Floats = NDArray[np.float64]
 Residues = NDArray[np.int64]
 SAMPLES = 2**16  # inputs that look for activation patterns, fewer for networks of more than
 ENTRIES = 2**23  # so many values in all
-MOST_PATTERNS = 4096
+MOST_PATTERNS = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
     """The activation patterns that inputs realise at θ.
 
-    `patterns` has a row per pattern and a column per hidden neuron, holding gates (1, or the neuron's slope);
-    `witnesses` an input for each. `fixed` is the gate of every node that provably has one gate only, else NaN.
-    `unsure` are neurons that showed one gate only although nothing proves that it is the only one.
+    `patterns` has a row per pattern and a column per hidden neuron, holding gates (1, or the neuron's slope).
+    `witnesses` are inputs that show them: one each or, if there are `groups`, all the data, with the number of the
+    pattern that each shows; `spans` then holds the data of each pattern (with a 1 for the constant) as residues.
+    `fixed` is the gate of every node that provably has one gate only, else NaN. `unsure` are neurons that showed one
+    gate only although nothing proves that it is the only one.
     """
 
     patterns: Floats
@@ -36,6 +38,7 @@ class Region:
     fixed: Floats
     unsure: tuple[str, ...]
     spans: tuple[Residues, ...] | None = None
+    groups: NDArray[np.intp] | None = None
 
     def gates(self, prime: int) -> Residues:
         """The patterns as residues."""
@@ -55,17 +58,17 @@ def near(dag: Dag, seed: int = 0) -> Region:
     samples = min(SAMPLES, max(256, ENTRIES // (len(dag.names) + dag.parameters)))
     sizes = 10.0 ** rng.uniform(-3, 3, size=(samples, 1))
     inputs = rng.normal(size=(samples, len(dag.inputs))) * sizes
-    patterns, witnesses, _ = _patterns(dag, inputs)
-    if len(patterns) > MOST_PATTERNS:
-        kept = rng.choice(len(patterns), MOST_PATTERNS, replace=False)
-        patterns, witnesses = patterns[kept], witnesses[kept]
+    _, witnesses, _ = _patterns(dag, inputs)
+    if len(witnesses) > MOST_PATTERNS:
+        witnesses = rng.choice(witnesses, MOST_PATTERNS, replace=False)
+    patterns, witnesses, _ = _patterns(dag, _rounded(witnesses))
     fixed = proved_gates(dag)
     seen_once = (patterns == patterns[:1]).all(axis=0)
     unsure = tuple(dag.names[node] for node, once in zip(dag.hidden, seen_once, strict=True) if once)
     return Region(patterns, witnesses, fixed, tuple(name for name in unsure if np.isnan(fixed[dag.index[name]])))
 
 
-def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
+def at_data(dag: Dag, data: ArrayLike, prime: int) -> Region:
     """The patterns of the data, and for each pattern the span of its points (with a 1 for the constant)."""
     points = np.asarray(data, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != len(dag.inputs) or not len(points):
@@ -78,9 +81,8 @@ def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
     fixed[dag.hidden[once]] = patterns[0, once]
     extended = points if dag.constant is None else np.append(points, np.ones((len(points), 1)), axis=1)
     exact = to_residues(extended, prime)
-    spans = tuple(_basis(exact[where == number], seed, prime) for number in range(len(patterns)))
-    first = np.array([points[np.argmax(where == number)] for number in range(len(patterns))])
-    return Region(patterns, first, fixed, (), spans)
+    spans = tuple(_basis(exact[where == number], prime) for number in range(len(patterns)))
+    return Region(patterns, points, fixed, (), spans, where)
 
 
 def _patterns(dag: Dag, inputs: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
@@ -92,6 +94,11 @@ def _patterns(dag: Dag, inputs: Floats) -> tuple[Floats, Floats, NDArray[np.intp
     return gates, inputs[first[again]], np.asarray(merged.ravel()[where.ravel()])
 
 
+def _rounded(values: Floats) -> Floats:
+    """Short decimal numbers: certificates store them."""
+    return np.array([float(f"{value:.4g}") for value in values.ravel()]).reshape(values.shape)
+
+
 def preactivations(dag: Dag, inputs: Floats) -> Floats:
     """What each hidden neuron reads, one row per sample."""
     values = dag.activations(inputs)
@@ -100,12 +107,12 @@ def preactivations(dag: Dag, inputs: Floats) -> Floats:
     return found[:, dag.hidden]
 
 
-def _basis(points: Residues, seed: int, prime: int) -> Residues:
+def _basis(points: Residues, prime: int) -> Residues:
     """At most as many combinations of the points as there are coordinates, with the same span."""
     count, width = points.shape
     if count <= width:
         return points
-    weights = residues(seed, (3,), np.arange(width), count, prime)
+    weights = residues(0, (3,), np.arange(width), count, prime)
     total = np.zeros((width, width), dtype=np.int64)
     for point, weight in zip(points, weights.T, strict=True):
         total = (total + weight[:, None] * point[None]) % prime

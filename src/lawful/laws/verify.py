@@ -6,7 +6,7 @@ instead of our elimination; the random numbers in plain integers; laws are rebui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from math import comb
 from typing import Any
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.laws.certificate import digest
-from lawful.laws.verify_case import Case, need, states_of
+from lawful.laws.verify_case import Case, need, spans_of, states_of
 from lawful.laws.verify_laws import law_gradients
-from lawful.laws.verify_region import check_gates, realised_patterns
+from lawful.laws.verify_region import check_gates, gates_on_data, grouped_patterns, realised_patterns
 from lawful.network import Architecture, Dag, Role
 
 Residues = NDArray[np.int64]
@@ -71,7 +71,7 @@ def _read(claim: Mapping[str, Any]) -> Case:
     prime = claim["prime"]
     need(isinstance(prime, int) and 1000 < prime < 2**23 and isprime(prime), f"{prime} is not a prime of this size")
     need(claim["loss"] in ("full", "cross-entropy"), f"unknown loss {claim['loss']!r}")
-    need(claim["level"] in ("phi", "near"), f"unknown level {claim['level']!r}")
+    need(claim["level"] in ("phi", "near", "data"), f"unknown level {claim['level']!r}")
     need(claim["flow"]["name"] in ("gradient", "momentum", "metric"), "unknown flow")
     states = states_of(dag.parameters, claim["flow"])
     need(states <= MOST_STATES, f"{states} states are more than a verification can hold")
@@ -80,14 +80,28 @@ def _read(claim: Mapping[str, Any]) -> Case:
     gates: tuple[Fraction | None, ...] = tuple(Fraction(1) if slope == 1.0 else None for slope in dag.slopes)
     patterns: tuple[tuple[Fraction, ...], ...] = ()
     order = tuple(np.concatenate(dag.layers).tolist())
-    if claim["level"] == "near":
+    spans: tuple[list[list[int]], ...] = ()
+    if claim["level"] != "phi":
         weights = [Fraction(float(weight)) for weight in claim["weights"]]
-        gates = check_gates(dag, order, weights, claim["fixed"])
         patterns = realised_patterns(dag, order, weights, claim["inputs"])
+        if claim["level"] == "near":
+            gates = check_gates(dag, order, weights, claim["fixed"])
+        else:
+            patterns = grouped_patterns(patterns, claim["groups"])
+            gates = gates_on_data(dag, patterns, claim["fixed"])
+            spans = spans_of(_extended(dag, claim["inputs"], prime), claim["groups"], prime)
     return Case(
         dag.names, tuple(dag.roles.tolist()), tuple(dag.tails.tolist()), tuple(dag.heads.tolist()), gates, order,
-        int(dag.levels.max()), prime, claim["seed"], claim["loss"], claim["flow"], patterns, point,
+        int(dag.levels.max()), prime, claim["seed"], claim["loss"], claim["flow"], patterns, spans,
+        point,
     )  # fmt: skip
+
+
+def _extended(dag: Dag, inputs: Sequence[Sequence[float]], prime: int) -> list[list[int]]:
+    """The data as residues, with a 1 for the constant."""
+    exact = [[Fraction(float(value)) for value in given] for given in inputs]
+    one = [] if dag.constant is None else [1]
+    return [[value.numerator * pow(value.denominator, -1, prime) % prime for value in given] + one for given in exact]
 
 
 # Fields and brackets

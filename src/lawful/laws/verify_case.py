@@ -40,6 +40,7 @@ class Case:
     loss: str
     flow: Mapping[str, Any]
     patterns: tuple[tuple[Fraction, ...], ...]
+    spans: tuple[list[list[int]], ...]
     point: Residues
 
     @property
@@ -85,10 +86,41 @@ class Case:
                 line[node] = self.residue(self.patterns[which][number])
             elif self.gates[node] is not None:
                 line[node] = 1
+        if self.spans:
+            self._set_inputs(line, which)
         if self.loss == "cross-entropy":
             *others, last = self.outputs
             line[last] = -sum(line[node] for node in others) % self.prime
         return line
+
+    def _set_inputs(self, line: list[int], which: int) -> None:
+        """A random combination of the data that show the pattern; what the first input was is its random number."""
+        nodes = [node for node, role in enumerate(self.roles) if role == Role.INPUT]
+        nodes += [node for node, role in enumerate(self.roles) if role == Role.CONSTANT]
+        state = _stirred(_stirred((self.seed + 1) & MASK, which), line[nodes[0]])
+        factors = [_stirred(state, number) % self.prime for number in range(len(self.spans[which]))]
+        for place, node in enumerate(nodes):
+            pairs = zip(factors, self.spans[which], strict=True)
+            line[node] = sum(factor * vector[place] for factor, vector in pairs) % self.prime
+
+
+def spans_of(points: list[list[int]], groups: list[int], prime: int) -> tuple[list[list[int]], ...]:
+    """For each pattern its data, or as many random combinations of them as there are coordinates, if fewer."""
+    found = []
+    for pattern in range(max(groups) + 1):
+        own = [point for point, group in zip(points, groups, strict=True) if group == pattern]
+        need(len(own) > 0, f"no input shows pattern {pattern}")
+        width = len(own[0])
+        if len(own) > width:
+            mixed = []
+            for row in range(width):
+                state = _stirred(_stirred(0, 3), row)
+                factors = [_stirred(state, number) % prime for number in range(len(own))]
+                pairs = list(zip(factors, own, strict=True))
+                mixed.append([sum(factor * point[place] for factor, point in pairs) % prime for place in range(width)])
+            own = mixed
+        found.append(own)
+    return tuple(found)
 
 
 def states_of(parameters: int, flow: Mapping[str, Any]) -> int:

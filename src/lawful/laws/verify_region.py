@@ -69,6 +69,31 @@ def check_gates(
     return tuple(gates)
 
 
+def grouped_patterns(
+    patterns: Sequence[tuple[Fraction, ...]], groups: Sequence[int]
+) -> tuple[tuple[Fraction, ...], ...]:
+    """The pattern of each group of data, after showing that all its members share it."""
+    found: dict[int, tuple[Fraction, ...]] = {}
+    for pattern, group in zip(patterns, groups, strict=True):
+        if found.setdefault(group, pattern) != pattern:
+            raise CertificateError(f"two inputs of group {group} have different activation patterns")
+    return tuple(found[group] for group in range(len(found)))
+
+
+def gates_on_data(
+    dag: Dag, patterns: Sequence[tuple[Fraction, ...]], stated: Sequence[float | None]
+) -> tuple[Fraction | None, ...]:
+    """The stated gates, after showing that the data give those neurons no other."""
+    gates: list[Fraction | None] = [None] * len(dag.names)
+    for place, node in enumerate(dag.hidden.tolist()):
+        claimed = stated[node]
+        if claimed is not None:
+            gates[node] = Fraction(float(claimed))
+            if any(pattern[place] != gates[node] for pattern in patterns):
+                raise CertificateError(f"{dag.names[node]} does not always have the gate {claimed} on the data")
+    return tuple(gates)
+
+
 def _into(dag: Dag) -> list[list[tuple[int, int]]]:
     into: list[list[tuple[int, int]]] = [[] for _ in dag.names]
     for edge, (tail, head) in enumerate(zip(dag.tails.tolist(), dag.heads.tolist(), strict=True)):

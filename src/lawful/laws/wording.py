@@ -173,10 +173,11 @@ class Wording:
         layer = self.places[neurons[0].nodes[0]][0]
         width = sum(place[0] == layer for node, place in self.places.items() if self.dag.roles[node] == Role.HIDDEN)
         bias = self._biased(neurons[0].nodes[0])
-        if len(neurons) == width and len(pairs) >= width * (width - 1) // 2 > 0:
+        rank = min(width, len(neurons[0].terms))  # of the matrix of all weights at these neurons
+        if len(neurons) == width and len(pairs) >= rank * width - rank * (rank + 1) // 2 > 0:
             middle = f" + b{layer}·b{layer}ᵀ" if bias else ""
             matrix = f"U{layer}ᵀU{layer}{middle} − U{layer + 1}U{layer + 1}ᵀ"
-            return [f"{matrix}   (symmetric {width}×{width}: {len(neurons) + len(pairs)} laws)"]
+            return [f"{matrix}   (symmetric {width}×{width}: {rank * (2 * width + 1 - rank) // 2} laws)"]
         middle = f" + b{layer}[j]²" if bias else ""
         last = f"j = 0..{width - 1}" if len(neurons) == width else f"{len(neurons)} of {width} neurons j"
         lines = [f"‖U{layer}[:,j]‖²{middle} − ‖U{layer + 1}[j,:]‖²   ({last}: {len(neurons)} laws)"]

@@ -1,4 +1,4 @@
-"""Energies and block readings as JSON, text and figures."""
+"""Energies and block readings as JSON and text."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from lawful.report.figure import Figure, Panel, Series
+from lawful.bottleneck import BlockReadings, Energies
 
 TRUSTED = 1e-2  # beyond this stationarity the momenta say little
-Energies = Any
-BlockReadings = Any
 
 CARRIES_OVER = (
-    "Carries over from Leaky ResNets: effective dimension, cost of identity and movement per block.",
-    "Does not: Hamiltonian, kinetic energy and rank estimate need layers W relu(A) trained",
-    "with weight decay; they are not shown for other networks.",
+    "Carries over from Leaky ResNets: effective dimension, cost of identity (COI)",
+    "and movement per block. Does not: Hamiltonian, kinetic energy and rank estimate,",
+    "which need layers W relu(A) trained with weight decay.",
 )
 
 
@@ -62,16 +60,16 @@ def run_text(all_found: Sequence[Energies]) -> str:
     deepest = all_found[-1]
     lines = [
         f"bottleneck rank about {deepest.bottleneck_rank:.2f} "
-        f"(smallest cost of identity {deepest.coi_min:.2f}) at effective depth {deepest.effective_depth:g}",
+        f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}",
         "",
-        "depth  -2H/L: median    min    max   from W   stable   min COI   stationarity",
+        "depth  -2H/L    min    max  from W  stable  min COI  stationarity",
     ]
     for found in all_found:
-        mark = "" if found.stationarity <= TRUSTED else "  not a geodesic"
+        mark = "" if found.stationarity <= TRUSTED else " (rough)"
         lines.append(
-            f"{found.effective_depth:5g} {found.bottleneck_rank:14.2f} {found.rank.min():6.2f} {found.rank.max():6.2f}"
-            f" {np.median(found.rank_weights):8.2f} {np.median(found.rank_stable):8.2f} {found.coi_min:9.2f}"
-            f" {found.stationarity:14.1e}{mark}"
+            f"{found.effective_depth:5g} {found.bottleneck_rank:6.2f} {found.rank.min():6.2f} {found.rank.max():6.2f}"
+            f" {np.median(found.rank_weights):7.2f} {np.median(found.rank_stable):7.2f} {found.coi_min:8.2f}"
+            f" {found.stationarity:13.1e}{mark}"
         )
     slowest = int(np.argmin(found.kinetic))
     lines += [
@@ -80,7 +78,7 @@ def run_text(all_found: Sequence[Energies]) -> str:
         f"negative part {100 * found.negative_share[slowest]:.1f}% of the representation",
     ]
     if any(found.stationarity > TRUSTED for found in all_found):
-        lines += ["Rows marked `not a geodesic` need more evaluations: their Hamiltonian means little."]
+        lines += ["(rough): not stationary enough; the Hamiltonian of these rows means little."]
     return "\n".join(lines)
 
 
@@ -109,8 +107,8 @@ def blocks_json(found: BlockReadings) -> dict[str, Any]:
 def blocks_text(found: BlockReadings) -> str:
     """A table of blocks, and what carries over."""
     lines = [
-        f"narrowest after block {found.narrowest}: effective dimension {found.stable_rank.min():.2f} "
-        f"of width {found.width}, {found.samples} samples",
+        f"narrowest after block {found.narrowest[-24:]}: "
+        f"dimension {found.stable_rank.min():.2f} of {found.width}, {found.samples} samples",
         "",
         f"{'block':24} {'dimension':>9} {'COI':>8} {'moves by':>9} {'step':>7}",
         f"{'(input)':24} {found.stable_rank_in:9.2f}",
@@ -134,37 +132,3 @@ def summary_text(summaries: Sequence[Mapping[str, Any]], folder: str) -> str:
         for s in summaries
     ]
     return "\n".join(lines)
-
-
-def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figure:
-    """P3 Figure 1: estimates over effective depth, then spectra and energies of the deepest network."""
-    depths = [found.effective_depth for found in all_found]
-    deepest = all_found[-1]
-    estimates = Panel(
-        [
-            Series([found.rank_smooth.min() for found in all_found], depths, style="band",
-                   upper=[found.rank_smooth.max() for found in all_found]),
-            Series([found.bottleneck_rank for found in all_found], depths, "-2H/L̃"),
-            Series([np.median(found.rank_stable) for found in all_found], depths, "stable -2H/L̃"),
-            Series([found.coi_min for found in all_found], depths, "min COI"),
-        ],
-        "estimates of the rank", "effective depth L̃", horizontal=() if rank is None else (rank,),
-    )  # fmt: skip
-    spectra = Panel(
-        [Series(values, deepest.p) for values in deepest.singular_values.T],
-        f"singular values of W, L̃ = {deepest.effective_depth:g}", "p",
-    )  # fmt: skip
-    along = Panel(
-        [
-            Series(deepest.rank_smooth, deepest.p, "-2H/L̃"),
-            Series(deepest.rank_stable, deepest.p, "stable -2H/L̃"),
-            Series(deepest.coi, deepest.p, "COI"),
-            Series(deepest.kinetic, deepest.p, "kinetic"),
-        ],
-        "energies along the path", "p",
-    )  # fmt: skip
-    return Figure(
-        "The Hamiltonian estimate comes from below, the cost of identity from above; inside the bottleneck the "
-        "kinetic energy vanishes.",
-        [estimates, spectra, along],
-    )

@@ -87,7 +87,7 @@ def _meaning_text(dag: Dag, meaning: OutputMeaning) -> list[str]:
     factors = [neuron.factor for neuron in meaning.locked if neuron.factor is not None]
     if factors:
         most = max(factors)
-        lines.append(f"  multiplying their inputs by up to {most:.4g}, and dividing their outputs by it, frees them:")
+        lines.append(f"  inputs times up to {most:.4g}, output divided by it, frees them without change:")
         lines.append("  lawful rebalance NETWORK --balance unlock --out FILE")
     return lines
 

@@ -33,11 +33,13 @@ from lawful.bottleneck import (
     solve,
     teacher,
 )
+from lawful.bottleneck.solver import ADAPT_AFTER
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import npz_format
 from lawful.network.data import read_data
 
-CHUNK = 400  # evaluations between two checkpoints
+CHECKPOINT = 100  # evaluations between two checkpoints
+ADAPTATIONS = 4
 Watch = Callable[[float, Progress], None]
 
 
@@ -117,17 +119,20 @@ def _train(
         )  # fmt: skip
         spent = found.evaluations
     else:
-        while True:
-            budget = min(CHUNK, plan.evaluations - spent)
-            found = solve(
-                network, train, plan.ridge, tolerance=plan.tolerance, evaluations=max(budget, 1), seed=plan.seed,
-                adaptations=4 if plan.steps == "adaptive" and not spent else 0,
-                watch=None if tell is None else _shifted(tell, spent),
-            )  # fmt: skip
-            spent, network = spent + found.evaluations, found.network
-            if found.converged or spent >= plan.evaluations:
-                break
-            _write(part, _arrays(network) | {"spent": np.array(float(spent))})
+        done = spent
+
+        def keep(make: Callable[[], LeakyResNet], evaluations: int) -> None:
+            nonlocal spent
+            if done + evaluations >= spent + CHECKPOINT:
+                spent = done + evaluations
+                _write(part, _arrays(make()) | {"spent": np.array(float(spent))})
+
+        found = solve(
+            network, train, plan.ridge, tolerance=plan.tolerance, evaluations=max(plan.evaluations - done, 1),
+            adaptations=max(0, ADAPTATIONS - done // ADAPT_AFTER) if plan.steps == "adaptive" else 0, seed=plan.seed,
+            watch=None if tell is None else _shifted(tell, done), keep=keep,
+        )  # fmt: skip
+        spent = done + found.evaluations
     _finish(found, spent, time.perf_counter() - started, stem)
     part.unlink(missing_ok=True)
 

@@ -55,7 +55,7 @@ def schedule(values: ArrayLike, start: float, target: float) -> Schedule:
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or not len(data) or not (np.isfinite(data).all() and np.isfinite([start, target]).all()):
         raise LawfulError("a coordinate needs at least one finite value, a finite start and a finite target")
-    order = np.argsort(data, kind="stable")
+    order = np.argsort(data)
     ranked = data[order]
     count = len(data)
     low = int(np.searchsorted(ranked, start, side="right"))  # points at or below b, so truncated

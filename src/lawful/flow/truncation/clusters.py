@@ -90,6 +90,12 @@ class Clusters:
         signs = np.sign(axes[np.arange(dimension), np.abs(axes).argmax(axis=1)])
         return Clusters(centred @ (signs[:, None] * axes).T, [self.names[label] for label in self.labels])
 
+    def scaled(self) -> Clusters:
+        """The data centred and divided by their root-mean-square size: flows on large numbers turn R very fast."""
+        centred = self.points - self.points.mean(axis=0)
+        size = float(np.sqrt((centred**2).sum(axis=1).mean())) or 1.0
+        return Clusters(centred / size, [self.names[label] for label in self.labels])
+
 
 def need_square(data: Clusters) -> None:
     """Raise unless there are as many clusters as coordinates, as the flows of P2 Sections 3 to 9 assume."""

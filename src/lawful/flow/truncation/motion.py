@@ -14,7 +14,7 @@ from lawful.flow.truncation.clusters import Clusters, need_square
 from lawful.flow.truncation.field import Composed, Maps, Separated, truncate
 from lawful.flow.truncation.integrate import Event, Trajectory, integrate
 from lawful.flow.truncation.metrics import Collapse, collapse
-from lawful.flow.truncation.separation import about, framed
+from lawful.flow.truncation.separation import Frame, about, framed, separate_aligned
 
 Floats = NDArray[np.float64]
 
@@ -44,8 +44,11 @@ def starting_maps(data: Clusters) -> Start:
         wanted = np.delete(np.eye(size), number, axis=0) + inward
         left, values, right = np.linalg.svd(wanted.T @ gaps)
         rotation = left @ right if values[-2:].min() > 0 and size > 2 else about(gaps.mean(axis=0))
-        frame = framed(rotation, data.cluster(number), data.others(number))
-        if frame.margin > 0:
+        inside, outside = data.cluster(number), data.others(number)
+        frame = framed(rotation, inside, outside)
+        found = frame if frame.margin > 0 else separate_aligned(inside, outside, guess=rotation)
+        if isinstance(found, Frame):
+            frame, rotation = found, found.rotation
             apex = (2 * frame.low + frame.high) / 3
         else:  # not separated: aim for a third of the way between means
             apex = rotation @ data.means[number] + np.maximum((gaps @ rotation.T).min(axis=0), 0.0) / 3

@@ -7,7 +7,7 @@ from importlib import import_module
 from lawful.errors import LawfulError
 from lawful.study.claim import Claim
 
-MODULES = ("network", "invariant", "singular", "singular_training", "laws", "flow", "truncation", "bottleneck", "fibers", "fibers_composition", "bottleneck_training", "flow_symmetries", "invariant_training", "laws_beyond", "laws_theory", "truncation_limits")
+MODULES = ("network", "invariant", "singular", "singular_training", "laws", "flow", "truncation", "bottleneck", "fibers", "bottleneck_training", "fibers_composition", "flow_symmetries", "invariant_components", "invariant_training", "laws_beyond", "laws_theory", "truncation_limits")
 
 
 def all_claims() -> tuple[Claim, ...]:

@@ -24,9 +24,9 @@ from lawful.bottleneck import (
 )
 from lawful.bottleneck.objective import Objective
 from lawful.bottleneck.steps import positions
-from lawful.report.bottleneck import depth_figure
 from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
+from lawful.study.leaky_figure import depth_figure
 
 RULES = ("equidistant", "irregular", "adaptive")
 

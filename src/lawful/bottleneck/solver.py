@@ -16,7 +16,9 @@ from lawful.bottleneck.task import Task
 from lawful.errors import LawfulError, Unsupported
 
 SOFTNESS = 0.01
+ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
 Watch = Callable[["Progress"], None]
+Keep = Callable[[Callable[[], LeakyResNet], int], None]
 
 
 @dataclass(frozen=True)
@@ -65,23 +67,25 @@ def solve(
     memory: int = 20,
     seed: int = 0,
     watch: Watch | None = None,
+    keep: Keep | None = None,
 ) -> Geodesic:
     """Minimise the regularised cost by L-BFGS, preconditioned by a Kronecker model of the Gauss-Newton matrix.
 
     `adaptations` times, early on, the layer steps are adapted to the path found so far and `W_p` is carried over to
-    the new grid. Curvature estimates count as evaluations. An unconverged result is returned as such.
+    the new grid. Curvature estimates count as evaluations. An unconverged result is returned as such. `watch` hears of
+    every iteration; `keep` is offered the network of every
+    iteration, made when asked for, and the evaluations so far.
     """
     if network.learns_maps:
         raise Unsupported("the solver keeps the linear maps fixed: use `recipe` to learn them")
     rng = np.random.default_rng(seed)
     history: list[Progress] = []
     spent = 0
-    pause = max(20, evaluations // 20)
     for stage in range(adaptations + 1):
-        budget = evaluations if stage == adaptations else min(spent + pause, evaluations)
+        budget = evaluations if stage == adaptations else min(spent + ADAPT_AFTER, evaluations)
         objective = Objective(network, task, ridge)
         objective.evaluations = spent
-        point = _descend(objective, network, budget, tolerance, memory, rng, history, watch)
+        point = _descend(objective, network, budget, tolerance, memory, rng, history, watch, keep)
         spent = objective.evaluations
         network = network.replaced(point.position / objective.roots)
         if stage < adaptations:
@@ -111,12 +115,15 @@ def _descend(
     rng: np.random.Generator,
     history: list[Progress],
     watch: Watch | None,
+    keep: Keep | None,
 ) -> Point:
     def stop(point: Point) -> bool:
         entry = Progress(objective.evaluations, point.value, objective.stationarity(point.position, point.gradient))
         history.append(entry)
         if watch is not None:
             watch(entry)
+        if keep is not None:
+            keep(lambda: network.replaced(point.position / objective.roots), objective.evaluations)
         return entry.stationarity <= tolerance or objective.evaluations >= budget
 
     return minimise(
@@ -189,7 +196,7 @@ def _cost_and_gradients(
         with torch.no_grad():
             objective.states[:] = torch.stack(net.path(inputs)).numpy()
             objective.data_cost = float((net(inputs) - targets).square().sum()) / len(inputs)
-        return float(cost), objective.stationarity(point, gradient)
+        return float(cost.detach()), objective.stationarity(point, gradient)
     point = net.weights.detach().numpy() * objective.roots
     value, gradient = objective(point)
     net.weights.grad = torch.from_numpy(gradient * objective.roots)

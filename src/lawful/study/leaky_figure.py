@@ -1,0 +1,45 @@
+"""P3 Figure 1 for any run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lawful.bottleneck import Energies
+from lawful.report.figure import Figure, Panel, Series
+
+
+def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figure:
+    """P3 Figure 1: estimates over effective depth, then spectra and energies of the deepest network."""
+    depths = [found.effective_depth for found in all_found]
+    deepest = all_found[-1]
+    cut = 4 * deepest.coi_min  # input and output can be a hundred times higher
+    estimates = Panel(
+        [
+            Series([found.rank_smooth.min() for found in all_found], depths, style="band",
+                   upper=[found.rank_smooth.max() for found in all_found]),
+            Series([found.bottleneck_rank for found in all_found], depths, "-2H/L̃"),
+            Series([np.median(found.rank_stable) for found in all_found], depths, "stable -2H/L̃"),
+            Series([found.coi_min for found in all_found], depths, "min COI"),
+        ],
+        "estimates of the rank", "effective depth L̃", horizontal=() if rank is None else (rank,),
+    )  # fmt: skip
+    spectra = Panel(
+        [Series(values, deepest.p) for values in deepest.singular_values.T],
+        f"singular values of W, L̃ = {deepest.effective_depth:g}", "p",
+    )  # fmt: skip
+    along = Panel(
+        [
+            Series(deepest.rank_smooth, deepest.p, "-2H/L̃"),
+            Series(deepest.rank_stable, deepest.p, "stable -2H/L̃"),
+            Series(np.minimum(deepest.coi, cut), deepest.p, "COI"),
+            Series(np.minimum(deepest.kinetic, cut), deepest.p, "kinetic"),
+        ],
+        "energies along the path, high ends cut", "p",
+    )  # fmt: skip
+    return Figure(
+        "The Hamiltonian estimate comes from below, the cost of identity from above; inside the bottleneck the "
+        "kinetic energy vanishes.",
+        [estimates, spectra, along],
+    )
