@@ -21,7 +21,7 @@ from lawful.fibers.layerwise import (
     fiber_dimension_at,
     is_pointed,
     layerwise_fiber,
-    nonnegative_rank_bounds,
+    nonnegative_rank,
 )
 from lawful.fibers.nonlocal_example import not_localisable
 
@@ -91,10 +91,10 @@ def test_nonnegative_rank() -> None:
     """P4 Propositions 28, 29: rank or rank + 1, by pointedness inside the column space."""
     rng = np.random.default_rng(0)
     positive = np.abs(rng.normal(size=(2, 5)))
-    assert nonnegative_rank_bounds(rng.normal(size=(3, 2)) @ positive) == (2, 2)
+    assert nonnegative_rank(rng.normal(size=(3, 2)) @ positive) == 2
     ring = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]])
-    assert nonnegative_rank_bounds(ring) == (3, 3)
-    assert nonnegative_rank_bounds(np.zeros((2, 3))) == (0, 0)
+    assert nonnegative_rank(ring) == 3
+    assert nonnegative_rank(np.zeros((2, 3))) == 0
 
 
 def test_a_network_that_is_not_minimal_is_refused() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from lawful.fibers import Domain, Stack, cells, normal_form
 from lawful.fibers.catalogue import draw_regions
 from lawful.fibers.disguise import hiding_network, random_network
-from lawful.fibers.layerwise import fiber_dimension_at, layerwise_fiber, nonnegative_rank_bounds
+from lawful.fibers.layerwise import fiber_dimension_at, layerwise_fiber, nonnegative_rank
 from lawful.fibers.polyhedral import polyhedral_complex, ridges
 from lawful.fibers.shallow import difference_form, nonnegative
 from lawful.network import Mlp
@@ -177,7 +177,7 @@ def nonnegative_rank(full: bool) -> Outcome:
     wrong = counted = pointed = 0
     for _ in range(400 if full else 80):
         columns = rng.normal(size=(2, int(rng.integers(2, 6))))
-        least, _ = nonnegative_rank_bounds(columns)
+        least = nonnegative_rank(columns)
         angles = np.sort(np.arctan2(columns[1], columns[0]))
         gap = np.append(np.diff(angles), angles[0] + 2 * np.pi - angles[-1]).max()
         cone = gap > np.pi  # in the plane: all columns within a half-plane, so inside a simplicial cone
