@@ -171,7 +171,7 @@ def fiber_dimension(full: bool) -> Outcome:
     "Propositions 28, 29",
     "rank <= rank+ <= rank + 1, with rank+ = rank exactly if the columns lie in one simplicial cone",
 )
-def nonnegative_rank(full: bool) -> Outcome:
+def one_more_row(full: bool) -> Outcome:
     """In the plane a cone is simplicial iff the columns span less than a half-turn; in general r + 1 rows suffice."""
     rng = np.random.default_rng(0)
     wrong = counted = pointed = 0
@@ -224,5 +224,5 @@ def all_patterns(full: bool) -> Outcome:
 
 
 CLAIMS = (
-    weights_determine, unique_form, generic_fiber, fiber_dimension, nonnegative_rank, visible, all_patterns,
+    weights_determine, unique_form, generic_fiber, fiber_dimension, one_more_row, visible, all_patterns,
 )  # fmt: skip
