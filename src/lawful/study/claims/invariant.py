@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from lawful.invariant import balance, components, flow_residual, generic_point, rebalance, sparse_point
 from lawful.study.claim import Outcome, claim
-from lawful.study.claims import invariant_components
 from lawful.study.claims.invariant_graphs import layered_graph, least_square, some_balance, some_graph
 from lawful.study.claims.network import example_dags
 
@@ -125,4 +124,4 @@ def edge_criterion(full: bool) -> Outcome:
     return Outcome(mismatches == disagreements == 0 and locked > 0, measured)
 
 
-CLAIMS = (network_flow, orbit_once, nonempty, edge_criterion, *invariant_components.CLAIMS)
+CLAIMS = (network_flow, orbit_once, nonempty, edge_criterion)
