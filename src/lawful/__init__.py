@@ -5,10 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
-    from lawful.fibers import same
-    from lawful.invariant import components, rebalance
-    from lawful.invariant.pruning import prune
-    from lawful.laws import count_laws
+    from lawful.flow.monitor import Monitor
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.files import read, write
     from lawful.network.modules import from_module, to_module
@@ -17,6 +14,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
+    "lawful.flow.monitor": ("Monitor",),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
     "lawful.network.files": ("read", "write"),
     "lawful.network.modules": ("from_module", "to_module"),
@@ -26,10 +24,7 @@ _HOMES = {
     "lawful.fibers": ("same",),
     "lawful.study.audit": ("audit",),
 }
-__all__ = [
-    "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Unsupported", "audit",
-    "components", "count_laws", "from_module", "prune", "read", "rebalance", "same", "to_module", "write",
-]  # fmt: skip
+__all__ = ["Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "Unsupported"]
 
 
 def __getattr__(name: str) -> Any:

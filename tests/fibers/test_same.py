@@ -187,6 +187,19 @@ def test_different_depths_are_compared_by_regions() -> None:
     assert same(network, changed(deep, 1, 0, 1, 0.01)).verdict == "different"
 
 
+def test_exact_proofs_by_regions() -> None:
+    """No symmetry relates the two: only their regions, judged in rational arithmetic."""
+    network = random_network(3, 4, 3, 1, seed=4)
+    first, second, third = network.weights
+    deep = Mlp([first, np.eye(4), second, third], [network.biases[0], None, *network.biases[1:]])
+    for box in (None, (-1.0, 1.0)):
+        verdict = same(network, deep, exact=True, box=box)
+        assert isinstance(verdict, Equal)
+        assert verdict.method == "region search in exact arithmetic"
+        assert verdict.witness.decisions
+    assert same(network, changed(deep, 1, 0, 1, 1e-12), exact=True).verdict == "different"
+
+
 def test_undecided_says_what_was_tried() -> None:
     network = random_network(6, 9, 8, 1, seed=4)
     first, second, third = network.weights
@@ -215,6 +228,19 @@ def test_dead_networks_are_constant() -> None:
     dead = Mlp([np.ones((2, 2)), -np.ones((2, 2)), np.ones((1, 2))], [None, [-1.0, -1.0], [3.0]])
     other = Mlp([np.ones((2, 2)), np.zeros((1, 2))], [None, [3.0]])
     assert same(dead, other).verdict == "equal"
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_overflow_are_never_agreement() -> None:
+    network = random_network(2, 3, 2, 1)
+    large = network.with_theta(network.theta * 1e150)
+    verdict = same(large, network)
+    assert isinstance(verdict, Different)
+    assert verdict.counterexample is not None
+    assert verdict.counterexample.gap > 10**300
+    assert same(large, disguise(large), seconds=1).verdict != "different"
+    small = network.with_theta(network.theta * 1e-200)
+    assert same(small, disguise(small)).verdict == "equal"
 
 
 def test_bad_questions() -> None:

@@ -125,6 +125,32 @@ def test_a_counterexample_must_be_real_and_inside() -> None:
         verify(broken)
 
 
+def test_a_proof_by_regions_is_replayed_in_rationals() -> None:
+    network = random_network(2, 3, 2, 1, seed=4)
+    first, second, third = network.weights
+    deep = Mlp([first, np.eye(3), second, third], [network.biases[0], None, *network.biases[1:]])
+    saved = proof(network, deep, exact=True)
+    verify(saved)
+    decisions = saved["witness"]["decisions"]
+    one_sided = next(place for place, decision in enumerate(decisions) if decision != "both")
+    flipped = ["off" if decisions[one_sided][0] == "on" else "on", decisions[one_sided][1]]
+    for changed in (
+        decisions[:-1],
+        [*decisions, "both"],
+        [*decisions[:one_sided], flipped, *decisions[one_sided + 1 :]],
+        [*decisions[:one_sided], [decisions[one_sided][0], []], *decisions[one_sided + 1 :]],
+        [],
+    ):
+        broken = copy.deepcopy(saved)
+        broken["witness"]["decisions"] = changed
+        with pytest.raises(CertificateError):
+            verify(broken)
+    broken = copy.deepcopy(saved)
+    broken["networks"][1]["weights"][1][0][1] += 1e-9
+    with pytest.raises(CertificateError):
+        verify(broken)
+
+
 def test_damaged_files_are_rejected() -> None:
     saved = cases()[0]
     for key in ("networks", "witness", "tolerance", "verdict"):

@@ -151,8 +151,9 @@ def regions(
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.fibers.catalogue import count_regions, draw_regions
-    from lawful.report.fibers import complex_figure, regions_text
+    from lawful.report.fibers import regions_text
     from lawful.report.figure import save
+    from lawful.study.region_figure import complex_figure
 
     found = _open(network, seed, activation)
     with _progress("regions") as tick:

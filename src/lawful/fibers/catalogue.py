@@ -14,7 +14,7 @@ from lawful.errors import LawfulError
 from lawful.fibers.bottleneck import BottleneckFiber, Identifiability, bottleneck_fiber, identifiable
 from lawful.fibers.cells import OutOfTime, cells
 from lawful.fibers.domain import Domain
-from lawful.fibers.fingerprint import Fingerprint, fingerprint, nearest
+from lawful.fibers.fingerprint import Library, fingerprint
 from lawful.fibers.genericity import genericity
 from lawful.fibers.layerwise import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges, segment
@@ -197,18 +197,18 @@ def group_networks(
     names: Sequence[str], read: Callable[[str], Mlp | Dag], tick: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """Fingerprint many networks in one pass; a network joins a group only if `same` proves it equal to the first."""
-    heads: list[tuple[str, Fingerprint]] = []
-    groups: dict[str, list[str]] = {}
+    library = Library()
+    groups: list[list[str]] = []
     files = []
     for name in names:
         network = read(name)
         found = fingerprint(network)
-        place = nearest(found, [known for _, known in heads])
-        if place is not None and isinstance(same(read(heads[place][0]), network, seconds=10.0), Equal):
-            groups[heads[place][0]].append(name)
+        place = library.find(found)
+        if place is not None and isinstance(same(read(groups[place][0]), network, seconds=10.0), Equal):
+            groups[place].append(name)
         else:
-            heads.append((name, found))
-            groups[name] = [name]
+            library.add(found, len(groups))
+            groups.append([name])
         files.append({"file": name, "fingerprint": found.hash, "regime": found.regime, "complete": found.complete})
         tick()
-    return {"files": files, "groups": list(groups.values()), "distinct": len(groups)}
+    return {"files": files, "groups": groups, "distinct": len(groups)}

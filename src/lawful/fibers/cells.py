@@ -24,7 +24,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A full-dimensional region: the points with `rows[k]·(x, 1) ≥ 0` for all k, one row per hidden neuron that varies.
+    """A full-dimensional region: the points with `rows[k]·(x, 1) ≥ 0` for all k, one row per hidden neuron that cuts.
 
     `pattern[l]` says which neurons of hidden layer l are active; `matrix x + offset` is the network here;
     `point` lies inside, at distance at least `radius` from every side (1 if more).
@@ -59,9 +59,9 @@ class Polyhedron:
         self.solver.setOptionValue("dual_feasibility_tolerance", 1e-9)
         self.columns = np.arange(self.dimension + 1, dtype=np.int32)
         infinity = highspy.kHighsInf
-        for low, high in zip(domain.low, domain.high, strict=True):
-            self.solver.addCol(0.0, max(low, -infinity), min(high, infinity), 0, [], [])
-        self.solver.addCol(-1.0, -1.0, 1.0, 0, [], [])
+        for _ in range(self.dimension):
+            self.solver.addCol(0.0, -infinity, infinity, 0, [], [])
+        self.solver.addCol(-1.0, -infinity, 1.0, 0, [], [])
         self.rows = 0
         self.units = np.zeros((64, self.dimension + 1))
         for k in range(self.dimension):  # a ball inside the box keeps its radius away from the walls
@@ -91,6 +91,10 @@ class Polyhedron:
         known = self.units[: self.rows]
         scale = SAME * (1.0 + abs(row[-1]))
         return bool((np.minimum(np.abs(known - row).max(axis=1), np.abs(known + row).max(axis=1)) <= scale).any())
+
+    def support(self) -> list[int]:
+        """The half-spaces that keep the last ball from growing: those with a positive multiplier."""
+        return [int(k) for k in np.flatnonzero(np.array(self.solver.getSolution().row_dual) > 1e-9)]
 
     def widest(self) -> tuple[float, Floats]:
         """Radius (negative if there is no point) and centre of the largest ball."""
@@ -182,18 +186,30 @@ class _Walk:
             yield from self.neuron(number, neuron + 1, affine, bits, pattern, point, radius, rows, names)
             return
         unit = row / length
-        here = float(unit[:-1] @ point + unit[-1])
-        for active in (here > 0, here <= 0):
+        sides = {active: self.side(unit if active else -unit, point, radius) for active in (True, False)}
+        live = [active for active in (True, False) if sides[active][0] > self.margin]
+        for active in live or [bool(unit[:-1] @ point + unit[-1] > 0)]:
+            chosen = bits.copy()
+            chosen[neuron] = active
+            if len(live) < 2:  # the neuron does not cut this region
+                yield from self.neuron(number, neuron + 1, affine, chosen, pattern, point, radius, rows, names)
+                continue
             side = unit if active else -unit
             self.polyhedron.push(side)
-            known = abs(here) > 10 * self.margin and active == (here > 0)
-            inside, where = (min(radius, abs(here)), point) if known else self.ask()
-            if inside > self.margin:
-                chosen = bits.copy()
-                chosen[neuron] = active
-                grown, named = [*rows, side], [*names, (number, neuron)]
-                yield from self.neuron(number, neuron + 1, affine, chosen, pattern, where, inside, grown, named)
+            inside, where = sides[active]
+            grown, named = [*rows, side], [*names, (number, neuron)]
+            yield from self.neuron(number, neuron + 1, affine, chosen, pattern, where, inside, grown, named)
             self.polyhedron.pop()
+
+    def side(self, row: Floats, point: Floats, radius: float) -> tuple[float, Floats]:
+        """The largest ball on one side of a neuron; free if the known interior point lies there."""
+        here = float(row[:-1] @ point + row[-1])
+        if here > 10 * self.margin:
+            return min(radius, here), point
+        self.polyhedron.push(row)
+        found = self.ask()
+        self.polyhedron.pop()
+        return found
 
     def ask(self) -> tuple[float, Floats]:
         """One linear program, unless time is up."""

@@ -88,14 +88,30 @@ def fingerprint(network: Mlp | Dag, *, digits: int | None = None) -> Fingerprint
     return Fingerprint(hashlib.sha256(text.encode()).hexdigest()[:32], form.regime, form.complete, places, numbers)
 
 
-def nearest(found: Fingerprint, known: list[Fingerprint]) -> int | None:
-    """The first known fingerprint with the same projections up to rounding, whether or not a digit was split."""
-    for place, other in enumerate(known):
-        if other.sketch.shape == found.sketch.shape:
-            size = np.maximum(np.abs(other.sketch), np.abs(found.sketch))
-            if (np.abs(other.sketch - found.sketch) <= 10.0**-found.digits * size).all():
-                return place
-    return None
+class Library:
+    """Fingerprints seen so far, found again by their projections whether or not rounding split a digit of the hash."""
+
+    def __init__(self) -> None:
+        self._sketches: dict[int, Floats] = {}
+        self._places: dict[int, list[int]] = {}
+
+    def add(self, found: Fingerprint, place: int) -> None:
+        """Remember a fingerprint under a number."""
+        size = len(found.sketch)
+        places = self._places.setdefault(size, [])
+        table = self._sketches.setdefault(size, np.zeros((16, size)))
+        if len(places) == len(table):
+            table = self._sketches[size] = np.concatenate([table, np.zeros_like(table)])
+        table[len(places)] = found.sketch
+        places.append(place)
+
+    def find(self, found: Fingerprint) -> int | None:
+        """The number of the first fingerprint with the same projections up to rounding."""
+        places = self._places.get(len(found.sketch), [])
+        table = self._sketches.get(len(found.sketch), np.zeros((0, len(found.sketch))))[: len(places)]
+        size = np.maximum(np.abs(table), np.abs(found.sketch))
+        near = np.flatnonzero((np.abs(table - found.sketch) <= 10.0**-found.digits * size).all(axis=1))
+        return places[near[0]] if len(near) else None
 
 
 def sketch_block(block: Floats) -> Floats:

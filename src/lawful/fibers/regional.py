@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from lawful.fibers import certified
 from lawful.fibers.cells import MARGIN, Cell, OutOfTime, Polyhedron, walk_cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.reduce import Reduced
@@ -14,11 +15,13 @@ from lawful.fibers.search import Counterexample, Pair
 from lawful.fibers.stack import Floats, Stack
 from lawful.fibers.verdict import Different, Equal, Witness
 
+REPLAYED = "the outputs differ at this input, replayed in exact arithmetic"
+
 
 def compare(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equal | Different | str:
     """Walk all regions that the two networks cut together; or say why there is no answer."""
     if pair.tolerance == 0:
-        return "regions are found by linear programs in floats, which prove nothing exactly (try --tolerance)"
+        return _compare_exactly(pair, first, second, deadline)
     count, worst = 0, 0.0
     scale = np.maximum(path_sizes(pair.first), path_sizes(pair.second))
     try:
@@ -28,13 +31,31 @@ def compare(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equ
             worst = max(worst, residual)
             if residual > pair.tolerance:
                 if found := _inside(pair, ours, theirs):
-                    reason = "the outputs differ at this input, replayed in exact arithmetic"
-                    return Different("region search", reason, found, pair.domain, pair.tolerance)
+                    return Different("region search", REPLAYED, found, pair.domain, pair.tolerance)
                 return f"the affine maps of a region differ by {residual:.1e}, too little for an input to show it"
     except OutOfTime:
         return f"{count} regions agreed before the time limit"
     witness = Witness(first.steps, second.steps, "regions", worst, regions=count)
     return Equal("region search", witness, pair.domain, pair.tolerance)
+
+
+def _compare_exactly(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equal | Different | str:
+    try:
+        proof = certified.prove_by_regions(first.stack, second.stack, pair.domain, deadline)
+    except OutOfTime:
+        return "not all regions were compared before the time limit"
+    except certified.Unresolved:
+        return "a region is too thin to be judged by linear programs in floats"
+    except certified.Disagree as error:
+        nudges = 1e-6 * np.random.default_rng(0).normal(size=(8, len(error.point)))
+        for point in (error.point, *np.clip(error.point + nudges, pair.domain.low, pair.domain.high)):
+            if found := pair.replay(point):
+                return Different("region search", REPLAYED, found, pair.domain, 0.0)
+        return "the affine maps of a region differ, but no input in it was found that shows it"
+    witness = Witness(
+        first.steps, second.steps, "regions", 0.0, regions=proof.regions, decisions=tuple(proof.decisions)
+    )
+    return Equal("region search in exact arithmetic", witness, pair.domain, 0.0)
 
 
 def joint_cells(
@@ -53,6 +74,8 @@ def joint_cells(
 def affine_residual(ours: Cell, theirs: Cell, scale: Floats) -> float:
     """Largest difference of two affine maps `[A | c]` relative to the terms that they sum."""
     gap = np.abs(np.column_stack([ours.matrix - theirs.matrix, ours.offset - theirs.offset]))
+    if not np.isfinite(gap).all():
+        return np.inf
     linear, constant = (float(part.max(initial=0.0)) for part in (scale[:, :-1], scale[:, -1]))
     return max(
         float(gap[:, :-1].max(initial=0.0)) / max(linear, 1e-300), float(gap[:, -1].max()) / max(constant, 1e-300)

@@ -12,7 +12,7 @@ from lawful.fibers import regional
 from lawful.fibers.domain import Domain
 from lawful.fibers.layered import layered
 from lawful.fibers.reduce import Match, Reduced, head, match, quieten, row_residual, simplify, standardise
-from lawful.fibers.search import Pair, quick_refutation, thorough_refutation
+from lawful.fibers.search import Counterexample, Pair, quick_refutation, thorough_refutation
 from lawful.fibers.shallow import difference_form
 from lawful.fibers.stack import Stack, check_sizes
 from lawful.fibers.verdict import Different, Equal, Undecided, Verdict, Witness
@@ -55,7 +55,8 @@ def same(
     if (clash := check_sizes(stacks)) is not None:
         return Different("shape", clash, None, None, slack, time.perf_counter() - start)
     pair = Pair(*stacks, _domain(box, stacks[0].widths[0]), slack)
-    verdict = _decide(pair, start + seconds, seed)
+    with np.errstate(all="ignore"):  # what overflows is never taken for agreement
+        verdict = _decide(pair, start + seconds, seed)
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
@@ -79,9 +80,8 @@ def _domain(box: tuple[float, float] | Domain | None, inputs: int) -> Domain:
 
 
 def _decide(pair: Pair, deadline: float, seed: int) -> Verdict:
-    def different(found: object, method: str) -> Different:
-        reason = "the outputs differ at this input, replayed in exact arithmetic"
-        return Different(method, reason, found, pair.domain, pair.tolerance)  # type: ignore[arg-type]
+    def different(found: Counterexample, method: str) -> Different:
+        return Different(method, regional.REPLAYED, found, pair.domain, pair.tolerance)
 
     if found := quick_refutation(pair, seed):
         return different(found, "random search")
@@ -118,24 +118,25 @@ def prove_equal(first: Reduced, matched: Match, pair: Pair) -> Equal | None:
     below = max(ours.hidden - 1, 0)
     if matched.layers < below:
         return None
-    form = difference_form(
-        head(ours, below), head(theirs, below), head_domain(ours, below, pair.domain), pair.tolerance
-    )
+    seen = head_domain(ours, below, pair.domain)
+    form = difference_form(head(ours, below), head(theirs, below), seen, pair.tolerance)
     if form.residual > pair.tolerance:
         return None
     width = ours.widths[ours.hidden] if ours.hidden else 0
     groups = tuple(tuple(divmod_member(neuron, width) for neuron in group.neurons) for group in form.groups)
     residual = max([*matched.residuals[:below], form.residual])
     witness = Witness(first.steps, matched.second.steps, "normal form", residual, groups)
-    return Equal("normal form" if below == 0 else "normal form on the orthant", witness, pair.domain, pair.tolerance)
+    where = (
+        "" if below == 0 else " on the orthant" if np.isinf(seen.high).all() else " on the image of the layers below"
+    )
+    return Equal(f"normal form{where}", witness, pair.domain, pair.tolerance)
 
 
 def head_domain(stack: Stack, below: int, domain: Domain) -> Domain:
-    """What the last hidden layer sees: the inputs themselves, nonnegative values, or anything above a leaky layer."""
-    if below == 0:
-        return domain
-    width = stack.widths[below]
-    return Domain.orthant(width) if stack.slopes[below - 1] == 0.0 else Domain.space(width)
+    """Intervals that hold all that the last hidden layer sees: the orthant, or less where layers below are bounded."""
+    for layer in range(below):
+        domain = domain.through(stack.row(layer), stack.slopes[layer])
+    return domain
 
 
 def divmod_member(neuron: int, width: int) -> tuple[int, int]:

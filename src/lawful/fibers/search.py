@@ -23,7 +23,7 @@ class Counterexample:
     point: Floats
     outputs: tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
     gap: Fraction
-    allowed: float
+    allowed: Fraction
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,26 @@ class Pair:
         """`|f − g|` over the size of the terms summed, the largest over the outputs, in floats."""
         gaps = np.abs(self.first.evaluate(points) - self.second.evaluate(points))
         scale = np.maximum(self.first.magnitude(points), self.second.magnitude(points))
-        return np.asarray((gaps / np.where(scale > 0, scale, 1.0)).max(axis=1, initial=0.0))
+        found = (gaps / np.where(scale > 0, scale, 1.0)).max(axis=1, initial=0.0)
+        return np.where(np.isfinite(scale).all(axis=1), found, np.inf)  # overflow: only exact arithmetic can tell
 
     def replay(self, point: Floats) -> Counterexample | None:
         """The exact outputs at a point, if they differ by more than the tolerance excuses."""
         outputs = self.first.exact_outputs(point), self.second.exact_outputs(point)
         batch = point[None, :]
         scale = np.maximum(self.first.magnitude(batch), self.second.magnitude(batch))[0]
+        sizes = [Fraction(size) for size in scale] if np.isfinite(scale).all() else self._exact_sizes(point)
         layers = max(len(self.first.weights), len(self.second.weights))
-        for one, other, size in zip(*outputs, scale, strict=True):
-            allowed = self.tolerance * layers * float(size)
-            if abs(one - other) > Fraction(allowed):
+        for one, other, size in zip(*outputs, sizes, strict=True):
+            allowed = Fraction(self.tolerance) * layers * size
+            if abs(one - other) > allowed:
                 gap = max(abs(a - b) for a, b in zip(*outputs, strict=True))
                 return Counterexample(point, outputs, gap, allowed)
         return None
+
+    def _exact_sizes(self, point: Floats) -> list[Fraction]:
+        sides = [stack.absolute().exact_outputs(np.abs(point)) for stack in (self.first, self.second)]
+        return [max(pair) for pair in zip(*sides, strict=True)]
 
     def check(self, points: Floats) -> Counterexample | None:
         """Replay the most promising of many points; in exact arithmetic one that looks equal may still differ."""

@@ -212,6 +212,8 @@ def _relative(value: Array, scale: Floats) -> float:
         return 0.0
     largest = float(scale.max(initial=0.0))
     size = float(np.abs(floating(value)).max())
+    if not np.isfinite([size, largest]).all():
+        return np.inf  # overflow is never agreement
     return size / largest if largest > 0 else size
 
 

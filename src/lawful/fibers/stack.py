@@ -119,6 +119,10 @@ class Stack:
     def _dyadic(self) -> list[tuple[Array, int]]:
         return [_dyadic(self.row(layer)) for layer in range(len(self.weights))]
 
+    def absolute(self) -> Stack:
+        """The network of absolute values, whose outputs at `|x|` are the magnitudes (for slopes up to 1)."""
+        return replace(self, weights=tuple(map(np.abs, self.weights)), biases=tuple(map(np.abs, self.biases)))
+
     def exact_outputs(self, point: ArrayLike) -> tuple[Fraction, ...]:
         """The outputs at a point of floats, with no rounding at all.
 
@@ -172,7 +176,8 @@ def row_gaps(ours: Floats, theirs: Floats) -> Floats:
     biases = np.maximum(weights, sizes[:, -1])
     gaps = np.abs(ours - theirs)
     weight_gap = gaps[:, :-1].max(axis=1, initial=0.0) / np.where(weights > 0, weights, 1.0)
-    return np.asarray(np.maximum(weight_gap, gaps[:, -1] / np.where(biases > 0, biases, 1.0)))
+    found = np.maximum(weight_gap, gaps[:, -1] / np.where(biases > 0, biases, 1.0))
+    return np.where(np.isfinite(biases), found, np.inf)  # overflow is never agreement
 
 
 def zeros_like(array: Array, shape: int | tuple[int, ...]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from lawful.fibers.domain import Domain
@@ -16,7 +17,8 @@ class Witness:
     """Steps that keep each function and lead both networks to one place.
 
     There they agree weight by weight (`ending` is "weights"); or below their last hidden layer, and above it their
-    normal forms agree: `groups` lists the neurons (0 or 1 for the network, number) that share a hyperplane.
+    normal forms agree: `groups` lists the neurons (0 or 1 for the network, number) that share a hyperplane; or their
+    affine maps agree on all common regions, in exact arithmetic by a proof made of `decisions`.
     """
 
     first: tuple[Step, ...]
@@ -25,6 +27,7 @@ class Witness:
     residual: float
     groups: tuple[tuple[tuple[int, int], ...], ...] = ()
     regions: int | None = None
+    decisions: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,10 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         found = verdict.counterexample
         counterexample = {
             "input": found.point.tolist(),
-            "outputs": [[float(value) for value in values] for values in found.outputs],
+            "outputs": [[nearest_float(value) for value in values] for values in found.outputs],
             "exact_outputs": [[str(value) for value in values] for values in found.outputs],
-            "gap": float(found.gap),
-            "allowed": found.allowed,
+            "gap": nearest_float(found.gap),
+            "allowed": nearest_float(found.allowed),
         }
     return {
         "verdict": verdict.verdict,
@@ -91,6 +94,18 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         "tolerance": verdict.tolerance,
         "seconds": round(verdict.seconds, 4),
     }
+
+
+def nearest_float(value: Fraction) -> float:
+    """The nearest float, infinite where there is none.
+
+    >>> nearest_float(Fraction(10) ** 400), nearest_float(Fraction(1, 4))
+    (inf, 0.25)
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
 
 
 def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]:
@@ -123,6 +138,8 @@ def _witness_json(witness: Witness) -> dict[str, Any]:
         found["groups"] = [[list(member) for member in group] for group in witness.groups]
     if witness.regions is not None:
         found["regions"] = witness.regions
+    if witness.decisions is not None:
+        found["decisions"] = list(witness.decisions)
     return found
 
 

@@ -11,6 +11,7 @@ import flint
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
+from lawful.fibers.certified import check
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, Stack, floating
 from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Quiet, Reorder, Rescale, Step, Translate
@@ -94,6 +95,8 @@ def _verify_equal(first: Stack, second: Stack, witness: dict[str, Any], domain: 
         case "normal form":
             _check_rows(ours, theirs, len(ours.weights) - 2, tolerance)
             _check_heads(ours, theirs, witness["groups"], domain, tolerance)
+        case "regions" if exact:
+            check(witness["decisions"], ours, theirs, domain)
         case other:
             raise CertificateError(f"{str(other)[:40]!r} cannot be re-checked from a certificate: run `same` again")
 
@@ -109,7 +112,7 @@ def _check_rows(ours: Stack, theirs: Stack, layers: int, tolerance: float) -> No
                 wrong = any(item != 0 for item in mine - yours)
             else:
                 apart = max(gaps[:-1], default=0.0) > tolerance * max(sizes[:-1], default=0.0)
-                wrong = apart or gaps[-1] > tolerance * max(sizes)
+                wrong = apart or gaps[-1] > tolerance * max(sizes) or not np.isfinite(sizes).all()
             if wrong:
                 raise CertificateError(f"layer {layer + 1}, neuron {number}: the weights differ after the steps")
 
@@ -119,9 +122,8 @@ def _check_heads(ours: Stack, theirs: Stack, groups: list[list[list[int]]], doma
     if ours.hidden != theirs.hidden:
         raise CertificateError("the steps do not lead to networks of one depth")
     layer = ours.hidden - 1
-    if layer > 0:
-        width = ours.widths[layer]
-        domain = Domain.orthant(width) if ours.slopes[layer - 1] == 0.0 else Domain.space(width)
+    for below in range(layer):
+        domain = domain.through(ours.row(below), ours.slopes[below])
     sides = (ours, theirs) if layer >= 0 else ()
     affine = ours.row(-1) - theirs.row(-1) if layer < 0 else _constant(ours, theirs, layer)
     size = np.abs(floating(affine))
@@ -173,7 +175,7 @@ def _near(values: Array, size: float, tolerance: float, complaint: str) -> None:
     wrong = (
         any(v != 0 for v in values)
         if tolerance == 0
-        else float(np.abs(floating(values)).max(initial=0.0)) > tolerance * size
+        else not float(np.abs(floating(values)).max(initial=0.0)) <= tolerance * size < np.inf
     )
     if wrong:
         raise CertificateError(complaint)

@@ -62,10 +62,11 @@ def integrate(
     if not count or (np.diff(times) <= 0).any() or times[0] < 0 or times[-1] > time:
         raise LawfulError("snapshot times must increase and lie between 0 and the time of the flow")
     run = _Run(problem, dynamics or GradientFlow(), times, locate_kinks, dense)
+    run.project = project
     run.limits = {Reason.LOSS: loss_below, Reason.GRADIENT: gradient_below}
     options = {"rtol": relative, "atol": absolute, "max_step": max_step}
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        stop = run.follow(time, options, project, max_evaluations, on_step)
+        stop = run.follow(time, options, max_evaluations, on_step)
     return run.result(stop)
 
 
@@ -77,6 +78,7 @@ class _Run:
         self.size = len(problem.start)
         self.pattern = Pattern(problem, dynamics, problem.start) if locate else None
         self.limits: dict[Reason, float | None] = {}
+        self.project: Callable[[Floats], Floats] | None = None
         self.rows: list[tuple[Floats, float, float]] = []
         self.kinks: list[Kink] = []
         self._plain = 0
@@ -118,7 +120,6 @@ class _Run:
         self,
         end: float,
         options: dict[str, float],
-        project: Callable[[Floats], Floats] | None,
         max_evaluations: int,
         on_step: Callable[[float, float], None] | None,
     ) -> Stop:
@@ -126,7 +127,7 @@ class _Run:
         self._snapshot(0.0, lambda _: self.state)
         while self.time < end:
             try:
-                stop = self._advance(end, options, project)
+                stop = self._advance(end, options)
                 if on_step is not None:
                     on_step(self.time, self.last.loss)
             except KeyboardInterrupt:
@@ -138,9 +139,7 @@ class _Run:
                 return Stop(Reason.EVALUATIONS, self.time, words)
         return Stop(Reason.TIME, end, f"reached t = {end:g}")
 
-    def _advance(
-        self, end: float, options: dict[str, float], project: Callable[[Floats], Floats] | None
-    ) -> Stop | None:
+    def _advance(self, end: float, options: dict[str, float]) -> Stop | None:
         """One step of the solver, cut short where the pattern changes or a stop condition is met."""
         try:
             if self.solver is None:
@@ -161,7 +160,7 @@ class _Run:
         until = solver.t if event is None else event
         found = self._limit(solver, self.time, until)
         until = found.time if found else until
-        restart = event is not None or project is not None
+        restart = event is not None or self.project is not None
         path = self._path(solver, until, restart or found is not None)
         self.step, self.state, self.time = solver.h_abs, solver.y if path is None else path(until), until
         if path is not None:
@@ -170,8 +169,7 @@ class _Run:
             return found
         if event is not None and self.pattern is not None:
             self.kinks += self.pattern.switch(self.state[: self.size], until)
-        if project is not None:
-            self.state = np.concatenate([project(self.state[: self.size]), self.state[self.size :]])
+        self.state = self._projected(self.state)
         self.solver = None if restart else solver
         return None
 
@@ -219,10 +217,15 @@ class _Run:
     def _snapshot(self, until: float, path: Path) -> None:
         kept = self.last
         while len(self.rows) < len(self.times) and self.times[len(self.rows)] <= until:
-            state = np.array(path(self.times[len(self.rows)]))
+            state = self._projected(np.array(path(self.times[len(self.rows)])))
             value = self._value(state[: self.size])
             self.rows.append((state, value.loss, float(np.linalg.norm(value.gradient))))
         self.last = kept
+
+    def _projected(self, state: Floats) -> Floats:
+        if self.project is None:
+            return state
+        return np.concatenate([self.project(state[: self.size]), state[self.size :]])
 
     def result(self, stop: Stop) -> Trajectory:
         """What was computed, as a frozen value."""

@@ -131,7 +131,7 @@ class Monitor:
             "norms": self._norms(sides),
         }
         if self.detail:
-            record["balances"] = {name: _digits(values) for name, values in balances.items()}
+            record["balances"] = {name: values.tolist() for name, values in balances.items()}
         if self.locked is not None:
             networks = [chain_network(self.model, chain, self.parts.joints) for chain in self.parts.chains]
             record["locked"] = sum(self.locked(network) for network in networks if network is not None)
@@ -202,10 +202,6 @@ def _open(path: Path) -> int:
     if size and os.pread(file, 1, size - 1) != b"\n":
         os.write(file, b"\n")
     return file
-
-
-def _digits(values: torch.Tensor) -> list[float]:
-    return [float(f"{value:.9g}") for value in values.tolist()]
 
 
 def _plain(value: Any) -> Any:

@@ -49,8 +49,11 @@ class Run:
         """The largest drift of any law at any snapshot."""
         return float(np.abs(self.drift).max(initial=0.0))
 
-    def ranks(self, tolerance: float = 1e-9) -> tuple[int, ...] | None:
-        """Rank of `J = 2 B̃ diag θ` at each snapshot: singular values above `tolerance` times the largest."""
+    def ranks(self, tolerance: float = 1e-7) -> tuple[int, ...] | None:
+        """Rank of `J = 2 B̃ diag θ` at each snapshot: singular values above `tolerance` times the largest.
+
+        The values come from `J Jᵀ`, so those below 1e-8 of the largest are rounding.
+        """
         if self.singular_values is None:
             return None
         found = self.singular_values

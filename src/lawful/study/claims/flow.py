@@ -189,7 +189,7 @@ def orthogonality(full: bool) -> Outcome:
             for network, laws, conserved in cases:
                 at = training(network, loss, samples=30, seed=seed)
                 field = at.evaluate(at.start).gradient
-                angles = [abs(_gradient(laws, number, at.start) @ field) for number in range(len(laws.names))]
+                angles = [abs(float(_gradient(laws, number, at.start) @ field)) for number in range(len(laws.names))]
                 moved = drift(laws, integrate(at, 1.0, snapshots=11).theta)
                 if conserved:
                     kept, angle_kept = max(kept, moved), max(angle_kept, *angles)

@@ -1,0 +1,194 @@
+"""`lawful flow`, `drift` and `compare` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful.cli import main
+
+Lawful = Callable[..., Any]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=rng.normal(size=(10, 3)), y=rng.normal(size=(10, 2)))
+    return tmp_path / "data.npz"
+
+
+def test_flow_drift_and_verify(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+    run, proof = tmp_path / "run", tmp_path / "proof.json"
+    arguments = ("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--out", run, "--certificate", proof, "--json")
+    found = lawful(*arguments).json
+    assert found["stop"] == {"reason": "time", "time": 2.0, "message": "reached t = 2"}
+    assert found["parameters"] == 32
+    assert found["laws"] == 5
+    assert found["max_drift"] < 1e-9
+    assert found["loss_end"] < found["loss_start"]
+    assert set(found["kinks"]) == {"crossed", "pinned", "released"}
+    assert "exists already" in lawful(*arguments, code=2).stderr
+    drift = lawful("drift", run, "--json", "--plot", tmp_path / "drift.svg").json
+    assert [row["law"] for row in drift["drift"]] == [f"h1.{number}" for number in range(5)]
+    assert drift["rank"] == {"start": 5, "end": 5, "least": 5}
+    assert len(drift["times"]) == len(drift["losses"]) == 101
+    assert drift["locked"] == []
+    assert (tmp_path / "drift.svg").read_text().startswith("<?xml")
+    text = lawful("drift", run).stdout
+    assert text.startswith("5 laws kept to")
+    assert max(map(len, text.splitlines())) <= 80
+    lawful("drift", run, "--tolerance", 1e-9)
+    lawful("drift", run, "--tolerance", 0, code=1)
+    assert lawful("verify", proof, "--json").json["valid"]
+    broken = json.loads(proof.read_text())
+    broken["losses"][1] *= 1.001
+    proof.write_text(json.dumps(broken))
+    lawful("verify", proof, code=1)
+
+
+def test_flow_from_a_config_file(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+    config = tmp_path / "flow.toml"
+    lines = (
+        'network = "3-4-2 linear"',
+        'data = "data.npz"',
+        "time = 3",
+        'out = "run"',
+        "stop_loss = 1.0",
+        "decay = 0.1",
+    )
+    config.write_text("\n".join(lines))
+    found = lawful("flow", config, "--json", "--stop-loss", 0.9).json
+    assert found["stop"]["message"].startswith("loss fell below 0.9") or found["stop"]["reason"] == "time"
+    assert found["decay"] == 0.1
+    assert found["max_drift"] < 1e-9
+    assert (tmp_path / "run" / "trajectory.npz").exists()
+    for text, words in (("network = 3", "needs network"), ('network = "3-2"\nstep = 1', "unknown setting 'step'"),
+                        ('network = "3-2"\ntime = "long"', "wrong type"), ("network = [", "not a TOML")):  # fmt: skip
+        config.write_text(text)
+        assert words in lawful("flow", config, code=2).stderr
+
+
+def test_flow_from_csv_with_other_dynamics(lawful: Lawful, tmp_path: Path) -> None:
+    table = tmp_path / "data.csv"
+    rng = np.random.default_rng(0)
+    rows = [f"{a},{b},{int(a > b)}" for a, b in rng.normal(size=(12, 2))]
+    table.write_text("\n".join(["first,second,y", *rows]))
+    ball = lawful("flow", "2-3-1 relu", "--data", table, "--loss", "bce", "--dynamics", "heavy-ball", "--json").json
+    assert ball["dynamics"] == "heavy-ball"
+    assert ball["max_drift"] > 1e-9
+    held = lawful("flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--project", "--json").json
+    assert held["max_drift"] < 1e-12
+    plain = lawful(
+        "flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--ignore-kinks", "--tolerance", 1e-3, "--time", 0.1
+    ).stdout
+    assert plain.startswith("done: reached t = 0.1")
+
+
+def test_compare_measures_and_predicts(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+    methods = "flow,sgd:0.1,sgd:0.01,adam:0.01"
+    arguments = ("compare", "3-5-2 relu bias", "--data", data, "--time", 2, "--optimizers", methods)
+    found = lawful(*arguments, "--json", "--plot", tmp_path / "compare.svg").json
+    flow, coarse, fine, adam = found["optimizers"]
+    assert [row["optimizer"] for row in found["optimizers"]] == methods.split(",")
+    assert flow["max_drift"] < 1e-9 < fine["max_drift"] < coarse["max_drift"] < adam["max_drift"]
+    assert fine["predicted_drift"] == pytest.approx(fine["max_drift"], rel=0.1)
+    assert fine["exact_error"] < 1e-12
+    assert found["sgd_order"] == pytest.approx(1.0, abs=0.15)
+    assert (tmp_path / "compare.svg").exists()
+    text = lawful(*arguments).stdout
+    assert max(map(len, text.splitlines())) <= 80
+    lawful("compare", "3-5-2 linear", "--optimizers", "sgd:20", "--time", 400, "--data", data, "--json", code=1)
+
+
+def test_compare_needs_no_data(lawful: Lawful) -> None:
+    text = lawful("compare", "2-3-1 relu", "--optimizers", "flow,sgd:0.1", "--time", 0.5).stdout
+    assert text.startswith("no data given")
+
+
+def test_a_module_that_is_no_network_flows(lawful: Lawful, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))\n"
+    )
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=rng.normal(size=(6, 3)), y=rng.normal(size=(6, 2)))
+    found = lawful("flow", "shop:make", "--data", "data.npz", "--out", "run", "--json", cwd=tmp_path).json
+    assert found["laws"] == 0
+    assert found["loss_end"] < found["loss_start"]
+    text = lawful("drift", "run", cwd=tmp_path).stdout
+    assert text.startswith("no laws are known")
+    assert "needs --data" in lawful("flow", "shop:make", code=2, cwd=tmp_path).stderr
+
+
+def test_early_stops_have_their_exit_codes(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+    run = tmp_path / "run"
+    stopped = lawful("flow", "3-5-2 relu", "--data", data, "--time", 50, "--max-evaluations", 50, "--out", run, code=3)
+    assert stopped.stdout.startswith("STOPPED EARLY")
+    assert lawful("drift", run, "--json").json["stop"]["reason"] == "evaluations"
+
+
+def test_ctrl_c_saves_the_run(tmp_path: Path, data: Path) -> None:
+    run = tmp_path / "run"
+    command = [str(Path(sys.executable).with_name("lawful")), "flow", "3-40-40-2 relu bias", "--data", str(data)]
+    child = subprocess.Popen([*command, "--time", "100000", "--snapshots", "100001", "--out", str(run)],
+                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    time.sleep(6.0)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert child.returncode == 130
+    if out:  # it had started
+        assert json.loads((run / "run.json").read_text())["stop"]["reason"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("flow", "4-5-2 relu", "--data", "DATA"), "3 columns, but the network takes 4"),
+        (("flow", "3-5-1 relu", "--data", "DATA"), "1 outputs, but the data have 2 targets"),
+        (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "bce"), "between 0 and 1"),
+        (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "ce"), "one class number per sample"),
+        (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "hinge"), "unknown loss"),
+        (("flow", "3-5-2 relu", "--data", "absent.npz"), "absent.npz"),
+        (("flow", "3-5-2 relu", "--time", "0"), "positive and finite"),
+        (("flow", "3-5-2 relu", "--dynamics", "quantum"), "unknown dynamics"),
+        (("flow", "3-5-2 relu", "--snapshots", "1"), "at least 2 snapshots"),
+        (("flow", "3-5-2 relu", "--project", "--decay", "1"), "plain gradient flow"),
+        (("flow", "3-5-2 relu", "--out", "absent/run"), "does not exist"),
+        (("drift", "absent"), "no such run folder"),
+        (("compare", "3-5-2 relu", "--optimizers", "lion:1"), "unknown optimizer"),
+        (("compare", "3-5-2 relu", "--optimizers", ""), "at least one optimizer"),
+        (("compare", "3-5-2 relu", "--optimizers", "flow", "--plot", "figure.gif"), "figures end in"),
+    ],
+)
+def test_bad_input_is_one_line(
+    data: Path,
+    arguments: tuple[str, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(data.parent)
+    monkeypatch.setattr(sys, "argv", ["lawful", *(str(data) if part == "DATA" else part for part in arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert shown.count("\n") == 1
+
+
+def test_data_without_targets_are_refused(lawful: Lawful, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 2)))
+    assert "has no targets" in lawful("flow", "2-3-1 relu", "--data", tmp_path / "x.npz", code=2).stderr
