@@ -192,7 +192,7 @@ class NuclearPenalty(nn.Module):
             raise LawfulError(f"every counts calls from 1 on, not {every}")
         self.every = every
         self.floor = (LAZY_FLOOR if every > 1 else 0.0) if floor is None else floor
-        self.tolerance = (3e-3 if every > 1 else 1e-8) if tolerance is None else tolerance
+        self.tolerance = (1e-2 if every > 1 else 1e-8) if tolerance is None else tolerance
         self.calls = 0
         self.edges = edges_of(module, input_shape)
         self._omegas: list[Tensor] = []
