@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -271,24 +272,74 @@ def deep_formula(widths: tuple[int, ...]) -> int:
     return total
 
 
+def stretch_formula(widths: tuple[int, ...]) -> int:
+    """The number of laws of a deep linear network without biases, also where layers have width 1.
+
+    Cut the network at its layers of width 1. A piece between two of them computes one number from one number, so its
+    fields are multiples of one field and all but one of its weights' directions are bound: D − 1 laws. Other pieces
+    have the sum of `deep_formula`, and each neuron at a cut has its own balance.
+    """
+    ones = [place for place, width in enumerate(widths) if width == 1]
+    cuts = sorted({0, len(widths) - 1, *ones})
+    total = sum(0 < place < len(widths) - 1 for place in ones)
+    for start, stop in pairwise(cuts):
+        piece = widths[start : stop + 1]
+        bound = piece[0] == piece[-1] == 1
+        total += sum(a * b for a, b in pairwise(piece)) - 1 if bound else deep_formula(piece)
+    return total
+
+
 @claim(
     "p1-deep-formula",
     "beyond Section 4.1 (q > 2 is left open)",
-    "the sum over hidden layers of the two-layer formula counts the laws of every deep linear network of the atlas",
+    "summed over hidden layers, the two-layer formula counts the laws of every deep linear network of the atlas "
+    "without layers of width 1, and all of them are proved",
 )
 def deep(full: bool) -> Outcome:
-    """An atlas of exact, proved counts; `full` takes every network of width at most 4 and depth 3 and 4."""
+    """An atlas of exact, proved counts; `full` takes every network with five layers of width 2 to 4."""
     rng = np.random.default_rng(5)
-    shapes = [tuple(int(width) for width in rng.integers(1, 8, size=rng.integers(4, 7))) for _ in range(60)]
-    shapes += [(7, 3, 6, 2, 5), (4, 6, 3, 6, 2), (1, 9, 1, 9, 1), (2, 9, 2, 3, 1)]
+    shapes = [tuple(int(width) for width in rng.integers(2, 8, size=rng.integers(4, 7))) for _ in range(60)]
+    shapes += [(7, 3, 6, 2, 5), (4, 6, 3, 6, 2), (2, 9, 2, 9, 2), (2, 9, 2, 3, 2)]
     if full:
-        shapes += [tuple(int(digit) + 1 for digit in np.base_repr(n, 4).zfill(5)) for n in range(4**5)]
+        shapes += [tuple(int(digit) + 2 for digit in np.base_repr(n, 3).zfill(5)) for n in range(3**5)]
     wrong = []
     for shape in shapes:
         count = count_laws(Architecture(shape, slope=1.0))
-        if not count.proved or count.laws != deep_formula(shape):
+        if not count.proved or not count.laws == deep_formula(shape) == stretch_formula(shape):
             wrong.append(shape)
     return Outcome(not wrong, {"networks": len(shapes), "wrong": wrong[:5]})
+
+
+@claim(
+    "p1-width-one",
+    "beyond Section 4.2 (widths there are at least 2)",
+    "balancedness is not everything: between two layers of width 1 a linear network with two or more wider layers has "
+    "more laws (1-2-2-1 has 7, balancedness gives 6), none of them a polynomial of low degree",
+)
+def width_one(full: bool) -> Outcome:
+    """Count all small shapes with layers of width 1, compare with both formulas, and search for polynomials."""
+    digits = 5 if full else 4
+    shapes = [tuple(int(digit) + 1 for digit in np.base_repr(n, 3).zfill(digits)) for n in range(3**digits)]
+    shapes += [(1, 1, 2, 3, 1, 2), (1, 3, 2, 2, 1), (2, 1, 2, 2, 1, 3), (1, 2, 2, 1, 2, 2, 1)]
+    wrong, more = [], []
+    for shape in shapes:
+        count = count_laws(Architecture(shape, slope=1.0))
+        if count.laws != stretch_formula(shape):
+            wrong.append(shape)
+        if count.laws > deep_formula(shape):
+            more.append(shape)
+    found = polynomial_laws("1-2-2-1 linear", 6 if full else 4)
+    measured = {
+        "networks": len(shapes),
+        "wrong": wrong[:5],
+        "with_more_laws_than_balancedness": len(more),
+        "laws_of_1-2-2-1": count_laws("1-2-2-1 linear").laws,
+        "independent_polynomial_laws": found.independent,
+        "up_to_degree": found.degree,
+    }
+    return Outcome(
+        not wrong and measured["laws_of_1-2-2-1"] == 7 and len(more) > 0 and found.independent == 6, measured
+    )
 
 
 CLAIMS = (
@@ -299,4 +350,5 @@ CLAIMS = (
     appendix_i_count,
     appendix_i_polynomial,
     deep,
+    width_one,
 )
