@@ -121,6 +121,12 @@ def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> N
         assert layer["full"][int(name)] == 9
     text = lawful("separate", "--data", corners, code=1)
     assert text.startswith("No: not every cluster can be parted.")
+    line = tmp_path / "line.csv"
+    line.write_text("a,b,y\n-5,1,0\n5,1,0\n-2,0,1\n0,-1,2\n")
+    text = lawful("separate", "--data", line, code=1)
+    assert "one by one they can" in text
+    assert "zero-loss network 2-2-2-2-3" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert json.loads(lawful("separate", "--data", corners, "--aligned", "--json", code=1))["answer"] == "no"
     assert "no zero-loss network" in lawful("separate", "--data", corners, "--network", network, code=2)
 

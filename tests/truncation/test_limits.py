@@ -44,6 +44,8 @@ def test_proposition_4_2_says_which_hypothesis_fails() -> None:
     ahead = hypotheses(np.vstack([-np.ones((9, 2)), [[0.5, 0.5]]]), np.zeros(2), np.full(2, 0.1), np.eye(2))
     assert not ahead.holds
     assert "not truncated even at the target" in str(ahead.reason)
+    arrived = hypotheses(np.array([[-1.0, -1.0], [1.0, 1.0]]), np.zeros(2), np.zeros(2), np.eye(2))
+    assert not arrived.holds
     wide = hypotheses(-rng.uniform(0.1, 1, size=(20, 2)), np.zeros(2), np.full(2, 9.0), np.eye(2))
     assert not wide.holds
     assert wide.bound == np.inf

@@ -263,7 +263,7 @@ def separate(
     }  # fmt: skip
     if isinstance(built, ZeroLoss):
         if verdict == "no":
-            found["verdict"] = "No: not every cluster can be parted from all others, but one after another they can."
+            found["verdict"] = "No: not every cluster can be parted from the rest, but one by one they can."
         found["network"] = {
             "architecture": "-".join(map(str, built.network.widths)), "loss": built.loss, "condition": built.condition,
             "order": [points.names[number] for number in built.order],

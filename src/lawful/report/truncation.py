@@ -203,7 +203,7 @@ def separation_text(found: Result) -> str:
         lines.append(f"  {str(name)[:24]:24} {words[answer['answer']]}{more}")
     if found.get("network"):
         built = found["network"]
-        size = built["architecture"] if len(built["architecture"]) < 30 else built["architecture"][:27] + "..."
+        size = built["architecture"] if len(built["architecture"]) < 24 else built["architecture"][:20] + "..."
         lines.append(f"  zero-loss network {size}: loss {built['loss']:.1e}, condition {built['condition']:.3g}")
     return "\n".join(lines)
 
