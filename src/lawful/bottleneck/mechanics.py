@@ -139,7 +139,7 @@ class IdentityCost:
 def identity_cost(A: Floats, *, bias: bool = True, softness: float = 0.0, tolerance: float = 1e-9) -> IdentityCost:
     """The cost of identity (COI) with or without bias (P3 Sections 2.2 and 2.3).
 
-    >>> identity_cost(np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]), bias=False).value  # non-negative: the rank
+    >>> round(identity_cost(np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]), bias=False).value, 9)  # A >= 0: its rank
     2.0
     >>> identity_cost(np.array([[1.0, -1.0]]), bias=False).value  # a negative entry no ReLU can give back
     inf
@@ -158,7 +158,7 @@ def identity_cost(A: Floats, *, bias: bool = True, softness: float = 0.0, tolera
         gap = float("inf")
     finite = residual <= max(tolerance, 1e-12) ** 0.5
     value = float(_square(seen / values[:rank])) if finite else float("inf")
-    return IdentityCost(round(value, 12) if finite else value, rank, gap, residual)
+    return IdentityCost(value, rank, gap, residual)
 
 
 def stable_rank(A: Floats) -> Floats:

@@ -58,7 +58,7 @@ class Objective:
         for layer in reversed(range(len(self.steps))):
             self.momenta[layer] = behind
             np.matmul(behind, self.lifted[layer].T, out=gradient[layer])
-            behind = self._backward(layer, behind)
+            behind = self.backward(layer, behind)
         gradient *= self.roots
         gradient += (self.ridge / self.depth) * point
         return self.data_cost + self.ridge / (2 * self.depth) * float(np.vdot(point, point)), gradient
@@ -86,7 +86,8 @@ class Objective:
             after *= step
             after += (1 - step * self.depth) * state
 
-    def _backward(self, layer: int, behind: Floats) -> Floats:
+    def backward(self, layer: int, behind: Floats) -> Floats:
+        """A gradient by `A_ℓ` carried back through layer ℓ, to one by `A_{ℓ-1}`."""
         step = self.steps[layer]
         before = self.weights[layer, :, :-1].T @ behind
         before *= self.slopes[layer]
@@ -110,7 +111,7 @@ class Curvature:
             behind = objective.out.T @ rng.choice([-1.0, 1.0], size=objective.targets.shape)
             for layer in reversed(range(layers)):
                 backward[layer] += behind @ behind.T
-                behind = objective._backward(layer, behind)
+                behind = objective.backward(layer, behind)
         forward = objective.lifted @ objective.lifted.transpose(0, 2, 1)
         left, left_basis = np.linalg.eigh(backward / (samples * probes))
         right, right_basis = np.linalg.eigh(forward / samples)

@@ -208,15 +208,22 @@ def solve_depths(
     task: Task,
     ridge: float,
     effective_depths: Sequence[float],
-    **options: object,
+    *,
+    tolerance: float = 1e-3,
+    evaluations: int = 5000,
+    adaptations: int = 0,
+    seed: int = 0,
 ) -> list[Geodesic]:
-    """Geodesics over increasing effective depths, each started from the one before."""
+    """Geodesics over increasing effective depths, each started from the one before.
+
+    A cold start at a large effective depth tends to die at the zero representation; a chain of warm ones does not.
+    """
     found: list[Geodesic] = []
     for depth in sorted(effective_depths):
         start = (
-            network.replaced(network.weights, effective_depth=depth)
-            if not found
-            else deepened(found[-1].network, depth)
+            deepened(found[-1].network, depth) if found else network.replaced(network.weights, effective_depth=depth)
         )
-        found.append(solve(start, task, ridge, **options))  # type: ignore[arg-type]
+        found.append(
+            solve(start, task, ridge, tolerance=tolerance, evaluations=evaluations, adaptations=adaptations, seed=seed)
+        )
     return found

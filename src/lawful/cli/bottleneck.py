@@ -50,11 +50,11 @@ def leaky(
     as_json: JsonOption = False,
 ) -> None:
     """Train Leaky ResNets to geodesics (exit 3 if one of them stopped short of the tolerance)."""
+    depths = _depths(effective_depth)
     from lawful.bottleneck.task import parse_teacher
     from lawful.report.bottleneck import summary_text
     from lawful.study.leaky_runs import LeakyPlan, run_leaky
 
-    depths = _depths(effective_depth)
     weight = 0.002 * parse_teacher(teacher)[-1] if ridge is None else ridge
     plan = LeakyPlan(teacher, samples, depth, width, steps, a, weight, softness, method, tolerance, evaluations, seed)
     try:

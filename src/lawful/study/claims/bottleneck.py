@@ -96,7 +96,7 @@ def output_scaling(full: bool) -> Outcome:
         errors.append(float((after - np.exp(-c) * before).norm() / after.norm()))
     exact, scale = relayered(net, effective_depth=DEPTH + c)
     states = zip(scale, net.path(_inputs(2)), exact.path(_inputs(2)), strict=True)
-    discrete = max(float((b - s * a).abs().max()) for s, a, b in states)
+    discrete = max(float((b - s * a).detach().abs().max()) for s, a, b in states)
     order = float(np.log2(errors[-2] / errors[-1]))
     return Outcome(
         discrete < 1e-12 and 0.8 < order < 1.3,
