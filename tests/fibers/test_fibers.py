@@ -23,6 +23,7 @@ from lawful.fibers.layerwise import (
     layerwise_fiber,
     nonnegative_rank_bounds,
 )
+from lawful.fibers.nonlocal_example import not_localisable
 
 
 def orthant_head(linear: int, bending: int, inputs: int, outputs: int, seed: int = 0) -> Mlp:
@@ -163,6 +164,17 @@ def test_the_second_layer_is_read() -> None:
     stack = Stack.of(hiding_network(4, 4, 3, 2, neuron=2, seed=1))
     assert second_layer(stack).hidden == 2
     assert second_layer(Stack.of(random_network(5, 4, 6, 3, seed=3))).hidden is None
+
+
+def test_identifiable_pairs_do_not_make_an_identifiable_whole() -> None:
+    """P4 Section 7, at several widths."""
+    for widths in ((5, 4, 3, 3, 2), (4, 4, 4, 2, 1), (8, 6, 5, 5, 3)):
+        found = not_localisable(widths, seed=1)
+        assert found.lower.identifiable is True
+        assert found.upper.identifiable is True
+        assert found.verdict.verdict == "equal"
+        assert not found.rescaling
+        assert found.moved > 1e-3
 
 
 def test_one_hidden_layer() -> None:

@@ -11,6 +11,7 @@ from lawful.flow.truncation.finite_time import Equilibrium, confirm, equilibrium
 from lawful.flow.truncation.metrics import collapse
 from lawful.flow.truncation.motion import run_flow, starting_maps
 from lawful.flow.truncation.standard import clustered_weight, collapsed_flow
+from lawful.flow.truncation.summary import predictions
 from lawful.study.claims.truncation import rotations
 
 
@@ -56,7 +57,8 @@ def test_collapsed_data(swapped: bool) -> None:
     run = collapsed_flow(*pair, labels, np.linspace(0, 6, 30))
     assert run.drift < 1e-9
     assert run.gap > 1
-    assert (run.costs <= run.bound * (1 + 1e-9) + 1e-20).all()
+    assert run.excess <= 1 + 1e-9
+    assert run.bound[-1] < 1e-5 * run.bound[0]
     np.testing.assert_allclose(run.weights[-1] @ run.shifts[-1], -labels, atol=1e-6)
 
 
@@ -112,6 +114,15 @@ def test_separated_clusters_collapse_to_their_targets(size: int, count: int, spr
     np.testing.assert_allclose(run.images(7), run.start.targets[run.data.labels], atol=1e-3)
     shares = [run.truncated(index).min() for index in range(8)]
     assert shares == sorted(shares)
+
+
+def test_predictions_along_a_run_come_true() -> None:
+    run = run_flow(synthetic(3, 12, 0.1), until=6.0, frames=41)
+    found = predictions(run)
+    assert sum(each["holds"] for each in found) >= 2
+    for each, time in zip(found, run.collapsed, strict=True):
+        assert time is not None
+        assert not each["holds"] or each["from"] < time <= each["bound"]
 
 
 def test_clusters_must_be_as_many_as_coordinates() -> None:

@@ -118,24 +118,25 @@ def prove_equal(first: Reduced, matched: Match, pair: Pair) -> Equal | None:
     below = max(ours.hidden - 1, 0)
     if matched.layers < below:
         return None
-    form = difference_form(
-        head(ours, below), head(theirs, below), head_domain(ours, below, pair.domain), pair.tolerance
-    )
+    seen = head_domain(ours, below, pair.domain)
+    form = difference_form(head(ours, below), head(theirs, below), seen, pair.tolerance)
     if form.residual > pair.tolerance:
         return None
     width = ours.widths[ours.hidden] if ours.hidden else 0
     groups = tuple(tuple(divmod_member(neuron, width) for neuron in group.neurons) for group in form.groups)
     residual = max([*matched.residuals[:below], form.residual])
     witness = Witness(first.steps, matched.second.steps, "normal form", residual, groups)
-    return Equal("normal form" if below == 0 else "normal form on the orthant", witness, pair.domain, pair.tolerance)
+    where = (
+        "" if below == 0 else " on the orthant" if np.isinf(seen.high).all() else " on the image of the layers below"
+    )
+    return Equal(f"normal form{where}", witness, pair.domain, pair.tolerance)
 
 
 def head_domain(stack: Stack, below: int, domain: Domain) -> Domain:
-    """What the last hidden layer sees: the inputs themselves, nonnegative values, or anything above a leaky layer."""
-    if below == 0:
-        return domain
-    width = stack.widths[below]
-    return Domain.orthant(width) if stack.slopes[below - 1] == 0.0 else Domain.space(width)
+    """Intervals that hold all that the last hidden layer sees: the orthant, or less where layers below are bounded."""
+    for layer in range(below):
+        domain = domain.through(stack.row(layer), stack.slopes[layer])
+    return domain
 
 
 def divmod_member(neuron: int, width: int) -> tuple[int, int]:

@@ -104,7 +104,9 @@ class Mapped:
         fixed = first == second
         if not (follows | fixed).all():
             name = type(module).__name__
-            raise Unsupported(f"{name}: an edge weighs a product of parameters, or a parameter times a number")
+            raise Unsupported(
+                f"{name}: an edge weighs a product of parameters or a scaled one (fold batch norm into its layer first)"
+            )
         by_mark = np.zeros(count + 1, dtype=np.intp)
         by_mark[marks.astype(np.intp)] = np.arange(count)
         return np.where(follows, by_mark[np.where(follows, np.rint(first), 0).astype(np.intp)], -1)

@@ -196,8 +196,9 @@ def not_local(full: bool) -> Outcome:
         "weights_moved_by": found.moved,
         "function_changed_by": found.change,
         "is_a_rescaling": found.rescaling,
+        "proved": f"{found.verdict.verdict} by {found.verdict.method}",
     }
-    return Outcome(bool(holds) and not found.rescaling, measured)
+    return Outcome(bool(holds) and not found.rescaling and isinstance(found.verdict, Equal), measured)
 
 
 CLAIMS = (translation, flips, complete, sign_criterion, volume, equivalence, not_local)
