@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,18 +163,18 @@ def test_early_stops_have_their_exit_codes(here: Lawful, tmp_path: Path, data: P
     assert here("drift", run, "--json").json["stop"]["reason"] == "evaluations"
 
 
-def test_ctrl_c_saves_the_run(tmp_path: Path, data: Path) -> None:
+def test_ctrl_c_saves_the_run(here: Lawful, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(words: str, part: float) -> None:
+        if part > 0.5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("lawful.cli.flow._bar", lambda name: nullcontext(impatient))
     run = tmp_path / "run"
-    command = [str(Path(sys.executable).with_name("lawful")), "flow", "3-40-40-2 relu bias", "--data", str(data)]
-    child = subprocess.Popen([*command, "--time", "100000", "--snapshots", "100001", "--out", str(run)],
-                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
-    time.sleep(6.0)
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
-    assert "Traceback" not in err
-    assert child.returncode == 130
-    if out:  # it had started
-        assert json.loads((run / "run.json").read_text())["stop"]["reason"] == "interrupted"
+    shown = here("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--out", run, code=130)
+    assert "interrupted at t = 1" in shown.stdout
+    found = here("drift", run, "--json").json
+    assert found["stop"]["reason"] == "interrupted"
+    assert 50 <= len(found["times"]) < 101
 
 
 @pytest.mark.parametrize(
