@@ -132,6 +132,16 @@ def test_depths_are_chained_and_adaptive_steps_are_used() -> None:
     np.testing.assert_allclose(scaled.weights.detach(), 2 * net.weights.detach())
 
 
+def test_a_deeper_start_keeps_every_skip_connection_positive() -> None:
+    """Long adaptive steps would turn negative at a larger effective depth."""
+    net, _ = start()
+    long = net.replaced(net.weights, np.r_[np.full(15, 0.84 / 15), 0.16])
+    for slowest in (None, 15):
+        deeper = deepened(long, 12.0, slowest)
+        assert deeper.steps.sum().item() == pytest.approx(1.0)
+        assert (deeper.steps * 12.0).max().item() < 1
+
+
 def test_recipe_lowers_the_cost_and_learns_maps() -> None:
     first, train = start()
     net = first.replaced(first.weights, effective_depth=2.0)

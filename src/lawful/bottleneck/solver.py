@@ -11,7 +11,7 @@ import torch
 from lawful.bottleneck.lbfgs import Point, minimise
 from lawful.bottleneck.model import LeakyResNet
 from lawful.bottleneck.objective import Curvature, Objective
-from lawful.bottleneck.steps import adapted, resampled
+from lawful.bottleneck.steps import LARGEST_LEAK, adapted, capped, resampled
 from lawful.bottleneck.task import Task
 from lawful.errors import LawfulError, Unsupported
 
@@ -135,10 +135,29 @@ def _descend(
     )
 
 
-def deepened(network: LeakyResNet, effective_depth: float) -> LeakyResNet:
-    """A start for another effective depth: `W_p` scaled by `L̃'/L̃`, as the identity inside the bottleneck needs."""
+def deepened(network: LeakyResNet, effective_depth: float, slowest: int | None = None) -> LeakyResNet:
+    """A start for another effective depth: `W_p / L̃` is kept, as the identity inside the bottleneck needs.
+
+    With the index of the slowest layer, the path before and after it keeps its own time `L̃p`, and only that layer is
+    stretched: the representation rests there. Steps are capped so that every layer remembers some of its input.
+    """
     factor = effective_depth / network.effective_depth
-    return network.replaced(network.weights.detach() * factor, effective_depth=effective_depth)
+    steps = network.steps.numpy()
+    total = float(steps.sum())
+    weights, stretched = network.weights.detach().numpy() * factor, steps.copy()
+    if slowest is not None and factor > 1:
+        stretched = steps / factor
+        stretched[slowest] += total - stretched.sum()
+    grid = capped(stretched, total, LARGEST_LEAK / effective_depth)
+    return network.replaced(resampled(weights, stretched, grid), grid, effective_depth)
+
+
+def slowest_layer(network: LeakyResNet, task: Task) -> int:
+    """The layer that moves the representation least, relative to its size."""
+    with torch.no_grad():
+        states = torch.stack(network.path(torch.from_numpy(task.inputs.copy())))
+    moves = (states[1:] - states[:-1]).norm(dim=(1, 2)) / (network.steps * states[1:].norm(dim=(1, 2)))
+    return int(moves.argmin())
 
 
 def recipe(

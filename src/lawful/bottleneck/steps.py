@@ -55,11 +55,15 @@ def adapted(steps: ArrayLike, path: ArrayLike, effective_depth: float) -> Floats
     sizes = np.array([np.linalg.norm(node) for node in nodes[1:]])
     moves = np.array([np.linalg.norm(after - before) for before, after in pairwise(nodes)])
     wanted = old * sizes / np.maximum(moves, 1e-12 * sizes.max() + np.finfo(float).tiny)
-    return _capped(wanted, float(old.sum()), LARGEST_LEAK / effective_depth if effective_depth > 0 else np.inf)
+    return capped(wanted, float(old.sum()), LARGEST_LEAK / effective_depth if effective_depth > 0 else np.inf)
 
 
-def _capped(wanted: Floats, total: float, cap: float) -> Floats:
-    """Scale to the given sum with no entry above `cap`: what is cut off is shared among the others."""
+def capped(wanted: Floats, total: float, cap: float) -> Floats:
+    """Scale to the given sum with no entry above `cap`: what is cut off is shared among the others.
+
+    >>> capped(np.array([1.0, 1.0, 8.0]), total=1.0, cap=0.5)
+    array([0.25, 0.25, 0.5 ])
+    """
     if cap * len(wanted) <= total:
         return np.full(len(wanted), total / len(wanted))
     steps = wanted * (total / wanted.sum())

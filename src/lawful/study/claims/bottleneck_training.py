@@ -41,9 +41,7 @@ def _depths(full: bool) -> tuple[int, tuple[Energies, ...]]:
     start = LeakyResNet.random(
         width=width, layers=layers, effective_depth=depths[0], inputs=sizes[0], outputs=sizes[-1], softness=0.01
     )
-    found = solve_depths(
-        start, train, ridge, depths, tolerance=1e-3 if full else 5e-3, evaluations=3000, adaptations=3
-    )
+    found = solve_depths(start, train, ridge, depths, tolerance=1e-3 if full else 5e-3, evaluations=3000, adaptations=3)
     return min(sizes), tuple(energies(trace(geodesic.network, train, ridge)) for geodesic in found)
 
 
