@@ -15,7 +15,7 @@ from lawful.laws import HeavyBall, Metric, count_laws, known_laws
 from lawful.laws.closure import close
 from lawful.laws.family import Gradients
 from lawful.laws.polynomial import is_law
-from lawful.study.claims.laws import deep_formula, stretch_formula
+from lawful.laws.prediction import balanced_laws, linear_laws
 
 sys.path.insert(0, str(Path(__file__).parent))
 from oracle import dimensions
@@ -89,8 +89,8 @@ def test_layered_networks_have_the_laws_of_proposition_4_1_and_no_others(
     text = "-".join(map(str, widths)) + f" {activation}" + " bias" * bias
     count = count_laws(text)
     if activation == "linear" and not bias:
-        assert count.laws == stretch_formula(tuple(widths))
-        assert count.proved == (count.laws == deep_formula(tuple(widths)))
+        assert count.laws == linear_laws(tuple(widths))
+        assert count.proved == (count.laws == balanced_laws(tuple(widths)))
         return
     assert count.proved
     if activation == "relu":

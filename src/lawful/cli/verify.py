@@ -22,6 +22,7 @@ VERIFIERS: dict[str, str] = {
     "laws": "lawful.laws.verify:verify",
     "pruning": "lawful.invariant.pruning_certificate:verify_certificate",
     "same": "lawful.fibers.verify:verify",
+    "truncation-separation": "lawful.flow.truncation.verify:verify_separation",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from lawful.laws import count_laws, known_laws
 from lawful.laws.polynomial import polynomial_laws
+from lawful.laws.prediction import balanced_laws, linear_laws
 from lawful.network import Architecture, Dag, Role
 from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
@@ -263,32 +263,6 @@ def appendix_i_polynomial(full: bool) -> Outcome:
     return Outcome(not wrong and unrecognised == 0, measured)
 
 
-def deep_formula(widths: tuple[int, ...]) -> int:
-    """`Σ_i rk_i (2 n_i + 1 − rk_i)/2` over hidden layers, `rk_i = min(n_i, n_{i−1} + n_{i+1})`."""
-    total = 0
-    for below, here, above in zip(widths, widths[1:], widths[2:], strict=False):
-        rank = min(here, below + above)
-        total += rank * (2 * here + 1 - rank) // 2
-    return total
-
-
-def stretch_formula(widths: tuple[int, ...]) -> int:
-    """The number of laws of a deep linear network without biases, also where layers have width 1.
-
-    Cut the network at its layers of width 1. A piece between two of them computes one number from one number, so its
-    fields are multiples of one field and all but one of its weights' directions are bound: D − 1 laws. Other pieces
-    have the sum of `deep_formula`, and each neuron at a cut has its own balance.
-    """
-    ones = [place for place, width in enumerate(widths) if width == 1]
-    cuts = sorted({0, len(widths) - 1, *ones})
-    total = sum(0 < place < len(widths) - 1 for place in ones)
-    for start, stop in pairwise(cuts):
-        piece = widths[start : stop + 1]
-        bound = piece[0] == piece[-1] == 1
-        total += sum(a * b for a, b in pairwise(piece)) - 1 if bound else deep_formula(piece)
-    return total
-
-
 @claim(
     "p1-deep-formula",
     "beyond Section 4.1 (q > 2 is left open)",
@@ -305,7 +279,7 @@ def deep(full: bool) -> Outcome:
     wrong = []
     for shape in shapes:
         count = count_laws(Architecture(shape, slope=1.0))
-        if not count.proved or not count.laws == deep_formula(shape) == stretch_formula(shape):
+        if not count.proved or not count.laws == balanced_laws(shape) == linear_laws(shape):
             wrong.append(shape)
     return Outcome(not wrong, {"networks": len(shapes), "wrong": wrong[:5]})
 
@@ -324,9 +298,9 @@ def width_one(full: bool) -> Outcome:
     wrong, more = [], []
     for shape in shapes:
         count = count_laws(Architecture(shape, slope=1.0))
-        if count.laws != stretch_formula(shape):
+        if count.laws != linear_laws(shape):
             wrong.append(shape)
-        if count.laws > deep_formula(shape):
+        if count.laws > balanced_laws(shape):
             more.append(shape)
     found = polynomial_laws("1-2-2-1 linear", 6 if full else 4)
     measured = {
