@@ -23,9 +23,9 @@ def predicted_laws(architecture: Architecture) -> int | None:
 
 
 def balanced_laws(widths: tuple[int, ...]) -> int:
-    """What balancedness gives: `Σ_i rk_i (2 n_i + 1 − rk_i)/2` over hidden layers, `rk_i = min(n_i, n_{i−1} + n_{i+1})`.
+    """What balancedness gives: `Σ_i rk_i (2 n_i + 1 − rk_i)/2` over the hidden layers (one layer: P1 Proposition 4.2).
 
-    One hidden layer is P1 Proposition 4.2.
+    `rk_i = min(n_i, n_{i−1} + n_{i+1})`.
 
     >>> balanced_laws((3, 2, 3)), balanced_laws((7, 3, 6, 2, 5))
     (3, 29)
