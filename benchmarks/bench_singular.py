@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
@@ -50,22 +51,32 @@ def training_step() -> Iterator[Row]:
             penalty.add_gradient(strength)
         optimiser.step()
 
-    plain, lazy = best_of(lambda: step(0.0), 40), best_of(lambda: step(1e-4), 40)
-    share = best_of(penalty.refresh, 3) / EVERY
-    name = f"regularised step, 10 layers, 0.49 M parameters, refreshed every {EVERY}"
+    plain, lazy = processor_seconds(lambda: step(0.0), 40), processor_seconds(lambda: step(1e-4), 40)
+    share = processor_seconds(penalty.refresh, 5) / EVERY
+    name = f"regularised step, 10 layers, 0.49 M parameters, refreshed every {EVERY} (processor time)"
     yield Row(name, lazy + share, "plain step", plain, f"{(lazy + share) / plain:.2f}x the plain step; goal 1.2x")
+
+
+def processor_seconds(job: Callable[[], object], repeat: int) -> float:
+    """The least processor time of several runs: a refresh is too long to find a quiet moment on a shared machine."""
+    times = []
+    for _ in range(repeat):
+        start = time.process_time()
+        job()
+        times.append(time.process_time() - start)
+    return min(times)
 
 
 def refresh() -> Iterator[Row]:
     """All edge weights at that size: block solves beside one eigendecomposition."""
     mlp = Architecture(LARGE, bias=True).initialise(seed=1)
     assert isinstance(mlp, Mlp)
-    for tolerance in (3e-3, 1e-6):
+    for tolerance in (1e-2, 1e-6):
         found = layered_edge_weights(mlp.weights, mlp.biases, floor=1e-2, tolerance=tolerance)
         yield compare(
             f"edge weights of 0.49 M parameters to {tolerance:g}",
             partial(layered_edge_weights, mlp.weights, mlp.biases, floor=1e-2, tolerance=tolerance),
-            "eigendecomposition",
+            "eigendecomposition" if tolerance < 1e-3 else "",
             (lambda: layered_edge_weights(mlp.weights, mlp.biases, floor=1e-2, eigen=True))
             if tolerance < 1e-3
             else None,
@@ -76,7 +87,7 @@ def refresh() -> Iterator[Row]:
 
 def dense() -> Iterator[Row]:
     """Value and gradient beside the singular value decomposition of the dense J."""
-    for width in (60, 120):
+    for width in (60, 100):
         mlp = Architecture((width, *[width] * 4, 10), bias=True).initialise(seed=2)
         assert isinstance(mlp, Mlp)
         dag = mlp.to_dag()

@@ -1,7 +1,7 @@
 """Can a network prune itself while it trains, and lose nothing?
 
-Yes: the nuclear norm of the invariant set's Jacobian drives whole neurons to zero (P0 Section 3.3), a proximal step lands
-them there exactly, and what is left is the same function with a proof.
+Yes: the nuclear norm of the invariant set's Jacobian drives whole neurons to zero (P0 Section 3.3), a proximal step
+lands them there exactly, and what is left is the same function with a proof.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ def run() -> int:
     verify_pruning(pruning)  # replays every step in rational arithmetic
     accuracy = float(((model(inputs) > 0) == (targets > 0.5)).double().mean())
     change = pruning.measured()
-    print(
-        f"{pruning.neurons_before} -> {pruning.neurons_after} neurons, accuracy {accuracy:.3f}, outputs moved {change:.1e}"
-    )
+    before, after = pruning.neurons_before, pruning.neurons_after
+    print(f"{before} -> {after} neurons, accuracy {accuracy:.3f}, outputs moved {change:.1e}")
     assert pruning.bound == 0.0
     assert pruning.neurons_after <= 4
     assert accuracy > 0.93

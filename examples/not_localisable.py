@@ -18,6 +18,8 @@ def run() -> float:
     assert found.upper.identifiable
     assert not found.rescaling
     assert found.change < 1e-10 < found.moved
+    print(f"proved {found.verdict.verdict}: {found.verdict.method}")
+    assert found.verdict.verdict == "equal"
     return found.change
 
 

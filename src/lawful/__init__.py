@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
+    from lawful.fibers import same
     from lawful.flow.monitor import Monitor
+    from lawful.invariant import components, rebalance
+    from lawful.invariant.pruning import prune
+    from lawful.laws import count_laws
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.files import read, write
     from lawful.network.modules import from_module, to_module
@@ -14,17 +18,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
-    "lawful.flow.monitor": ("Monitor",),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
     "lawful.network.files": ("read", "write"),
     "lawful.network.modules": ("from_module", "to_module"),
     "lawful.laws": ("count_laws",),
     "lawful.invariant": ("components", "rebalance"),
     "lawful.invariant.pruning": ("prune",),
+    "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
     "lawful.study.audit": ("audit",),
 }
-__all__ = ["Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "Unsupported"]
+__all__ = [
+    "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "Unsupported",
+    "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same", "to_module", "write",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -21,8 +21,9 @@ from lawful.fibers.layerwise import (
     fiber_dimension_at,
     is_pointed,
     layerwise_fiber,
-    nonnegative_rank_bounds,
+    nonnegative_rank,
 )
+from lawful.fibers.nonlocal_example import not_localisable
 
 
 def orthant_head(linear: int, bending: int, inputs: int, outputs: int, seed: int = 0) -> Mlp:
@@ -90,10 +91,10 @@ def test_nonnegative_rank() -> None:
     """P4 Propositions 28, 29: rank or rank + 1, by pointedness inside the column space."""
     rng = np.random.default_rng(0)
     positive = np.abs(rng.normal(size=(2, 5)))
-    assert nonnegative_rank_bounds(rng.normal(size=(3, 2)) @ positive) == (2, 2)
+    assert nonnegative_rank(rng.normal(size=(3, 2)) @ positive) == 2
     ring = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]])
-    assert nonnegative_rank_bounds(ring) == (3, 3)
-    assert nonnegative_rank_bounds(np.zeros((2, 3))) == (0, 0)
+    assert nonnegative_rank(ring) == 3
+    assert nonnegative_rank(np.zeros((2, 3))) == 0
 
 
 def test_a_network_that_is_not_minimal_is_refused() -> None:
@@ -163,6 +164,17 @@ def test_the_second_layer_is_read() -> None:
     stack = Stack.of(hiding_network(4, 4, 3, 2, neuron=2, seed=1))
     assert second_layer(stack).hidden == 2
     assert second_layer(Stack.of(random_network(5, 4, 6, 3, seed=3))).hidden is None
+
+
+def test_identifiable_pairs_do_not_make_an_identifiable_whole() -> None:
+    """P4 Section 7, at several widths."""
+    for widths in ((5, 4, 3, 3, 2), (4, 4, 4, 2, 1), (8, 6, 5, 5, 3)):
+        found = not_localisable(widths, seed=1)
+        assert found.lower.identifiable is True
+        assert found.upper.identifiable is True
+        assert found.verdict.verdict == "equal"
+        assert not found.rescaling
+        assert found.moved > 1e-3
 
 
 def test_one_hidden_layer() -> None:

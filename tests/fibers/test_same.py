@@ -157,6 +157,16 @@ def test_single_precision_is_excused_and_reported() -> None:
     assert same(network, single, tolerance=1e-6).verdict == "equal"
 
 
+def test_small_changes_of_all_weights_are_seen_through_large_sums() -> None:
+    """The terms that a deep network sums are far larger than its outputs, and excuse less once no witness is found."""
+    network = random_network(12, 20, 20, 12, 3, seed=1)
+    rng = np.random.default_rng(0)
+    twin = disguise(network, seed=2)
+    verdict = same(network, twin.with_theta(twin.theta * (1 + 1e-8 * rng.normal(size=twin.parameters))), seconds=5)
+    assert isinstance(verdict, Different)
+    assert verdict.tolerance == pytest.approx(1e-12)
+
+
 def test_exact_mode_sees_the_last_bit() -> None:
     network = random_network(4, 3, 3, 2, seed=0)
     theta = network.theta.copy()

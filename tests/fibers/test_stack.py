@@ -64,6 +64,16 @@ def test_a_box_needs_ends_in_order() -> None:
         Domain.box(2, -np.inf, 1.0)
 
 
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0, -0.5]))
+def test_intervals_hold_all_values_of_a_layer(seed: int, slope: float) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(5, 4)) * rng.choice([0.0, 1.0, 100.0], size=(5, 4))
+    for domain in (Domain.space(3), Domain.orthant(3), Domain.box(3, -0.5, 2.0)):
+        values = domain.sample(200, rng, 10.0) @ rows[:, :-1].T + rows[:, -1]
+        image = domain.through(rows, slope)
+        assert all(image.contains(value) for value in np.where(values > 0, values, slope * values))
+
+
 @given(st.lists(finite, min_size=4, max_size=4), st.integers(0, 1000))
 def test_the_range_of_a_row_is_attained(row: list[float], seed: int) -> None:
     domain = Domain.box(3, -1.0, 2.0)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,31 @@ from lawful.cli import main
 Lawful = Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class Shown:
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lawful:
+    """The command line in this process: quicker than a process of its own, which the first test below uses."""
+
+    def run(*arguments: object, code: int = 0) -> Shown:
+        monkeypatch.setattr(sys, "argv", ["lawful", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = Shown(*capsys.readouterr())
+        assert (ended.value.code or 0) == code, shown.stderr or shown.stdout
+        return shown
+
+    return run
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
@@ -26,7 +50,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data.npz"
 
 
-def test_flow_drift_and_verify(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+def test_flow_drift_and_verify(lawful: Lawful, here: Lawful, tmp_path: Path, data: Path) -> None:
     run, proof = tmp_path / "run", tmp_path / "proof.json"
     arguments = ("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--out", run, "--certificate", proof, "--json")
     found = lawful(*arguments).json
@@ -36,26 +60,26 @@ def test_flow_drift_and_verify(lawful: Lawful, tmp_path: Path, data: Path) -> No
     assert found["max_drift"] < 1e-9
     assert found["loss_end"] < found["loss_start"]
     assert set(found["kinks"]) == {"crossed", "pinned", "released"}
-    assert "exists already" in lawful(*arguments, code=2).stderr
+    assert "exists already" in here(*arguments, code=2).stderr
     drift = lawful("drift", run, "--json", "--plot", tmp_path / "drift.svg").json
     assert [row["law"] for row in drift["drift"]] == [f"h1.{number}" for number in range(5)]
     assert drift["rank"] == {"start": 5, "end": 5, "least": 5}
     assert len(drift["times"]) == len(drift["losses"]) == 101
     assert drift["locked"] == []
     assert (tmp_path / "drift.svg").read_text().startswith("<?xml")
-    text = lawful("drift", run).stdout
+    text = here("drift", run).stdout
     assert text.startswith("5 laws kept to")
     assert max(map(len, text.splitlines())) <= 80
-    lawful("drift", run, "--tolerance", 1e-9)
-    lawful("drift", run, "--tolerance", 0, code=1)
+    here("drift", run, "--tolerance", 1e-9)
+    here("drift", run, "--tolerance", 0, code=1)
     assert lawful("verify", proof, "--json").json["valid"]
     broken = json.loads(proof.read_text())
     broken["losses"][1] *= 1.001
     proof.write_text(json.dumps(broken))
-    lawful("verify", proof, code=1)
+    here("verify", proof, code=1)
 
 
-def test_flow_from_a_config_file(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+def test_flow_from_a_config_file(here: Lawful, tmp_path: Path, data: Path) -> None:
     config = tmp_path / "flow.toml"
     lines = (
         'network = "3-4-2 linear"',
@@ -66,7 +90,7 @@ def test_flow_from_a_config_file(lawful: Lawful, tmp_path: Path, data: Path) -> 
         "decay = 0.1",
     )
     config.write_text("\n".join(lines))
-    found = lawful("flow", config, "--json", "--stop-loss", 0.9).json
+    found = here("flow", config, "--json", "--stop-loss", 0.9).json
     assert found["stop"]["message"].startswith("loss fell below 0.9") or found["stop"]["reason"] == "time"
     assert found["decay"] == 0.1
     assert found["max_drift"] < 1e-9
@@ -74,29 +98,29 @@ def test_flow_from_a_config_file(lawful: Lawful, tmp_path: Path, data: Path) -> 
     for text, words in (("network = 3", "needs network"), ('network = "3-2"\nstep = 1', "unknown setting 'step'"),
                         ('network = "3-2"\ntime = "long"', "wrong type"), ("network = [", "not a TOML")):  # fmt: skip
         config.write_text(text)
-        assert words in lawful("flow", config, code=2).stderr
+        assert words in here("flow", config, code=2).stderr
 
 
-def test_flow_from_csv_with_other_dynamics(lawful: Lawful, tmp_path: Path) -> None:
+def test_flow_from_csv_with_other_dynamics(here: Lawful, tmp_path: Path) -> None:
     table = tmp_path / "data.csv"
     rng = np.random.default_rng(0)
     rows = [f"{a},{b},{int(a > b)}" for a, b in rng.normal(size=(12, 2))]
     table.write_text("\n".join(["first,second,y", *rows]))
-    ball = lawful("flow", "2-3-1 relu", "--data", table, "--loss", "bce", "--dynamics", "heavy-ball", "--json").json
+    ball = here("flow", "2-3-1 relu", "--data", table, "--loss", "bce", "--dynamics", "heavy-ball", "--json").json
     assert ball["dynamics"] == "heavy-ball"
     assert ball["max_drift"] > 1e-9
-    held = lawful("flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--project", "--json").json
+    held = here("flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--project", "--json").json
     assert held["max_drift"] < 1e-12
-    plain = lawful(
+    plain = here(
         "flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--ignore-kinks", "--tolerance", 1e-3, "--time", 0.1
     ).stdout
     assert plain.startswith("done: reached t = 0.1")
 
 
-def test_compare_measures_and_predicts(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+def test_compare_measures_and_predicts(here: Lawful, tmp_path: Path, data: Path) -> None:
     methods = "flow,sgd:0.1,sgd:0.01,adam:0.01"
     arguments = ("compare", "3-5-2 relu bias", "--data", data, "--time", 2, "--optimizers", methods)
-    found = lawful(*arguments, "--json", "--plot", tmp_path / "compare.svg").json
+    found = here(*arguments, "--json", "--plot", tmp_path / "compare.svg").json
     flow, coarse, fine, adam = found["optimizers"]
     assert [row["optimizer"] for row in found["optimizers"]] == methods.split(",")
     assert flow["max_drift"] < 1e-9 < fine["max_drift"] < coarse["max_drift"] < adam["max_drift"]
@@ -104,17 +128,18 @@ def test_compare_measures_and_predicts(lawful: Lawful, tmp_path: Path, data: Pat
     assert fine["exact_error"] < 1e-12
     assert found["sgd_order"] == pytest.approx(1.0, abs=0.15)
     assert (tmp_path / "compare.svg").exists()
-    text = lawful(*arguments).stdout
+    text = here(*arguments).stdout
     assert max(map(len, text.splitlines())) <= 80
-    lawful("compare", "3-5-2 linear", "--optimizers", "sgd:20", "--time", 400, "--data", data, "--json", code=1)
+    here("compare", "3-5-2 linear", "--optimizers", "sgd:20", "--time", 400, "--data", data, "--json", code=1)
 
 
-def test_compare_needs_no_data(lawful: Lawful) -> None:
-    text = lawful("compare", "2-3-1 relu", "--optimizers", "flow,sgd:0.1", "--time", 0.5).stdout
+def test_compare_needs_no_data(here: Lawful) -> None:
+    text = here("compare", "2-3-1 relu", "--optimizers", "flow,sgd:0.1", "--time", 0.5).stdout
     assert text.startswith("no data given")
 
 
-def test_a_module_that_is_no_network_flows(lawful: Lawful, tmp_path: Path) -> None:
+def test_a_module_that_is_no_network_flows(here: Lawful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.py").write_text(
         "import torch\n"
         "def make():\n"
@@ -123,33 +148,33 @@ def test_a_module_that_is_no_network_flows(lawful: Lawful, tmp_path: Path) -> No
     )
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "data.npz", x=rng.normal(size=(6, 3)), y=rng.normal(size=(6, 2)))
-    found = lawful("flow", "shop:make", "--data", "data.npz", "--out", "run", "--json", cwd=tmp_path).json
+    found = here("flow", "shop:make", "--data", "data.npz", "--out", "run", "--json").json
     assert found["laws"] == 0
     assert found["loss_end"] < found["loss_start"]
-    text = lawful("drift", "run", cwd=tmp_path).stdout
+    text = here("drift", "run").stdout
     assert text.startswith("no laws are known")
-    assert "needs --data" in lawful("flow", "shop:make", code=2, cwd=tmp_path).stderr
+    assert "needs --data" in here("flow", "shop:make", code=2).stderr
 
 
-def test_early_stops_have_their_exit_codes(lawful: Lawful, tmp_path: Path, data: Path) -> None:
+def test_early_stops_have_their_exit_codes(here: Lawful, tmp_path: Path, data: Path) -> None:
     run = tmp_path / "run"
-    stopped = lawful("flow", "3-5-2 relu", "--data", data, "--time", 50, "--max-evaluations", 50, "--out", run, code=3)
+    stopped = here("flow", "3-5-2 relu", "--data", data, "--time", 50, "--max-evaluations", 50, "--out", run, code=3)
     assert stopped.stdout.startswith("STOPPED EARLY")
-    assert lawful("drift", run, "--json").json["stop"]["reason"] == "evaluations"
+    assert here("drift", run, "--json").json["stop"]["reason"] == "evaluations"
 
 
-def test_ctrl_c_saves_the_run(tmp_path: Path, data: Path) -> None:
+def test_ctrl_c_saves_the_run(here: Lawful, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(words: str, part: float) -> None:
+        if part > 0.5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("lawful.cli.flow._bar", lambda name: nullcontext(impatient))
     run = tmp_path / "run"
-    command = [str(Path(sys.executable).with_name("lawful")), "flow", "3-40-40-2 relu bias", "--data", str(data)]
-    child = subprocess.Popen([*command, "--time", "100000", "--snapshots", "100001", "--out", str(run)],
-                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
-    time.sleep(6.0)
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
-    assert "Traceback" not in err
-    assert child.returncode == 130
-    if out:  # it had started
-        assert json.loads((run / "run.json").read_text())["stop"]["reason"] == "interrupted"
+    shown = here("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--out", run, code=130)
+    assert "interrupted at t = 1" in shown.stdout
+    found = here("drift", run, "--json").json
+    assert found["stop"]["reason"] == "interrupted"
+    assert 50 <= len(found["times"]) < 101
 
 
 @pytest.mark.parametrize(
@@ -173,22 +198,14 @@ def test_ctrl_c_saves_the_run(tmp_path: Path, data: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(
-    data: Path,
-    arguments: tuple[str, ...],
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    here: Lawful, data: Path, arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(data.parent)
-    monkeypatch.setattr(sys, "argv", ["lawful", *(str(data) if part == "DATA" else part for part in arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    shown = capsys.readouterr().err
+    shown = here(*(str(data) if part == "DATA" else part for part in arguments), code=2).stderr
     assert words in shown
     assert shown.count("\n") == 1
 
 
-def test_data_without_targets_are_refused(lawful: Lawful, tmp_path: Path) -> None:
+def test_data_without_targets_are_refused(here: Lawful, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.ones((3, 2)))
-    assert "has no targets" in lawful("flow", "2-3-1 relu", "--data", tmp_path / "x.npz", code=2).stderr
+    assert "has no targets" in here("flow", "2-3-1 relu", "--data", tmp_path / "x.npz", code=2).stderr

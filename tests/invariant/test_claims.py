@@ -10,7 +10,7 @@ import pytest
 
 from lawful import Architecture, Dag, LawfulError, Mlp
 from lawful.study.claim import Verdict
-from lawful.study.claims import find, invariant, invariant_training
+from lawful.study.claims import find, invariant_training
 from lawful.study.claims.descent import dag_gradient, gradient, logistic, squared
 
 IDS = (
@@ -30,8 +30,7 @@ IDS = (
 
 
 def test_every_claim_is_registered() -> None:
-    assert [claim.id for claim in (*invariant.CLAIMS, *invariant_training.CLAIMS)] == list(IDS)
-    assert [find(id).id for id in IDS] == list(IDS)
+    assert [find(id).paper for id in IDS] == ["P0"] * len(IDS)
 
 
 def test_the_printed_sum_of_the_toy_dag_fails() -> None:

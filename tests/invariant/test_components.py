@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from fractions import Fraction
 from itertools import combinations
@@ -15,12 +16,14 @@ from lawful import Architecture, Dag, LawfulError
 from lawful.invariant import (
     Balance,
     balance,
+    certificate,
     components,
     flow_residual,
     flow_without,
     free_flows,
     generic_point,
     sparse_point,
+    verify,
 )
 from lawful.invariant.bottlenecks import Side
 from lawful.invariant.closure import maximum_closure, maximum_flow
@@ -56,6 +59,31 @@ def test_least_squares_agree_with_a_linear_program_per_edge(block: int) -> None:
         assert found.log2_components == sum(value > 0 for value in found.minima.values())
         locked += found.log2_components
     assert locked > 30
+
+
+def ladder(rng: np.random.Generator, rungs: int) -> Dag:
+    """A chain of bottlenecks, and neurons that enter it low down *and* at its top: branches that do not shrink."""
+    tails, heads = list(range(rungs + 1)), list(range(1, rungs + 2))
+    roles = [Role.INPUT] + [Role.HIDDEN] * rungs + [Role.OUTPUT]
+    for number in range(rungs + 2, 2 * rungs):
+        low, high = sorted(rng.choice(np.arange(1, rungs + 1), size=2, replace=False).tolist())
+        roles.append(Role.HIDDEN)
+        tails += [0, number, number]
+        heads += [number, low, high]
+    return Dag([f"n{i}" for i in range(len(roles))], roles, tails, heads)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ladders_need_cuts_and_agree_with_linear_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    dag = ladder(np.random.default_rng(seed), 10)
+    c = some_balance(dag, seed)
+    cuts = []
+    module = importlib.import_module("lawful.invariant.stable")
+    monkeypatch.setattr(module, "maximum_closure", lambda *given: cuts.append(1) or maximum_closure(*given))
+    found = components(dag, c)
+    assert cuts
+    assert found.minima == {edge: pytest.approx(least_square(dag, c, edge), abs=1e-7) for edge in found.minima}
+    verify(certificate(found))
 
 
 @settings(max_examples=60, deadline=None)

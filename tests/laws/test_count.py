@@ -15,6 +15,7 @@ from lawful.laws import HeavyBall, Metric, count_laws, known_laws
 from lawful.laws.closure import close
 from lawful.laws.family import Gradients
 from lawful.laws.polynomial import is_law
+from lawful.laws.prediction import balanced_laws, linear_laws
 
 sys.path.insert(0, str(Path(__file__).parent))
 from oracle import dimensions
@@ -87,6 +88,10 @@ def test_layered_networks_have_the_laws_of_proposition_4_1_and_no_others(
 ) -> None:
     text = "-".join(map(str, widths)) + f" {activation}" + " bias" * bias
     count = count_laws(text)
+    if activation == "linear" and not bias:
+        assert count.laws == linear_laws(tuple(widths))
+        assert count.proved == (count.laws == balanced_laws(tuple(widths)))
+        return
     assert count.proved
     if activation == "relu":
         assert count.laws == sum(widths[1:-1])
@@ -155,6 +160,13 @@ def test_a_linear_neuron_beside_a_direct_edge_has_an_exponential_law(extra: int)
     step = 1e-6 * np.eye(len(theta))
     numeric = [(count.known.values(theta + e) - count.known.values(theta - e)) / 2e-6 for e in step]
     assert np.allclose(np.transpose(numeric), count.known.gradients(theta), atol=1e-8)
+
+
+def test_balancedness_is_not_everything_where_layers_have_width_one() -> None:
+    """One input, one output, all linear: every field is a multiple of one, so D − 1 functions are conserved."""
+    count = count_laws("1-2-2-1 linear")
+    assert (count.laws, count.independent, count.status) == (7, 6, "numerical")
+    assert "2 are possible" in count.reason
 
 
 # Other flows

@@ -203,3 +203,22 @@ def test_the_known_laws_of_a_module_stay_constant_in_training() -> None:
     step = 1e-6
     moved = [(laws.values(start + step * e) - laws.values(start - step * e)) / (2 * step) for e in np.eye(len(start))]
     assert np.allclose(np.transpose(moved), laws.gradients(start), atol=1e-8)
+
+
+def test_a_small_transformer_reads_tokens() -> None:
+    class Transformer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.attention = nn.Embedding(5, 3), Attention(3, 2)
+            self.norm, self.last = nn.LayerNorm(3), nn.Linear(3, 2, bias=False)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            stream = self.embedding(tokens)
+            found: torch.Tensor = self.last(self.norm(stream + self.attention(stream)).mean(dim=1))
+            return found
+
+    count = count_laws(Transformer(), input_shape=(6,))
+    assert count.status == "numerical"
+    assert count.independent >= 6 + 3  # the two matrices of the head, and the norm's gain against what reads it
+    without_the_last = np.array([[0, 1, 2, 3, 3, 0], [1, 1, 0, 2, 3, 2]])
+    assert count_laws(Transformer(), level="data", data=without_the_last).laws >= count.laws + 3

@@ -106,3 +106,10 @@ def test_bad_boxes_are_refused() -> None:
         preactivation_bounds(dag, [0.0, 0.0, 0.0], 1.0)
     with pytest.raises(Unsupported, match="no weights"):
         preactivation_bounds(Architecture.parse("2-2-1").to_dag())
+
+
+def test_an_output_that_hears_nothing_is_zero() -> None:
+    roles = [Role.INPUT, Role.HIDDEN, Role.OUTPUT, Role.OUTPUT]
+    dag = Dag(("x", "h", "y", "z"), roles, [0, 1], [1, 2], [1.0, 1.0])
+    lower, upper = preactivation_bounds(dag, 0.0, 1.0)
+    assert lower[3] == upper[3] == dag.evaluate([[1.0]])[0, 1] == 0.0

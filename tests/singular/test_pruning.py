@@ -181,6 +181,13 @@ def test_everything_constant_leaves_the_biases() -> None:
     exactly(prune(mlp), 0)
 
 
+def test_a_fold_that_does_not_fit_into_a_float_is_left() -> None:
+    huge = Mlp([[[0.0], [1.0]], [[1e200, 1.0]]], [[1e200, 0.0], [0.0]])
+    pruning = prune(huge)
+    verify(pruning)
+    assert pruning.neurons_after == 2
+
+
 def test_deep_network_with_several_redundancies_at_once() -> None:
     mlp = Architecture.parse("4-8-8-6-2 leaky_relu(0.1) bias").initialise("he", seed=3)
     weights, biases = [w.copy() for w in mlp.weights], [b.copy() for b in mlp.biases if b is not None]

@@ -130,7 +130,7 @@ def test_a_running_cluster_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_cleanly_and_status_sees_it(tmp_path: Path, lawful) -> None:  # type: ignore[no-untyped-def]
     out = tmp_path / "out"
-    process = start(sweep_file(tmp_path / "s.toml", 500, 20, tmp_path / "log"), "--out", out)
+    process = start(sweep_file(tmp_path / "s.toml", 5000, 50, tmp_path / "log"), "--out", out)
     wait_for(lambda: bool(numbers_in(out)))
     assert "another sweep is writing" in lawful("sweep", tmp_path / "s.toml", "--out", out, code=2).stderr
     process.send_signal(signal.SIGINT)
@@ -139,7 +139,7 @@ def test_ctrl_c_stops_cleanly_and_status_sees_it(tmp_path: Path, lawful) -> None
     assert "go on" in errors
     assert "Traceback" not in errors
     status = lawful("sweep", "status", out, "--json").json
-    assert 0 < status["finished"] < status["planned"] == 500
+    assert 0 < status["finished"] < status["planned"] == 5000
     assert "calls finished" in lawful("sweep", "status", out).stdout
     assert Path(lawful("sweep", "report", out, "--json").json["report"]).read_text().count("<table") == 1
 

@@ -64,14 +64,15 @@ def test_flow_writes_a_page_that_loads_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     data = tmp_path / "data.npz"
     rng = np.random.default_rng(0)
-    labels = np.repeat([0, 1], 6)
-    np.savez(data, x=np.repeat([[0.0, 0.0], [3.0, 3.0]], 6, axis=0) + 0.1 * rng.normal(size=(12, 2)), y=labels)
-    text = lawful("truncation-flow", "--data", data, "--until", 5, "--frames", 3, "--out", folder, "--images", "svg")
+    labels = np.repeat([0, 1], 20)
+    np.savez(data, x=np.repeat([[0.0, 0.0], [1.0, 1.0]], 20, axis=0) + 0.15 * rng.normal(size=(40, 2)), y=labels)
+    text = lawful("truncation-flow", "--data", data, "--until", 5, "--frames", 26, "--out", folder, "--images", "svg")
     assert text.startswith("2 of 2 clusters collapsed to a point by s = ")
     assert max(map(len, text.splitlines())) <= 80
-    assert len(list((folder / "frames").iterdir())) == 3
+    assert text.count("  predicted       cluster") == 2
+    assert len(list((folder / "frames").iterdir())) == 26
     found = json.loads((folder / "run.json").read_text())
-    assert len(found["times"]) == len(found["costs"]) == len(found["collapse"]) == 3
+    assert len(found["times"]) == len(found["costs"]) == len(found["collapse"]) == 26
     written = (folder / "report.html").read_text()
 
     class Reader(html.parser.HTMLParser):
@@ -113,8 +114,19 @@ def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> N
     certificate["answers"][1]["normal"] = [0.0, 0.0, 1.0]
     proof.write_text(json.dumps(certificate))
     assert lawful("verify", proof, code=1).startswith("REJECTED")
+    lawful("separate", "--clusters", "3,9,0.2", "--network", tmp_path / "zero.safetensors")
+    arguments = (tmp_path / "zero.safetensors", "--activation", "relu", "--clusters", "3,9,0.2", "--json")
+    layers = json.loads(lawful("truncate", *arguments))["layers"]
+    for layer, name in zip(layers, found["network"]["order"], strict=True):  # each layer collapses one whole cluster
+        assert layer["full"][int(name)] == 9
     text = lawful("separate", "--data", corners, code=1)
     assert text.startswith("No: not every cluster can be parted.")
+    line = tmp_path / "line.csv"
+    line.write_text("a,b,y\n-5,1,0\n5,1,0\n-2,0,1\n0,-1,2\n")
+    text = lawful("separate", "--data", line, code=1)
+    assert "one by one they can" in text
+    assert "zero-loss network 2-2-2-2-3" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert json.loads(lawful("separate", "--data", corners, "--aligned", "--json", code=1))["answer"] == "no"
     assert "no zero-loss network" in lawful("separate", "--data", corners, "--network", network, code=2)
 

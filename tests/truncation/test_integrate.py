@@ -143,3 +143,22 @@ def test_first_crossing(coefficients: list[float], expected: float | None) -> No
 
     found = first_crossing(sample, 0.0, 10.0, sample(0.0), sample(10.0), 1e-13)
     assert (found is None) if expected is None else found == pytest.approx(expected, abs=1e-10)
+
+
+def test_first_crossing_of_random_polynomials_is_their_first_root() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        polynomials = [np.polynomial.Polynomial(rng.normal(size=6), domain=[0, 1], window=[0, 1]) for _ in range(4)]
+        polynomials = [p if p(0.0) > 0 else -p for p in polynomials]
+        slopes = [p.deriv() for p in polynomials]
+
+        def sample(time: float, values: list = polynomials, rates: list = slopes) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+            return np.array([p(time) for p in values]), np.array([p(time) for p in rates])
+
+        roots = np.concatenate([p.roots() for p in polynomials])
+        inside = np.sort(roots[(np.abs(roots.imag) < 1e-9) & (roots.real > 0) & (roots.real < 1)].real)
+        found = first_crossing(sample, 0.0, 1.0, sample(0.0), sample(1.0), 1e-13)
+        if len(inside):
+            assert found == pytest.approx(inside[0], abs=1e-7)
+        else:
+            assert found is None

@@ -11,6 +11,7 @@ from lawful.flow.truncation.finite_time import Equilibrium, confirm, equilibrium
 from lawful.flow.truncation.metrics import collapse
 from lawful.flow.truncation.motion import run_flow, starting_maps
 from lawful.flow.truncation.standard import clustered_weight, collapsed_flow
+from lawful.flow.truncation.summary import predictions
 from lawful.study.claims.truncation import rotations
 
 
@@ -43,6 +44,8 @@ def test_proposition_4_2_says_which_hypothesis_fails() -> None:
     ahead = hypotheses(np.vstack([-np.ones((9, 2)), [[0.5, 0.5]]]), np.zeros(2), np.full(2, 0.1), np.eye(2))
     assert not ahead.holds
     assert "not truncated even at the target" in str(ahead.reason)
+    arrived = hypotheses(np.array([[-1.0, -1.0], [1.0, 1.0]]), np.zeros(2), np.zeros(2), np.eye(2))
+    assert not arrived.holds
     wide = hypotheses(-rng.uniform(0.1, 1, size=(20, 2)), np.zeros(2), np.full(2, 9.0), np.eye(2))
     assert not wide.holds
     assert wide.bound == np.inf
@@ -56,7 +59,8 @@ def test_collapsed_data(swapped: bool) -> None:
     run = collapsed_flow(*pair, labels, np.linspace(0, 6, 30))
     assert run.drift < 1e-9
     assert run.gap > 1
-    assert (run.costs <= run.bound * (1 + 1e-9) + 1e-20).all()
+    assert run.excess <= 1 + 1e-9
+    assert run.bound[-1] < 1e-5 * run.bound[0]
     np.testing.assert_allclose(run.weights[-1] @ run.shifts[-1], -labels, atol=1e-6)
 
 
@@ -112,6 +116,15 @@ def test_separated_clusters_collapse_to_their_targets(size: int, count: int, spr
     np.testing.assert_allclose(run.images(7), run.start.targets[run.data.labels], atol=1e-3)
     shares = [run.truncated(index).min() for index in range(8)]
     assert shares == sorted(shares)
+
+
+def test_predictions_along_a_run_come_true() -> None:
+    run = run_flow(synthetic(3, 12, 0.1), until=6.0, frames=41)
+    found = predictions(run)
+    assert sum(each["holds"] for each in found) >= 2
+    for each, time in zip(found, run.collapsed, strict=True):
+        assert time is not None
+        assert not each["holds"] or each["from"] < time <= each["bound"]
 
 
 def test_clusters_must_be_as_many_as_coordinates() -> None:

@@ -7,7 +7,22 @@ import sys
 
 import typer
 
-from lawful.cli import audit, bottleneck, convert, demo, fibers, flow, invariant, laws, prune, reproduce, show, sweep, truncation, verify
+from lawful.cli import (
+    audit,
+    bottleneck,
+    convert,
+    demo,
+    fibers,
+    flow,
+    invariant,
+    laws,
+    prune,
+    reproduce,
+    show,
+    sweep,
+    truncation,
+    verify,
+)
 from lawful.errors import LawfulError
 
 app = typer.Typer(
@@ -21,7 +36,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verbs in (show, convert, laws, invariant, prune, flow, truncation, bottleneck, fibers, audit, demo, verify, reproduce, sweep):
+VERBS = (
+    show,
+    convert,
+    laws,
+    invariant,
+    prune,
+    flow,
+    truncation,
+    bottleneck,
+    fibers,
+    audit,
+    demo,
+    verify,
+    reproduce,
+    sweep,
+)
+for verbs in VERBS:
     verbs.add_to(app)
 
 

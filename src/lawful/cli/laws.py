@@ -39,7 +39,9 @@ def add_to(app: typer.Typer) -> None:
 def laws(
     network: NetworkArgument,
     near: Annotated[bool, typer.Option("--near", help="Near the given weights, for any data.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz file.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
+    ] = None,
     loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
     momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
     friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
@@ -80,9 +82,9 @@ def laws(
         count = count_laws(
             source,
             level="near" if near else "phi" if data is None else "data",
-            data=None if data is None else _array(data),
+            data=None if data is None else _inputs(data, shape),
             loss=loss,
-            flow=flow if metric is None else Metric(_array(metric).ravel()),
+            flow=flow if metric is None else Metric(_diagonal(metric)),
             seed=seed,
             input_shape=shape,
             progress=progress,
@@ -176,22 +178,30 @@ def _described(found: PolynomialLaws) -> dict[str, Any]:
     }
 
 
-def _array(path: Path) -> Any:
-    """The only array of an .npz file, or the one called x, inputs or data."""
+def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:
+    """The inputs of a data file, in the shape that a module takes."""
+    from lawful.network.data import read_data
+
+    found = read_data(path).x
+    if shape is None:
+        return found
+    if prod(shape) != found.shape[1]:
+        raise LawfulError(f"{path}: {found.shape[1]} numbers per sample do not fill an input of size {shape}")
+    return found.reshape(len(found), *shape)
+
+
+def _diagonal(path: Path) -> Any:
+    """The one array of an .npz or .npy file."""
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                return np.asarray(file)
-            for name in ("x", "X", "inputs", "data", "metric"):
-                if name in file.files:
-                    return np.asarray(file[name])
-            if len(file.files) == 1:
-                return np.asarray(file[file.files[0]])
-            raise LawfulError(f"{path}: holds {', '.join(file.files) or 'nothing'}; call the array x")
+        loaded = np.load(path, allow_pickle=False)
+        arrays = [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
     except (ValueError, EOFError) as error:
         raise LawfulError(f"{path}: not an .npz or .npy file of numbers ({error})") from None
+    if len(arrays) != 1:
+        raise LawfulError(f"{path}: a metric file holds one array, this one {len(arrays)}")
+    return np.ravel(arrays[0])
 
 
 @contextmanager

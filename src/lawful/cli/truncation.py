@@ -204,7 +204,7 @@ def _standard(points: Clusters, start: Start, case: str, until: float, frames: i
         run = collapsed_flow(-start.targets.T, small * one, one, times)
         return {
             "case": case, "times": times, "costs": run.costs, "drift": run.drift, "gap": run.gap,
-            "bounded": bool((run.costs <= run.bound * (1 + 1e-9)).all()),
+            "bounded": run.excess <= 1 + 1e-9,
         }  # fmt: skip
     if case != "clustered":
         raise LawfulError(f"--standard takes collapsed or clustered, not {case[:40]!r}")
@@ -263,7 +263,7 @@ def separate(
     }  # fmt: skip
     if isinstance(built, ZeroLoss):
         if verdict == "no":
-            found["verdict"] = "No: not every cluster can be parted from all others, but one after another they can."
+            found["verdict"] = "No: not every cluster can be parted from the rest, but one by one they can."
         found["network"] = {
             "architecture": "-".join(map(str, built.network.widths)), "loss": built.loss, "condition": built.condition,
             "order": [points.names[number] for number in built.order],

@@ -17,10 +17,12 @@ MAX_BYTES = 200_000_000
 # The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
 VERIFIERS: dict[str, str] = {
     "components": "lawful.invariant.verify:verify",
+    "flow": "lawful.flow.certificate:verify",
     "geodesic": "lawful.bottleneck.verify:verify",
     "laws": "lawful.laws.verify:verify",
     "pruning": "lawful.invariant.pruning_certificate:verify_certificate",
     "same": "lawful.fibers.verify:verify",
+    "truncation-separation": "lawful.flow.truncation.verify:verify_separation",
 }
 
 

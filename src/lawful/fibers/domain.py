@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
-from lawful.fibers.stack import Array
+from lawful.fibers.stack import Array, floating
 
 Floats = NDArray[np.float64]
 
@@ -75,6 +75,21 @@ class Domain:
         """Least and greatest value of `w·x + b` here, for a row `[w | b]` of floats or rationals."""
         return _extreme(row, self.low, self.high), _extreme(row, self.high, self.low)
 
+    def through(self, rows: Array, slope: float) -> Domain:
+        """Intervals that hold all values of a layer with rows `[w | b]`, ends rounded outwards.
+
+        >>> Domain.orthant(2).through(np.array([[-1.0, -2.0, 3.0], [1.0, 0.0, -1.0]]), 0.0).high.round(6)
+        array([ 3., inf])
+        """
+        ends = np.array([[_number(end) for end in self.range(row)] for row in rows]).reshape(len(rows), 2)
+        values = np.sort(np.where(ends > 0, ends, slope * np.where(np.isinf(ends) & (slope == 0), 0.0, ends)), axis=1)
+        if slope < 0:
+            values[:, 0] = np.minimum(values[:, 0], 0.0)
+        reach = np.maximum(*(np.where(np.isinf(end), 0.0, np.abs(end)) for end in (self.low, self.high)))
+        room = 1e-12 * (np.abs(floating(rows)) @ np.append(reach, 1.0)) + 1e-300
+        low = np.where(values[:, 0] == 0, 0.0, values[:, 0] - room)
+        return Domain(low, np.maximum(values[:, 1] + room, low + room))
+
     def contains(self, point: ArrayLike) -> bool:
         """Whether a point lies here."""
         values = np.asarray(point, dtype=np.float64)
@@ -99,6 +114,10 @@ class Domain:
         low = np.where(np.isfinite(self.low), self.low, np.where(np.isfinite(self.high), self.high - 2.0, -1.0))
         high = np.where(np.isfinite(self.high), self.high, np.where(np.isfinite(self.low), self.low + 2.0, 1.0))
         return (low + high) / 2
+
+
+def _number(value: Any) -> float:
+    return int(value.p) / int(value.q) if isinstance(value, flint.fmpq) else float(value)
 
 
 def _extreme(row: Array, when_positive: Floats, when_negative: Floats) -> Any:

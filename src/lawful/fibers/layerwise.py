@@ -175,19 +175,18 @@ def is_pointed(matrix: Floats, margin: float = 1e-9) -> bool:
     return separating_direction(matrix)[0] > margin
 
 
-def nonnegative_rank_bounds(matrix: Floats, tolerance: float = 1e-10) -> tuple[int, int]:
-    """Bounds on the least k with `A = U V`, `V ≥ 0` and k rows; they meet except for cones with some lines.
+def nonnegative_rank(matrix: Floats, tolerance: float = 1e-10) -> int:
+    """The least k with `A = U V`, `V ≥ 0` and k rows.
 
     `rank ≤ rank⁺ ≤ rank + 1` (P4 Proposition 28), and `rank⁺ = rank` exactly if the columns lie in a simplicial cone
     of the column space (Proposition 29), that is if their cone is pointed.
 
-    >>> nonnegative_rank_bounds(np.array([[1.0, -1.0]])), nonnegative_rank_bounds(np.array([[1.0, 2.0]]))
-    ((2, 2), (1, 1))
+    >>> nonnegative_rank(np.array([[1.0, -1.0]])), nonnegative_rank(np.array([[1.0, 2.0]]))
+    (2, 1)
     """
     basis, values, _ = np.linalg.svd(matrix)
     rank = int((values > tolerance * max(float(values.max(initial=0.0)), 1e-300)).sum())
-    least = rank if rank == 0 or is_pointed(basis[:, :rank].T @ matrix) else rank + 1
-    return least, least
+    return rank if rank == 0 or is_pointed(basis[:, :rank].T @ matrix) else rank + 1
 
 
 def _pointed_factors(target: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lawful.fibers.bottleneck import Identifiability, identifiable
+from lawful.fibers.same import same
 from lawful.fibers.shallow import group_rows
+from lawful.fibers.verdict import Verdict
 from lawful.network import Mlp
 
 
@@ -16,7 +18,8 @@ class NotLocalisable:
     """A network, another parameter of the same function, and what each pair of layers says.
 
     `lower` judges layers 1 to 3, `upper` layers 2 to 4; `moved` is the largest change of a weight, `change` of the
-    function on many inputs; `rescaling` says whether order and scale of neurons explain the move.
+    function on many inputs; `rescaling` says whether order and scale of neurons explain the move; `verdict` is the
+    proof of `same` that the function stayed.
     """
 
     network: Mlp
@@ -26,6 +29,7 @@ class NotLocalisable:
     moved: float
     change: float
     rescaling: bool
+    verdict: Verdict
 
 
 def not_localisable(widths: tuple[int, ...] = (5, 4, 3, 3, 2), *, size: float = 0.05, seed: int = 0) -> NotLocalisable:
@@ -58,4 +62,5 @@ def not_localisable(widths: tuple[int, ...] = (5, 4, 3, 3, 2), *, size: float = 
         float(np.abs(network.theta - other.theta).max()),
         float(np.abs(network.evaluate(points) - other.evaluate(points)).max()),
         len(group_rows(rows, 1e-9)) == third,
+        same(network, other),
     )

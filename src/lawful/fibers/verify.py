@@ -122,9 +122,8 @@ def _check_heads(ours: Stack, theirs: Stack, groups: list[list[list[int]]], doma
     if ours.hidden != theirs.hidden:
         raise CertificateError("the steps do not lead to networks of one depth")
     layer = ours.hidden - 1
-    if layer > 0:
-        width = ours.widths[layer]
-        domain = Domain.orthant(width) if ours.slopes[layer - 1] == 0.0 else Domain.space(width)
+    for below in range(layer):
+        domain = domain.through(ours.row(below), ours.slopes[below])
     sides = (ours, theirs) if layer >= 0 else ()
     affine = ours.row(-1) - theirs.row(-1) if layer < 0 else _constant(ours, theirs, layer)
     size = np.abs(floating(affine))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -134,7 +133,7 @@ def _autograd(dag: Dag, x: Floats, y: Floats, loss: str) -> Callable[[Floats], t
     try:
         value(dag.theta)
     except (RuntimeError, ValueError, IndexError, LawfulError) as error:
-        raise CertificateError(f"the data do not fit the network: {json.dumps(str(error)[:80])}") from None
+        raise CertificateError(f"the data do not fit the network: {str(error)[:80]}") from None
     return value
 
 

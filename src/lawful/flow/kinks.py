@@ -86,7 +86,7 @@ class Pattern:
 
     def _settle(self, theta: Floats, gates: list[int]) -> None:
         """Gates at their kink agree with the velocities: 0 where `ż < 0`, 1 where `ż > 0`, between only if `ż = 0`."""
-        for _ in range(NEWTON):
+        for _ in range(NEWTON if gates else 0):
             before = self.gates[gates]
             rates, matrix, _ = self._rates(theta, self._plain(theta), gates)
             self.gates[gates] = complementary(rates, matrix, before)

@@ -104,7 +104,6 @@ class _Group:
     def __init__(self, ground: _Ground) -> None:
         self.ground = ground
         self.budget = ground.found.balance.slack
-        self.removed: set[int] = set()
         self.shut: set[int] = set()
         self.dry: set[int] = set()
         self.ways_out, self.ways_in = list(ground.out_degree), list(ground.in_degree)
@@ -138,7 +137,6 @@ class _Group:
                 if node >= 0:
                     ways[node] -= lost
         self.budget -= cost
-        self.removed.add(edge)
         self.shut |= shut
         self.dry |= dry
         self.blocked_out |= no_out

@@ -182,12 +182,14 @@ def selected_inverse(diagonals: Sequence[Any], couplings: Sequence[Any], shift: 
 
     Block l of L is `diag(diagonals[l])`, block (l, l + 1) is `−couplings[l]`. One elimination down, one sweep back.
     """
-    transfers, inverses = [], []
+    transfers: list[Any] = []
+    inverses: list[Any] = []
     shift = diagonals[0].dtype.type(shift)
-    complement = np.diag(diagonals[0] + shift)
+    first = 1.0 / (diagonals[0] + shift)
+    complement = np.empty(0)
     for diagonal, coupling in zip(diagonals[1:], couplings, strict=True):
-        inverse = _inverse(complement)
-        transfer = inverse @ coupling
+        inverse = _inverse(complement) if inverses else np.diag(first)  # the first block is diagonal
+        transfer = inverse @ coupling if inverses else first[:, None] * coupling
         inverses.append(inverse)
         transfers.append(transfer)
         complement = np.diag(diagonal + shift) - coupling.T @ transfer

@@ -7,7 +7,7 @@ that rounding can do is bounded apart from what the pruning itself approximates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -120,22 +120,22 @@ def prune(network: Mlp | Dag, *, tolerance: float = 0.0, box: tuple[ArrayLike, A
     return Pruning(network, result, tuple(stages), None if everywhere else region)
 
 
+RULES = (rules.silent, rules.constant, rules.dead, rules.duplicate, pruning_linear.opposite, pruning_linear.linear)
+
+
 def _exact(dag: Dag, region: Box, for_rounding: Box, layered: bool) -> list[Stage]:
+    """Apply every rule until none finds anything."""
     stages: list[Stage] = []
     found = True
     while found:
         found = False
-        for rule in (
-            rules.silent,
-            rules.constant,
-            rules.dead,
-            rules.duplicate,
-            pruning_linear.opposite,
-            pruning_linear.linear,
-        ):
-            change = rule(dag, region, layered)
+        for rule in RULES:
+            try:
+                change = rule(dag, region, layered)
+                after, errors = rebuilt(dag, change) if change.evidence else (dag, {})
+            except OverflowError:  # a folded weight would not fit into a float: leave these neurons
+                continue
             if change.evidence:
-                after, errors = rebuilt(dag, change)
                 rounding = defect_bound(after, _rounding_defects(dag, after, errors, for_rounding))
                 stages.append(Stage(change.kind, dag, after, change.evidence, 0.0, rounding, change.carriers))
                 dag, found = after, True
@@ -205,9 +205,3 @@ def _rounding_defects(before: Dag, after: Dag, errors: Mapping[tuple[str, str], 
                 value = size[before.index[tail]] if tail in before.index else 1.0
                 defects[after.index[head]] += np.nextafter(float(abs(error)), np.inf) * value
     return defects
-
-
-def cut_hidden(dag: Dag, names: Iterable[str]) -> Dag:
-    """The network less some neurons, nothing folded, as the paper prunes (P0 A.8.1); zero where nothing is left."""
-    gone = np.array([dag.index[name] for name in names], dtype=np.intp)
-    return dag.without_nodes(gone, drop_useless=True)

@@ -104,7 +104,9 @@ class Mapped:
         fixed = first == second
         if not (follows | fixed).all():
             name = type(module).__name__
-            raise Unsupported(f"{name}: an edge weighs a product of parameters, or a parameter times a number")
+            raise Unsupported(
+                f"{name}: an edge weighs a product of parameters or a scaled one (fold batch norm into its layer first)"
+            )
         by_mark = np.zeros(count + 1, dtype=np.intp)
         by_mark[marks.astype(np.intp)] = np.arange(count)
         return np.where(follows, by_mark[np.where(follows, np.rint(first), 0).astype(np.intp)], -1)
@@ -190,7 +192,7 @@ class NuclearPenalty(nn.Module):
             raise LawfulError(f"every counts calls from 1 on, not {every}")
         self.every = every
         self.floor = (LAZY_FLOOR if every > 1 else 0.0) if floor is None else floor
-        self.tolerance = (3e-3 if every > 1 else 1e-8) if tolerance is None else tolerance
+        self.tolerance = (1e-2 if every > 1 else 1e-8) if tolerance is None else tolerance
         self.calls = 0
         self.edges = edges_of(module, input_shape)
         self._omegas: list[Tensor] = []

@@ -17,7 +17,7 @@ Residues = NDArray[np.int64]
 POINT = 2**32  # label of the random point; levels of brackets are labelled 0, 1, 2, ...
 SPARE = 4  # more samples than unknown directions: a generic family misses one with probability about p^-5
 CHUNK = 1_000_000
-Progress = Callable[[str, int, int], None]
+Watch = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Closure:
     stagnated: bool
 
 
-def close(family: Family, at_most: int, progress: Progress | None = None, max_level: int = 12) -> Closure:
+def close(family: Family, at_most: int, progress: Watch | None = None, max_level: int = 12) -> Closure:
     """`V_0 = V`, `V_k = V_{k−1} + [V_0, V_{k−1}]` at a random point, until the dimension stagnates or is `at_most`.
 
     `at_most` is a dimension that no closure can exceed, for example D less the number of known independent laws:
@@ -53,7 +53,7 @@ def close(family: Family, at_most: int, progress: Progress | None = None, max_le
     return Closure(tuple(dimensions), tuple(rows), point, False)
 
 
-def brackets(family: Family, point: Residues, level: int, count: int, progress: Progress | None = None) -> Residues:
+def brackets(family: Family, point: Residues, level: int, count: int, progress: Watch | None = None) -> Residues:
     """Values at the point (a row each) of `count` random brackets `[X_k, [X_{k−1}, … [X_1, X_0]]]`, k = level."""
     wide = max(1, CHUNK // (family.size * 4**level))
     found = np.empty((count, family.size), dtype=np.int64)

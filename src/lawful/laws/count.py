@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, residues
-from lawful.laws.closure import POINT, Closure, Progress, close, refuse_if_too_large
+from lawful.laws.closure import POINT, Closure, Watch, close, refuse_if_too_large
 from lawful.laws.family import LOSSES, Family, Gradients, Pieces
 from lawful.laws.flow import (
     Flow,
@@ -105,7 +105,7 @@ def count_laws(
     prime: int = PRIME,
     seed: int = 0,
     input_shape: tuple[int, ...] | None = None,
-    progress: Progress | None = None,
+    progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
 
@@ -156,7 +156,7 @@ class _Job:
     flow: Flow
     prime: int
     region: Region | None
-    progress: Progress | None
+    progress: Watch | None
 
     def run(self, seed: int) -> LawCount:
         """Bound the laws from below by explicit ones and from above by brackets."""

@@ -27,6 +27,7 @@ class Probe:
     output_shape: tuple[int, ...]
     data: torch.Tensor | None
     loss: str
+    vocabulary: int | None = None
 
     @property
     def size(self) -> int:
@@ -59,10 +60,7 @@ class Probe:
         """Random inputs (or all the data) and random output weights, orthogonal to 1 for cross-entropy."""
         generator = torch.Generator().manual_seed(seed)
         if self.data is None:
-            shape = (rows, MIXED, *self.input_shape)
-            sizes = 10 ** (2 * SIZES * torch.rand(shape[:2], generator=generator, dtype=torch.float64) - SIZES)
-            inputs = torch.randn(shape, generator=generator, dtype=torch.float64)
-            inputs = inputs * sizes.view(*shape[:2], *([1] * len(self.input_shape)))
+            inputs = self._draw_inputs((rows, MIXED, *self.input_shape), generator)
         else:
             inputs = self.data.expand(rows, *self.data.shape)
         samples = inputs.shape[1]
@@ -70,6 +68,14 @@ class Probe:
         if self.loss == "cross-entropy":
             weights = weights - weights.mean(dim=-1, keepdim=True)
         return inputs, weights
+
+    def _draw_inputs(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """Tokens for a module with an embedding, else normal numbers of many sizes."""
+        if self.vocabulary is not None:
+            return torch.randint(self.vocabulary, shape, generator=generator)
+        sizes = 10 ** (2 * SIZES * torch.rand(shape[:2], generator=generator, dtype=torch.float64) - SIZES)
+        inputs = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return inputs * sizes.view(*shape[:2], *([1] * len(self.input_shape)))
 
 
 def probe(
@@ -83,15 +89,23 @@ def probe(
     trainable = [(name, value) for name, value in twin.named_parameters() if value.requires_grad]
     if not trainable:
         raise InvalidNetwork("the module has no trainable parameters")
-    points = None if data is None else torch.as_tensor(np.asarray(data, dtype=np.float64))
+    embedding = next((part for part in twin.modules() if isinstance(part, torch.nn.Embedding)), None)
+    vocabulary = None if embedding is None else embedding.num_embeddings
+    points = (
+        None
+        if data is None
+        else torch.as_tensor(np.asarray(data, dtype=np.float64 if vocabulary is None else np.int64))
+    )
     if points is None and input_shape is None:
         input_shape = _guessed_shape(twin)
     shape = tuple(points.shape[1:]) if points is not None else tuple(input_shape or ())
     batch = points if points is not None else torch.randn((1, *shape), generator=_fixed(), dtype=torch.float64)
+    if points is None and vocabulary is not None:
+        batch = torch.randint(vocabulary, (1, *shape), generator=_fixed())
     output = _output(twin, batch, shape)
     names, values = zip(*trainable, strict=True)
     shapes = tuple(value.shape for value in values)
-    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss)
+    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary)
 
 
 def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -55,7 +55,9 @@ def preactivation_bounds(
     lowest, highest = _box(dag, -np.inf if low is None else low), _box(dag, np.inf if high is None else high)
     if not (lowest <= highest).all():
         raise LawfulError("an input box needs low ≤ high for every input")
-    lower, upper = np.ones((2, len(dag.names)))  # the constant is 1; every other node is set below
+    lower, upper = np.zeros((2, len(dag.names)))  # an output that hears nothing is 0; every other node is set below
+    if dag.constant is not None:
+        lower[dag.constant] = upper[dag.constant] = 1.0
     lower[dag.inputs], upper[dag.inputs] = lowest, highest
     below, above = lower.copy(), upper.copy()  # of the nodes' values, after their activations
     for level in dag.schedule.levels:

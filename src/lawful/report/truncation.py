@@ -28,8 +28,8 @@ def census_text(found: Result) -> str:
     for layer in found["layers"]:
         lines += [
             "",
-            f"layer {layer['layer']}: condition {layer['condition']:.3g}, misalignment {layer['misalignment']:.2f}, "
-            f"points move by {layer['moved']:.3g} on average",
+            f"layer {layer['layer']}: data in {layer['sectors']} sectors, moved by {layer['moved']:.3g} on average",
+            f"  condition number {layer['condition']:.3g}, misalignment {layer['misalignment']:.2f}",
             "  class              points  untruncated  partially  fully  busiest coordinate",
         ]
         rows = zip(found["classes"], found["sizes"], layer["untruncated"], layer["partial"], layer["full"],
@@ -63,13 +63,15 @@ def run_text(found: Result) -> str:
         f"                  NC2 {last['nc2_norms']:.3f} (norms), {last['nc2_angles']:.3f} (angles), "
         f"NC3 {last['nc3']:.3f}, NC4 {last['nc4']:.3f}",
     ]
-    sure = [number for number, each in enumerate(found["predictions"]) if each["holds"]]
+    sure = [number for number, each in enumerate(found["predictions"]) if each.get("holds")]
     for number in sure[:10]:
-        bound, time = found["predictions"][number]["bound"], found["collapsed"][number]
+        bound, since = (found["predictions"][number][key] for key in ("bound", "from"))
+        time = found["collapsed"][number]
         seen = "not seen in this run" if time is None else f"seen at s = {time:.4g}"
-        lines.append(f"  predicted       cluster {found['classes'][number]} before s = {bound:.4g} (Prop. 4.2): {seen}")
-    if not sure:
-        lines.append("  predicted       Prop. 4.2 promises nothing from this start")
+        name = str(found["classes"][number])[:12]
+        lines.append(f"  predicted       cluster {name}, from s = {since:.3g}: before s = {bound:.4g}, {seen}")
+    if not sure and not found["general"]:
+        lines.append("  predicted       Proposition 4.2 promised nothing at any recorded time")
     if found["halted"]:
         lines.append(f"  UNDECIDED       the run ended early: {found['halted']}")
     return "\n".join(lines)
@@ -201,7 +203,7 @@ def separation_text(found: Result) -> str:
         lines.append(f"  {str(name)[:24]:24} {words[answer['answer']]}{more}")
     if found.get("network"):
         built = found["network"]
-        size = built["architecture"] if len(built["architecture"]) < 30 else built["architecture"][:27] + "..."
+        size = built["architecture"] if len(built["architecture"]) < 24 else built["architecture"][:20] + "..."
         lines.append(f"  zero-loss network {size}: loss {built['loss']:.1e}, condition {built['condition']:.3g}")
     return "\n".join(lines)
 

@@ -73,12 +73,13 @@ class Boundary:
         shifts = np.stack([trial[0].shifts - velocity.shifts for trial in trials], axis=-1)
         return inverse, shifts, np.stack([trial[0].generators - velocity.generators for trial in trials], axis=-1)
 
-    def watch(self, maps: Maps) -> Floats:
-        """The signs that a new piece starts with; what has just left zero by round-off counts from there."""
+    def watch(self, maps: Maps) -> tuple[Floats, Sample]:
+        """The signs that a new piece starts with, and its first sample: round-off at zero is forgiven from here on."""
         sign = np.where(self.active > 0.5, 1.0, -1.0)
         self.offset = np.zeros(sign.size)
-        self.offset = np.minimum(self.signed(maps, sign)[0], 0.0)
-        return sign
+        z, rates = self.signed(maps, sign)
+        self.offset = np.minimum(z, 0.0)
+        return sign, (z - self.offset, rates)
 
     def signed(self, maps: Maps, sign: Floats) -> Sample:
         """Every pre-activation times the sign it should have, and its rate; held coordinates count as positive."""

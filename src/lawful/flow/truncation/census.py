@@ -18,7 +18,8 @@ Counts = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class LayerCensus:
-    """One layer: rows are classes. `coordinates` counts the truncated points per class and coordinate.
+    """One layer: rows are classes. `coordinates` counts the truncated points per class and coordinate, `sectors` the
+    sectors (sign patterns) that hold data.
 
     A point is untruncated if every `a_r > 0`, fully truncated if every `a_r <= 0`, partially otherwise.
     """
@@ -27,6 +28,7 @@ class LayerCensus:
     partial: Counts
     full: Counts
     coordinates: Counts
+    sectors: int
     condition: float
     misalignment: float
     misaligned_move: float
@@ -74,6 +76,7 @@ def census(network: Mlp | Dag, data: Clusters) -> Census:
                 _by_class((count > 0) & (count < width), data),
                 _by_class(count == width, data),
                 np.array([off[data.labels == label].sum(axis=0) for label in range(data.count)]),
+                len(np.unique(off, axis=0)),
                 map_.condition,
                 map_.misalignment,
                 float(np.linalg.norm(map_.aligned(before) - after, axis=1).mean()) / move if move else 0.0,

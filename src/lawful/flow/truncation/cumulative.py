@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -147,8 +146,3 @@ def _check_rank(number: int, own: Floats, total: Floats) -> None:
                 f"layer {number}: the {name} are singular (condition number {condition:.1e}), so no truncation map "
                 "exists; every hidden layer needs full rank"
             )
-
-
-def chain_of_maps(maps: Sequence[TruncationMap], weight: ArrayLike, bias: ArrayLike) -> Chain:
-    """Truncation maps followed by an affine map of input space."""
-    return Chain(tuple(maps), np.asarray(weight, dtype=np.float64), np.asarray(bias, dtype=np.float64))

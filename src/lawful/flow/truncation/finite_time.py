@@ -80,7 +80,7 @@ def hypotheses(points: Floats, target: Floats, shift: Floats, rotation: Floats) 
     radius = float(np.linalg.norm(shift + target))
     place = (points - target) @ rotation.T
     reach = np.linalg.norm(points - target, axis=1)
-    if radius == 0.0 or (place + radius <= 0).all():
+    if (place + radius <= 0).all():
         return Hypotheses(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, None)  # collapsed from the start
     eta2 = 0.0
     for _ in range(60):
@@ -89,14 +89,15 @@ def hypotheses(points: Floats, target: Floats, shift: Floats, rotation: Floats) 
         mixed = ~((place + slack <= 0).all(axis=1) | (place - slack > 0).all(axis=1))
         eta1 = float(((reach + radius) * mixed).mean())
         second = float(((reach + radius) ** 2 * mixed).mean())
-        gamma = min(1.0, float((-place - eta2 * reach[:, None]).min()) / radius)
+        depth = float((-place - eta2 * reach[:, None]).min())
+        gamma = min(1.0, depth / radius) if depth > 0 else 0.0
         rate = 1.0 - eta0
         if gamma <= 0 or rate <= 0:
             reason = (
                 "a point is not truncated even at the target (4.16)" if gamma <= 0 else
                 "along some coordinate no point is sure to stay truncated (4.14)"
             )  # fmt: skip
-            return Hypotheses(eta0, eta1, second, eta2, max(gamma, 0.0), np.inf, reason)
+            return Hypotheses(eta0, eta1, second, eta2, gamma, np.inf, reason)
         bound = float(np.log(1 / gamma)) / rate
         turned = 0.5 * eta1 * radius / rate + 0.25 * second * bound
         if turned <= eta2:

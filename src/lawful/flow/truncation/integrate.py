@@ -137,8 +137,7 @@ class _Run:
         first = None if self.step is None else min(self.step, end - self.now)
         values = np.concatenate([origin.shifts.ravel(), np.zeros(origin.rotations.size)])
         solver = DOP853(slope, self.now, values, end, rtol=self.tolerance, atol=self.tolerance, first_step=first)
-        sign = self.boundary.watch(origin)
-        here = self.boundary.signed(origin, sign)
+        sign, here = self.boundary.watch(origin)
         stop, crossed = self.now, False
         while solver.status == "running" and not crossed and np.abs(solver.y[count:]).max() < CHART:
             message = solver.step()

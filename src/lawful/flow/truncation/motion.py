@@ -17,6 +17,7 @@ from lawful.flow.truncation.metrics import Collapse, collapse
 from lawful.flow.truncation.separation import Frame, about, framed, separate_aligned
 
 Floats = NDArray[np.float64]
+SAME = 1e-9  # of the data's size: below this two images are one
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,29 +107,23 @@ class Run:
 
     def images(self, index: int) -> Floats:
         """Where the data are at one of the times: each cluster by its own map, or all by all maps."""
-        maps = self.maps(index)
-        if self.general:
-            return composed(self.data.points, maps)
+        return composed(self.data.points, self.maps(index)) if self.general else self.own_images(index)
+
+    def own_images(self, index: int) -> Floats:
+        """Each cluster as its own map alone leaves it."""
         images = np.empty_like(self.data.points)
-        for number in range(self.data.count):
+        for number, (shift, rotation) in enumerate(zip(*self.maps(index), strict=True)):
             inside = self.data.labels == number
-            images[inside] = truncate(self.data.points[inside], maps.shifts[number], maps.rotations[number])
+            images[inside] = truncate(self.data.points[inside], shift, rotation)
         return images
 
     def truncated(self, index: int) -> Floats:
         """Share of each cluster that its own map truncates, by coordinate: the rates n/N of (4.46)."""
-        maps = self.maps(index)
-        layers = Composed(self.data.points, self.data.points, self.data.weights).preactivations(maps)
-        own = layers if self.general else None
-        shares = []
-        for number in range(self.data.count):
+        shares, points = [], self.data.points
+        for number, (shift, rotation) in enumerate(zip(*self.maps(index), strict=True)):
             inside = self.data.labels == number
-            z = (
-                (self.data.points[inside] + maps.shifts[number]) @ maps.rotations[number].T
-                if own is None
-                else own[number, inside]
-            )
-            shares.append((z <= 0).mean(axis=0))
+            shares.append(((points[inside] + shift) @ rotation.T <= 0).mean(axis=0))
+            points = truncate(points, shift, rotation) if self.general else points
         return np.array(shares)
 
     @cached_property
@@ -144,25 +139,11 @@ class Run:
     @cached_property
     def separated(self) -> tuple[bool, ...]:
         """Whether at each time the composed maps do to every cluster what its own map does, (3.4)-(3.5)."""
-        found = []
-        for index in range(len(self.times)):
-            maps = self.maps(index)
-            own = Run(self.data, self.start, False, self._split()).images(index)
-            found.append(bool(np.allclose(composed(self.data.points, maps), own, rtol=0, atol=1e-9)))
-        return tuple(found)
-
-    def _split(self) -> tuple[Trajectory, ...]:
-        if not self.general:
-            return self.trajectories
-        whole = self.trajectories[0]
-        return tuple(
-            Trajectory(
-                whole.times,
-                tuple(Maps(m.shifts[number : number + 1], m.rotations[number : number + 1]) for m in whole.maps),
-                (), whole.costs, whole.descent, (), 0,
-            )
-            for number in range(self.data.count)
-        )  # fmt: skip
+        gaps = (
+            np.abs(composed(self.data.points, self.maps(index)) - self.own_images(index)).max()
+            for index in range(len(self.times))
+        )
+        return tuple(bool(gap < SAME * np.abs(self.data.points).max()) for gap in gaps)
 
     @property
     def orthogonality(self) -> float:

@@ -186,10 +186,10 @@ def separate_aligned(
 def about(axis: Floats) -> Floats:
     """The reflection that takes an axis to the diagonal (1, …, 1)/√Q: an orthant opens around the axis."""
     diagonal = np.full(len(axis), 1 / np.sqrt(len(axis)))
-    unit = axis / np.linalg.norm(axis)
-    mirror = unit - diagonal
-    length = float(mirror @ mirror)
-    return np.eye(len(axis)) if length < 1e-24 else np.eye(len(axis)) - 2 * np.outer(mirror, mirror) / length
+    length = float(np.linalg.norm(axis))
+    mirror = axis / length - diagonal if length else np.zeros(len(axis))  # no direction: any rotation will do
+    square = float(mirror @ mirror)
+    return np.eye(len(axis)) if square < 1e-24 else np.eye(len(axis)) - 2 * np.outer(mirror, mirror) / square
 
 
 def framed(rotation: Floats, cluster: Floats, others: Floats) -> Frame:

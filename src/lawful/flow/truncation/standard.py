@@ -11,6 +11,7 @@ from scipy.integrate import solve_ivp
 from lawful.errors import LawfulError
 
 Floats = NDArray[np.float64]
+FLOOR = 1e-16  # of the first cost: what integration at relative tolerance 1e-12 can still tell from zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,12 @@ class CollapsedRun:
         """`e^{−2λ₀s} cost(0)`, (8.27)."""
         return np.asarray(self.costs[0] * np.exp(-2 * self.gap * self.times))
 
+    @property
+    def excess(self) -> float:
+        """Largest ratio of cost to bound; costs below 1e-16 of the first are the integrator's own error."""
+        seen = self.costs > FLOOR * self.costs[0]
+        return float((self.costs[seen] / self.bound[seen]).max(initial=0.0))
+
 
 def collapsed_flow(shifts: ArrayLike, weight: ArrayLike, labels: ArrayLike, times: ArrayLike) -> CollapsedRun:
     """Gradient flow of the standard cost once every cluster ℓ sits at the point `−β^{(ℓ)}`.
@@ -40,7 +47,7 @@ def collapsed_flow(shifts: ArrayLike, weight: ArrayLike, labels: ArrayLike, time
     the moving `−β^{(ℓ)}` keep every cluster in its negative sector: the equations do not see the data.
 
     >>> run = collapsed_flow(-2 * np.eye(2), np.eye(2), np.eye(2), [0.0, 1.0, 5.0])
-    >>> run.gap, bool(run.drift < 1e-9), bool((run.costs <= run.bound * (1 + 1e-9)).all())
+    >>> run.gap, bool(run.drift < 1e-9), bool(run.excess <= 1 + 1e-9)
     (3.0, True, True)
     """
     start, first, wanted = (np.asarray(array, dtype=np.float64) for array in (shifts, weight, labels))

@@ -52,22 +52,33 @@ def of_run(run: Run) -> dict[str, Any]:
         "sign_changes": {kind: kinds.count(kind) for kind in ("truncate", "release", "hold")},
         "orthogonality": run.orthogonality,
         "evaluations": sum(trajectory.evaluations for trajectory in run.trajectories),
-        "predictions": predictions(run.data, run.start),
+        "predictions": [] if run.general else predictions(run),
         "halted": run.halted,
     }
 
 
-def predictions(data: Clusters, start: Start) -> list[dict[str, Any]]:
-    """Proposition 4.2 for every cluster's own map."""
-    return [
-        asdict(found) | {"holds": found.holds, "small": found.small}
-        for found in (
-            hypotheses(
-                data.cluster(number), start.targets[number], start.maps.shifts[number], start.maps.rotations[number]
-            )
-            for number in range(data.count)
-        )
-    ]
+def predictions(run: Run) -> list[dict[str, Any]]:
+    """Proposition 4.2 for every cluster's own map, at the first time `from` at which its hypotheses hold.
+
+    `bound` counts from the start of the run. Where they never hold, the first time says what fails. The proposition
+    speaks of the separated flow only.
+    """
+    found = []
+    for number in range(run.data.count):
+        cluster, target, time = run.data.cluster(number), run.start.targets[number], run.collapsed[number]
+        first = None
+        for index, at in enumerate(run.times):
+            if time is not None and at >= time:
+                break
+            maps = run.maps(index)
+            each = hypotheses(cluster, target, maps.shifts[number], maps.rotations[number])
+            if first is None or each.holds:
+                first = asdict(each) | {"holds": each.holds, "small": each.small, "from": float(at)}
+                first["bound"] += float(at)
+            if each.holds:
+                break
+        found.append({} if first is None else first)
+    return found
 
 
 def of_fixed(data: Clusters, start: Start) -> dict[str, Any]:

@@ -86,7 +86,6 @@ def _common(answer: Mapping[str, Any], inside: list[Vector], outside: list[Vecto
         columns = zip(*rows, strict=True)
         combined.append([_dot(weights, column) / sum(weights) for column in columns])
     size = max(max(column) - min(column) for column in zip(*inside, *outside, strict=True))
-    size = max(size, *(max(c) - min(c) for c in zip(*(inside + outside), strict=True)))
     if max(abs(a - b) for a, b in zip(*combined, strict=True)) > CONTACT * size:
         return "the two convex combinations are different points"
     return None

@@ -7,7 +7,25 @@ from importlib import import_module
 from lawful.errors import LawfulError
 from lawful.study.claim import Claim
 
-MODULES = ("network", "invariant", "singular", "singular_training", "laws", "flow", "truncation", "bottleneck", "fibers", "bottleneck_training", "fibers_composition", "flow_symmetries", "invariant_training", "laws_beyond", "laws_theory", "truncation_limits")
+MODULES = (
+    "network",
+    "invariant",
+    "invariant_components",
+    "invariant_training",
+    "singular",
+    "singular_training",
+    "laws",
+    "laws_theory",
+    "laws_beyond",
+    "flow",
+    "flow_symmetries",
+    "truncation",
+    "truncation_limits",
+    "bottleneck",
+    "bottleneck_training",
+    "fibers",
+    "fibers_composition",
+)
 
 
 def all_claims() -> tuple[Claim, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 from lawful.fibers import Domain, Stack, cells, normal_form
 from lawful.fibers.catalogue import draw_regions
 from lawful.fibers.disguise import hiding_network, random_network
-from lawful.fibers.layerwise import fiber_dimension_at, layerwise_fiber, nonnegative_rank_bounds
+from lawful.fibers.layerwise import fiber_dimension_at, layerwise_fiber, nonnegative_rank
 from lawful.fibers.polyhedral import polyhedral_complex, ridges
 from lawful.fibers.shallow import difference_form, nonnegative
 from lawful.network import Mlp
@@ -171,13 +171,13 @@ def fiber_dimension(full: bool) -> Outcome:
     "Propositions 28, 29",
     "rank <= rank+ <= rank + 1, with rank+ = rank exactly if the columns lie in one simplicial cone",
 )
-def nonnegative_rank(full: bool) -> Outcome:
+def one_more_row(full: bool) -> Outcome:
     """In the plane a cone is simplicial iff the columns span less than a half-turn; in general r + 1 rows suffice."""
     rng = np.random.default_rng(0)
     wrong = counted = pointed = 0
     for _ in range(400 if full else 80):
         columns = rng.normal(size=(2, int(rng.integers(2, 6))))
-        least, _ = nonnegative_rank_bounds(columns)
+        least = nonnegative_rank(columns)
         angles = np.sort(np.arctan2(columns[1], columns[0]))
         gap = np.append(np.diff(angles), angles[0] + 2 * np.pi - angles[-1]).max()
         cone = gap > np.pi  # in the plane: all columns within a half-plane, so inside a simplicial cone
@@ -224,5 +224,5 @@ def all_patterns(full: bool) -> Outcome:
 
 
 CLAIMS = (
-    weights_determine, unique_form, generic_fiber, fiber_dimension, nonnegative_rank, visible, all_patterns,
+    weights_determine, unique_form, generic_fiber, fiber_dimension, one_more_row, visible, all_patterns,
 )  # fmt: skip

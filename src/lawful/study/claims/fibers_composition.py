@@ -37,22 +37,25 @@ def distance(first: Mlp, second: Mlp, seed: int = 0) -> float:
 @claim(
     "p4-translation",
     "Section 5",
-    "a hidden hyperplane can move by any t that keeps the second biases negative; beyond, the function changes",
+    "a hidden hyperplane can move by any t that keeps the second biases negative; beyond, a bottleneck changes",
 )
 def translation(full: bool) -> Outcome:
-    """Shift to just before the limit and just past it, bottleneck or not."""
-    kept, broken = 0.0, np.inf
+    """Shift up to the limit, bottleneck or not; past it, `same` finds an input for every bottleneck."""
+    kept, moved, changed = 0.0, 0, 0
     for seed, widths in enumerate([(4, 4, 3, 2), (5, 3, 1, 1), (2, 5, 3, 1), (6, 6, 4, 2)] * (10 if full else 2)):
         network = hiding_network(*widths, neuron=1, seed=seed)
         lowest = float((np.array(network.biases[1]) / network.weights[1][:, 1]).max())
         for shift in (0.9999 * lowest, 1.0, 20.0):
             kept = max(kept, distance(network, translate(network, 1, shift), seed))
+        if widths[1] > widths[0]:
+            continue  # only a bottleneck is sure to show the rest
         biases = [np.array(bias) for bias in network.biases]
-        biases[0][1] += 3 * lowest
-        biases[1] -= 3 * lowest * network.weights[1][:, 1]
-        broken = min(broken, distance(network, Mlp(network.weights, biases), seed))
-    measured = {"change_within": kept, "least_change_past_the_limit": broken}
-    return Outcome(kept < 1e-9 and broken > 1e-9, measured, figure=_two_places())
+        biases[0][1] += 1.5 * lowest
+        biases[1] -= 1.5 * lowest * network.weights[1][:, 1]
+        moved += 1
+        changed += same(network, Mlp(network.weights, biases)).verdict == "different"
+    measured = {"change_within": kept, "moved_past_the_limit": moved, "of_these_different": changed}
+    return Outcome(kept < 1e-9 and changed == moved, measured, figure=_two_places())
 
 
 def _two_places() -> Figure:
@@ -196,8 +199,9 @@ def not_local(full: bool) -> Outcome:
         "weights_moved_by": found.moved,
         "function_changed_by": found.change,
         "is_a_rescaling": found.rescaling,
+        "proved": f"{found.verdict.verdict} by {found.verdict.method}",
     }
-    return Outcome(bool(holds) and not found.rescaling, measured)
+    return Outcome(bool(holds) and not found.rescaling and isinstance(found.verdict, Equal), measured)
 
 
 CLAIMS = (translation, flips, complete, sign_criterion, volume, equivalence, not_local)

@@ -129,7 +129,7 @@ def figure_6_drift(full: bool) -> Outcome:
     x = (found.data - found.data.mean(axis=0)) / found.data.std(axis=0)
     network = Architecture.parse("30-20-1 relu").initialise(seed=0)
     laws, at = balances(network), problem(network, x, found.target.astype(float), "bce")
-    optimizer, count = Optimizer("sgd", 1e-3, batch=32), (5000 if full else 60) * (len(x) // 32)
+    optimizer, count = Optimizer("sgd", 1e-3, batch=32), (5000 if full else 30) * (len(x) // 32)
     exact, path, marks = ExactDrift(laws, optimizer, at.start), [laws.values(at.start)], max(1, count // 100)
     for number, step in enumerate(steps(at, optimizer, count), 1):
         exact.update(step)

@@ -82,7 +82,7 @@ def _brackets(network: Mlp, seed: int) -> tuple[int, int]:
     dag, rng = network.to_dag(), np.random.default_rng(seed)
     theta, size = torch.tensor(network.theta, requires_grad=True), network.parameters
     fields, hessians = [], []
-    for x in rng.normal(size=(3 * size, 1, 3)) * 2.0:
+    for x in rng.normal(size=(2 * size, 1, 3)) * 2.0:
         output = dag.evaluate(torch.tensor(x), theta)[0, 0]
         (slope,) = torch.autograd.grad(output, theta, create_graph=True)
         rows = [
@@ -93,7 +93,7 @@ def _brackets(network: Mlp, seed: int) -> tuple[int, int]:
         ]
         fields.append(slope.detach().numpy())
         hessians.append(torch.stack(rows).numpy())
-    pairs = rng.integers(len(fields), size=(6 * size, 2))
+    pairs = rng.integers(len(fields), size=(4 * size, 2))
     brackets = [hessians[b] @ fields[a] - hessians[a] @ fields[b] for a, b in pairs]
     return tuple(  # type: ignore[return-value]
         int(np.linalg.matrix_rank(np.array(rows), tol=1e-8)) for rows in (fields, fields + brackets)

@@ -54,7 +54,7 @@ def toy_dag(full: bool) -> Outcome:
     rng = np.random.default_rng(0)
     inputs = rng.uniform(0, 1, (100, 2))
     targets = -inputs.sum(axis=1, keepdims=True)
-    steps, rate = (20_000, 2e-3) if full else (2500, 1e-2)
+    steps, rate = (20_000, 2e-3) if full else (4000, 5e-3)
     runs = {name: _train_toy(theta, inputs, targets, rate, steps) for name, theta in _TOY_STARTS}
     floor = float((targets**2).mean())  # the best that outputs ≥ 0 can do
     blocked, free = runs["blocked"], runs["free"]

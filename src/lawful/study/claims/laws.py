@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lawful.laws import count_laws, known_laws
 from lawful.laws.polynomial import polynomial_laws
+from lawful.laws.prediction import balanced_laws, linear_laws
 from lawful.network import Architecture, Dag, Role
 from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
@@ -262,33 +263,57 @@ def appendix_i_polynomial(full: bool) -> Outcome:
     return Outcome(not wrong and unrecognised == 0, measured)
 
 
-def deep_formula(widths: tuple[int, ...]) -> int:
-    """`Σ_i rk_i (2 n_i + 1 − rk_i)/2` over hidden layers, `rk_i = min(n_i, n_{i−1} + n_{i+1})`."""
-    total = 0
-    for below, here, above in zip(widths, widths[1:], widths[2:], strict=False):
-        rank = min(here, below + above)
-        total += rank * (2 * here + 1 - rank) // 2
-    return total
-
-
 @claim(
     "p1-deep-formula",
     "beyond Section 4.1 (q > 2 is left open)",
-    "the sum over hidden layers of the two-layer formula counts the laws of every deep linear network of the atlas",
+    "summed over hidden layers, the two-layer formula counts the laws of every deep linear network of the atlas "
+    "without layers of width 1, and all of them are proved",
 )
 def deep(full: bool) -> Outcome:
-    """An atlas of exact, proved counts; `full` takes every network of width at most 4 and depth 3 and 4."""
+    """An atlas of exact, proved counts; `full` takes every network with five layers of width 2 to 4."""
     rng = np.random.default_rng(5)
-    shapes = [tuple(int(width) for width in rng.integers(1, 8, size=rng.integers(4, 7))) for _ in range(60)]
-    shapes += [(7, 3, 6, 2, 5), (4, 6, 3, 6, 2), (1, 9, 1, 9, 1), (2, 9, 2, 3, 1)]
+    shapes = [tuple(int(width) for width in rng.integers(2, 8, size=rng.integers(4, 7))) for _ in range(60)]
+    shapes += [(7, 3, 6, 2, 5), (4, 6, 3, 6, 2), (2, 9, 2, 9, 2), (2, 9, 2, 3, 2)]
     if full:
-        shapes += [tuple(int(digit) + 1 for digit in np.base_repr(n, 4).zfill(5)) for n in range(4**5)]
+        shapes += [tuple(int(digit) + 2 for digit in np.base_repr(n, 3).zfill(5)) for n in range(3**5)]
     wrong = []
     for shape in shapes:
         count = count_laws(Architecture(shape, slope=1.0))
-        if not count.proved or count.laws != deep_formula(shape):
+        if not count.proved or not count.laws == balanced_laws(shape) == linear_laws(shape):
             wrong.append(shape)
     return Outcome(not wrong, {"networks": len(shapes), "wrong": wrong[:5]})
+
+
+@claim(
+    "p1-width-one",
+    "beyond Section 4.2 (widths there are at least 2)",
+    "balancedness is not everything: between two layers of width 1 a linear network with two or more wider layers has "
+    "more laws (1-2-2-1 has 7, balancedness gives 6), none of them a polynomial of low degree",
+)
+def width_one(full: bool) -> Outcome:
+    """Count all small shapes with layers of width 1, compare with both formulas, and search for polynomials."""
+    digits = 5 if full else 4
+    shapes = [tuple(int(digit) + 1 for digit in np.base_repr(n, 3).zfill(digits)) for n in range(3**digits)]
+    shapes += [(1, 1, 2, 3, 1, 2), (1, 3, 2, 2, 1), (2, 1, 2, 2, 1, 3), (1, 2, 2, 1, 2, 2, 1)]
+    wrong, more = [], []
+    for shape in shapes:
+        count = count_laws(Architecture(shape, slope=1.0))
+        if count.laws != linear_laws(shape):
+            wrong.append(shape)
+        if count.laws > balanced_laws(shape):
+            more.append(shape)
+    found = polynomial_laws("1-2-2-1 linear", 6 if full else 4)
+    measured = {
+        "networks": len(shapes),
+        "wrong": wrong[:5],
+        "with_more_laws_than_balancedness": len(more),
+        "laws_of_1-2-2-1": count_laws("1-2-2-1 linear").laws,
+        "independent_polynomial_laws": found.independent,
+        "up_to_degree": found.degree,
+    }
+    return Outcome(
+        not wrong and measured["laws_of_1-2-2-1"] == 7 and len(more) > 0 and found.independent == 6, measured
+    )
 
 
 CLAIMS = (
@@ -299,4 +324,5 @@ CLAIMS = (
     appendix_i_count,
     appendix_i_polynomial,
     deep,
+    width_one,
 )

@@ -48,7 +48,7 @@ def spectral_gap(full: bool) -> Outcome:
     """The bound at every time, the limit −Y of WB, and the last movement of B and W."""
     runs = collapsed_runs(full, 40.0)
     gap = min(run.gap for run in runs)
-    excess = max(float((run.costs[run.costs > 1e-20] / run.bound[run.costs > 1e-20]).max()) for run in runs)
+    excess = max(run.excess for run in runs)
     late = max(float(np.abs(a[-1] - a[-10]).max()) for run in runs for a in (run.shifts, run.weights))
     final = max(float(run.costs[-1]) for run in runs)
     first = runs[0]

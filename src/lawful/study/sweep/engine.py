@@ -20,6 +20,8 @@ from lawful.study.sweep.store import Finished, Progress, Store, write_tables
 CHUNK_SECONDS = 0.25  # small jobs travel together until a message is worth its price
 MAX_CHUNK = 200
 TRIES = 2  # a call that takes its worker down twice is at fault itself
+GRACE = 2.0  # seconds that a chunk may need to begin and to report
+PATIENCE = 120.0  # seconds to wait for a worker to come back
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,16 @@ class Chunk:
         return [Chunk((task,), self.deaths + 1) for task in self.tasks]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Flight:
-    """A chunk on a worker."""
+    """A chunk on its way; its clock starts when a worker has it, not while workers restart."""
 
     chunk: Chunk
-    deadline: float
+    started: float | None = None
+
+    def overdue(self, seconds: float) -> bool:
+        """Whether it has run longer than its calls may."""
+        return self.started is not None and time.monotonic() - self.started > seconds * len(self.chunk.tasks) + GRACE
 
 
 def run_sweep(
@@ -117,7 +123,7 @@ def _run(client: Any, plan: Plan, store: Store, watch: Callable[[Progress], None
     waiting = (task for task in plan.tasks() if not store.has(task))
     again: deque[Chunk] = deque()
     flights: dict[Any, Flight] = {}
-    size, progress = 1, store.progress()
+    size, progress, idle_since = 1, store.progress(), None
 
     def keep(rows: list[Finished]) -> None:
         nonlocal progress
@@ -133,12 +139,12 @@ def _run(client: Any, plan: Plan, store: Store, watch: Callable[[Progress], None
     while True:
         slots = max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
         while len(flights) < slots and (chunk := _next_chunk(again, waiting, size)) is not None:
-            future = client.submit(run_chunk, chunk.tasks, pure=False)
-            flights[future] = Flight(chunk, time.monotonic() + plan.seconds * len(chunk.tasks) + 2.0)
+            flights[client.submit(run_chunk, chunk.tasks, pure=False)] = Flight(chunk)
         if not flights:
             return
         with suppress(TimeoutError):
             wait(list(flights), timeout=0.5, return_when="FIRST_COMPLETED")
+        idle_since = _look(client, flights, idle_since)
         for future in [future for future in flights if future.done()]:
             flight = flights.pop(future)
             if future.status == "finished":
@@ -146,10 +152,26 @@ def _run(client: Any, plan: Plan, store: Store, watch: Callable[[Progress], None
                 size = _chunk_size(size, rows)
             else:
                 again.extend(_after_death(flight.chunk, keep, "its worker died (out of memory, or killed)", TRIES))
-        for future in [future for future, flight in flights.items() if time.monotonic() > flight.deadline]:
+        for future in [future for future, flight in flights.items() if flight.overdue(plan.seconds)]:
             flight = flights.pop(future)
             _kill(client, future)
             again.extend(_after_death(flight.chunk, keep, f"took longer than {plan.seconds:g} s", 1))
+
+
+def _look(client: Any, flights: dict[Any, Flight], idle_since: float | None) -> float | None:
+    """Note which slow chunks have reached a worker, and since when there is no worker at all."""
+    now = time.monotonic()
+    if all(flight.started for flight in flights.values()):
+        return None
+    running = client.processing()
+    for future, flight in flights.items():
+        if flight.started is None and any(future.key in keys for keys in running.values()):
+            flight.started = now
+    if running:
+        return None
+    if idle_since is not None and now - idle_since > PATIENCE:
+        raise LawfulError("all workers are gone; finished calls are kept, run the same command to go on")
+    return idle_since or now
 
 
 def _next_chunk(again: deque[Chunk], waiting: Iterator[Task], size: int) -> Chunk | None:
@@ -187,7 +209,7 @@ def _kill(client: Any, future: Any) -> None:
     owners = [address for address, keys in client.processing().items() if future.key in keys]
     future.cancel(force=True)
     if owners:
-        client.restart_workers(owners, timeout=10, raise_for_error=False)
+        client.restart_workers(owners, timeout=PATIENCE, raise_for_error=False)
 
 
 def run_chunk(tasks: tuple[Task, ...]) -> list[Finished]:
