@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from lawful.bottleneck.lbfgs import Point, minimise
+from lawful.bottleneck.mechanics import lifted, operator_norm, ridges
 from lawful.bottleneck.model import LeakyResNet
 from lawful.bottleneck.objective import Curvature, Objective
-from lawful.bottleneck.steps import LARGEST_LEAK, adapted, capped, resampled
+from lawful.bottleneck.steps import LARGEST_LEAK, adapted, capped, positions, resampled
 from lawful.bottleneck.task import Task
 from lawful.errors import LawfulError, Unsupported
 
@@ -135,29 +136,27 @@ def _descend(
     )
 
 
-def deepened(network: LeakyResNet, effective_depth: float, slowest: int | None = None) -> LeakyResNet:
-    """A start for another effective depth: `W_p / L̃` is kept, as the identity inside the bottleneck needs.
+def deepened(network: LeakyResNet, effective_depth: float, task: Task, gamma_ratio: float = 1e-3) -> LeakyResNet:
+    """A start for another effective depth that follows the same path of representations.
 
-    With the index of the slowest layer, the path before and after it keeps its own time `L̃p`, and only that layer is
-    stretched: the representation rests there. Steps are capped so that every layer remembers some of its input.
+    Layer by layer, `W` is the ridge regression of the step that the old path takes next, from where the new path is:
+    errors do not add up. Steps are capped so that every layer remembers some of its input.
     """
-    factor = effective_depth / network.effective_depth
-    steps = network.steps.numpy()
-    total = float(steps.sum())
-    weights, stretched = network.weights.detach().numpy() * factor, steps.copy()
-    if slowest is not None and factor > 1:
-        stretched = steps / factor
-        stretched[slowest] += total - stretched.sum()
-    grid = capped(stretched, total, LARGEST_LEAK / effective_depth)
-    return network.replaced(resampled(weights, stretched, grid), grid, effective_depth)
-
-
-def slowest_layer(network: LeakyResNet, task: Task) -> int:
-    """The layer that moves the representation least, relative to its size."""
     with torch.no_grad():
-        states = torch.stack(network.path(torch.from_numpy(task.inputs.copy())))
-    moves = (states[1:] - states[:-1]).norm(dim=(1, 2)) / (network.steps * states[1:].norm(dim=(1, 2)))
-    return int(moves.argmin())
+        states = torch.stack(network.path(torch.from_numpy(task.inputs.copy()))).numpy()
+    steps = network.steps.numpy()
+    grid = capped(steps.copy(), float(steps.sum()), LARGEST_LEAK / effective_depth)
+    places = np.interp(positions(grid), positions(steps), np.arange(len(steps) + 1.0))
+    below = np.minimum(places.astype(int), len(steps) - 1)
+    share = (places - below)[:, None, None]
+    goals = (1 - share) * states[below] + share * states[below + 1]
+    weights, state = np.empty(tuple(network.weights.shape)), goals[0]
+    for layer, step in enumerate(grid):
+        sigma, kept = lifted(state, network.softness), (1 - step * effective_depth) * state
+        (fit,) = ridges(sigma, gamma_ratio * operator_norm(sigma), (goals[layer + 1] - kept) / step)
+        weights[layer] = fit.weights
+        state = kept + step * (fit.weights @ sigma)
+    return network.replaced(weights, grid, effective_depth)
 
 
 def recipe(
@@ -240,7 +239,9 @@ def solve_depths(
     found: list[Geodesic] = []
     for depth in sorted(effective_depths):
         start = (
-            deepened(found[-1].network, depth) if found else network.replaced(network.weights, effective_depth=depth)
+            deepened(found[-1].network, depth, task)
+            if found
+            else network.replaced(network.weights, effective_depth=depth)
         )
         found.append(
             solve(start, task, ridge, tolerance=tolerance, evaluations=evaluations, adaptations=adaptations, seed=seed)

@@ -33,7 +33,7 @@ from lawful.bottleneck import (
     solve,
     teacher,
 )
-from lawful.bottleneck.solver import ADAPT_AFTER, slowest_layer
+from lawful.bottleneck.solver import ADAPT_AFTER
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import npz_format
 from lawful.network.data import read_data
@@ -109,7 +109,7 @@ def _train(
     if part.exists():
         network, spent = load_network(part), int(npz_format.load(part)[0]["spent"])
     else:
-        network = _start(plan, depth) if before is None else deepened(before, depth, slowest_layer(before, train))
+        network = _start(plan, depth) if before is None else deepened(before, depth, train)
     tell = None if watch is None else lambda progress: watch(depth, progress)
     if plan.method == "paper":
         steps = plan.evaluations
