@@ -100,6 +100,7 @@ def flow(
 def drift(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that `lawful flow` wrote.")],
     plot: PlotOption = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with a slider over training time.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Exit 1 if a law drifts by more than this.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -111,6 +112,10 @@ def drift(
     signs = _locked(run)
     if plot is not None:
         _draw(drift_figure(run), plot)
+    if html is not None:
+        from lawful.report.run_page import run_html
+
+        html.write_text(run_html(run, str(folder)), encoding="utf-8")
     if as_json:
         print_json(drift_json(run, signs))
     else:

@@ -43,3 +43,18 @@ for (const node of document.querySelectorAll("[data-note]")) {
   node.addEventListener("mouseenter", tell);
   node.addEventListener("focus", tell);
 }
+// A run: the slider chooses a snapshot, and the drawn weights follow.
+for (const film of document.querySelectorAll("[data-film]")) {
+  const { labels, weights, largest } = JSON.parse(film.querySelector('script[type="application/json"]').textContent);
+  const lines = [...film.querySelectorAll("svg line")], slider = film.querySelector("input"), output = film.querySelector("output");
+  const show = () => {
+    const frame = Number(slider.value);
+    weights[frame].forEach((weight, edge) => {
+      lines[edge].setAttribute("stroke", weight < 0 ? "#c8553d" : "#2a6f97");
+      lines[edge].setAttribute("stroke-width", 0.3 + 2.7 * Math.abs(weight) / largest);
+    });
+    output.textContent = labels[frame];
+  };
+  slider.addEventListener("input", show);
+  show();
+}

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import math
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,24 @@ def same(architecture: str, seed: int = 0, seconds: float = 60.0) -> Row:
     return {
         "parameters": network.parameters,
         "copy": answers[0].verdict,
-        "copy_seconds": answers[0].seconds,
         "changed": answers[1].verdict,
         "method": answers[0].method,
     }
+
+
+def leaky(
+    teacher: str, effective_depth: float, layers: int = 24, width: int = 12, samples: int = 40, seed: int = 0
+) -> Row:
+    """Train a Leaky ResNet to a geodesic and estimate the bottleneck rank of its teacher."""
+    from lawful.bottleneck.task import parse_teacher
+    from lawful.study.leaky_runs import LeakyPlan, run_leaky
+
+    ridge = 0.01 * parse_teacher(teacher)[-1]
+    plan = LeakyPlan(teacher, samples=samples, layers=layers, width=width, ridge=ridge, seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        (found,) = run_leaky(plan, (float(effective_depth),), Path(folder) / "run")
+    kept = {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}
+    return {name: value for name, value in kept.items() if name != "seconds"}  # the sweep keeps durations apart
 
 
 def _gaussian(architecture: str, seed: int) -> Mlp:
@@ -138,6 +153,7 @@ JOBS: dict[str, Callable[..., Row]] = {
     "count_laws": laws,
     "components": components,
     "train_and_prune": train_and_prune,
+    "leaky": leaky,
     "identifiable": identifiable,
     "same": same,
 }

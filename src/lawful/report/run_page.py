@@ -1,0 +1,47 @@
+"""A stored run as a page: the curves, and a slider over training time that moves the drawn weights."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from lawful.flow.runs import Run
+from lawful.report.flow import drift_figure, drift_json, flow_text
+from lawful.report.network import MAX_EDGES, MAX_NODES, draw_graph
+from lawful.report.page import Markup, Section, Table, render
+
+FRAMES, MOST_WEIGHTS = 60, 100_000  # snapshots on the page, and numbers in it
+
+
+def run_html(run: Run, source: str) -> str:
+    """The page of a run."""
+    facts = drift_json(run)
+    laws = Table(
+        ("law", "start", "end", "largest drift"),
+        [(row["law"], row["start"], row["end"], row["drift"]) for row in facts["drift"][:1000]],
+        "Gradient flow keeps each of these; what is left is the integrator's error.",
+    )
+    sections = [Section("Through time", [film(run)]), Section("Curves", [drift_figure(run)]), Section("Laws", [laws])]
+    return render(f"Run {source}", flow_text(run).replace("\n", "; "), sections)
+
+
+def film(run: Run) -> str | Markup:
+    """The network with its weights at a snapshot that the reader chooses."""
+    if run.network is None:
+        return "This model has no drawn graph: only networks do."
+    dag, flow = run.network.to_dag(), run.trajectory
+    if len(dag.names) > MAX_NODES or dag.parameters > MAX_EDGES:
+        return f"The network is too large to draw ({dag.parameters:,} weights)."
+    count = min(FRAMES, len(flow.times), max(2, MOST_WEIGHTS // dag.parameters))
+    chosen = np.unique(np.linspace(0, len(flow.times) - 1, count).astype(int))
+    data = {
+        "labels": [f"time {flow.times[k]:.4g}, loss {flow.losses[k]:.4g}" for k in chosen],
+        "weights": [[float(f"{weight:.4g}") for weight in flow.theta[k]] for k in chosen],
+        "largest": float(np.abs(flow.theta[chosen]).max()) or 1.0,
+    }
+    picture = draw_graph(dag.with_weights(flow.theta[0])).replace("<svg ", '<svg class="graph" ', 1)
+    slider = f'<input type="range" aria-label="snapshot" min="0" max="{len(chosen) - 1}" value="0">'
+    script = f'<script type="application/json">{json.dumps(data)}</script>'
+    caption = "Move the slider: blue weights are positive, red negative, thick ones large."
+    return Markup(f"<div data-film>{picture}{slider}<output></output>{script}</div>", caption)
