@@ -24,7 +24,7 @@ html_title = "lawful"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_default_options = {"members": True, "show-inheritance": False}
-suppress_warnings = ["misc.highlighting_failure"]
+suppress_warnings = ["ref.python"]  # two rooms may have a class of the same name
 PAPERS = {
     "P0": "Topology and geometry of the learning space of ReLU networks (Nurisso, Leroy, Petri, Vaccarino)",
     "P1": "Abide by the law and follow the flow (Marcotte, Gribonval, Peyré)",
@@ -71,10 +71,11 @@ def write_generated() -> None:
     source = HERE.parent / "src" / "lawful"
     rooms = [room.name for room in sorted(source.iterdir()) if (room / "__init__.py").exists() and room.name != "cli"]
     for room in rooms:
-        modules = [module_name(source, path) for path in sorted((source / room).rglob("*.py"))]
+        files = sorted((source / room).rglob("*.py"))
+        modules = {module_name(source, path): path.name == "__init__.py" for path in files}
         rows = [f"# lawful.{room}", ""]
-        for module in modules:
-            listed = [] if module != f"lawful.{room}" else ["   :no-members:"]  # a room's own page only re-exports
+        for module, package in modules.items():
+            listed = ["   :no-members:"] if package else []  # a package only re-exports
             rows += ["```{eval-rst}", f".. automodule:: {module}", *listed, "```", ""]
         (folder / f"api-{room}.md").write_text("\n".join(rows), encoding="utf-8")
     index = ["# API", "", "```{toctree}", *(f"api-{room}" for room in rooms), "```", ""]
