@@ -109,6 +109,17 @@ def test_the_command_line(tmp_path: Path, lawful) -> None:  # type: ignore[no-un
     assert "No such file" in lawful("audit", "4-6-1 relu", "--html", closed, code=2).stderr
 
 
+def test_a_hidden_hyperplane_is_one_dimension_of_freedom() -> None:
+    """P4 Section 5: the second layer hides hyperplane 0, which translates."""
+    hiding = Mlp([[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5]], [[1.0]]], [[0.1, 0.7], [-1.0], [0.0]])
+    found = audit(hiding)
+    assert found.identifiability is not None
+    assert found.identifiability.identifiable is False
+    assert found.fiber_dimension == 1
+    visible = audit(Mlp([[[1.0, 2.0], [0.5, -1.0]], [[1.0, 1.0]]], [[0.3, 0.1], [0.0]]))
+    assert visible.fiber_dimension == 0
+
+
 def test_shell_characters_in_a_name_are_quoted(faulty: Mlp) -> None:
     (command, *_) = [each.command for each in audit(faulty, source="a b; rm -rf x.pt").recommendations]
     shown = subprocess.run(

@@ -74,9 +74,14 @@ def _locked_after(audit: Audit) -> int:
 def _same_json(audit: Audit) -> dict[str, Any] | None:
     if audit.identifiability is not None:
         found = audit.identifiability
-        return {"identifiable": found.identifiable, "reasons": found.reasons}
+        return {
+            "identifiable": found.identifiable,
+            "reasons": found.reasons,
+            "fiber_dimension": audit.fiber_dimension,
+        }
     if audit.normal_form is not None:
-        return {"kinds": [kind.value for kind in audit.normal_form.kinds]}
+        kinds = [kind.value for kind in audit.normal_form.kinds]
+        return {"kinds": kinds, "fiber_dimension": audit.fiber_dimension}
     return None
 
 
@@ -165,7 +170,8 @@ def _same(audit: Audit) -> str:
     if audit.normal_form is not None:
         kinds = [kind.value for kind in audit.normal_form.kinds]
         counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        return f"{known}. Its neurons: {counts}."
+        more = "" if audit.fiber_dimension is None else f" Beyond that the fiber has dimension {audit.fiber_dimension}."
+        return f"{known}. Its neurons: {counts}.{more}"
     return f"{known}; whether anything else does was not decided."
 
 

@@ -10,7 +10,10 @@ import numpy as np
 
 from lawful import fibers, invariant
 from lawful.errors import LawfulError, Unsupported
-from lawful.fibers.bottleneck import Identifiability, identifiable
+from lawful.fibers.bottleneck import Identifiability, bottleneck_fiber, identifiable
+from lawful.fibers.layerwise import layerwise_fiber
+from lawful.fibers.reduce import Reduced, simplify
+from lawful.fibers.same import stack_of
 from lawful.invariant.pruning import Pruning, prune
 from lawful.invariant.singular import Singularity, singularity
 from lawful.laws import LawCount, count_laws
@@ -66,6 +69,7 @@ class Audit:
     singularity: Singularity
     identifiability: Identifiability | None
     normal_form: fibers.NormalForm | None
+    fiber_dimension: int | None  # freedom beyond permutation and scaling, where paper 4's theorems give it
     activity: tuple[LayerActivity, ...]
     skipped: tuple[Skipped, ...]
     recommendations: tuple[Recommendation, ...]
@@ -133,20 +137,33 @@ def _laws(network: Mlp | Dag, data: Data | None, loss: str, effort: str, skipped
 
 def _identifiable(network: Mlp | Dag, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
     """Paper 4's theorems, where the network has their shape."""
-    found: dict[str, Any] = {"identifiability": None, "normal_form": None}
+    found: dict[str, Any] = {"identifiability": None, "normal_form": None, "fiber_dimension": None}
     part = "which parameters are the same function"
     if network.parameters > MOST_IDENTIFIABLE[effort]:
         skipped.append(Skipped(part, f"{network.parameters:,} parameters", "lawful audit --full"))
     elif isinstance(network, Mlp) and len(network.slopes) == 1 and network.slopes[0] == 0.0:
         found["normal_form"] = fibers.normal_form(network)
+        found["fiber_dimension"] = _fiber_dimension(network)
     elif isinstance(network, Mlp) and network.slopes == (0.0, 0.0):
         try:
             found["identifiability"] = identifiable(network)
+            found["fiber_dimension"] = _fiber_dimension(network)
         except Unsupported as error:
             skipped.append(Skipped(part, str(error), "compare two networks with lawful same"))
     else:
         skipped.append(Skipped(part, "theorems cover one or two hidden ReLU layers", "compare two with lawful same"))
     return found
+
+
+def _fiber_dimension(network: Mlp) -> int | None:
+    """Continuous freedom of the parameters of this function, or None outside the theorems (generic and minimal)."""
+    stack = simplify(Reduced(stack_of(network)), 1e-12).stack
+    try:
+        if stack.hidden == 1:
+            return layerwise_fiber(stack, fibers.Domain.space(stack.widths[0])).dimension
+        return bottleneck_fiber(stack).dimension
+    except LawfulError:
+        return None
 
 
 def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, ...]:
