@@ -138,6 +138,8 @@ def _run(client: Any, plan: Plan, store: Store, watch: Callable[[Progress], None
 
     while True:
         slots = max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+        if size > 1 and not again:  # quick calls: a second chunk waits at each worker, so that none is ever idle
+            slots *= 2
         while len(flights) < slots and (chunk := _next_chunk(again, waiting, size)) is not None:
             flights[client.submit(run_chunk, chunk.tasks, pure=False)] = Flight(chunk)
         if not flights:
