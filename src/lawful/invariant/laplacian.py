@@ -18,6 +18,7 @@ import scipy.linalg as linalg
 import scipy.sparse as sparse
 import scipy.special as special
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from lawful.errors import Unsupported
 from lawful.network import Dag, Role
@@ -160,7 +161,8 @@ def layered_edge_weights(
     else:
         largest = 2.0 * max(float(diagonal.max()) for diagonal in diagonals)  # Gershgorin
         smooth = max(smooth, RELATIVE_FLOOR**2 * largest)
-        corners, sides, error = _rational_entries(diagonals, couplings, smooth, largest, tolerance)
+        with threadpool_limits(limits=1, user_api="blas"):  # blocks of a few hundred: threads only wait for each other
+            corners, sides, error = _rational_entries(diagonals, couplings, smooth, largest, tolerance)
     ends = [np.zeros(squares[0].shape[1]), *corners, np.zeros(len(squares[-1]))]
     omegas = [2 * (below + above[:, None]) for below, above in pairwise(ends)]
     for omega, side in zip(omegas[1:-1], sides, strict=True):
