@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +39,8 @@ class Task:
 class Plan:
     """A job over the Cartesian product of its parameters' values; `seconds` and `memory` limit one call.
 
+    Without `memory`, each of the local processes may use its share of the machine.
+
     >>> plan = Plan("count_laws", {"architecture": ["2-2-2 linear", "2-3-2 relu"], "seed": [0, 1]})
     >>> len(plan), [dict(task.inputs)["seed"] for task in plan.tasks()]
     (4, [0, 1, 0, 1])
@@ -47,16 +49,20 @@ class Plan:
     job: str
     values: Mapping[str, Values]
     seconds: float = 3600.0
-    memory: int = 4 * 2**30
+    memory: int | None = None
 
     def __len__(self) -> int:
-        return int(np.prod([len(each) for each in self.values.values()], dtype=np.int64))
+        return math.prod(len(each) for each in self.values.values())
 
     def tasks(self) -> Iterator[Task]:
         """The calls in a fixed order, made one at a time."""
-        names = list(self.values)
-        for position, row in enumerate(itertools.product(*self.values.values())):
-            yield Task(position, self.job, dict(zip(names, row, strict=True)))
+        backwards = list(self.values.items())[::-1]
+        for position in range(len(self)):
+            rest, inputs = position, {}
+            for name, values in backwards:
+                rest, place = divmod(rest, len(values))
+                inputs[name] = values[place]
+            yield Task(position, self.job, {name: inputs[name] for name in self.values})
 
 
 def read_plan(path: Path) -> Plan:
@@ -80,7 +86,7 @@ def plan_from(table: Mapping[str, Any]) -> Plan:
     empty = [name for name, each in values.items() if not each]
     if empty:
         raise LawfulError(f"[grid] {empty[0]} has no values")
-    memory = int(limits.get("memory_gb", 4.0) * 2**30)
+    memory = int(limits["memory_gb"] * 2**30) if "memory_gb" in limits else None
     return Plan(table["job"], values, float(limits.get("seconds", 3600.0)), memory)
 
 
@@ -114,7 +120,7 @@ def _expand(name: str, given: Any) -> Values:
 
 def _range(given: Mapping[str, Any]) -> Values:
     first, last = given["range"]
-    return list(range(int(first), int(last)))
+    return range(int(first), int(last))
 
 
 def _random(given: Mapping[str, Any]) -> Values:

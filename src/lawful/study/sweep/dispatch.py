@@ -1,0 +1,165 @@
+"""Keep the workers of a Dask cluster busy with the calls of a plan, and find the call that takes a worker down."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from lawful.errors import LawfulError
+from lawful.study.sweep.plan import Plan, Task
+from lawful.study.sweep.store import Finished, Progress, Store
+from lawful.study.sweep.work import failure, run_chunk
+
+CHUNK_SECONDS = 0.25  # small jobs travel together until a message is worth its price
+MAX_CHUNK = 200
+TRIES = 2  # a call that takes its worker down twice is at fault itself
+GRACE = 2.0  # seconds that a chunk may need to begin and to report
+PATIENCE = 120.0  # seconds to wait for a worker to come back
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Calls that travel together, and how often they were running when their worker died."""
+
+    tasks: tuple[Task, ...]
+    deaths: int = 0
+
+    def singles(self) -> list[Chunk]:
+        """Single calls, to find the one that did it."""
+        return [Chunk((task,), self.deaths + 1) for task in self.tasks]
+
+
+@dataclass
+class Flight:
+    """A chunk at a worker; its clock starts when it is the first there."""
+
+    future: Any
+    chunk: Chunk
+    started: float | None = None
+
+
+class Dispatcher:
+    """Each worker has a queue of at most two chunks: the first runs, the second is there so that it never idles.
+
+    A chunk that was running when its worker died, or longer than one call may, is a suspect: its calls run one by one,
+    each with a worker to itself, so that only the call at fault is recorded as failed.
+    """
+
+    def __init__(self, client: Any, plan: Plan, store: Store, watch: Callable[[Progress], None]) -> None:
+        self.client, self.plan, self.store, self.watch = client, plan, store, watch
+        self.progress = store.progress()
+        self.size = 1
+        self._airborne: set[str] = set()
+        self._waiting = self._unfinished()
+        self._again: deque[Chunk] = deque()
+        self._queues: dict[str, deque[Flight]] = {}
+
+    def run(self) -> None:
+        """Until every call has its row."""
+        from distributed import wait
+
+        deserted = None
+        while True:
+            self._submit()
+            futures = [flight.future for queue in self._queues.values() for flight in queue]
+            if futures:
+                deserted = None
+                with suppress(TimeoutError):
+                    wait(futures, timeout=0.5, return_when="FIRST_COMPLETED")
+                self._collect()
+                self._stop_overdue()
+            elif self._queues:
+                return
+            else:
+                deserted = deserted or time.monotonic()
+                if time.monotonic() - deserted > PATIENCE:
+                    raise LawfulError("all workers are gone; finished calls are kept, run the same command to go on")
+                time.sleep(0.2)
+
+    def _unfinished(self) -> Iterator[Task]:
+        for task in self.plan.tasks():
+            key = task.key
+            if key not in self._airborne and not self.store.has(key):  # a plan may name a call twice
+                self._airborne.add(key)
+                yield task
+
+    def _submit(self) -> None:
+        """Give work to the workers that are there; what was with workers that are gone comes back."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        for address in [address for address in self._queues if address not in workers]:
+            self._bury(self._queues.pop(address))
+        queues = [self._queues.setdefault(address, deque()) for address in workers]
+        for depth in (1, 2) if self.size > 1 else (1,):
+            for address, queue in zip(workers, queues, strict=True):
+                if len(queue) == depth - 1 and (chunk := self._next(queue)) is not None:
+                    future = self.client.submit(run_chunk, chunk.tasks, workers=[address], pure=False)
+                    queue.append(Flight(future, chunk, None if queue else time.monotonic()))
+
+    def _next(self, queue: deque[Flight]) -> Chunk | None:
+        """A chunk to put at the end of a queue: nobody stands with a suspect."""
+        if queue and (self._again or queue[0].chunk.deaths):
+            return None
+        if self._again:
+            return self._again.popleft()
+        left = self.progress.planned - self.progress.finished - len(self._airborne)
+        even = left // (2 * len(self._queues))  # smaller and smaller at the end, so that all workers end together
+        tasks = tuple(islice(self._waiting, max(1, min(self.size, even))))
+        return Chunk(tasks) if tasks else None
+
+    def _collect(self) -> None:
+        """Keep what has arrived."""
+        for queue in list(self._queues.values()):
+            while queue and queue[0].future.done():
+                if queue[0].future.status != "finished":
+                    self._bury(queue)
+                    break
+                rows = queue.popleft().future.result()
+                if queue:
+                    queue[0].started = time.monotonic()
+                self._keep(rows)
+                self.size = _chunk_size(self.size, rows)
+
+    def _stop_overdue(self) -> None:
+        """Restart workers whose first chunk takes longer than one call may."""
+        for address, queue in list(self._queues.items()):
+            started = queue[0].started if queue else None
+            if started is not None and time.monotonic() - started > self.plan.seconds + GRACE:
+                self._bury(queue, f"took longer than {self.plan.seconds:g} s", tries=1)
+                self.client.restart_workers([address], timeout=PATIENCE, raise_for_error=False)
+                del self._queues[address]
+
+    def _bury(
+        self, queue: deque[Flight], reason: str = "its worker died (out of memory, or killed)", tries: int = TRIES
+    ) -> None:
+        """A worker died or hung: the first chunk is suspect, a second one innocent; both come back."""
+        for place, flight in enumerate(queue):
+            flight.future.cancel(force=True)
+            if place:
+                self._again.append(flight.chunk)
+            elif len(flight.chunk.tasks) > 1 or flight.chunk.deaths + 1 < tries:
+                self._again.extend(flight.chunk.singles())
+            else:
+                self._keep([failure(flight.chunk.tasks[0], reason)])
+        queue.clear()
+
+    def _keep(self, rows: list[Finished]) -> None:
+        self.store.add(rows)
+        self._airborne.difference_update(row.key for row in rows)
+        self.progress = replace(
+            self.progress,
+            finished=self.progress.finished + len(rows),
+            failed=self.progress.failed + sum(row.status == "failed" for row in rows),
+            seconds=self.progress.seconds + sum(row.seconds for row in rows),
+        )
+        self.watch(self.progress)
+
+
+def _chunk_size(size: int, rows: list[Finished]) -> int:
+    """Aim at `CHUNK_SECONDS` a chunk, at most doubling."""
+    each = max(sum(row.seconds for row in rows) / len(rows), 1e-5)
+    return int(min(MAX_CHUNK, max(1, CHUNK_SECONDS / each), 2 * size))
