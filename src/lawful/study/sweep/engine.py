@@ -78,16 +78,14 @@ def _client(scheduler: str | None, workers: int | None, memory: int | None) -> I
                 yield client
             return
         count, share = local_workers(workers, memory)
-        with (
-            LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                memory_limit=share,
-                dashboard_address=None,
-                silence_logs=60,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
+        try:
+            cluster = LocalCluster(
+                n_workers=count, threads_per_worker=1, memory_limit=share, dashboard_address=None, silence_logs=60
+            )
+        except RuntimeError as error:
+            remedy = 'in a script, call run_sweep under `if __name__ == "__main__":`'
+            raise LawfulError(f"the local processes did not start ({error}); {remedy}") from None
+        with cluster, Client(cluster) as client:
             yield client
 
 
