@@ -146,26 +146,36 @@ def _random_architectures(given: Mapping[str, Any]) -> Values:
 
 
 def _all_architectures(given: Mapping[str, Any]) -> Values:
-    """Every layered architecture up to a size: `{all_architectures = ["linear"], parameters = 60, depth = 4}`."""
+    """Every layered one up to a size: `{all_architectures = ["linear", "relu bias"], parameters = 60, depth = 4}`.
+
+    `up_to_reversal` keeps one of a network without biases and its transpose: their fields are the same.
+    """
     largest, deepest = int(given["parameters"]), int(given["depth"])
     found = []
-    for activation in given["all_architectures"]:
-        slope = parse_activation(activation)
+    for words in given["all_architectures"]:
+        activation, _, more = str(words).partition(" ")
+        if more not in ("", "bias"):
+            raise ValueError(f"{words!r} is not an activation, perhaps followed by 'bias'")
+        slope, bias = parse_activation(activation), bool(more)
+        halve = bool(given.get("up_to_reversal", False)) and not bias
         for depth in range(2, deepest + 1):
-            found += [str(Architecture(widths, slope)) for widths in _widths(depth + 1, largest)]
+            for widths in _widths(depth + 1, largest, int(bias)):
+                if not halve or widths <= widths[::-1]:
+                    found.append(str(Architecture(widths, slope, bias)))
     return found
 
 
-def _widths(count: int, parameters: int) -> Iterator[tuple[int, ...]]:
-    """Width tuples whose consecutive products sum to at most `parameters`."""
+def _widths(count: int, parameters: int, bias: int = 0) -> Iterator[tuple[int, ...]]:
+    """Width tuples of networks with at most so many parameters: products of neighbours, and biases."""
 
     def grow(start: tuple[int, ...], left: int) -> Iterator[tuple[int, ...]]:
         missing = count - len(start)
         if missing == 0:
             yield start
             return
-        for width in range(1, (left - missing + 1) // start[-1] + 1):
-            yield from grow((*start, width), left - start[-1] * width)
+        each, least = start[-1] + bias, (missing - 1) * (1 + bias)  # what the layers after this one need
+        for width in range(1, (left - least) // each + 1):
+            yield from grow((*start, width), left - each * width)
 
     for first in range(1, parameters + 1):
         yield from grow((first,), parameters)
@@ -176,5 +186,5 @@ FAMILIES: dict[str, Family] = {
     "range": (_range, ()),
     "random": (_random, ("low", "high", "log", "seed")),
     "random_architectures": (_random_architectures, ("depth", "width", "activation", "bias", "seed")),
-    "all_architectures": (_all_architectures, ("parameters", "depth")),
+    "all_architectures": (_all_architectures, ("parameters", "depth", "up_to_reversal")),
 }
