@@ -132,7 +132,7 @@ def _report(folder: Path, markdown: Path | None, as_json: bool) -> None:
     if markdown is not None:
         if seen.job != "count_laws":
             raise LawfulError("--markdown summarises sweeps of count_laws; this is one of " + (seen.job or "nothing"))
-        markdown.write_text(atlas(store.rows()), encoding="utf-8")
+        markdown.write_text(atlas(store.rows(), store.progress().planned), encoding="utf-8")
     if as_json:
         print_json({"report": str(page), "failed": seen.failed, "exceptions": seen.exceptions})
     else:

@@ -36,20 +36,21 @@ class Cell:
         return "–".join(str(laws) for laws in dict.fromkeys(self.laws))
 
 
-def atlas(rows: Iterable[Row]) -> str:
-    """The summary as a Markdown page."""
+def atlas(rows: Iterable[Row], planned: int) -> str:
+    """The summary as a Markdown page; `planned` is the number of rows of the whole sweep."""
     by_depth: dict[tuple[str, int], Cell] = defaultdict(Cell)
     by_size: dict[int, dict[str, Cell]] = defaultdict(lambda: defaultdict(Cell))
     exceptions: list[tuple[Any, ...]] = []
     unproved: list[tuple[Any, ...]] = []
-    failed, versions = 0, set()
+    versions, halved = set(), True
     for row in rows:
         if row.status != "ok":
-            failed += 1
             continue
         name = str(row.inputs["architecture"])
         widths, _, kind = name.partition(" ")
         versions.add(row.version)
+        numbers = [int(width) for width in widths.split("-")]
+        halved &= kind.endswith("bias") or numbers <= numbers[::-1]
         by_depth[kind, widths.count("-")].add(row.outputs)
         by_size[row.outputs["parameters"]][kind].add(row.outputs)
         facts = (f"`{name}`", row.outputs["parameters"], row.outputs["laws"], row.outputs["predicted"])
@@ -59,13 +60,16 @@ def atlas(rows: Iterable[Row]) -> str:
             unproved = sorted([*unproved, facts], key=lambda found: found[1])[:10]
     kinds = list(dict.fromkeys(kind for kind, _ in by_depth))
     total = sum(cell.architectures for cell in by_depth.values())
-    wrong = f"{len(exceptions)} exceptions to the closed form" if exceptions else "No exception to the closed form"
+    words = [
+        f"The laws of {total:,} architectures, counted and compared with the closed form (`lawful.laws.prediction`).",
+        f"{len(exceptions)} exceptions." if exceptions else "No exception.",
+        f"**Unfinished: {planned - total:,} are missing.**" if total < planned else "",
+        "Of a network without biases and its transpose, which have the same laws, only one is here." if halved else "",
+        f"Made by `lawful sweep report DIR --markdown FILE`, version {', '.join(sorted(versions))}.",
+    ]
     parts = [
-        "# Atlas\n\n"
-        f"The laws of {total:,} architectures, counted and compared with the closed form (`lawful.laws.prediction`). "
-        f"{wrong}{f'; {failed} calls failed' if failed else ''}. Made by `lawful sweep examples/atlas.toml --out DIR` "
-        f"and `lawful sweep report DIR --markdown FILE`, version {', '.join(sorted(versions))}. Of a network without "
-        "biases and its transpose, which have the same laws, one is counted.\n\n"
+        "# Atlas",
+        " ".join(filter(None, words)),
         "*Proved*: explicit laws meet the bound. The others are counted modulo a prime: at least one of their laws is "
         "not among the explicit ones.",
         _table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,8 +18,9 @@ from lawful.study.sweep.work import failure, run_chunk
 
 CHUNK_SECONDS = 0.25  # small jobs travel together until a message is worth its price
 MAX_CHUNK = 200
-TRIES = 2  # a call that takes its worker down twice is at fault itself
+TRIES = 3  # a call whose worker dies so often is at fault itself
 GRACE = 2.0  # seconds that a chunk may need to begin and to report
+RESTART = 60.0  # seconds to wait for a worker to restart
 PATIENCE = 120.0  # seconds to wait for a worker to come back
 
 
@@ -90,7 +92,7 @@ class Dispatcher:
 
     def _submit(self) -> None:
         """Give work to the workers that are there; what was with workers that are gone comes back."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        workers = self._workers()
         for address in [address for address in self._queues if address not in workers]:
             self._bury(self._queues.pop(address))
         queues = [self._queues.setdefault(address, deque()) for address in workers]
@@ -113,25 +115,48 @@ class Dispatcher:
 
     def _collect(self) -> None:
         """Keep what has arrived."""
-        for queue in list(self._queues.values()):
+        for address, queue in list(self._queues.items()):
             while queue and queue[0].future.done():
-                if queue[0].future.status != "finished":
+                rows = self._result(address, queue[0].future)
+                if rows is None:
                     self._bury(queue)
                     break
-                rows = queue.popleft().future.result()
+                queue.popleft()
                 if queue:
                     queue[0].started = time.monotonic()
                 self._keep(rows)
                 self.size = _chunk_size(self.size, rows)
 
+    def _result(self, address: str, future: Any) -> list[Finished] | None:
+        """The rows of a chunk, or None if they died with the worker that held them."""
+        from distributed.scheduler import KilledWorker
+
+        while future.status == "finished":
+            with suppress(TimeoutError, CancelledError, KilledWorker):
+                return future.result(timeout=GRACE)  # type: ignore[no-any-return]
+            if address not in self._workers():
+                return None
+        error = future.exception(timeout=GRACE) if future.status == "error" else None
+        if error is None or isinstance(error, KilledWorker):
+            return None
+        raise LawfulError(f"the workers cannot run calls ({error}): they need the same lawful as this process")
+
+    def _workers(self) -> dict[str, Any]:
+        return dict(self.client.scheduler_info(n_workers=-1)["workers"])
+
     def _stop_overdue(self) -> None:
-        """Restart workers whose first chunk takes longer than one call may."""
-        for address, queue in list(self._queues.items()):
-            started = queue[0].started if queue else None
-            if started is not None and time.monotonic() - started > self.plan.seconds + GRACE:
+        """Restart a worker whose first chunk takes longer than one call may; one at a time: it takes a while."""
+        for address, queue in self._queues.items():
+            if not queue or queue[0].future.done() or queue[0].started is None:
+                continue
+            if time.monotonic() - queue[0].started > self.plan.seconds + GRACE:
                 self._bury(queue, f"took longer than {self.plan.seconds:g} s", tries=1)
-                self.client.restart_workers([address], timeout=PATIENCE, raise_for_error=False)
+                try:
+                    self.client.restart_workers([address], timeout=RESTART, raise_for_error=False)
+                except ValueError as error:
+                    raise LawfulError(f"a call does not end, and its worker cannot be restarted: {error}") from None
                 del self._queues[address]
+                return
 
     def _bury(
         self, queue: deque[Flight], reason: str = "its worker died (out of memory, or killed)", tries: int = TRIES

@@ -17,10 +17,14 @@ from lawful.study.sweep.work import THREADS
 
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,  # we decide what to try again
+    "distributed.deploy.lost-worker-timeout": "1 hour",  # on a busy machine a process may need long to start again
     "distributed.admin.low-level-log-length": 100,  # the default remembers 100,000 steps: memory must be flat
     "distributed.worker.daemon": True,
+    "distributed.worker.preload": ["lawful.study.sweep.work"],  # imports must not count as a call's time
+    "distributed.scheduler.http.routes": [],  # no pages to serve
     "distributed.admin.log-format": "",
     "logging.distributed": "critical",
+    "logging.asyncio": "critical",  # what workers leave behind when they die is in the rows
     # One thread each, for BLAS too: two processes with two threads each run many times slower.
     "distributed.nanny.environ": dict.fromkeys(THREADS, "1"),
     "distributed.nanny.pre-spawn-environ": dict.fromkeys(THREADS, "1"),
@@ -80,7 +84,12 @@ def _client(scheduler: str | None, workers: int | None, memory: int | None) -> I
         count, share = local_workers(workers, memory)
         try:
             cluster = LocalCluster(
-                n_workers=count, threads_per_worker=1, memory_limit=share, dashboard_address=None, silence_logs=60
+                n_workers=count,
+                threads_per_worker=1,
+                memory_limit=share,
+                dashboard_address=None,
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any free port: sweeps run side by side
+                silence_logs=60,
             )
         except RuntimeError as error:
             remedy = 'in a script, call run_sweep under `if __name__ == "__main__":`'
