@@ -210,6 +210,7 @@ def test_ctrl_c_stops_cleanly_and_status_sees_it(tmp_path: Path, lawful) -> None
     assert "go on" in errors
     assert "Traceback" not in errors
     status = lawful("sweep", "status", out, "--json").json
+    assert pyarrow.parquet.read_table(out / "results.parquet").num_rows == status["finished"]
     assert 0 < status["finished"] < status["planned"] == 5000
     assert "calls finished" in lawful("sweep", "status", out).stdout
     assert Path(lawful("sweep", "report", out, "--json").json["report"]).read_text().count("<table") == 1

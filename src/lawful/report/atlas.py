@@ -70,8 +70,8 @@ def atlas(rows: Iterable[Row], planned: int) -> str:
     parts = [
         "# Atlas",
         " ".join(filter(None, words)),
-        "*Proved*: explicit laws meet the bound. The others are counted modulo a prime: at least one of their laws is "
-        "not among the explicit ones.",
+        "*Proved*: explicit laws meet the bound that brackets give. For the others the brackets stagnate before they "
+        "meet it: the count holds but for an unlucky prime and point, and some laws have no explicit form here.",
         _table(
             ("networks", "depth", "architectures", "laws", "proved", "as predicted", "exceptions"),
             [
