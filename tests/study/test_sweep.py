@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -17,9 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from lawful import LawfulError
-from lawful.laws import count_laws
-from lawful.network import Architecture
-from lawful.study.sweep import Finished, Plan, Store, plan_from, read_plan, run_sweep, write_tables
+from lawful.study.sweep import Finished, Plan, Store, read_plan, run_sweep, write_tables
 
 HERE = Path(__file__).parent
 
@@ -244,24 +241,6 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path: Path) -> None:
     assert len(numbers_in(out)) == kept
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"job": "claim"}, r"\[grid\]"),
-        ({"job": "claim", "grid": {}, "x": 1}, "not 'x'"),
-        ({"job": "claim", "grid": {"id": []}}, "no values"),
-        ({"job": "claim", "grid": {"id": {"odd": 1}}}, "give a value"),
-        ({"job": "claim", "grid": {"id": {"range": [0]}}}, "ValueError"),
-        ({"job": "claim", "grid": {"id": {"random": 3}}}, "KeyError: 'low'"),
-        ({"job": "claim", "grid": {"id": {"range": [0, 1], "low": 2}}}, "not 'low'"),
-        ({"job": "claim", "grid": {"id": ["a"]}, "limits": {"seconds": -1}}, "positive"),
-    ],
-)
-def test_bad_plans_are_refused(table: dict[str, object], words: str) -> None:
-    with pytest.raises(LawfulError, match=words):
-        plan_from(table)
-
-
 def test_bad_jobs_are_refused_before_anything_runs(tmp_path: Path, lawful) -> None:  # type: ignore[no-untyped-def]
     for job, words in (
         ("nothing", "choose from"),
@@ -278,43 +257,3 @@ def test_bad_jobs_are_refused_before_anything_runs(tmp_path: Path, lawful) -> No
     assert "--out" in lawful("sweep", bad, code=2).stderr
     assert "not a sweep's folder" in lawful("sweep", "status", tmp_path, code=2).stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_families_of_values() -> None:
-    grid = {
-        "a": {"random_architectures": 30, "depth": [2, 4], "width": [2, 5], "activation": "linear", "seed": 3},
-        "rate": {"random": 20, "low": 1e-4, "high": 0.1, "log": True},
-    }
-    plan = plan_from({"job": "claim", "grid": grid})
-    assert plan.values == plan_from({"job": "claim", "grid": grid}).values
-    widths = [Architecture.parse(str(text)).widths for text in plan.values["a"]]
-    assert all(3 <= len(w) <= 5 and min(w) >= 2 and max(w) <= 5 for w in widths)
-    assert all(1e-4 <= float(rate) <= 0.1 for rate in plan.values["rate"])
-    everything = plan_from(
-        {"job": "claim", "grid": {"a": {"all_architectures": ["relu"], "parameters": 12, "depth": 3}}}
-    )
-    found = {Architecture.parse(str(text)).widths for text in everything.values["a"]}
-    brute = {
-        w
-        for count in (3, 4)
-        for w in itertools.product(range(1, 13), repeat=count)
-        if sum(a * b for a, b in itertools.pairwise(w)) <= 12
-    }
-    assert found == brute
-    grid = {"a": {"all_architectures": ["linear", "relu bias"], "parameters": 12, "depth": 3, "up_to_reversal": True}}
-    chosen = [Architecture.parse(str(text)) for text in plan_from({"job": "claim", "grid": grid}).values["a"]]
-    plain = {net.widths for net in chosen if not net.bias}
-    assert plain | {widths[::-1] for widths in plain} == brute
-    assert all(widths == widths[::-1] or widths[::-1] not in plain for widths in plain)
-    biased = {net.widths for net in chosen if net.bias}
-    assert biased == {w for w in brute if sum((a + 1) * b for a, b in itertools.pairwise(w)) <= 12}
-    with pytest.raises(LawfulError, match="perhaps followed by 'bias'"):
-        plan_from({"job": "claim", "grid": {"a": {"all_architectures": ["relu x"], "parameters": 9, "depth": 2}}})
-
-
-def test_a_network_and_its_transpose_have_the_same_laws() -> None:
-    """What `up_to_reversal` relies on."""
-    for widths in ("1-2-3-1-2", "4-1-2-2-1", "2-5-1", "3-2-4-2", "1-2-2-3"):
-        for kind in ("linear", "relu"):
-            one, other = (count_laws(f"{text} {kind}") for text in (widths, widths[::-1]))
-            assert (one.dimensions, one.status) == (other.dimensions, other.status)
