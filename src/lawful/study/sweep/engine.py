@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,6 @@ SETTINGS = {
     "distributed.scheduler.http.routes": [],  # no pages to serve
     "distributed.admin.log-format": "",
     "logging.distributed": "critical",
-    "logging.asyncio": "critical",  # what workers leave behind when they die is in the rows
     # One thread each, for BLAS too: two processes with two threads each run many times slower.
     "distributed.nanny.environ": dict.fromkeys(THREADS, "1"),
     "distributed.nanny.pre-spawn-environ": dict.fromkeys(THREADS, "1"),
@@ -72,7 +72,7 @@ def _client(scheduler: str | None, workers: int | None, memory: int | None) -> I
     except ImportError:
         raise LawfulError("sweeps need Dask: pip install 'lawful[sweep]'") from None
 
-    with dask.config.set(SETTINGS):
+    with dask.config.set(SETTINGS), _quiet("asyncio"):
         if scheduler is not None:
             try:
                 client = Client(scheduler, timeout="20s")
@@ -96,6 +96,18 @@ def _client(scheduler: str | None, workers: int | None, memory: int | None) -> I
             raise LawfulError(f"the local processes did not start ({error}); {remedy}") from None
         with cluster, Client(cluster) as client:
             yield client
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """No words about what a dying worker leaves behind: the rows say it."""
+    log = logging.getLogger(name)
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def local_workers(workers: int | None, memory: int | None) -> tuple[int, int]:
