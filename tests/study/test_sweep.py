@@ -142,13 +142,13 @@ def test_a_running_cluster_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_only_the_call_that_hangs_is_lost_and_soon(tmp_path: Path) -> None:
     """Quick calls travel by the hundred: the limit of one call holds for each, not for all of them together."""
-    plan = Plan("sweep_jobs:slow_once", {"n": range(600)}, seconds=1.0)
+    plan = Plan("sweep_jobs:slow_once", {"n": range(600)}, seconds=2.0)
     start_time = time.monotonic()
     progress = run_sweep(plan, tmp_path, workers=2)
-    assert time.monotonic() - start_time < 60.0
+    assert time.monotonic() - start_time < 200.0  # the limit of a whole chunk would be longer
     assert (progress.finished, progress.failed) == (600, 1)
     (bad,) = [row for row in Store(tmp_path, write=False).rows() if row.status == "failed"]
-    assert (bad.inputs["n"], bad.error) == (450, "took longer than 1 s")
+    assert (bad.inputs["n"], bad.error) == (450, "took longer than 2 s")
 
 
 def test_a_call_named_twice_runs_once(tmp_path: Path) -> None:
