@@ -28,7 +28,9 @@ from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
     from lawful.laws import LawCount
+    from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.polynomial import PolynomialLaws
+    from lawful.network.metric import Metric
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,8 +50,14 @@ def laws(
     autonomous: Annotated[
         bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")
     ] = False,
-    metric: Annotated[Path | None, typer.Option(help="Flow under the diagonal metric in this .npz file.")] = None,
+    metric: Annotated[
+        Path | None,
+        typer.Option(help="Flow θ' = −M∇E under the diagonal or block metric M in this .npz or .json file."),
+    ] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
+    reduction: Annotated[
+        bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
+    ] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     input_size: InputOption = None,
@@ -59,7 +67,7 @@ def laws(
     as_json: JsonOption = False,
 ) -> None:
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
-    from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
+    from lawful.laws import GradientFlow, HeavyBall, count_laws
 
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
@@ -67,6 +75,8 @@ def laws(
         raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
     if momentum and metric is not None:
         raise LawfulError("choose one of --momentum and --metric")
+    if reduction and (near or data is not None or momentum or metric is not None or loss != "full"):
+        raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
     shape = input_shape(input_size)
     source: Any = (
         open_module(network)
@@ -84,13 +94,14 @@ def laws(
             level="near" if near else "phi" if data is None else "data",
             data=None if data is None else _inputs(data, shape),
             loss=loss,
-            flow=flow if metric is None else Metric(_diagonal(metric)),
+            flow=flow if metric is None else _metric(metric, source),
             seed=seed,
             input_shape=shape,
             progress=progress,
         )
     found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
-    _print(count, found, as_json, latex)
+    reduced = _reduction(source, count, seed, shape) if reduction else None
+    _print(count, found, reduced, as_json, latex)
     if certificate is not None and count.proved:
         from lawful.laws.certificate import certificate as make
 
@@ -128,9 +139,25 @@ def _polynomials(source: Any, degree: int, loss: str, seed: int, shape: tuple[in
     return polynomial_laws(source, degree, loss=loss, seed=seed)
 
 
-def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: bool) -> None:
+def _reduction(source: Any, count: LawCount, seed: int, shape: tuple[int, ...] | None) -> NetworkReduction:
+    """At the network's weights, or at PyTorch's default ones for an architecture."""
+    from lawful.laws.count import as_graph
+    from lawful.laws.factorisation import reduce_network
+    from lawful.network import Architecture, Dag, Mlp
+
+    if count.dag is None:
+        raise Unsupported("--reduction is for perceptrons and graphs: this module's φ is not known")
+    graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape)
+    if graph is None or isinstance(graph, Architecture):
+        graph = Architecture.parse(str(source)).initialise(seed=seed)
+    return reduce_network(count, graph.to_dag().theta)
+
+
+def _print(
+    count: LawCount, found: PolynomialLaws | None, reduced: NetworkReduction | None, as_json: bool, latex: bool
+) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import text
+    from lawful.report.laws import reduction_json, reduction_text, text
 
     result: dict[str, Any] = {
         "laws": count.laws,
@@ -148,6 +175,8 @@ def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: 
     }
     if found is not None:
         result["polynomial"] = _described(found)
+    if reduced is not None:
+        result["reduction"] = reduction_json(reduced)
     if as_json:
         print_json(result)
         return
@@ -160,6 +189,8 @@ def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: 
         lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
         for line in lines:
             typer.echo(f"  {line}")
+    if reduced is not None:
+        typer.echo("\n" + reduction_text(reduced))
 
 
 def _described(found: PolynomialLaws) -> dict[str, Any]:
@@ -190,18 +221,14 @@ def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:
     return found.reshape(len(found), *shape)
 
 
-def _diagonal(path: Path) -> Any:
-    """The one array of an .npz or .npy file."""
-    import numpy as np
+def _metric(path: Path, source: Any) -> Metric:
+    """The metric in a file, for the parameters of a network or the trainable ones of a module."""
+    from lawful.network.metric import read_metric
 
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
-    except (ValueError, EOFError) as error:
-        raise LawfulError(f"{path}: not an .npz or .npy file of numbers ({error})") from None
-    if len(arrays) != 1:
-        raise LawfulError(f"{path}: a metric file holds one array, this one {len(arrays)}")
-    return np.ravel(arrays[0])
+    sizes = getattr(source, "parameters", None)
+    if callable(sizes):  # a torch module
+        sizes = sum(parameter.numel() for parameter in sizes() if parameter.requires_grad)
+    return read_metric(path, int(sizes or 0))
 
 
 @contextmanager
