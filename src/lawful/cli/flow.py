@@ -17,15 +17,18 @@ from lawful.cli.source import InputOption, JsonOption, SeedOption, input_shape, 
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
+    from lawful.flow.dynamics import Dynamics
     from lawful.flow.problem import Problem
     from lawful.flow.quantities import Quantities
     from lawful.flow.runs import Run
     from lawful.network import Dag, Mlp
+    from lawful.network.metric import Metric
 
 DEFAULTS: dict[str, Any] = {
     "data": None, "loss": "mse", "time": 1.0, "dynamics": "gradient", "friction": 1.0, "decay": 0.0, "snapshots": 101,
     "tolerance": 1e-10, "stop_loss": None, "stop_gradient": None, "max_evaluations": 1_000_000, "seed": 0,
     "input": None, "activation": None, "out": None, "certificate": None, "project": False, "ignore_kinks": False,
+    "metric": None,
 }  # fmt: skip
 SAMPLES = 32  # drawn when no data are given
 DataOption = Annotated[
@@ -55,6 +58,10 @@ def flow(
     dynamics: Annotated[str | None, typer.Option(help="gradient or heavy-ball. [default: gradient]")] = None,
     friction: Annotated[float | None, typer.Option(help="Friction of the heavy ball. [default: 1]")] = None,
     decay: Annotated[float | None, typer.Option(help="Weight decay of the gradient flow. [default: 0]")] = None,
+    metric: Annotated[
+        Path | None,
+        typer.Option(help="Follow θ' = −M∇L for the diagonal or block metric M in this .npz or .json file."),
+    ] = None,
     snapshots: Annotated[int | None, typer.Option(help="Snapshots to keep. [default: 101]")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Relative error of a step. [default: 1e-10]")] = None,
     stop_loss: Annotated[float | None, typer.Option(help="Stop when the loss falls below this.")] = None,
@@ -77,7 +84,7 @@ def flow(
         "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
         "activation": activation, "input": input_size, "seed": seed, "project": project or None,
-        "ignore_kinks": ignore_kinks or None,
+        "ignore_kinks": ignore_kinks or None, "metric": metric,
     }  # fmt: skip
     settings = _settings(source, {key: value for key, value in given.items() if value is not None})
     folder = None if settings["out"] is None else Path(settings["out"])
@@ -181,7 +188,7 @@ def _settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
         kinds = {bool: (bool,), float: (float, int), int: (int,), str: (str,)}.get(type(default), (str, float, int))
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds != (bool,)):
             raise LawfulError(f"{source}: {key} = {value!r} has the wrong type")
-    for key in ("data", "out", "certificate"):  # paths are relative to the file that names them
+    for key in ("data", "out", "certificate", "metric"):  # paths are relative to the file that names them
         if stored.get(key) is not None:
             stored[key] = str(path.parent / str(stored[key]))
     return DEFAULTS | stored | given
@@ -234,16 +241,24 @@ def _drawn(network: Mlp | Dag, loss: str, seed: int) -> tuple[Any, Any]:
 
 
 def _integrated(settings: dict[str, Any]) -> Run:
-    from lawful.flow import GradientFlow, HeavyBall, balance_projection, integrate
+    from lawful.flow import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, named
     from lawful.flow.runs import record
+    from lawful.network.metric import read_metric
 
     at, laws, network = _problem(settings)
     if settings["dynamics"] not in ("gradient", "heavy-ball"):
         raise LawfulError(f"unknown dynamics {settings['dynamics']!r}: choose gradient or heavy-ball")
     ball = settings["dynamics"] == "heavy-ball"
-    method = HeavyBall(float(settings["friction"])) if ball else GradientFlow(float(settings["decay"]))
-    if settings["project"] and (network is None or ball or settings["decay"]):
+    method: Dynamics = HeavyBall(float(settings["friction"])) if ball else GradientFlow(float(settings["decay"]))
+    if settings["project"] and (network is None or ball or settings["decay"] or settings["metric"]):
         raise LawfulError("--project is for the plain gradient flow of a network")
+    metric = None
+    if settings["metric"] is not None:
+        if ball or settings["decay"]:
+            raise LawfulError("--metric is for gradient flow without decay: leave out the other options")
+        settings["metric"] = str(settings["metric"])
+        metric = read_metric(Path(settings["metric"]), len(at.start))
+        method, laws = Riemannian(metric), named({}) if network is None else _laws_under(metric, network)
     if int(settings["snapshots"]) < 2:
         raise LawfulError("a run needs at least 2 snapshots: its start and its end")
     with _bar("flow") as tell:
@@ -262,8 +277,9 @@ def _integrated(settings: dict[str, Any]) -> Run:
             max_evaluations=int(settings["max_evaluations"]),
             on_step=lambda time, loss: tell(f"loss {loss:.4g}", time / total),
         )
-    keys = ("network", "data", "loss", "time", "dynamics", "decay", "seed", "tolerance")
+    keys = ("network", "data", "loss", "time", "dynamics", "decay", "seed", "tolerance", "metric")
     about = {key: settings[key] for key in keys} | {"samples": at.samples}
+    about["kinks_not_located"] = list(getattr(at, "unlocated", ()))
     if ball:
         about |= {"friction": settings["friction"], "decay": 0.0}
     if settings["certificate"] is not None:
@@ -271,14 +287,27 @@ def _integrated(settings: dict[str, Any]) -> Run:
 
         if network is None:
             raise LawfulError("certificates are for networks, not for other modules")
-        evidence = certificate(network, at.x, at.targets, settings["loss"], trajectory, float(settings["decay"]))  # type: ignore[attr-defined]
+        x, y = at.x, at.targets  # type: ignore[attr-defined]
+        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]), metric)
         Path(settings["certificate"]).write_text(json.dumps(evidence) + "\n", encoding="utf-8")
     return record(trajectory, laws, network, about)
 
 
+def _laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
+    """The laws of the network that survive the metric."""
+    from lawful.flow import Quantities
+    from lawful.laws import known_laws
+    from lawful.laws.flow import under_metric
+
+    dag = network.to_dag()
+    laws = under_metric(known_laws(dag), metric)
+    names = ("*".join(dag.names[node] for node in law.nodes) or f"law {number}" for number, law in enumerate(laws))
+    return Quantities(tuple(names), laws.values)
+
+
 def _locked(run: Run) -> list[dict[str, Any]] | None:
     """Locked weights of the start, and whether each kept its sign."""
-    if run.network is None:
+    if run.network is None or run.about.get("metric"):
         return None
     from lawful.invariant import components
 

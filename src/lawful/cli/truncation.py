@@ -144,7 +144,7 @@ def truncation_flow(
         _draw(run, found, out, images)
     print_json(found) if as_json else typer.echo(report.run_text(found))
     if run.halted:
-        raise typer.Exit(3)
+        raise typer.Exit(130 if run.interrupted else 3)
 
 
 def _with_bar(run_flow: Any, points: Clusters, start: Start, general: bool, until: float, frames: int) -> Run:
