@@ -61,7 +61,7 @@ def same(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided."""
+    """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
     from lawful.fibers import verdict as verdicts
     from lawful.fibers.same import same as decide
     from lawful.fibers.same import stack_of
@@ -72,15 +72,17 @@ def same(
     networks = _open(first, seed, activation), _open(second, seed, activation)
     found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
     result = verdicts.to_json(found)
-    if certificate is not None:
-        if found.verdict == "undecided" or (found.method == "region search" and found.verdict == "equal"):
-            raise LawfulError(f"no certificate: {found.verdict} by {found.method} leaves nothing to re-check")
+    if certificate is not None and result["certified"]:
         saved = verdicts.certificate(found, stack_of(networks[0]), stack_of(networks[1]))
         certificate.write_text(json.dumps(plain(saved)), encoding="utf-8")
     if as_json:
         print_json(result)
     else:
         typer.echo(verdict_text(result))
+    if certificate is not None and not result["certified"]:
+        remedy = ": ask with --exact" if found.verdict == "equal" else ""
+        typer.echo(f"lawful: nothing that can be re-checked, so {certificate} was not written{remedy}", err=True)
+        raise typer.Exit(3)
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
 
 
