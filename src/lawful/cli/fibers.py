@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lawful.cli.output import plain, print_json
+from lawful.cli.progress import counter
 from lawful.cli.source import ActivationOption, JsonOption, NetworkArgument, SeedOption, open_network
 from lawful.errors import LawfulError
 
@@ -158,7 +157,7 @@ def regions(
     from lawful.study.region_figure import complex_figure
 
     found = _open(network, seed, activation)
-    with _progress("regions") as tick:
+    with counter("regions") as tick:
         result = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
     if svg is not None:
         save(complex_figure(*draw_regions(found, read_box(box))), svg)
@@ -210,24 +209,9 @@ def fingerprint(
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_text
 
-    with _progress("networks", len(files)) as tick:
+    with counter("networks", len(files)) as tick:
         result = group_networks(files, lambda text: _open(text, seed, activation), tick)
     if as_json:
         print_json(result)
     else:
         typer.echo(fingerprint_text(result))
-
-
-@contextmanager
-def _progress(noun: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """A counter on a terminal's stderr, nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(noun, total=total)
-        yield lambda: bar.update(task, advance=1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,18 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.output import plain, print_json
-from lawful.cli.source import (
-    ActivationOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    SeedOption,
-    input_shape,
-    is_module,
-    open_module,
-    open_source,
-)
+from lawful.cli.progress import bar
+from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
@@ -38,8 +26,9 @@ def add_to(app: typer.Typer) -> None:
     app.command()(laws)
 
 
+@takes_network
 def laws(
-    network: NetworkArgument,
+    named: Named,
     near: Annotated[bool, typer.Option("--near", help="Near the given weights, for any data.")] = False,
     data: Annotated[
         Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
@@ -60,10 +49,6 @@ def laws(
     ] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
-    input_size: InputOption = None,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
@@ -77,18 +62,14 @@ def laws(
         raise LawfulError("choose one of --momentum and --metric")
     if reduction and (near or data is not None or momentum or metric is not None or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
-    shape = input_shape(input_size)
-    source: Any = (
-        open_module(network)
-        if is_module(network)
-        else open_source(network, activation=activation, drop_useless=drop_useless, shape=shape)
-    )
+    network, shape, seed = named.text, named.shape, named.seed
+    source: Any = open_module(network) if is_module(network) else named.source()
     if network.lower().endswith(".onnx"):
         _refuse_shared_weights(network, source.parameters)
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
-    with _progress() as progress:
+    with bar("laws") as tell:
         count = count_laws(
             source,
             level="near" if near else "phi" if data is None else "data",
@@ -97,7 +78,7 @@ def laws(
             flow=flow if metric is None else _metric(metric, source),
             seed=seed,
             input_shape=shape,
-            progress=progress,
+            progress=lambda what, done, total: tell(what, done / total),
         )
     found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
     reduced = _reduction(source, count, seed, shape) if reduction else None
@@ -229,24 +210,3 @@ def _metric(path: Path, source: Any) -> Metric:
     if callable(sizes):  # a torch module
         sizes = sum(parameter.numel() for parameter in sizes() if parameter.requires_grad)
     return read_metric(path, int(sizes or 0))
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """A progress bar on a terminal, nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
-
-        yield show
