@@ -118,6 +118,12 @@ class NetworkReduction:
         return self.dimension == self.with_brackets
 
     @property
+    def eigenvalues(self) -> Floats:
+        """Those of M that are not zero, largest first."""
+        found = np.zeros(0) if self.metric is None else np.linalg.eigvalsh(self.metric)[::-1][: self.rank]
+        return np.asarray(found, dtype=np.float64)
+
+    @property
     def error(self) -> float | None:
         """The largest difference between the closed form and `∂φ ∂φᵀ`."""
         if self.closed_form is None or self.metric is None:

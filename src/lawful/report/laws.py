@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lawful.laws.factorisation import NetworkReduction
+if TYPE_CHECKING:
+    from lawful.laws.factorisation import NetworkReduction
 
 LEVELS = {
     "phi": "any weights, any data",
@@ -86,10 +85,9 @@ def reduction_text(found: NetworkReduction) -> str:
     lines += _wrapped(f"z' = −M(z, θ_init)∇f(z): V has dimension {found.dimension} and is closed under brackets.")
     if found.metric is None:
         return "\n".join([*lines, *_wrapped(f"M is not computed: {found.reason}.")])
-    sizes = np.linalg.eigvalsh(found.metric)[::-1][: found.rank]
     lines += _wrapped(
         f"M at these weights: {len(found.metric)}×{len(found.metric)}, rank {found.rank}, "
-        f"nonzero eigenvalues from {sizes[-1]:.4g} to {sizes[0]:.4g}."
+        f"nonzero eigenvalues from {found.eigenvalues[-1]:.4g} to {found.eigenvalues[0]:.4g}."
     )
     if found.closed_form is None:
         return "\n".join([*lines, *_wrapped("No closed form is known for this network; M = ∂φ ∂φᵀ.")])
