@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,13 @@ ARCHITECTURES = (
     "5-4-3-2 relu skip(0,2) skip(0,1)",
     "3-2 linear bias",
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_is_heard() -> None:
+    """A shell's background jobs ignore Ctrl-C, and so would every process that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def random_dag(seed: int) -> Dag:
