@@ -25,6 +25,7 @@ from lawful.bottleneck import (
 )
 from lawful.bottleneck.lbfgs import minimise
 from lawful.bottleneck.mechanics import motion, operator_norm
+from lawful.bottleneck.solver import SINGLE_NOISE
 from lawful.bottleneck.verify import certificate, verify
 from lawful.errors import CertificateError, LawfulError, Unsupported
 
@@ -48,8 +49,8 @@ def test_solver_reaches_a_geodesic_and_says_how() -> None:
     geodesic, train = solved()
     assert geodesic.converged
     assert trace(geodesic.network, train, RIDGE).stationarity == pytest.approx(geodesic.stationarity, rel=1e-6)
-    costs = [entry.cost for entry in geodesic.history]
-    assert costs == sorted(costs, reverse=True)
+    costs = np.array([entry.cost for entry in geodesic.history])
+    assert (np.diff(costs) <= 2 * SINGLE_NOISE * costs[:-1]).all()
     reached = geodesic.evaluations_to(1e-2)
     assert reached is not None
     assert reached < geodesic.evaluations

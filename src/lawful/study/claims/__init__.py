@@ -22,6 +22,7 @@ MODULES = (
     "truncation",
     "truncation_limits",
     "bottleneck",
+    "bottleneck_identity",
     "bottleneck_training",
     "fibers",
     "fibers_composition",

@@ -25,7 +25,7 @@ from lawful.bottleneck import (
 from lawful.bottleneck.objective import Objective
 from lawful.bottleneck.steps import positions
 from lawful.report.figure import Figure, Panel, Series
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.leaky_figure import depth_figure
 
 RULES = ("equidistant", "irregular", "adaptive")
@@ -236,4 +236,42 @@ def adaptive_cost(full: bool) -> Outcome:
     )
 
 
-CLAIMS = (figure_one, nonnegative, figure_three, figure_two, adaptive_cost)
+@claim(
+    "p3-learned-maps",
+    "Appendix B",
+    "with learned, unpenalised linear maps in and out the regularised cost need not have a minimum",
+    erratum=Erratum(
+        "the linear maps can be either learned or fixed",
+        "fixed, or learned with a penalty: for f*(x) = |x| the weights can shrink while the map out grows; "
+        "the cost tends to 0, which W = 0 alone could reach, and W = 0 is linear",
+        "explicit networks with smaller and smaller weights, and the best linear fit",
+    ),
+)
+def learned_maps(full: bool) -> Outcome:
+    """`W = δ σ(±x)` in the first layer, the map out divided by δ: the same outputs at a cost of order δ²."""
+    inputs, layers, depth, ridge = 6 if full else 3, 8, 2.0, 0.1
+    x = np.random.default_rng(0).normal(size=(40, inputs))
+    task = Task(x, np.abs(x))
+    eye, step = np.eye(inputs), 1 / layers
+    into = np.concatenate([eye, -eye, 0 * eye])
+    kept = (1 - step * depth) ** (layers - 1)
+    costs, errors = [], []
+    shrinking = (1.0, 1e-2, 1e-4, 1e-6)
+    for delta in shrinking:
+        weights = np.zeros((layers, 3 * inputs, 3 * inputs + 1))
+        weights[0, 2 * inputs :, : 2 * inputs] = delta * np.concatenate([eye, eye], axis=1)
+        out = np.concatenate([0 * eye, 0 * eye, eye / (delta * step * kept)], axis=1)
+        net = LeakyResNet(weights, depth, into=into, out=out, learn_maps=True)
+        with torch.no_grad():
+            costs.append(float(net.cost(torch.from_numpy(x), torch.from_numpy(task.targets.copy()), ridge)))
+            errors.append(float((net(torch.from_numpy(x)) - torch.from_numpy(task.targets.copy())).abs().max()))
+    linear = float(np.linalg.lstsq(x, task.targets, rcond=None)[1].sum()) / len(x)
+    holds = max(errors) < 1e-9 and costs == sorted(costs, reverse=True) and costs[-1] < 1e-9 and linear > 0.1
+    return Outcome(
+        holds,
+        {"scales": shrinking, "costs": costs, "largest_error": max(errors), "best_linear_error": linear},
+        printed_holds=not holds,
+    )
+
+
+CLAIMS = (figure_one, nonnegative, figure_three, figure_two, adaptive_cost, learned_maps)
