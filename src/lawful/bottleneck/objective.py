@@ -53,8 +53,12 @@ class Objective:
         self.data_cost = np.nan
         self.evaluations = 0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def __call__(self, point: Floats) -> tuple[float, Floats]:
-        """Cost and gradient at `V` of shape (L, w, w + 1): one forward and one backward pass."""
+        """Cost and gradient at `V` of shape (L, w, w + 1): one forward and one backward pass.
+
+        A point too far out gives a cost that is not finite, which no search accepts.
+        """
         self.evaluations += 1
         roots = self.roots.astype(self.precision)
         weights = point.astype(self.precision, copy=False)
