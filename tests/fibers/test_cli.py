@@ -138,3 +138,19 @@ def test_canonical_and_fingerprint(pair: tuple[Path, Path], tmp_path: Path) -> N
     found = json.loads(lawful("fingerprint", *pair, out, "4-4-3-2 relu bias", "--json"))
     assert found["distinct"] == 2
     assert len({item["fingerprint"] for item in found["files"][:3]}) == 1
+
+
+def test_equality_by_regions_says_that_it_is_not_certified(tmp_path: Path) -> None:
+    """An identity layer above a ReLU layer changes nothing, but only the regions show it."""
+    rng = np.random.default_rng(4)
+    first, second, third = rng.normal(size=(3, 2)), rng.normal(size=(2, 3)), rng.normal(size=(1, 2))
+    short, deep, proof = tmp_path / "short.json", tmp_path / "deep.json", tmp_path / "proof.json"
+    write(Mlp([first, second, third]), short)
+    write(Mlp([first, np.eye(3), second, third]), deep)
+    found = json.loads(lawful("same", short, deep, "--json"))
+    assert (found["verdict"], found["method"], found["certified"]) == ("equal", "region search", False)
+    assert "Not certified" in lawful("same", short, deep, "--certificate", proof, code=3)
+    assert not proof.exists()
+    exact = json.loads(lawful("same", short, deep, "--exact", "--certificate", proof, "--json"))
+    assert (exact["verdict"], exact["certified"]) == ("equal", True)
+    assert "verified" in lawful("verify", proof)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -117,6 +118,33 @@ def test_flow_from_csv_with_other_dynamics(here: Lawful, tmp_path: Path) -> None
     assert plain.startswith("done: reached t = 0.1")
 
 
+def test_the_flow_of_a_metric(lawful: Lawful, here: Lawful, tmp_path: Path, data: Path) -> None:
+    metric, run, proof = tmp_path / "m.npz", tmp_path / "run", tmp_path / "proof.json"
+    np.savez(metric, m=np.linspace(0.5, 2.0, 32))
+    arguments = ("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--metric", metric)
+    found = lawful(*arguments, "--out", run, "--certificate", proof, "--json").json
+    assert (found["laws"], found["metric"]) == (5, str(metric))
+    assert found["max_drift"] < 1e-9
+    assert "diagonal metric flow" in here("verify", proof).stdout
+    stored = json.loads(proof.read_text())
+    proof.write_text(json.dumps(stored | {"metric": None}))
+    assert "the flow ends" in here("verify", proof, code=1).stdout
+    text = here("drift", run).stdout
+    assert text.startswith("5 laws under the metric kept to")
+    assert "rank of J" not in text
+    block = tmp_path / "block.json"
+    block.write_text(json.dumps({"blocks": [{"weights": [0, 3], "matrix": [[2.0, 1.0], [1.0, 2.0]]}]}))
+    proof.unlink()
+    mixed = here(*arguments[:-1], block, "--certificate", proof, "--json").json
+    assert mixed["laws"] == 4  # the block joins weights of two neurons: one combination of their balances is left
+    assert mixed["max_drift"] < 1e-9
+    here("verify", proof)
+    np.savez(metric, m=np.ones(31))
+    assert "31 entries for 32 parameters" in here(*arguments, code=2).stderr
+    assert "leave out" in here(*arguments, "--decay", 0.1, code=2).stderr
+    assert "plain gradient flow" in here(*arguments, "--project", code=2).stderr
+
+
 def test_compare_measures_and_predicts(here: Lawful, tmp_path: Path, data: Path) -> None:
     methods = "flow,sgd:0.1,sgd:0.01,adam:0.01"
     arguments = ("compare", "3-5-2 relu bias", "--data", data, "--time", 2, "--optimizers", methods)
@@ -154,6 +182,13 @@ def test_a_module_that_is_no_network_flows(here: Lawful, tmp_path: Path, monkeyp
     text = here("drift", "run").stdout
     assert text.startswith("no laws are known")
     assert "needs --data" in here("flow", "shop:make", code=2).stderr
+    with (tmp_path / "shop.py").open("a") as file:
+        file.write("def cut():\n    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Threshold(0.1, 0.1))\n")
+    import shop
+
+    importlib.reload(shop)
+    cut = ("flow", "shop:cut", "--data", "data.npz", "--time", 0.01, "--tolerance", 1e-3)
+    assert "kinks of threshold are not located" in here(*cut).stdout
 
 
 def test_early_stops_have_their_exit_codes(here: Lawful, tmp_path: Path, data: Path) -> None:
@@ -168,7 +203,7 @@ def test_ctrl_c_saves_the_run(here: Lawful, tmp_path: Path, data: Path, monkeypa
         if part > 0.5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("lawful.cli.flow._bar", lambda name: nullcontext(impatient))
+    monkeypatch.setattr("lawful.cli.flow.bar", lambda name: nullcontext(impatient))
     run = tmp_path / "run"
     shown = here("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--out", run, code=130)
     assert "interrupted at t = 1" in shown.stdout

@@ -20,6 +20,7 @@ from lawful.flow import (
 )
 from lawful.flow.kinks import complementary, first_zero
 from lawful.flow.problem import Problem
+from lawful.network.metric import Metric
 
 
 def example(text: str = "3-5-4-2 relu bias", samples: int = 8, seed: int = 0, loss: str = "mse") -> Problem:
@@ -224,6 +225,26 @@ def test_riemannian_flow_of_a_change_of_variables() -> None:
         integrate(problem(network, x, y), 1.0, Riemannian(lambda theta: np.ones(3)))
     singular = integrate(problem(network, x, y), 1.0, Riemannian(lambda theta: np.zeros((2, 2))))
     assert singular.stop.reason is Reason.BLOW_UP
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        Metric(np.linspace(0.5, 2.0, 32)),
+        Metric(blocks=((np.array([4, 7]), np.array([[2.0, 1.0], [1.0, 2.0]])), (np.array([30]), np.array([[3.0]])))),
+    ],
+)
+def test_a_constant_metric_is_the_inverse_of_a_riemannian_one(metric: Metric) -> None:
+    """Kinks, pinned ones included, are met alike whichever way the metric is given."""
+    at = example("3-5-2 relu bias", samples=6)
+    inverse = np.linalg.inv(metric.applied(np.eye(32)))
+    first = integrate(at, 2.0, Riemannian(metric), snapshots=3)
+    second = integrate(at, 2.0, Riemannian(lambda theta: inverse), snapshots=3)
+    np.testing.assert_allclose(first.theta, second.theta, atol=1e-9)
+    assert len(first.kinks) == len(second.kinks) > 0
+    assert np.abs(first.end - integrate(at, 2.0, snapshots=3).end).max() > 1e-3
+    with pytest.raises(LawfulError, match="31 entries for 32 parameters"):
+        integrate(at, 1.0, Riemannian(Metric(np.ones(31))))
 
 
 def test_projection_holds_the_invariant_set_at_loose_tolerance() -> None:

@@ -13,6 +13,8 @@ from lawful.laws import HeavyBall, LawCount, Metric, count_laws
 from lawful.laws.certificate import certificate, digest
 from lawful.laws.verify import verify
 
+BLOCK = Metric(blocks=((np.arange(3), np.array([[2.0, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 3.0]])),))
+
 
 def always_on() -> Mlp:
     """Second layer: a neuron that is always on, a dead one, another always on, one that is neither."""
@@ -40,8 +42,46 @@ def test_proofs_of_graphs_losses_flows_and_regions_pass(dag) -> None:  # type: i
 
 
 def test_proofs_of_other_flows_pass() -> None:
-    for flow in (HeavyBall(), HeavyBall(0.5, True), HeavyBall(0.0, True), Metric(np.arange(1.0, 16.0))):
+    for flow in (HeavyBall(), HeavyBall(0.5, True), HeavyBall(0.0, True), Metric(np.arange(1.0, 16.0)), BLOCK):
         verify(saved(count_laws("2-3-3 linear", flow=flow)))
+
+
+def test_a_proof_under_a_metric_that_keeps_only_sums_passes() -> None:
+    """The block joins weights of two neurons: of their two balances, one combination is left."""
+    count = count_laws("2-3-2 relu bias", flow=BLOCK)
+    assert {law.kind for law in count.known} == {"neuron", "combination"}
+    assert (count.laws, count.status) == (2, "proved")
+    verify(saved(count))
+
+
+@pytest.mark.parametrize("flow", [BLOCK, Metric(np.arange(1.0, 13.0) / 7)])
+def test_linear_laws_survive_every_metric(flow: Metric) -> None:
+    """`⟨a, M∇f⟩ = 0` becomes `⟨M⁻¹a, θ⟩`: cross-entropy's sums and resting weights are kept."""
+    count = count_laws("2-3-2 relu", loss="cross-entropy", flow=flow)
+    assert count.status == "proved"
+    assert sum(law.kind == "sum" for law in count.known) == 3
+    verify(saved(count))
+
+
+@pytest.mark.parametrize(
+    ("flow", "words"),
+    [
+        ({"diagonal": [1.0] * 16}, "another size"),
+        ({"diagonal": [1.0] * 16 + [-1.0]}, "not positive"),
+        ({"blocks": [{"weights": [0, 0], "matrix": [[1.0, 0.0], [0.0, 1.0]]}]}, "twice"),
+        ({"blocks": [{"weights": [0, 99], "matrix": [[1.0, 0.0], [0.0, 1.0]]}]}, "twice or none"),
+        ({"blocks": [{"weights": [0, 1], "matrix": [[1.0, 0.5], [0.0, 1.0]]}]}, "not symmetric"),
+        ({"blocks": [{"weights": [0, 1], "matrix": [[1.0, 2.0], [2.0, 1.0]]}]}, "not positive"),
+        ({"blocks": [{"weights": [0, 1], "matrix": [[1.0]]}]}, "wrong size"),
+        ({"blocks": [{"weights": [0, 4], "matrix": [[2.0, 1.0], [1.0, 2.0]]}]}, "breaks the symmetry"),
+        ({}, "not a certificate"),
+    ],
+)
+def test_a_metric_that_is_none_or_another_is_rejected(flow: dict[str, Any], words: str) -> None:
+    count = count_laws("2-3-2 relu bias", flow=Metric(np.ones(17)))
+    verify(saved(count))
+    with pytest.raises(CertificateError, match=words):
+        verify(saved(count, flow={"name": "metric", **flow}))
 
 
 def test_a_proof_near_given_weights_passes() -> None:
@@ -124,9 +164,6 @@ def test_only_proofs_have_certificates() -> None:
     assert count.status == "numerical"
     with pytest.raises(Unsupported, match="only a proved count"):
         certificate(count)
-    block = Metric(blocks=((np.arange(2), np.eye(2)),))
-    with pytest.raises(Unsupported, match="block metrics"):
-        certificate(count_laws("2-2-2 relu", flow=block))
 
 
 @pytest.mark.parametrize("samples", [12, 60])

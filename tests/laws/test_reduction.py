@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from lawful import LawfulError, Unsupported
+from lawful.laws import count_laws
+from lawful.laws.factorisation import Factorisation, reduce_network
 from lawful.laws.reduction import Reduction, follow, involutivity, polar_metric, product_metric
 from lawful.study.claims.laws_theory import polar
 
@@ -64,6 +66,63 @@ def test_the_reduced_flow_follows_the_image_of_the_flow() -> None:
 
     inside = follow(lambda t: np.eye(4), slope, START, times)
     assert np.allclose([reduction.image(theta) for theta in inside], outside, atol=1e-9)
+
+
+def test_a_network_between_two_kinks_is_linear_in_its_factorisation(dag) -> None:  # type: ignore[no-untyped-def]
+    """`g_θ(x) = Σ over paths of x_input φ_path(θ)` over the paths whose neurons are all active, for leaky ReLU too."""
+    phi = Factorisation(dag)
+    point = np.random.default_rng(3).normal(size=len(dag.inputs))
+    signal = np.zeros(len(dag.names))
+    signal[dag.inputs] = point
+    if dag.constant is not None:
+        signal[dag.constant] = 1.0
+    gates = np.ones(len(dag.names))
+    before = np.zeros(len(dag.names))
+    for node in np.concatenate(dag.layers):
+        if dag.in_degree[node]:
+            into = dag.heads == node
+            before[node] = dag.theta[into] @ (signal * gates)[dag.tails[into]]
+            signal[node] = before[node]
+            if node in dag.hidden and before[node] <= 0:
+                gates[node] = dag.slopes[node]
+    answer = np.zeros(len(dag.names))
+    for (source, *middle, output), value in zip(phi.places, phi.image(dag.theta), strict=True):
+        answer[output] += signal[source] * np.prod(gates[middle]) * value
+    assert np.allclose(answer[dag.outputs], dag.evaluate(point[None])[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("text", ["3-2-2 relu bias", "1-3-4 relu", "4-2-1 leaky_relu(0.1) bias"])
+def test_the_metric_of_a_network_follows_from_z_and_balances(text: str) -> None:
+    count = count_laws(text)
+    theta = np.random.default_rng(0).normal(size=count.parameters)
+    found = reduce_network(count, theta)
+    assert found.involutive
+    assert found.rank == found.dimension == count.parameters - count.laws
+    assert found.error is not None
+    assert found.error < 1e-11
+    assert count.dag is not None
+    assert involutivity(Factorisation(count.dag), theta).involutive
+    flipped = theta.copy()
+    hidden = count.dag.hidden[0]
+    flipped[(count.dag.heads == hidden) | (count.dag.tails == hidden)] *= -1  # the same z, the same balances
+    again = reduce_network(count, flipped)
+    assert again.metric is not None
+    assert np.allclose(again.metric, found.metric)
+
+
+def test_exact_brackets_and_automatic_ones_agree_on_involutivity() -> None:
+    for text in ("3-2-3 linear", "2-2-2-2 relu", "2-1-2 linear", "2-2-2 linear bias"):
+        count = count_laws(text)
+        assert count.dag is not None
+        theta = np.random.default_rng(1).normal(size=count.parameters)
+        slow = involutivity(Factorisation(count.dag), theta)
+        fast = reduce_network(count, theta)
+        assert (fast.dimension, fast.with_brackets) == (slow.dimension, slow.with_brackets)
+
+
+def test_no_reduction_beyond_gradient_flow() -> None:
+    with pytest.raises(Unsupported, match="gradient flow"):
+        reduce_network(count_laws("2-2-2 relu", loss="cross-entropy"), np.ones(8))
 
 
 def test_what_cannot_be_reduced() -> None:

@@ -174,6 +174,38 @@ CASES: dict[str, tuple[onnx.ModelProto, tuple[int, ...]]] = {
         ),
         (2, 3),
     ),
+    "sizes in part, means and axes": (  # as PyTorch's dynamo exporter writes them
+        model(
+            [
+                node("Shape", "x", "batch", start=0, end=1),
+                node("Concat", "batch,rest", "shape", axis=0),
+                node("Reshape", "x,shape", "f"),
+                node("ReduceMean", "f,last", "m", keepdims=1),
+                node("Squeeze", "m,last", "n"),
+                node("Unsqueeze", "n,second", "o"),
+                node("ReduceMean", "o,second", "p", keepdims=0),
+                node("ReduceMean", "p,none", "q", keepdims=0, noop_with_empty_axes=1),
+                node("MatMul", "q,w", "y"),
+            ],
+            {
+                "rest": np.array([2, 6]), "last": np.array([-1]), "second": np.array([1]), "w": normal(2, 3),
+                "none": np.zeros(0, dtype=np.int64),
+            },
+            ["N", 2, 2, 3],
+        ),
+        (2, 2, 3),
+    ),
+    "means and axes as attributes": (
+        model(
+            [
+                node("ReduceMean", "x", "m", axes=[2, 3]),
+                node("Squeeze", "m", "n", axes=[2, 3]),
+                node("MatMul", "n,w", "y"),
+            ],
+            {"w": normal(2, 3)}, ["N", 2, 2, 3], opset=12,
+        ),
+        (2, 2, 3),
+    ),
     "batched matmul": (
         model([node("MatMul", "x,a", "h"), node("Relu", "h", "y")], {"a": normal(3, 2)}, ["N", 4, 3]),
         (4, 3),
@@ -264,6 +296,15 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
         "cannot reshape 3 to",
     ),
     "complex": (model([node("MatMul", "x,a", "y")], {"a": np.ones((3, 1), complex)}, ["N", 3]), "complex128"),
+    "mean over the batch": (model([node("ReduceMean", "x", "y")], {}, ["N", 3]), "a mean over axes"),
+    "squeezed too far": (
+        model([node("Squeeze", "x,a", "y")], {"a": np.array([1])}, ["N", 3]),
+        "do not all have size 1",
+    ),
+    "axis before the batch": (
+        model([node("Unsqueeze", "x,a", "y")], {"a": np.array([0])}, ["N", 3]),
+        "before the batch",
+    ),
     "vector": (model([node("Relu", "x", "y")], {}, ["N"]), "dimensions"),
     "odd options": (model([node("Conv", "x,k", "y", strides=[1])], {"k": normal(1, 1, 2, 2)}, ["N", 1, 3, 3]), "Conv"),
 }

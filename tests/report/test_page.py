@@ -81,7 +81,9 @@ def test_a_sweep_has_its_plots(tmp_path: Path, visit: Callable[..., Any]) -> Non
         for s in range(3)
     ]
     failed = Finished("x", "job", {"n": 9, "seed": 0}, "failed", {}, f"ValueError {HOSTILE}", "0", 0.0)
-    page = visit(write_page([*rows, failed], tmp_path / "report.html"))
+    path = tmp_path / "report.html"
+    assert write_page([*rows, failed], path).failed == 1
+    page = visit(path)
     assert page.locator("figure.plot").count() == 3
     assert page.locator("section#failures tbody tr").count() == 1
     assert page.locator("section#results tbody tr").count() == 12

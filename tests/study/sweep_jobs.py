@@ -27,5 +27,17 @@ def nasty(n: int) -> dict[str, int]:
     return {"square": n * n}
 
 
+def slow_once(n: int) -> dict[str, int]:
+    if n == 450:
+        time.sleep(1000)
+    return {"n": n}
+
+
+def needs(n: int, path: str) -> dict[str, int]:
+    if not Path(path).exists():
+        raise FileNotFoundError(path)
+    return {"n": n}
+
+
 def not_a_row(n: int) -> int:
     return n

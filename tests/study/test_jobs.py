@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from lawful import LawfulError
-from lawful.study.sweep import JOBS, Task
+from lawful.study.sweep import JOBS, Task, plan_from
 from lawful.study.sweep.jobs import run_task
 
 CASES = {
@@ -38,3 +42,17 @@ def test_the_job_gives_its_row_twice_the_same(job: str) -> None:
 def test_a_network_with_skips_is_refused_where_layers_are_needed() -> None:
     with pytest.raises(LawfulError, match="without skips"):
         run_task(Task(0, "same", {"architecture": "2-2-2-1 relu skip(0,1)"}))
+
+
+def test_the_atlas_in_small() -> None:
+    """Every count is the predicted one; not proved are the linear networks with two layers between two of width 1."""
+    table = tomllib.loads((Path(__file__).parents[2] / "examples" / "atlas.toml").read_text())
+    table["grid"]["architecture"]["parameters"] = 11
+    rows = [(task.inputs["architecture"], run_task(task)) for task in plan_from(table).tasks()]
+    assert len(rows) > 300
+    for name, row in rows:
+        widths, _, kind = str(name).partition(" ")
+        ones = [place for place, width in enumerate(widths.split("-")) if width == "1"]
+        bound = kind == "linear" and any(stop - start > 2 for start, stop in itertools.pairwise(ones))
+        assert (row["matches"], row["status"]) == (True, "numerical" if bound else "proved"), name
+    assert "numerical" in {row["status"] for _, row in rows}

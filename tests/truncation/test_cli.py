@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import html.parser
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lawful.cli import main
+from lawful.flow.truncation.clusters import Clusters
 from lawful.report.truncation import page
 
 Misuse = Callable[..., str]
@@ -102,6 +105,36 @@ def test_flow_json_general_and_closed_forms() -> None:
     assert fixed["coordinates"][0][0]["rates"][-1] == 1.0
     for case, key in (("collapsed", "gap"), ("clustered", "difference")):
         assert key in json.loads(lawful("truncation-flow", "--clusters", "2,6,0.2", "--standard", case, "--json"))
+
+
+@pytest.mark.parametrize("general", [False, True])
+def test_ctrl_c_keeps_the_run(
+    general: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A real signal, sent once the flow has come to s = 0.3."""
+    from lawful.flow.truncation import motion
+
+    def impatient(data: Clusters, start: motion.Start, **options: Any) -> motion.Run:
+        def interrupt(now: float) -> None:
+            if now > 0.3:
+                signal.raise_signal(signal.SIGINT)
+
+        return run_flow(data, start, **(options | {"progress": interrupt}))
+
+    run_flow = motion.run_flow
+    monkeypatch.setattr(motion, "run_flow", impatient)
+    out = tmp_path / "run"
+    words = ["truncation-flow", "--clusters", "3,12,0.4", "--until", "5", "--frames", "101", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["lawful", *words, *(["--general"] if general else [])])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert "INTERRUPTED" in capsys.readouterr().out
+    found = json.loads((out / "run.json").read_text())
+    assert found["halted"].startswith("interrupted at s = ")
+    assert 0.25 <= found["times"][-1] < 5.0
+    assert len(found["times"]) == len(found["costs"]) == len(found["collapse"])
+    assert (out / "report.html").exists()
 
 
 def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> None:

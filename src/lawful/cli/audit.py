@@ -8,16 +8,7 @@ from typing import Annotated
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import (
-    ActivationOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    SeedOption,
-    input_shape,
-    open_network,
-)
+from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
 from lawful.errors import LawfulError
 
 DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
@@ -29,17 +20,14 @@ def add_to(app: typer.Typer) -> None:
     app.command()(diff)
 
 
+@takes_network
 def audit(
-    network: NetworkArgument,
+    named: Named,
     data: DataOption = None,
     loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
     html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Everything, however long.")] = False,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Everything we know about a network, in order of consequence, and what to do about it."""
@@ -52,12 +40,10 @@ def audit(
 
     if quick and full:
         raise LawfulError("choose one of --quick and --full")
-    found = open_network(
-        network, seed=seed, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size)
-    )
+    found = named.network()
     samples = None if data is None else read_data(data, len(found.to_dag().inputs))
     result = run(
-        found, source=network, data=samples, loss=loss, effort="quick" if quick else "full" if full else "normal"
+        found, source=named.text, data=samples, loss=loss, effort="quick" if quick else "full" if full else "normal"
     )
     if html is not None:
         html.write_text(page(result), encoding="utf-8")

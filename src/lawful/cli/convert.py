@@ -8,16 +8,7 @@ from typing import Annotated
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import (
-    ActivationOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    SeedOption,
-    input_shape,
-    open_network,
-)
+from lawful.cli.source import JsonOption, Named, takes_network
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,21 +16,16 @@ def add_to(app: typer.Typer) -> None:
     app.command()(convert)
 
 
+@takes_network
 def convert(
-    network: NetworkArgument,
+    named: Named,
     out: Annotated[Path, typer.Argument(help="File to write; its ending chooses the format.")],
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Write a network in another format; the function stays the same."""
     from lawful.network.files import write
 
-    found = open_network(
-        network, seed=seed, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size)
-    )
+    found = named.network()
     write(found, out)
     if as_json:
         print_json({"written": str(out), "parameters": found.parameters})

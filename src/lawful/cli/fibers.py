@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lawful.cli.output import plain, print_json
+from lawful.cli.progress import counter
 from lawful.cli.source import ActivationOption, JsonOption, NetworkArgument, SeedOption, open_network
 from lawful.errors import LawfulError
 
@@ -61,7 +60,7 @@ def same(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided."""
+    """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
     from lawful.fibers import verdict as verdicts
     from lawful.fibers.same import same as decide
     from lawful.fibers.same import stack_of
@@ -72,15 +71,17 @@ def same(
     networks = _open(first, seed, activation), _open(second, seed, activation)
     found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
     result = verdicts.to_json(found)
-    if certificate is not None:
-        if found.verdict == "undecided" or (found.method == "region search" and found.verdict == "equal"):
-            raise LawfulError(f"no certificate: {found.verdict} by {found.method} leaves nothing to re-check")
+    if certificate is not None and result["certified"]:
         saved = verdicts.certificate(found, stack_of(networks[0]), stack_of(networks[1]))
         certificate.write_text(json.dumps(plain(saved)), encoding="utf-8")
     if as_json:
         print_json(result)
     else:
         typer.echo(verdict_text(result))
+    if certificate is not None and not result["certified"]:
+        remedy = ": ask with --exact" if found.verdict == "equal" else ""
+        typer.echo(f"lawful: nothing that can be re-checked, so {certificate} was not written{remedy}", err=True)
+        raise typer.Exit(3)
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
 
 
@@ -156,7 +157,7 @@ def regions(
     from lawful.study.region_figure import complex_figure
 
     found = _open(network, seed, activation)
-    with _progress("regions") as tick:
+    with counter("regions") as tick:
         result = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
     if svg is not None:
         save(complex_figure(*draw_regions(found, read_box(box))), svg)
@@ -208,24 +209,9 @@ def fingerprint(
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_text
 
-    with _progress("networks", len(files)) as tick:
+    with counter("networks", len(files)) as tick:
         result = group_networks(files, lambda text: _open(text, seed, activation), tick)
     if as_json:
         print_json(result)
     else:
         typer.echo(fingerprint_text(result))
-
-
-@contextmanager
-def _progress(noun: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """A counter on a terminal's stderr, nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(noun, total=total)
-        yield lambda: bar.update(task, advance=1)

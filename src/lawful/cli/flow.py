@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import json
-import sys
-import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import InputOption, JsonOption, SeedOption, input_shape, is_module, open_module, open_network
-from lawful.errors import LawfulError, Unsupported
+from lawful.cli.progress import bar
+from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption
+from lawful.cli.training import laws_under, read_settings, training_problem
+from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
-    from lawful.flow.problem import Problem
-    from lawful.flow.quantities import Quantities
+    from lawful.flow.dynamics import Dynamics
     from lawful.flow.runs import Run
-    from lawful.network import Dag, Mlp
 
-DEFAULTS: dict[str, Any] = {
-    "data": None, "loss": "mse", "time": 1.0, "dynamics": "gradient", "friction": 1.0, "decay": 0.0, "snapshots": 101,
-    "tolerance": 1e-10, "stop_loss": None, "stop_gradient": None, "max_evaluations": 1_000_000, "seed": 0,
-    "input": None, "activation": None, "out": None, "certificate": None, "project": False, "ignore_kinks": False,
-}  # fmt: skip
-SAMPLES = 32  # drawn when no data are given
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Data: .npz with x and y, or .csv with a header and a y column.")
 ]
 LossOption = Annotated[str | None, typer.Option("--loss", help="mse, bce (logistic) or ce (softmax). [default: mse]")]
 TimeOption = Annotated[float | None, typer.Option("--time", help="Time of the flow. [default: 1]")]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="Draw to a file: .svg, .png or .pdf.")]
-ActivationChoice = Annotated[
-    str | None, typer.Option("--activation", help="For files that name none: relu, leaky_relu(SLOPE) or linear.")
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,6 +42,10 @@ def flow(
     dynamics: Annotated[str | None, typer.Option(help="gradient or heavy-ball. [default: gradient]")] = None,
     friction: Annotated[float | None, typer.Option(help="Friction of the heavy ball. [default: 1]")] = None,
     decay: Annotated[float | None, typer.Option(help="Weight decay of the gradient flow. [default: 0]")] = None,
+    metric: Annotated[
+        Path | None,
+        typer.Option(help="Follow θ' = −M∇L for the diagonal or block metric M in this .npz or .json file."),
+    ] = None,
     snapshots: Annotated[int | None, typer.Option(help="Snapshots to keep. [default: 101]")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Relative error of a step. [default: 1e-10]")] = None,
     stop_loss: Annotated[float | None, typer.Option(help="Stop when the loss falls below this.")] = None,
@@ -63,7 +54,7 @@ def flow(
     ignore_kinks: Annotated[bool, typer.Option("--ignore-kinks", help="Do not locate ReLU kinks.")] = False,
     max_evaluations: Annotated[int | None, typer.Option(help="Most gradients to compute. [default: 1000000]")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save evidence for `lawful verify`.")] = None,
-    activation: ActivationChoice = None,
+    activation: ActivationOption = None,
     input_size: InputOption = None,
     seed: Annotated[int | None, typer.Option(help="Seed for random weights and data. [default: 0]")] = None,
     as_json: JsonOption = False,
@@ -77,9 +68,9 @@ def flow(
         "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
         "activation": activation, "input": input_size, "seed": seed, "project": project or None,
-        "ignore_kinks": ignore_kinks or None,
+        "ignore_kinks": ignore_kinks or None, "metric": metric,
     }  # fmt: skip
-    settings = _settings(source, {key: value for key, value in given.items() if value is not None})
+    settings = read_settings(source, {key: value for key, value in given.items() if value is not None})
     folder = None if settings["out"] is None else Path(settings["out"])
     if folder is not None and folder.exists():
         raise LawfulError(f"{folder} exists already: name a new folder for the run")
@@ -133,7 +124,7 @@ def compare(
     loss: LossOption = None,
     time: TimeOption = None,
     plot: PlotOption = None,
-    activation: ActivationChoice = None,
+    activation: ActivationOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -145,9 +136,9 @@ def compare(
 
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
     given = {"data": data, "loss": loss, "time": time, "activation": activation, "input": input_size, "seed": seed}
-    settings = _settings(network, {key: value for key, value in given.items() if value is not None})
-    at, laws, _ = _problem(settings)
-    with _bar("comparing") as tell:
+    settings = read_settings(network, {key: value for key, value in given.items() if value is not None})
+    at, laws, _ = training_problem(settings)
+    with bar("comparing") as tell:
         found = run_all(at, laws, chosen, float(settings["time"]), seed=seed, on_step=tell)
     if plot is not None:
         _draw(compare_figure(found), plot)
@@ -161,92 +152,28 @@ def compare(
         raise typer.Exit(1)
 
 
-def _settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Defaults, then the TOML file if `source` is one, then the command line."""
-    if not source.endswith(".toml"):
-        return DEFAULTS | given | {"network": source}
-    path = Path(source)
-    try:
-        stored = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LawfulError(f"{source}: not a TOML file ({error})") from None
-    unknown = sorted(set(stored) - set(DEFAULTS) - {"network"})
-    if unknown:
-        known = ", ".join(["network", *DEFAULTS])
-        raise LawfulError(f"{source}: unknown setting {unknown[0][:40]!r}; settings are {known}")
-    if not isinstance(stored.get("network"), str):
-        raise LawfulError(f'{source}: needs network = "..." (a file, module:factory or architecture)')
-    for key, value in stored.items():
-        default = DEFAULTS.get(key)
-        kinds = {bool: (bool,), float: (float, int), int: (int,), str: (str,)}.get(type(default), (str, float, int))
-        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds != (bool,)):
-            raise LawfulError(f"{source}: {key} = {value!r} has the wrong type")
-    for key in ("data", "out", "certificate"):  # paths are relative to the file that names them
-        if stored.get(key) is not None:
-            stored[key] = str(path.parent / str(stored[key]))
-    return DEFAULTS | stored | given
-
-
-def _problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp | Dag | None]:
-    """The training problem, its known laws, and the network if it is one."""
-    from lawful.flow import known_laws, named, problem
-    from lawful.network.data import read_data
-
-    shape = input_shape(settings["input"])
-    seed = int(settings["seed"])
-    network: Mlp | Dag | None
-    try:
-        network = open_network(settings["network"], seed=seed, activation=settings["activation"], shape=shape)
-    except Unsupported:
-        if not is_module(settings["network"]):
-            raise
-        network = None
-    inputs = None if network is None else len(network.to_dag().inputs)
-    if settings["data"] is None:
-        if network is None:
-            raise LawfulError("this module needs --data: its input size is not known")
-        x, y = _drawn(network, str(settings["loss"]), seed)
-    else:
-        settings["data"] = str(settings["data"])
-        found = read_data(Path(settings["data"]), inputs)
-        if found.y is None:
-            raise LawfulError(f"{settings['data']}: has no targets `y`")
-        x, y = found.x, found.y
-    if network is not None:
-        return problem(network, x, y, settings["loss"]), known_laws(network), network
-    if shape is not None:
-        x = x.reshape(len(x), *shape)
-    return problem(open_module(settings["network"]), x, y, settings["loss"]), named({}), None
-
-
-def _drawn(network: Mlp | Dag, loss: str, seed: int) -> tuple[Any, Any]:
-    """Gaussian inputs and the answers of a random network of the same shape."""
-    import numpy as np
-
-    from lawful.flow.losses import find_loss
-    from lawful.network import initialise
-
-    dag = network.to_dag()
-    x = np.random.default_rng(seed).normal(size=(SAMPLES, len(dag.inputs)))
-    y = initialise(dag, "he", seed + 1).evaluate(x)
-    find_loss(loss)
-    return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
-
-
 def _integrated(settings: dict[str, Any]) -> Run:
-    from lawful.flow import GradientFlow, HeavyBall, balance_projection, integrate
+    from lawful.flow import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, named
     from lawful.flow.runs import record
+    from lawful.network.metric import read_metric
 
-    at, laws, network = _problem(settings)
+    at, laws, network = training_problem(settings)
     if settings["dynamics"] not in ("gradient", "heavy-ball"):
         raise LawfulError(f"unknown dynamics {settings['dynamics']!r}: choose gradient or heavy-ball")
     ball = settings["dynamics"] == "heavy-ball"
-    method = HeavyBall(float(settings["friction"])) if ball else GradientFlow(float(settings["decay"]))
-    if settings["project"] and (network is None or ball or settings["decay"]):
+    method: Dynamics = HeavyBall(float(settings["friction"])) if ball else GradientFlow(float(settings["decay"]))
+    if settings["project"] and (network is None or ball or settings["decay"] or settings["metric"]):
         raise LawfulError("--project is for the plain gradient flow of a network")
+    metric = None
+    if settings["metric"] is not None:
+        if ball or settings["decay"]:
+            raise LawfulError("--metric is for gradient flow without decay: leave out the other options")
+        settings["metric"] = str(settings["metric"])
+        metric = read_metric(Path(settings["metric"]), len(at.start))
+        method, laws = Riemannian(metric), named({}) if network is None else laws_under(metric, network)
     if int(settings["snapshots"]) < 2:
         raise LawfulError("a run needs at least 2 snapshots: its start and its end")
-    with _bar("flow") as tell:
+    with bar("flow") as tell:
         total = float(settings["time"])
         trajectory = integrate(
             at,
@@ -262,8 +189,9 @@ def _integrated(settings: dict[str, Any]) -> Run:
             max_evaluations=int(settings["max_evaluations"]),
             on_step=lambda time, loss: tell(f"loss {loss:.4g}", time / total),
         )
-    keys = ("network", "data", "loss", "time", "dynamics", "decay", "seed", "tolerance")
+    keys = ("network", "data", "loss", "time", "dynamics", "decay", "seed", "tolerance", "metric")
     about = {key: settings[key] for key in keys} | {"samples": at.samples}
+    about["kinks_not_located"] = list(getattr(at, "unlocated", ()))
     if ball:
         about |= {"friction": settings["friction"], "decay": 0.0}
     if settings["certificate"] is not None:
@@ -271,14 +199,15 @@ def _integrated(settings: dict[str, Any]) -> Run:
 
         if network is None:
             raise LawfulError("certificates are for networks, not for other modules")
-        evidence = certificate(network, at.x, at.targets, settings["loss"], trajectory, float(settings["decay"]))  # type: ignore[attr-defined]
+        x, y = at.x, at.targets  # type: ignore[attr-defined]
+        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]), metric)
         Path(settings["certificate"]).write_text(json.dumps(evidence) + "\n", encoding="utf-8")
     return record(trajectory, laws, network, about)
 
 
 def _locked(run: Run) -> list[dict[str, Any]] | None:
     """Locked weights of the start, and whether each kept its sign."""
-    if run.network is None:
+    if run.network is None or run.about.get("metric"):
         return None
     from lawful.invariant import components
 
@@ -295,18 +224,3 @@ def _draw(figure: Any, path: Path) -> None:
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise LawfulError(f"{path}: figures end in .svg, .png or .pdf")
     save(figure, path)
-
-
-@contextmanager
-def _bar(name: str) -> Iterator[Callable[[str, float], None]]:
-    """A progress bar on a terminal's stderr; silent elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda words, part: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=1.0)
-        yield lambda words, part: progress.update(task, completed=part, description=f"{name} {words}")

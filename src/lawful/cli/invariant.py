@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import (
-    ActivationOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    SeedOption,
-    input_shape,
-    open_network,
-    open_source,
-)
+from lawful.cli.progress import working
+from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -42,18 +30,15 @@ def add_to(app: typer.Typer) -> None:
     app.command()(rebalance)
 
 
+@takes_network
 def components(
-    network: NetworkArgument,
+    named: Named,
     balance: BalanceOption = None,
     exact: Annotated[bool, typer.Option("--exact", help="Weights as exact rationals; tolerance 0.")] = False,
     tolerance: Annotated[
         float | None, typer.Option(help="Total error of the balance to allow for [default: its round-off].")
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof for `lawful verify`.")] = None,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Connected components of the invariant set: which weights can never change sign, and why."""
@@ -61,9 +46,9 @@ def components(
     from lawful.network import Architecture
     from lawful.report.invariant import components_json, components_text
 
-    source = open_source(network, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size))
+    source = named.source()
     if isinstance(source, Architecture):
-        source = source.initialise(seed=seed) if balance is None else source.to_dag()
+        source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance, exact)
     with working("looking for locked weights"):
         found = invariant.components(source, given, exact=exact, tolerance=tolerance)
@@ -108,23 +93,18 @@ def path(
         raise typer.Exit(1)
 
 
+@takes_network
 def rebalance(
-    network: NetworkArgument,
+    named: Named,
     balance: Annotated[str, typer.Option("--balance", help="zero, unlock, or a JSON file of balances.")] = "zero",
     out: Annotated[Path | None, typer.Option(help="File to write; its ending chooses the format.")] = None,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
     from lawful import invariant
     from lawful.report.invariant import rebalance_json, rebalance_text
 
-    found = open_network(
-        network, seed=seed, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size)
-    )
+    found = named.network()
     target = read_balance(Path(balance), False) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
         done = invariant.unlock(found) if balance == "unlock" else invariant.rebalance(found, target)
@@ -138,18 +118,6 @@ def rebalance(
         typer.echo(rebalance_text(done, locked, change, out))
     if not done.reached:
         raise typer.Exit(1)
-
-
-@contextmanager
-def working(words: str) -> Iterator[None]:
-    """A sign of life on a terminal's stderr; silent elsewhere."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(words):
-        yield
 
 
 def read_balance(file: Path, exact: bool) -> Any:

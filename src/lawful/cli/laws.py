@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,23 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.output import plain, print_json
-from lawful.cli.source import (
-    ActivationOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    SeedOption,
-    input_shape,
-    is_module,
-    open_module,
-    open_source,
-)
+from lawful.cli.progress import bar
+from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
     from lawful.laws import LawCount
+    from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.polynomial import PolynomialLaws
+    from lawful.network.metric import Metric
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,8 +26,9 @@ def add_to(app: typer.Typer) -> None:
     app.command()(laws)
 
 
+@takes_network
 def laws(
-    network: NetworkArgument,
+    named: Named,
     near: Annotated[bool, typer.Option("--near", help="Near the given weights, for any data.")] = False,
     data: Annotated[
         Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
@@ -48,18 +39,20 @@ def laws(
     autonomous: Annotated[
         bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")
     ] = False,
-    metric: Annotated[Path | None, typer.Option(help="Flow under the diagonal metric in this .npz file.")] = None,
+    metric: Annotated[
+        Path | None,
+        typer.Option(help="Flow θ' = −M∇E under the diagonal or block metric M in this .npz or .json file."),
+    ] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
+    reduction: Annotated[
+        bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
+    ] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
-    input_size: InputOption = None,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
-    from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
+    from lawful.laws import GradientFlow, HeavyBall, count_laws
 
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
@@ -67,30 +60,29 @@ def laws(
         raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
     if momentum and metric is not None:
         raise LawfulError("choose one of --momentum and --metric")
-    shape = input_shape(input_size)
-    source: Any = (
-        open_module(network)
-        if is_module(network)
-        else open_source(network, activation=activation, drop_useless=drop_useless, shape=shape)
-    )
+    if reduction and (near or data is not None or momentum or metric is not None or loss != "full"):
+        raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
+    network, shape, seed = named.text, named.shape, named.seed
+    source: Any = open_module(network) if is_module(network) else named.source()
     if network.lower().endswith(".onnx"):
         _refuse_shared_weights(network, source.parameters)
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
-    with _progress() as progress:
+    with bar("laws") as tell:
         count = count_laws(
             source,
             level="near" if near else "phi" if data is None else "data",
             data=None if data is None else _inputs(data, shape),
             loss=loss,
-            flow=flow if metric is None else Metric(_diagonal(metric)),
+            flow=flow if metric is None else _metric(metric, source),
             seed=seed,
             input_shape=shape,
-            progress=progress,
+            progress=lambda what, done, total: tell(what, done / total),
         )
     found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
-    _print(count, found, as_json, latex)
+    reduced = _reduction(source, count, seed, shape) if reduction else None
+    _print(count, found, reduced, as_json, latex)
     if certificate is not None and count.proved:
         from lawful.laws.certificate import certificate as make
 
@@ -128,9 +120,25 @@ def _polynomials(source: Any, degree: int, loss: str, seed: int, shape: tuple[in
     return polynomial_laws(source, degree, loss=loss, seed=seed)
 
 
-def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: bool) -> None:
+def _reduction(source: Any, count: LawCount, seed: int, shape: tuple[int, ...] | None) -> NetworkReduction:
+    """At the network's weights, or at PyTorch's default ones for an architecture."""
+    from lawful.laws.count import as_graph
+    from lawful.laws.factorisation import reduce_network
+    from lawful.network import Architecture, Dag, Mlp
+
+    if count.dag is None:
+        raise Unsupported("--reduction is for perceptrons and graphs: this module's φ is not known")
+    graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape)
+    if graph is None or isinstance(graph, Architecture):
+        graph = Architecture.parse(str(source)).initialise(seed=seed)
+    return reduce_network(count, graph.to_dag().theta)
+
+
+def _print(
+    count: LawCount, found: PolynomialLaws | None, reduced: NetworkReduction | None, as_json: bool, latex: bool
+) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import text
+    from lawful.report.laws import reduction_json, reduction_text, text
 
     result: dict[str, Any] = {
         "laws": count.laws,
@@ -148,6 +156,8 @@ def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: 
     }
     if found is not None:
         result["polynomial"] = _described(found)
+    if reduced is not None:
+        result["reduction"] = reduction_json(reduced)
     if as_json:
         print_json(result)
         return
@@ -160,6 +170,8 @@ def _print(count: LawCount, found: PolynomialLaws | None, as_json: bool, latex: 
         lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
         for line in lines:
             typer.echo(f"  {line}")
+    if reduced is not None:
+        typer.echo("\n" + reduction_text(reduced))
 
 
 def _described(found: PolynomialLaws) -> dict[str, Any]:
@@ -190,36 +202,11 @@ def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:
     return found.reshape(len(found), *shape)
 
 
-def _diagonal(path: Path) -> Any:
-    """The one array of an .npz or .npy file."""
-    import numpy as np
+def _metric(path: Path, source: Any) -> Metric:
+    """The metric in a file, for the parameters of a network or the trainable ones of a module."""
+    from lawful.network.metric import read_metric
 
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
-    except (ValueError, EOFError) as error:
-        raise LawfulError(f"{path}: not an .npz or .npy file of numbers ({error})") from None
-    if len(arrays) != 1:
-        raise LawfulError(f"{path}: a metric file holds one array, this one {len(arrays)}")
-    return np.ravel(arrays[0])
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """A progress bar on a terminal, nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
-
-        yield show
+    sizes = getattr(source, "parameters", None)
+    if callable(sizes):  # a torch module
+        sizes = sum(parameter.numel() for parameter in sizes() if parameter.requires_grad)
+    return read_metric(path, int(sizes or 0))

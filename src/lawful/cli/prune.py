@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import (
-    ActivationOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    SeedOption,
-    input_shape,
-    open_network,
-)
+from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -33,22 +24,18 @@ def add_to(app: typer.Typer) -> None:
     app.command()(prune)
 
 
+@takes_network
 def singular(
-    network: NetworkArgument,
+    named: Named,
     tolerance: Annotated[float, typer.Option(help="Weights up to this size count as zero (the paper: 0.001).")] = 0.0,
     exist: Annotated[bool, typer.Option("--exist", help="Decide whether H(c) has singular points at all.")] = False,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
     from lawful.invariant.singular import LARGEST_SPECTRUM, singularity, spectrum
     from lawful.report.singular import singular_text
 
-    shape = input_shape(input_size)
-    dag = open_network(network, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape).to_dag()
+    dag = named.network().to_dag()
     found = singularity(dag, tolerance)
     values = spectrum(dag) if len(dag.hidden) <= LARGEST_SPECTRUM else None
     result: dict[str, Any] = {
@@ -84,8 +71,9 @@ def _existence(dag: Dag) -> dict[str, Any]:
     return {"answer": answer, "reason": found.reason, "witness": witness}
 
 
+@takes_network
 def prune(
-    network: NetworkArgument,
+    named: Named,
     out: Annotated[
         Path | None, typer.Option(help="File for the smaller network; its ending chooses the format.")
     ] = None,
@@ -99,10 +87,6 @@ def prune(
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
     ] = None,
     certify: Annotated[bool, typer.Option("--verify", help="Replay the pruning in rational arithmetic.")] = False,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
@@ -111,8 +95,7 @@ def prune(
     from lawful.invariant.singular import singularity
     from lawful.report.singular import pruning_text
 
-    shape = input_shape(input_size)
-    found = open_network(network, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape)
+    found = named.network()
     pruning = run(found, tolerance=tolerance, box=read_box(box))
     if certify:
         verify(pruning)
@@ -133,7 +116,7 @@ def prune(
         "parameters_after": pruning.network.parameters,
         "max_output_change_bound": pruning.bound,
         "rounding_bound": pruning.rounding,
-        "measured_change": pruning.measured(SAMPLES, seed),
+        "measured_change": pruning.measured(SAMPLES, named.seed),
         "samples": SAMPLES,
         "rank": singularity(found.to_dag()).rank,
         "box": pruning.box,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from lawful.network import Architecture, Dag, Mlp
 
+Options = ParamSpec("Options")
 NetworkArgument = Annotated[str, typer.Argument(metavar="NETWORK", help="File, module:factory, or architecture.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.")]
@@ -98,3 +102,50 @@ def open_network(
     from lawful.network import Architecture
 
     return source.initialise(seed=seed) if isinstance(source, Architecture) else source
+
+
+@dataclass(frozen=True)
+class Named:
+    """The NETWORK that a user named, and how the options say to read it."""
+
+    text: str
+    activation: str | None
+    drop_useless: bool
+    shape: tuple[int, ...] | None
+    seed: int
+
+    def source(self) -> Architecture | Mlp | Dag:
+        """The network; an architecture string stays without weights."""
+        return open_source(self.text, activation=self.activation, drop_useless=self.drop_useless, shape=self.shape)
+
+    def network(self) -> Mlp | Dag:
+        """The network with weights."""
+        return open_network(
+            self.text, seed=self.seed, activation=self.activation, drop_useless=self.drop_useless, shape=self.shape
+        )
+
+
+def _named(
+    network: NetworkArgument,
+    activation: ActivationOption = None,
+    drop_useless: DropOption = False,
+    input_size: InputOption = None,
+    seed: SeedOption = 0,
+) -> Named:
+    return Named(network, activation, drop_useless, input_shape(input_size), seed)
+
+
+def takes_network(verb: Callable[Concatenate[Named, Options], None]) -> Callable[..., None]:
+    """Give a verb whose first parameter is a `Named` the argument NETWORK and the options that go with it."""
+    network, *reading = inspect.signature(_named, eval_str=True).parameters.values()
+    _, *own, as_json = inspect.signature(verb, eval_str=True).parameters.values()
+    parameters = [network, *own, *reading, as_json]
+
+    def command(**given: Any) -> None:
+        named = _named(**{each.name: given.pop(each.name) for each in (network, *reading)})
+        verb(named, **given)  # type: ignore[call-arg]
+
+    command.__name__, command.__doc__, command.__module__ = verb.__name__, verb.__doc__, verb.__module__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command

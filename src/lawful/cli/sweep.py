@@ -36,6 +36,7 @@ def sweep(
     workers: WorkersOption = None,
     csv: Annotated[bool, typer.Option("--csv", help="Write results.csv beside results.parquet.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed calls again.")] = False,
+    markdown: Annotated[Path | None, typer.Option(help="With report, of count_laws: write a summary here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a job over many inputs and keep every result at once; run it again to go on where it stopped."""
@@ -44,7 +45,10 @@ def sweep(
     if what in ("status", "report"):
         if folder is None:
             raise LawfulError(f"lawful sweep {what} needs the sweep's folder")
-        (_status if what == "status" else _report)(folder, as_json)
+        if what == "status":
+            _status(folder, as_json)
+        else:
+            _report(folder, markdown, as_json)
         return
     if out is None:
         raise LawfulError("give a folder for the results: --out DIR")
@@ -118,12 +122,22 @@ def _print_status(folder: Path, done: Progress, as_json: bool) -> None:
         typer.echo(str(folder / "results.parquet"))
 
 
-def _report(folder: Path, as_json: bool) -> None:
+def _report(folder: Path, markdown: Path | None, as_json: bool) -> None:
+    from lawful.report.atlas import atlas
     from lawful.report.sweep import write_page
     from lawful.study.sweep import Store
 
-    page = write_page(list(Store(folder, write=False).rows()), folder / "report.html")
+    store, page = Store(folder, write=False), folder / "report.html"
+    seen = write_page(store.rows(), page)
+    if markdown is not None:
+        if seen.job != "count_laws":
+            raise LawfulError("--markdown summarises sweeps of count_laws; this is one of " + (seen.job or "nothing"))
+        markdown.write_text(atlas(store.rows(), store.progress().planned), encoding="utf-8")
     if as_json:
-        print_json({"report": str(page)})
+        print_json({"report": str(page), "failed": seen.failed, "exceptions": seen.exceptions})
     else:
+        if seen.exceptions:
+            typer.echo(f"{seen.exceptions} exceptions: calls whose answer is not the predicted one")
         typer.echo(str(page))
+    if seen.exceptions:
+        raise typer.Exit(1)

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.output import plain, print_json
-from lawful.cli.source import (
-    ActivationOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    SeedOption,
-    input_shape,
-    open_network,
-)
+from lawful.cli.progress import bar
+from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -79,15 +71,12 @@ def read_labelled(text: str) -> tuple[Any, Any]:
     return found.x, found.classes
 
 
+@takes_network
 def truncate(
-    network: NetworkArgument,
+    named: Named,
     data: DataOption = None,
     clusters: ClustersOption = None,
     project: ProjectOption = None,
-    activation: ActivationOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
@@ -95,10 +84,8 @@ def truncate(
     from lawful.flow.truncation.summary import of_census
     from lawful.report.truncation import census_text
 
-    points = open_data(data, clusters, project, seed)
-    opened = open_network(
-        network, seed=seed, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size)
-    )
+    points = open_data(data, clusters, project, named.seed)
+    opened = named.network()
     found = of_census(census(opened, points))
     print_json(found) if as_json else typer.echo(census_text(found))
 
@@ -137,28 +124,16 @@ def truncation_flow(
         _save(found, out)
         print_json(found) if as_json else typer.echo(text)
         return
-    run = _with_bar(run_flow, points, start, general, until, frames)
+    with bar("flow") as tell:
+        watch = {"progress": lambda now: tell(f"s = {now:.3g}", now / until)}
+        run = run_flow(points, start, general=general, until=until, frames=frames, **watch)
     found = of_run(run)
     if out is not None:
         _save(found, out)
         _draw(run, found, out, images)
     print_json(found) if as_json else typer.echo(report.run_text(found))
     if run.halted:
-        raise typer.Exit(3)
-
-
-def _with_bar(run_flow: Any, points: Clusters, start: Start, general: bool, until: float, frames: int) -> Run:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("flow", total=until)
-        run: Run = run_flow(
-            points, start, general=general, until=until, frames=frames,
-            progress=lambda time: bar.update(task, completed=time),
-        )  # fmt: skip
-    return run
+        raise typer.Exit(130 if run.interrupted else 3)
 
 
 def _save(found: dict[str, Any], out: Path | None) -> None:

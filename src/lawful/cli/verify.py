@@ -20,6 +20,7 @@ VERIFIERS: dict[str, str] = {
     "flow": "lawful.flow.certificate:verify",
     "geodesic": "lawful.bottleneck.verify:verify",
     "laws": "lawful.laws.verify:verify",
+    "module-pruning": "lawful.invariant.pruning_module_verify:verify",
     "pruning": "lawful.invariant.pruning_certificate:verify_certificate",
     "same": "lawful.fibers.verify:verify",
     "truncation-separation": "lawful.flow.truncation.verify:verify_separation",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Residues = NDArray[np.int64]
 Floats = NDArray[np.float64]
 DEPTH = 256  # |a|, |b| <= p/2 < 2²²: 256 products of two residues add up below 2⁵³, exactly
-PANEL = 16
+PANEL = 64  # below DEPTH
 
 
 def rank(matrix: NDArray[Any], prime: int) -> int:
@@ -54,21 +54,28 @@ def _eliminate(work: Floats, row: int, start: int, stop: int, prime: int) -> lis
 
 
 def _eliminate_panel(work: Floats, row: int, start: int, stop: int, prime: int) -> list[int]:
+    """Crout: a column and a row are brought up to date, by one product each, when their turn comes."""
     pivots: list[int] = []
     for column in range(start, stop):
         at = row + len(pivots)
-        found = np.flatnonzero(work[at:, column])
+        before = slice(start, column) if len(pivots) == column - start else pivots
+        target = work[at:, column]
+        if pivots:
+            target -= work[at:, before] @ work[row:at, column]
+            _centred(target, prime)
+        found = target.nonzero()[0]
         if not len(found):
             continue
         other = at + int(found[0])
         if other != at:
             work[[at, other]] = work[[other, at]]
+        factors, line = work[at + 1 :, column], work[at, column + 1 : stop]
         inverse = pow(int(work[at, column]), -1, prime)
-        factors = _centred(work[at + 1 :, column] * _centred(np.array([float(inverse)]), prime), prime)
-        work[at + 1 :, column] = factors
-        rest = work[at + 1 :, column + 1 : stop]
-        rest -= np.outer(factors, work[at, column + 1 : stop])
-        _centred(rest, prime)
+        factors *= inverse - prime if inverse > prime // 2 else inverse
+        _centred(factors, prime)
+        if pivots:
+            line -= work[at, before] @ work[row:at, column + 1 : stop]
+            _centred(line, prime)
         pivots.append(column)
         if at + 1 == len(work):
             break

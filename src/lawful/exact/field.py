@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,7 @@ def is_prime(number: int) -> bool:
     return number >= 2 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
+@cache
 def check_prime(prime: int) -> int:
     """The prime itself, or an error if this arithmetic cannot use it."""
     if not 1000 < prime <= PRIME or not is_prime(prime):

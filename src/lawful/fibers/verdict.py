@@ -70,6 +70,16 @@ class Undecided:
 Verdict = Equal | Different | Undecided
 
 
+def certified(verdict: Verdict) -> bool:
+    """Whether the verdict has evidence that `lawful verify` can re-check.
+
+    An undecided one has none, and neither has an equality by regions that were listed in floating point.
+    """
+    if isinstance(verdict, Equal):
+        return verdict.witness.ending != "regions" or verdict.witness.decisions is not None
+    return isinstance(verdict, Different)
+
+
 def to_json(verdict: Verdict) -> dict[str, Any]:
     """The keys that the command line documents."""
     witness = counterexample = None
@@ -91,6 +101,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         "domain": None if verdict.domain is None else str(verdict.domain),
         "witness": witness,
         "counterexample": counterexample,
+        "certified": certified(verdict),
         "tolerance": verdict.tolerance,
         "seconds": round(verdict.seconds, 4),
     }

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sparse
 from numpy.typing import ArrayLike
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.flow.losses import Floats
 from lawful.flow.trajectory import Trajectory
 from lawful.network import Dag, Mlp
+from lawful.network.metric import Metric
 
 KIND = "flow"
 POINTS = 4  # snapshots kept in a certificate
@@ -19,7 +21,13 @@ SUBSTEPS = (25, 100, 400)  # of RK4 between two of them: more if fewer do not su
 
 
 def certificate(
-    network: Mlp | Dag, x: ArrayLike, y: ArrayLike, loss: str, trajectory: Trajectory, decay: float = 0.0
+    network: Mlp | Dag,
+    x: ArrayLike,
+    y: ArrayLike,
+    loss: str,
+    trajectory: Trajectory,
+    decay: float = 0.0,
+    metric: Metric | None = None,
 ) -> dict[str, Any]:
     """A gradient flow as JSON: graph, data, a few snapshots, and the drift of the balances `B̃θ²` over them."""
     if trajectory.velocity is not None:
@@ -31,13 +39,15 @@ def certificate(
     drift = values - values[0] * np.exp(-2.0 * decay * trajectory.times[short])[:, None]
     return {
         "kind": KIND,
-        "statement": f"gradient flow of {dag!r} under {loss} for time {trajectory.times[short][-1]:g}",
+        "statement": f"{'gradient' if metric is None else metric} flow of {dag!r} under {loss} for time "
+        f"{trajectory.times[short][-1]:g}",
         "nodes": [[name, int(role), float(slope)] for name, role, slope in zip(*_nodes(dag), strict=True)],
         "edges": [[int(tail), int(head)] for tail, head in zip(dag.tails, dag.heads, strict=True)],
         "x": np.asarray(x, dtype=np.float64).tolist(),
         "y": np.asarray(y, dtype=np.float64).tolist(),
         "loss": loss,
         "decay": decay,
+        "metric": None if metric is None else metric.to_json(),
         "times": trajectory.times[short].tolist(),
         "theta": theta.tolist(),
         "losses": trajectory.losses[short].tolist(),
@@ -68,7 +78,8 @@ def verify(given: Mapping[str, Any]) -> None:
         x, y, decay = np.array(given["x"]), np.array(given["y"]), float(given["decay"])
         losses, stated = [float(value) for value in given["losses"]], float(given["drift"])
         loss = str(given["loss"])
-    except (KeyError, TypeError, ValueError, LawfulError) as error:
+        metric = _dense(given.get("metric"), dag.parameters)
+    except (KeyError, TypeError, ValueError, IndexError, LawfulError) as error:
         raise CertificateError(f"the certificate is incomplete or damaged ({error})") from None
     if theta.shape != (len(times), dag.parameters) or len(losses) != len(times) or len(times) < 2:
         raise CertificateError("snapshots, times and losses do not fit together")
@@ -84,7 +95,7 @@ def verify(given: Mapping[str, Any]) -> None:
         span = float(times[number + 1] - times[number])
         length = float(np.linalg.norm(theta[number + 1] - theta[number]))
         for substeps in SUBSTEPS:
-            ended = _rk4(lambda at: -value(at)[1] - decay * at, theta[number], span, substeps)
+            ended = _rk4(lambda at: -(metric @ value(at)[1]) - decay * at, theta[number], span, substeps)
             miss = float(np.linalg.norm(ended - theta[number + 1]))
             if miss <= 0.01 * length + 1e-9:
                 break
@@ -92,6 +103,23 @@ def verify(given: Mapping[str, Any]) -> None:
             raise CertificateError(
                 f"from t = {times[number]:g} to {times[number + 1]:g} the flow ends {miss:.3g} from the stated point"
             )
+
+
+def _dense(given: Mapping[str, Any] | None, size: int) -> sparse.csr_array:
+    """The matrix that multiplies the gradient: 1 unless a diagonal or blocks say otherwise."""
+    if given is not None and "diagonal" in given:
+        scale = np.array(given["diagonal"], dtype=np.float64)
+        if scale.shape != (size,) or not (scale > 0).all():
+            raise ValueError("the metric is not one positive number per parameter")
+        return sparse.csr_array(sparse.diags_array(scale))
+    found = sparse.lil_array(sparse.eye_array(size))
+    for block in [] if given is None else given["blocks"]:
+        where, matrix = list(block["weights"]), np.array(block["matrix"], dtype=np.float64)
+        np.linalg.cholesky(matrix)
+        for row, line in zip(where, matrix, strict=True):
+            for column, entry in zip(where, line, strict=True):
+                found[row, column] = entry
+    return sparse.csr_array(found)
 
 
 def _check_balances(dag: Dag, theta: Floats, times: Floats, decay: float, stated: float) -> None:

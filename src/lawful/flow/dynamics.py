@@ -9,6 +9,7 @@ import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.flow.losses import Floats
+from lawful.network.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,21 @@ class GradientFlow:
 class Riemannian:
     """`θ̇ = −G(θ)⁻¹ ∇L(θ)` for a metric G: a function that gives a positive definite matrix, or its diagonal.
 
+    A constant `Metric` is given by its inverse `M = G⁻¹`, what multiplies the gradient.
+
     >>> Riemannian(lambda theta: 1 / theta).velocity(np.array([2.0]), np.array([3.0]))  # mirror descent's metric
+    array([-6.])
+    >>> Riemannian(Metric(np.array([2.0]))).velocity(np.array([2.0]), np.array([3.0]))
     array([-6.])
     """
 
-    metric: Callable[[Floats], Floats]
+    metric: Callable[[Floats], Floats] | Metric
 
     def velocity(self, theta: Floats, gradient: Floats) -> Floats:
         """`θ̇`."""
+        if isinstance(self.metric, Metric):
+            self.metric.check(len(theta))
+            return -self.metric.applied(gradient)
         metric = np.asarray(self.metric(theta), dtype=np.float64)
         if metric.shape == theta.shape:
             return -gradient / metric

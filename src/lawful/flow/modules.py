@@ -1,9 +1,10 @@
-"""Any PyTorch module and loss as a training problem, its ReLU patterns held still by intercepting the calls."""
+"""Any PyTorch module and loss as a training problem, its activation pattern held still by intercepting the calls."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,30 +15,34 @@ from torch.overrides import TorchFunctionMode
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.flow.losses import Floats, checked, find_loss
+from lawful.flow.piecewise import rewritten, unlocated
 from lawful.flow.problem import Indices, Value
-
-_RELUS = {torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_, functional.relu, functional.relu_}
-_LEAKY = {functional.leaky_relu, functional.leaky_relu_}
 
 
 class _Gates(TorchFunctionMode):
-    """Replaces each ReLU by a product with its gates (the true ones if none are given), and notes its input."""
+    """Replaces each ReLU by a product with its gates (the true ones if none are given), and notes its input.
+
+    Other functions with kinks are first rewritten with ReLUs; `unlocated` names those for which that is not known.
+    """
 
     def __init__(self, gates: torch.Tensor | None) -> None:
         super().__init__()
         self.gates, self.at = gates, 0
         self.heights, self.values, self.slopes = list[torch.Tensor](), list[torch.Tensor](), list[float]()
+        self.names, self.unlocated = list[str](), set[str]()
 
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         options = options or {}
-        if function in _RELUS or function in _LEAKY:
-            slope = 0.0
-            if function in _LEAKY:
-                slope = options.get("negative_slope", arguments[1] if len(arguments) > 1 else 0.01)
-            return self._gated(arguments[0] if arguments else options["input"], float(slope))
+        found = rewritten(function, arguments, options, lambda name: partial(self._gated, name))
+        if found is not None:
+            return found
+        name = unlocated(function, arguments)
+        if name is not None:
+            self.unlocated.add(name)
         return function(*arguments, **options)
 
-    def _gated(self, height: torch.Tensor, slope: float) -> torch.Tensor:
+    def _gated(self, name: str, height: torch.Tensor, slope: float = 0.0) -> torch.Tensor:
+        self.names.append(name)
         self.heights.append(height)
         if self.gates is None:
             gate = (height > 0).to(height.dtype)
@@ -50,9 +55,11 @@ class _Gates(TorchFunctionMode):
 
 
 class ModuleProblem:
-    """The loss of any module: kinks of relu and leaky_relu are located, other kinks are met by smaller steps.
+    """The loss of any module, its kinks located: those of ReLUs and of functions that ReLUs can express.
 
-    `loss` is `mse`, `bce`, `ce` or a callable `(outputs, y) -> scalar tensor`. The module is copied to float64.
+    Those are clamps, hard sigmoids, absolute values, maxima, max pooling and the like (`lawful.flow.piecewise`). Other
+    kinks are met by smaller steps, and `unlocated` names the functions that have them. `loss` is `mse`, `bce`, `ce` or
+    a callable `(outputs, y) -> scalar tensor`. The module is copied to float64.
     """
 
     def __init__(self, module: torch.nn.Module, x: Any, y: Any, loss: str | Callable[..., Any] = "mse") -> None:
@@ -67,14 +74,19 @@ class ModuleProblem:
         self.targets = raw
         self.x = torch.as_tensor(inputs)
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
-        self._sizes: list[tuple[int, ...]] = []
+        self._calls: list[tuple[str, tuple[int, ...]]] = []
+        self.unlocated: tuple[str, ...] = ()
         self._check()
 
     def _check(self) -> None:
-        """Run twice: shapes fit, the loss is a scalar, and no dropout makes the answers differ."""
+        """Run twice: shapes fit, the loss is a scalar, and no dropout makes the answers differ; then once untouched."""
         first, second = self.evaluate(self.start), self.evaluate(self.start)
         if first.loss != second.loss:
             raise Unsupported("the module answers differently each time: call .eval() before taking its flow")
+        with torch.no_grad():
+            plain = self._loss(functional_call(self.module, self._weights(torch.as_tensor(self.start)), (self.x,)))
+        if not abs(plain.item() - first.loss) <= 1e-9 * max(1.0, abs(first.loss)) and np.isfinite(first.loss):
+            raise Unsupported("the module changes a tensor in place (relu_): take its flow without inplace calls")
 
     @property
     def samples(self) -> int:
@@ -89,12 +101,12 @@ class ModuleProblem:
         return twin
 
     def label(self, gate: int) -> tuple[int, str]:
-        """Sample and neuron of a gate: the number of the ReLU call and the unit in it."""
-        for call, shape in enumerate(self._sizes, 1):
+        """Sample and neuron of a gate: the function, the number of the ReLU that stands for it, and the unit in it."""
+        for call, (name, shape) in enumerate(self._calls, 1):
             size = int(np.prod(shape))
             if gate < size:
-                sample, unit = divmod(gate, size // shape[0])
-                return sample, f"relu{call}.{unit}"
+                sample, unit = divmod(gate, size // (shape or (1,))[0])
+                return sample, f"{name}{call}.{unit}"
             gate -= size
         raise IndexError(gate)
 
@@ -106,8 +118,8 @@ class ModuleProblem:
     def evaluate(self, theta: Floats, gates: Floats | None = None) -> Value:
         """Loss, gradient and heights by autograd."""
         flat = torch.tensor(theta, requires_grad=True)
-        outputs, seen = self._run(flat, gates)
-        loss = self._loss(outputs)
+        loss, seen = self._run(flat, gates)
+        self.unlocated = tuple(sorted(seen.unlocated))
         gradient, *slopes = torch.autograd.grad(loss, [flat, *seen.values], allow_unused=True, materialize_grads=True)
         pushes = [(1.0 - slope) * value for slope, value in zip(seen.slopes, slopes, strict=True)]
         return Value(loss.item(), gradient.numpy(), _numbers(seen.heights), _numbers(pushes))
@@ -119,19 +131,24 @@ class ModuleProblem:
         rows = [torch.autograd.grad(heights[gate], flat, retain_graph=True)[0] for gate in chosen]
         return np.array([row.numpy() for row in rows])
 
-    def _run(self, flat: torch.Tensor, gates: Floats | None) -> tuple[torch.Tensor, _Gates]:
+    def _weights(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         weights, at = {}, 0
         for name, shape in self._shapes.items():
             weights[name] = flat[at : at + shape.numel()].reshape(shape)
             at += shape.numel()
+        return weights
+
+    def _run(self, flat: torch.Tensor, gates: Floats | None) -> tuple[torch.Tensor, _Gates]:
+        """The loss, and the gates that it met."""
         mode = _Gates(None if gates is None else torch.as_tensor(gates))
-        try:
-            with mode:
-                outputs = functional_call(self.module, weights, (self.x,))
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
-        self._sizes = [tuple(height.shape) for height in mode.heights]
-        return outputs, mode
+        with mode:
+            try:
+                outputs = functional_call(self.module, self._weights(flat), (self.x,))
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
+            loss = self._loss(outputs)
+        self._calls = [(name, tuple(height.shape)) for name, height in zip(mode.names, mode.heights, strict=True)]
+        return loss, mode
 
     def _loss(self, outputs: torch.Tensor) -> torch.Tensor:
         if isinstance(self.loss, str):

@@ -65,7 +65,8 @@ def record(
 ) -> Run:
     """Measure the laws and singular values along a trajectory."""
     spectrum = None
-    if network is not None and 0 < len(network.to_dag().hidden) <= MAX_SPECTRUM:
+    plain = not (about or {}).get("metric")  # under a metric, J is not what stays
+    if plain and network is not None and 0 < len(network.to_dag().hidden) <= MAX_SPECTRUM:
         spectrum = np.array([singular_values(network, theta) for theta in trajectory.theta])
     return Run(trajectory, laws.names, laws.along(trajectory.theta), spectrum, network, dict(about or {}))
 

@@ -8,7 +8,7 @@ absorb a channel are summed exactly and rounded once.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -26,14 +26,34 @@ ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.Flatten)
 POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
 
 
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Channels leave one layer of the chain; `weight` and `bias` are those of the next layer before it forgets them.
+
+    `evidence` maps each channel, as numbered before the step, to what justifies it: "silent", `("constant", value)` or
+    `("duplicate", leader, factor)`. A channel that is `muted` stays, the only one of its layer, and is not heard.
+    """
+
+    layer: int
+    evidence: Mapping[int, tuple[Any, ...]]
+    muted: int | None
+    weight: Floats
+    bias: Floats
+
+
 @dataclass(frozen=True)
 class ModulePruning:
-    """The smaller module, and the channels that went: (layer's number, channel, why)."""
+    """The smaller module, the channels that went (layer's number, channel, why), and the steps that removed them.
 
+    `pruning_module_verify` replays the steps from the original in rational arithmetic.
+    """
+
+    original: nn.Sequential
     module: nn.Sequential
     removed: tuple[tuple[int, int, str], ...]
     channels_before: int
     channels_after: int
+    steps: tuple[Step, ...]
 
 
 def prune_module(module: nn.Module) -> ModulePruning:
@@ -46,6 +66,8 @@ def prune_module(module: nn.Module) -> ModulePruning:
     Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))
     """
     parts = _parts(module)
+    _refuse_other_axes(parts)
+    original = nn.Sequential(*parts)
     layers = [number for number, part in enumerate(parts) if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d))]
     weights = [_blocks(parts[number]) for number in layers]
     biases = [_bias(parts[number]) for number in layers]
@@ -53,27 +75,52 @@ def prune_module(module: nn.Module) -> ModulePruning:
     units = [np.arange(len(weight)) for weight in weights]
     before = sum(len(weight) for weight in weights[:-1])
     removed: list[tuple[int, int, str]] = []
+    steps: list[Step] = []
     found = True
     while found:
         found = False
         for place in range(len(layers) - 1):
             between = parts[layers[place] + 1 : layers[place + 1] + 1]
             gone = _redundant(weights, biases, place, between)
+            muted = None
             if len(gone) == len(weights[place]):  # a layer keeps one channel, now unheard
-                weights[place + 1][:, gone.pop()[0]] = 0.0
-            if gone:
+                muted = list(gone)[-1]
+                weights[place + 1][:, muted] = 0.0
+            leaving = [channel for channel in gone if channel != muted]
+            if leaving:
                 found = True
-                removed += [(layers[place], int(units[place][channel]), why) for channel, why in gone]
-                keep = np.setdiff1d(np.arange(len(weights[place])), [channel for channel, _ in gone])
+                steps.append(Step(layers[place], gone, muted, weights[place + 1].copy(), biases[place + 1].copy()))
+                removed += [(layers[place], int(units[place][channel]), str(gone[channel][0])) for channel in leaving]
+                keep = np.setdiff1d(np.arange(len(weights[place])), leaving)
                 weights[place], biases[place], units[place] = (
                     weights[place][keep],
                     biases[place][keep],
                     units[place][keep],
                 )
                 weights[place + 1] = weights[place + 1][:, keep]
+    smaller = list(parts)
     for number, weight, bias in zip(layers, weights, biases, strict=True):
-        parts[number] = _shrunk(parts[number], weight, bias)
-    return ModulePruning(nn.Sequential(*parts), tuple(removed), before, sum(len(weight) for weight in weights[:-1]))
+        smaller[number] = _shrunk(parts[number], weight, bias)
+    after = sum(len(weight) for weight in weights[:-1])
+    return ModulePruning(original, nn.Sequential(*smaller), tuple(removed), before, after, tuple(steps))
+
+
+def _refuse_other_axes(parts: Sequence[nn.Module]) -> None:
+    """Channels must stay channels: a Linear layer behind a convolution needs a Flatten, pools need space."""
+    flat = spatial = False
+    for part in parts:
+        if isinstance(part, nn.Flatten):
+            if (part.start_dim, part.end_dim) != (1, -1):
+                raise Unsupported("a Flatten of some axes only: prune `from_module(module)` instead")
+            flat, spatial = True, False
+        elif isinstance(part, nn.Linear):
+            if spatial:
+                raise Unsupported("a Linear layer on the last axis of a convolution: put a Flatten before it")
+            flat = True
+        elif isinstance(part, (nn.Conv1d, nn.Conv2d, *POOLS)):
+            if flat:
+                raise Unsupported(f"{type(part).__name__} behind a Linear or Flatten layer mixes its channels")
+            spatial = True
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:
@@ -113,13 +160,14 @@ def _by_unit(weight: Floats, below: Floats | None) -> Floats:
 
 def _redundant(
     weights: list[Floats], biases: list[Floats], place: int, between: Sequence[nn.Module]
-) -> list[tuple[int, str]]:
+) -> dict[int, tuple[Any, ...]]:
     """Channels to remove from one layer; what they said has been added to the next layer's weights and biases."""
     weight, bias, after = weights[place], biases[place], weights[place + 1]
     if len(weight) == 1:
-        return []
-    slope = _slope(between)
-    gone = [(channel, "silent") for channel in range(len(weight)) if not after[:, channel].any()]
+        return {}
+    gone: dict[int, tuple[Any, ...]] = {
+        channel: ("silent",) for channel in range(len(weight)) if not after[:, channel].any()
+    }
     left = [channel for channel in range(len(weight)) if after[:, channel].any()]
     sums: dict[tuple[int, ...], Fraction] = {}
     shifts: dict[int, Fraction] = {}
@@ -127,9 +175,9 @@ def _redundant(
     for channel in left:
         row = np.append(weight[channel].ravel(), bias[channel])
         if not weight[channel].any():
-            value = Fraction(bias[channel]) if bias[channel] > 0 else Fraction(bias[channel]) * Fraction(slope)
+            value = _through(Fraction(bias[channel]), between)
             if value == 0 or _keeps_constants(between):
-                gone.append((channel, "constant"))
+                gone[channel] = ("constant", value)
                 for output in range(len(after)):
                     total = sum((Fraction(w) for w in after[output, channel]), Fraction(0)) * value
                     shifts[output] = shifts.get(output, Fraction(biases[place + 1][output])) + total
@@ -138,7 +186,7 @@ def _redundant(
         for leader in leaders.setdefault(key, []):
             factor = _ratio(row, np.append(weight[leader].ravel(), bias[leader]))
             if factor is not None:
-                gone.append((channel, "duplicate"))
+                gone[channel] = ("duplicate", leader, factor)
                 for output, tap in np.ndindex(len(after), after.shape[2]):
                     spot, said = (output, leader, tap), Fraction(after[output, channel, tap])
                     sums[spot] = sums.get(spot, Fraction(after[spot])) + factor * said
@@ -158,13 +206,12 @@ def _ratio(row: Floats, leader: Floats) -> Fraction | None:
     return factor if factor > 0 and all(a == factor * b for a, b in pairs) else None
 
 
-def _slope(between: Sequence[nn.Module]) -> float:
+def _through(value: Fraction, between: Sequence[nn.Module]) -> Fraction:
+    """What becomes of a constant on the way to the next layer."""
     for part in between:
-        if isinstance(part, nn.ReLU):
-            return 0.0
-        if isinstance(part, nn.LeakyReLU):
-            return float(part.negative_slope)
-    return 1.0
+        if isinstance(part, (nn.ReLU, nn.LeakyReLU)) and value < 0:
+            value *= Fraction(part.negative_slope if isinstance(part, nn.LeakyReLU) else 0.0)
+    return value
 
 
 def _keeps_constants(between: Sequence[nn.Module]) -> bool:
@@ -173,7 +220,8 @@ def _keeps_constants(between: Sequence[nn.Module]) -> bool:
         padding = getattr(part, "padding", 0)
         nothing = padding == "valid" or (not isinstance(padding, str) and not np.any(padding))
         padded = not nothing and getattr(part, "padding_mode", "zeros") == "zeros"
-        if padded or (isinstance(part, POOLS) and part.ceil_mode):
+        divided = getattr(part, "divisor_override", None) is not None
+        if padded or divided or (isinstance(part, POOLS) and part.ceil_mode):
             return False
     return True
 

@@ -11,8 +11,10 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.laws.count import LawCount
-from lawful.laws.flow import HeavyBall, Metric
+from lawful.laws.flow import HeavyBall
+from lawful.laws.law import Law
 from lawful.network import Dag
+from lawful.network.metric import Metric
 
 
 def certificate(count: LawCount) -> dict[str, Any]:
@@ -24,8 +26,6 @@ def certificate(count: LawCount) -> dict[str, Any]:
     """
     if not count.proved or count.dag is None or count.witness is None:
         raise Unsupported(f"only a proved count has a certificate; this one is {count.status}: {count.reason}")
-    if isinstance(count.flow, Metric) and count.flow.blocks:
-        raise Unsupported("certificates do not cover block metrics")
     body: dict[str, Any] = {
         "kind": "laws",
         "statement": statement(count),
@@ -41,7 +41,7 @@ def certificate(count: LawCount) -> dict[str, Any]:
         "seed": count.witness.seed,
         "point": count.witness.point.tolist(),
         "brackets": list(count.witness.rows),
-        "known": [[law.kind, *law.nodes] for law in count.known],
+        "known": [_named(law) for law in count.known],
     }
     if count.region is not None:
         gates = [None if np.isnan(gate) else gate for gate in count.region.fixed.tolist()]
@@ -68,12 +68,19 @@ def digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _named(law: Law) -> list[Any]:
+    """The kind of a law and its neurons; for a combination, the laws that it adds up and their weights."""
+    if law.kind != "combination":
+        return [law.kind, *law.nodes]
+    return [law.kind, [[str(next(iter(part.terms.values()))), part.kind, *part.nodes] for part in law.factors]]
+
+
 def _flow(count: LawCount) -> dict[str, Any]:
     match count.flow:
         case HeavyBall(friction, autonomous):
             return {"name": "momentum", "friction": friction, "autonomous": autonomous}
-        case Metric(diagonal):
-            return {"name": "metric", "diagonal": None if diagonal is None else np.asarray(diagonal).tolist()}
+        case Metric():
+            return {"name": "metric", **count.flow.to_json()}
     return {"name": "gradient"}
 
 

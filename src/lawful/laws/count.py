@@ -16,7 +16,6 @@ from lawful.laws.flow import (
     Flow,
     GradientFlow,
     HeavyBall,
-    Metric,
     MetricFields,
     Momentum,
     angular_momenta,
@@ -28,6 +27,7 @@ from lawful.laws.law import LawFamily
 from lawful.laws.region import Region, at_data, near
 from lawful.laws.wording import Wording
 from lawful.network import Architecture, Dag, Mlp
+from lawful.network.metric import Metric
 
 if TYPE_CHECKING:
     import torch

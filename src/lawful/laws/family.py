@@ -129,18 +129,10 @@ class Gradients:
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
-    """The gradient fields near given weights, where hidden neurons have only the gates of some activation patterns.
+class Derived:
+    """Fields made from other fields of the same network, whose arithmetic and random numbers they share."""
 
-    A field sums `mixed` patterns (rows of `patterns`, a column per hidden neuron), each with inputs of its own: the
-    patterns are finitely many, and only sums of them make generic fields. `spans`, if given, holds for each pattern the
-    inputs (with a 1 for the constant) whose combinations are allowed. A sample is one multiplier per pattern, node and
-    column.
-    """
-
-    gradients: Gradients
-    patterns: Residues
-    spans: tuple[Residues, ...] | None = None
+    gradients: Family
 
     @property
     def prime(self) -> int:
@@ -156,6 +148,25 @@ class Pieces:
     def size(self) -> int:
         """Number of parameters."""
         return self.gradients.size
+
+    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
+        """The random numbers of the gradients."""
+        return self.gradients.draw(labels, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces(Derived):
+    """The gradient fields near given weights, where hidden neurons have only the gates of some activation patterns.
+
+    A field sums `mixed` patterns (rows of `patterns`, a column per hidden neuron), each with inputs of its own: the
+    patterns are finitely many, and only sums of them make generic fields. `spans`, if given, holds for each pattern the
+    inputs (with a 1 for the constant) whose combinations are allowed. A sample is one multiplier per pattern, node and
+    column.
+    """
+
+    gradients: Gradients
+    patterns: Residues
+    spans: tuple[Residues, ...] | None = None
 
     @property
     def mixed(self) -> int:

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues, to_residues
-from lawful.laws.family import Gradients, Pieces
+from lawful.laws.family import Derived
 from lawful.laws.law import Law, LawFamily
+from lawful.network.metric import Metric
 
 Residues = NDArray[np.int64]
 Indices = NDArray[np.intp]
@@ -47,71 +48,17 @@ class HeavyBall:
         return "momentum (autonomous laws)" if self.autonomous else "momentum"
 
 
-@dataclass(frozen=True, eq=False)
-class Metric:
-    """`θ' = −M ∇E(θ)` for a constant positive M: a vector (its diagonal) or blocks as (weights, matrix) pairs.
-
-    Weights that no block names have the entry 1.
-    """
-
-    diagonal: NDArray[np.float64] | None = None
-    blocks: tuple[tuple[Indices, NDArray[np.float64]], ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.diagonal is not None:
-            values = np.asarray(self.diagonal, dtype=np.float64)
-            if values.ndim != 1 or not np.isfinite(values).all() or not (values > 0).all():
-                raise LawfulError("a diagonal metric is a vector of positive finite numbers, one per parameter")
-        for where, matrix in self.blocks:
-            square = np.asarray(matrix)
-            if square.shape != (len(where),) * 2 or not np.array_equal(square, square.T):
-                raise LawfulError(f"a block of {len(where)} weights needs a symmetric matrix of that size")
-            if np.linalg.eigvalsh(square).min() <= 0:
-                raise LawfulError("a block of the metric is not positive definite")
-
-    def __str__(self) -> str:
-        return "diagonal metric" if self.diagonal is not None else "block metric"
-
-    def check(self, parameters: int) -> None:
-        """Raise unless the metric fits so many parameters."""
-        if self.diagonal is not None and len(self.diagonal) != parameters:
-            raise LawfulError(f"the metric has {len(self.diagonal)} entries for {parameters} parameters")
-        named = np.concatenate([where for where, _ in self.blocks]) if self.blocks else np.zeros(0, dtype=np.intp)
-        if len(np.unique(named)) < len(named) or (len(named) and not 0 <= named.min() <= named.max() < parameters):
-            raise LawfulError("the blocks of a metric name parameters twice, or parameters that do not exist")
-
-
 Flow = GradientFlow | HeavyBall | Metric
 
 
 @dataclass(frozen=True, eq=False)
-class MetricFields:
+class MetricFields(Derived):
     """`M ∇f` for the gradients of a network."""
 
-    gradients: Gradients | Pieces
     metric: Metric
 
     def __post_init__(self) -> None:
         self.metric.check(self.gradients.size)
-
-    @property
-    def prime(self) -> int:
-        """The prime of the gradients."""
-        return self.gradients.prime
-
-    @property
-    def seed(self) -> int:
-        """The seed of the gradients."""
-        return self.gradients.seed
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return self.gradients.size
-
-    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
-        """The random numbers of the gradients."""
-        return self.gradients.draw(labels, rows)
 
     def field(self, state: Dual, sample: Residues) -> Dual:
         """Gradients times the metric."""
@@ -129,21 +76,10 @@ class MetricFields:
 
 
 @dataclass(frozen=True, eq=False)
-class Momentum:
+class Momentum(Derived):
     """Drift plus control in phase space: `a (v, −γv, 1) + (0, ∇f, 0)` with a random number a per sample."""
 
-    gradients: Gradients | Pieces
     flow: HeavyBall
-
-    @property
-    def prime(self) -> int:
-        """The prime of the gradients."""
-        return self.gradients.prime
-
-    @property
-    def seed(self) -> int:
-        """The seed of the gradients."""
-        return self.gradients.seed
 
     @property
     def size(self) -> int:
@@ -206,9 +142,15 @@ def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFami
     """The laws that survive a metric: `½ θᵀ M⁻¹ G θ` for the symmetries G, or sums of them, with M⁻¹G symmetric.
 
     A law of degree 2 is `½ θᵀ G θ` with a symmetric G that maps θ to a direction along which the function is constant.
+    A linear law `⟨a, θ⟩` always survives, as `⟨M⁻¹a, θ⟩`.
     """
     inverse = _inverse_rows(metric, laws.parameters)
-    quadratic = [law for law in laws if all(len(edges) == 2 for edges in law.terms)]  # others may not survive
+    linear = [
+        Law(law.kind, law.nodes, _linear(law, inverse))
+        for law in laws
+        if law.exponent is None and all(len(edges) == 1 for edges in law.terms)
+    ]
+    quadratic = [law for law in laws if all(len(edges) == 2 for edges in law.terms)]  # a detour may not survive
     products = [_product(law, inverse) for law in quadratic]
     skews = [_skew(product) for product in products]
     kept = [
@@ -216,10 +158,10 @@ def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFami
         for law, product, skew in zip(quadratic, products, skews, strict=True)
         if not skew
     ]
-    return LawFamily((*kept, *_sums(products, skews, prime)), laws.parameters)
+    return LawFamily((*kept, *linear, *_sums(quadratic, products, skews, prime)), laws.parameters)
 
 
-def _sums(products: list[Matrix], skews: list[Matrix], prime: int) -> list[Law]:
+def _sums(laws: list[Law], products: list[Matrix], skews: list[Matrix], prime: int) -> list[Law]:
     """Combinations of symmetries, each broken by the metric, that the metric leaves whole."""
     broken = [number for number, skew in enumerate(skews) if skew]
     places = sorted({place for number in broken for place in skews[number]})
@@ -229,15 +171,19 @@ def _sums(products: list[Matrix], skews: list[Matrix], prime: int) -> list[Law]:
     found = []
     for weights in nullspace(table, prime):
         total: Matrix = {}
+        parts: list[Law] = []
         for number, weight in zip(broken, weights.tolist(), strict=True):
             factor = rational(weight, prime)
             if factor is None:
                 break
+            if factor:
+                law = laws[number]
+                parts.append(Law(law.kind, law.nodes, {edges: factor * value for edges, value in law.terms.items()}))
             for place, value in products[number].items():
                 total[place] = total.get(place, Fraction(0)) + factor * value
         else:
             if all(total.get(place[::-1], 0) == value for place, value in total.items()):
-                found.append(Law("polynomial", (), _terms(total)))
+                found.append(Law("combination", (), _terms(total), tuple(parts)))
     return found
 
 
@@ -268,6 +214,15 @@ def _product(law: Law, inverse: dict[int, dict[int, Fraction]]) -> Matrix:
             for other, weight in inverse[row].items():
                 product[other, column] = product.get((other, column), Fraction(0)) + weight * factor
     return product
+
+
+def _linear(law: Law, inverse: dict[int, dict[int, Fraction]]) -> dict[tuple[int, ...], Fraction]:
+    """`M⁻¹ a` for a law `⟨a, θ⟩`."""
+    found: dict[tuple[int, ...], Fraction] = {}
+    for (edge,), factor in law.terms.items():
+        for other, weight in inverse[edge].items():
+            found[other,] = found.get((other,), Fraction(0)) + weight * factor
+    return {edges: value for edges, value in found.items() if value}
 
 
 def _inverse_rows(metric: Metric, size: int) -> dict[int, dict[int, Fraction]]:

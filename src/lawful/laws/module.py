@@ -14,11 +14,12 @@ from torch.func import grad, jvp, vmap
 from lawful.errors import Unsupported
 from lawful.laws.closure import SPARE, refuse_if_too_large
 from lawful.laws.count import LawCount
-from lawful.laws.flow import Flow, GradientFlow, HeavyBall, Metric
+from lawful.laws.flow import Flow, GradientFlow, HeavyBall
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.module_known import conserved_laws
 from lawful.laws.probe import Probe, first_line, probe
 from lawful.laws.rank import rank_with_gap
+from lawful.network.metric import Metric
 
 Floats = NDArray[np.float64]
 Field = Callable[..., torch.Tensor]

@@ -18,6 +18,7 @@ from lawful.errors import CertificateError, LawfulError
 from lawful.laws.certificate import digest
 from lawful.laws.verify_case import Case, need, spans_of, states_of
 from lawful.laws.verify_laws import law_gradients
+from lawful.laws.verify_metric import blocks_of, times_metric
 from lawful.laws.verify_region import check_gates, gates_on_data, grouped_patterns, realised_patterns
 from lawful.network import Architecture, Dag, Role
 
@@ -93,7 +94,7 @@ def _read(claim: Mapping[str, Any]) -> Case:
     return Case(
         dag.names, tuple(dag.roles.tolist()), tuple(dag.tails.tolist()), tuple(dag.heads.tolist()), gates, order,
         int(dag.levels.max()), prime, claim["seed"], claim["loss"], claim["flow"], patterns, spans,
-        point,
+        point, blocks_of(claim["flow"], dag.parameters),
     )  # fmt: skip
 
 
@@ -142,8 +143,7 @@ def _field(case: Case, state: Residues, multipliers: Residues) -> Residues:
     for part in np.split(multipliers[:-1], case.mixed):
         force = (force + _gradient(case, state[:size], part)) % case.prime
     if flow["name"] == "metric":
-        scale = np.array([case.residue(Fraction(float(value))) for value in flow["diagonal"]])
-        return np.asarray(force * scale[:, None] % case.prime)
+        return times_metric(case, force)
     if flow["name"] == "momentum":
         velocity = state[size : 2 * size] * multipliers[-1] % case.prime
         friction = case.residue(Fraction(float(flow["friction"])))

@@ -14,6 +14,7 @@ from lawful.errors import CertificateError
 from lawful.network import Role
 
 Residues = NDArray[np.int64]
+Block = tuple[list[int], list[list[Fraction]]]  # some weights, and their part of a metric
 MASK = 2**64 - 1
 MIXED, FIRST_PATTERN = 8, 16  # part of what the stored seed means
 
@@ -42,6 +43,7 @@ class Case:
     patterns: tuple[tuple[Fraction, ...], ...]
     spans: tuple[list[list[int]], ...]
     point: Residues
+    metric: tuple[Block, ...] = ()
 
     @property
     def states(self) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import CertificateError
 from lawful.laws.verify_case import Case, need
+from lawful.laws.verify_metric import check_spared, over_metric
 from lawful.network import Role
 
 Residues = NDArray[np.int64]
@@ -25,20 +26,16 @@ def law_gradients(case: Case, named: list[list[Any]]) -> Residues:
             into[head][tail], out_of[tail][head] = edge, edge
     rows = []
     for kind, *nodes in named:
-        matrix: dict[tuple[int, int], int] = {}
+        matrix: dict[tuple[int, int], Fraction] = {}
         linear: list[int] = []
         match kind, nodes:
-            case "neuron", [node]:
-                need(case.roles[node] == Role.HIDDEN, f"node {node} is not a hidden neuron")
-                matrix = {(e, e): 1 for e in into[node].values()} | {(e, e): -1 for e in out_of[node].values()}
-            case (("pair" | "rotation"), [first, second]):
-                need(first != second and case.roles[first] == case.roles[second] == Role.HIDDEN, "not two neurons")
-                same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
-                need(same_gate, f"{case.names[first]} and {case.names[second]} do not act linearly alike")
-                same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
-                need(same, f"{case.names[first]} and {case.names[second]} have different neighbours")
-                matrix = {(edge, into[second][at]): 1 for at, edge in into[first].items()}
-                matrix |= {(edge, out_of[second][at]): -1 for at, edge in out_of[first].items()}
+            case "combination", [parts]:
+                need(case.flow["name"] == "metric", "combinations are for metrics")
+                for weight, *part in parts:
+                    for place, value in _quadratic(case, part, into, out_of).items():
+                        matrix[place] = matrix.get(place, Fraction(0)) + Fraction(weight) * value
+            case (("neuron" | "pair" | "rotation"), _):
+                matrix = _quadratic(case, [kind, *nodes], into, out_of)
             case "detour", [node]:
                 linear = _detour(case, node, into, out_of)
             case "sum", [node]:
@@ -61,6 +58,26 @@ def law_gradients(case: Case, named: list[list[Any]]) -> Residues:
     return np.array(rows, dtype=np.int64).reshape(len(rows), width)[:, : case.states]
 
 
+def _quadratic(
+    case: Case, named: list[Any], into: list[dict[int, int]], out_of: list[dict[int, int]]
+) -> dict[tuple[int, int], Fraction]:
+    """The terms θ_e θ_f of a law of one neuron or of two linear neurons with the same neighbours."""
+    match named:
+        case ["neuron", node]:
+            need(case.roles[node] == Role.HIDDEN, f"node {node} is not a hidden neuron")
+            signed = [(into[node], 1), (out_of[node], -1)]
+            return {(edge, edge): Fraction(sign) for edges, sign in signed for edge in edges.values()}
+        case ["pair" | "rotation", first, second]:
+            need(first != second and case.roles[first] == case.roles[second] == Role.HIDDEN, "not two neurons")
+            same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
+            need(same_gate, f"{case.names[first]} and {case.names[second]} do not act linearly alike")
+            same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
+            need(same, f"{case.names[first]} and {case.names[second]} have different neighbours")
+            matrix = {(edge, into[second][at]): Fraction(1) for at, edge in into[first].items()}
+            return matrix | {(edge, out_of[second][at]): Fraction(-1) for at, edge in out_of[first].items()}
+    raise CertificateError(f"unknown law {named[:1]}")
+
+
 def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict[int, int]]) -> list[int]:
     """The two weights of a linear neuron that bridges one edge."""
     need(case.roles[node] == Role.HIDDEN and case.gates[node] == 1, f"{case.names[node]} is not a linear neuron")
@@ -70,33 +87,33 @@ def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict
     return [first, second]
 
 
-def _law_gradient(case: Case, kind: str, matrix: dict[tuple[int, int], int], linear: list[int]) -> list[int]:
+def _law_gradient(case: Case, kind: str, matrix: dict[tuple[int, int], Fraction], linear: list[int]) -> list[int]:
     """The gradient at the point; for a rotation without time, its value is appended."""
     prime, point, size = case.prime, [int(value) for value in case.point], len(case.tails)
     gradient = [0] * case.states
     if case.flow["name"] == "momentum":
         need(kind == "rotation", f"{kind} is not a law of momentum")
-        value = 0
+        turn = 0
         for first, second in matrix:
             for left, right, sign in ((first, second, 1), (second, first, -1)):
                 gradient[left] += sign * point[size + right]
                 gradient[size + right] += sign * point[left]
-                value += sign * point[left] * point[size + right]
+                turn += sign * point[left] * point[size + right]
         if not case.flow["autonomous"]:
-            gradient[-1] = case.residue(Fraction(float(case.flow["friction"]))) * value  # of e^{γt} Q, without e^{γt}
-        return [entry % prime for entry in gradient] + [value % prime]
+            gradient[-1] = case.residue(Fraction(float(case.flow["friction"]))) * turn  # of e^{γt} Q, without e^{γt}
+        return [entry % prime for entry in gradient] + [turn % prime]
     need(kind != "rotation", "rotations are laws of momentum only")
-    inverse = [1] * size
-    if case.flow["name"] == "metric":
-        inverse = [pow(case.residue(Fraction(float(entry))), -1, prime) for entry in case.flow["diagonal"]]
-        for first, second in matrix:
-            need(inverse[first] == inverse[second], "the metric breaks the symmetry of a pair")
-        need(not linear, "a linear law under a metric")
-    for (first, second), sign in matrix.items():
-        gradient[first] += sign * point[second] * inverse[first]
-        gradient[second] += sign * point[first] * inverse[second]
+    form: dict[tuple[int, int], Fraction] = {}
+    for (first, second), value in matrix.items():
+        for place in ((first, second), (second, first)):
+            form[place] = form.get(place, Fraction(0)) + value
+    for (first, second), value in form.items():
+        gradient[first] += case.residue(value) * point[second]
     for edge in linear:
         gradient[edge] += 1
+    if case.flow["name"] == "metric":
+        check_spared(case, form)
+        gradient = over_metric(case, gradient)
     return [entry % prime for entry in gradient]
 
 

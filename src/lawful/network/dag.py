@@ -310,8 +310,7 @@ def _check(dag: Dag) -> None:
         raise InvalidNetwork("a network has at most one constant node")
     _check_edges(dag)
     _check_numbers(dag)
-    cycle = topology.find_cycle(count, dag.tails, dag.heads)
-    if cycle is not None:
+    if dag.levels.min() < 0 and (cycle := topology.find_cycle(count, dag.tails, dag.heads)) is not None:
         raise InvalidNetwork("the graph has a cycle: " + " -> ".join(dag.names[v] for v in cycle))
     useless = np.flatnonzero(topology.useless(dag.roles == Role.HIDDEN, dag.tails, dag.heads))
     if len(useless):

@@ -130,9 +130,8 @@ def _reshape(reader: Reader, options: dict[str, Any], first: Operand, second: Op
 
 
 def _shape(reader: Reader, options: dict[str, Any], first: Operand) -> Sizes:
-    if "start" in options or "end" in options:
-        raise Unsupported("a part of a shape")
-    return Sizes(np.array([operations.BATCH, *_value(first).shape], dtype=np.float64))
+    whole = np.array([operations.BATCH, *_value(first).shape], dtype=np.float64)
+    return Sizes(whole[options.get("start", 0) : options.get("end")])
 
 
 def _gather(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Sizes:
@@ -141,8 +140,16 @@ def _gather(reader: Reader, options: dict[str, Any], first: Operand, second: Ope
     return Sizes(np.asarray(np.take(first.numbers, _fixed("index", second).astype(np.intp))))
 
 
-def _unsqueeze(reader: Reader, options: dict[str, Any], first: Operand, axes: Operand = None) -> Sizes:
-    return Sizes(_numbers(first).reshape(1))
+def _unsqueeze(reader: Reader, options: dict[str, Any], first: Operand, second: Operand = None) -> Operand:
+    if not isinstance(first, Value):
+        return Sizes(_numbers(first).reshape(1))
+    axes = options["axes"] if second is None else _fixed("axes", second).astype(int).ravel().tolist()
+    rank = len(first.shape) + 1 + len(axes)
+    places = {axis % rank - 1 for axis in axes}
+    if len(places) < len(axes) or min(places) < 0:
+        raise Unsupported(f"new axes {axes} before the batch, or twice the same")
+    old = iter(first.shape)
+    return first.reshape(tuple(1 if axis in places else next(old) for axis in range(rank - 1)))
 
 
 def _concat(reader: Reader, options: dict[str, Any], *parts: Operand) -> Sizes:
@@ -211,6 +218,25 @@ def _global_pool(reader: Reader, options: dict[str, Any], first: Operand) -> Val
     return operations.mean(value, range(2, len(value.shape) + 1), keep=True)
 
 
+def _reduce_mean(reader: Reader, options: dict[str, Any], first: Operand, second: Operand = None) -> Value:
+    value = _value(first)
+    axes = options.get("axes", [] if second is None else _fixed("axes", second).astype(int).ravel().tolist())
+    if not axes and options.get("noop_with_empty_axes", 0):
+        return value
+    return operations.mean(value, axes or range(len(value.shape) + 1), keep=bool(options.get("keepdims", 1)))
+
+
+def _squeeze(reader: Reader, options: dict[str, Any], first: Operand, second: Operand = None) -> Operand:
+    if not isinstance(first, Value):
+        return Sizes(np.squeeze(_numbers(first)))
+    stated = options.get("axes", None if second is None else _fixed("axes", second).astype(int).ravel().tolist())
+    rank = len(first.shape) + 1
+    axes = [axis % rank - 1 for axis in stated] if stated else [i for i, size in enumerate(first.shape) if size == 1]
+    if any(axis < 0 or first.shape[axis] != 1 for axis in axes):
+        raise InvalidNetwork(f"axes {stated} of {sizes(first.shape)} and a batch do not all have size 1")
+    return first.reshape(tuple(size for axis, size in enumerate(first.shape) if axis not in axes))
+
+
 def _transpose(reader: Reader, options: dict[str, Any], first: Operand) -> Operand:
     if isinstance(first, Value):
         return operations.permute(first, options["perm"])
@@ -251,6 +277,8 @@ OPERATORS: dict[str, Callable[..., Operand]] = {
     "Conv": _conv,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_pool,
+    "ReduceMean": _reduce_mean,
+    "Squeeze": _squeeze,
     "Constant": _constant,
 }
 SUPPORTED = ", ".join(OPERATORS).replace("Concat", "Concat (of sizes only)")

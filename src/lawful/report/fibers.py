@@ -25,6 +25,11 @@ def verdict_text(result: Mapping[str, Any]) -> str:
         ]
     elif result["reason"]:
         lines += _wrapped(result["reason"] + ".")
+    if result["verdict"] == "equal" and not result["certified"]:
+        words = (
+            "Not certified: the regions were listed in floating point, and nothing is left to re-check. For a proof "
+        )
+        lines += _wrapped(words + "that `lawful verify` replays, ask with --exact.")
     exact = result["tolerance"] == 0
     lines.append("  Arithmetic: exact rationals." if exact else f"  Tolerance: {result['tolerance']:g}, relative.")
     return "\n".join(lines)

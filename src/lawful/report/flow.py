@@ -45,6 +45,8 @@ def flow_text(run: Run) -> str:
         f"{kinks['released']} released",
         _kept(run),
     ]
+    if run.about.get("kinks_not_located"):
+        lines.insert(3, f"kinks of {', '.join(run.about['kinks_not_located'])} are not located: met by smaller steps")
     if run.about.get("data") is None:
         lines.insert(0, "no data given: Gaussian inputs and a random teacher of the same shape")
     return "\n".join(lines)
@@ -55,7 +57,8 @@ def _kept(run: Run) -> str:
         return "no laws are known for this model"
     if run.trajectory.velocity is not None:
         return f"{len(run.law_names)} laws of the gradient flow; a heavy ball need not keep them: {run.max_drift:.2g}"
-    return f"{len(run.law_names)} laws kept to {run.max_drift:.2g}"
+    under = " under the metric" if run.about.get("metric") else ""
+    return f"{len(run.law_names)} laws{under} kept to {run.max_drift:.2g}"
 
 
 def drift_json(run: Run, signs: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lawful.laws.factorisation import NetworkReduction
 
 LEVELS = {
     "phi": "any weights, any data",
@@ -55,3 +58,42 @@ def _closing(result: Mapping[str, Any]) -> list[str]:
         case _:
             words = f"Undecided: {result['reason']}."
     return textwrap.wrap(words, 80)
+
+
+def reduction_json(found: NetworkReduction) -> dict[str, Any]:
+    """The documented keys of `lawful laws --reduction --json`."""
+    return {
+        "involutive": found.involutive,
+        "dimension": found.dimension,
+        "with_brackets": found.with_brackets,
+        "coordinates": list(found.names),
+        "theta": found.theta,
+        "z": found.z,
+        "metric": found.metric,
+        "rank": found.rank,
+        "closed_form": found.closed_form is not None,
+        "closed_form_error": found.error,
+        "reason": found.reason,
+    }
+
+
+def reduction_text(found: NetworkReduction) -> str:
+    """Whether z = φ(θ) moves by itself, and what its metric looks like at the start."""
+    lines = ["Riemannian reduction of z = φ(θ):"]
+    if not found.involutive:
+        return "\n".join([*lines, *_wrapped(f"None: {found.reason}.")])
+    lines += _wrapped(f"z' = −M(z, θ_init)∇f(z): V has dimension {found.dimension} and is closed under brackets.")
+    if found.metric is None:
+        return "\n".join([*lines, *_wrapped(f"M is not computed: {found.reason}.")])
+    lines += _wrapped(
+        f"M at these weights: {len(found.metric)}×{len(found.metric)}, rank {found.rank}, "
+        f"nonzero eigenvalues from {found.eigenvalues[-1]:.4g} to {found.eigenvalues[0]:.4g}."
+    )
+    if found.closed_form is None:
+        return "\n".join([*lines, *_wrapped("No closed form is known for this network; M = ∂φ ∂φᵀ.")])
+    form = "M[G] = ZZᵀG/‖v‖² + GZᵀZ/‖u‖² for each neuron's Z = uvᵀ, from Z and (‖u‖² − ‖v‖²)/2 alone"
+    return "\n".join([*lines, *_wrapped(f"Closed form: {form}; off by {found.error:.1g}.")])
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, 80, initial_indent="  ", subsequent_indent="  ")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +14,91 @@ import numpy as np
 from lawful.report.figure import Figure, Panel, Series
 from lawful.report.page import Section, Table, render
 
-MOST_ROWS = 2000
-
+MOST_ROWS = 1000
+MOST_PLOTTED = 3000
 
 Row = Any  # a finished call of a sweep: job, inputs, outputs, status, error, seconds
 
 
-def write_page(rows: Sequence[Row], path: Path) -> Path:
+@dataclass
+class Seen:
+    """What the page needs of the rows, however many there are: counts, the first ones, and a random sample."""
+
+    job: str = ""
+    calls: int = 0
+    seconds: float = 0.0
+    failed: int = 0
+    exceptions: int = 0
+    failures: list[Row] = field(default_factory=list)
+    unexpected: list[Row] = field(default_factory=list)
+    first: list[Row] = field(default_factory=list)
+    sample: list[Row] = field(default_factory=list)
+
+    @property
+    def good(self) -> int:
+        """Calls that gave an answer."""
+        return self.calls - self.failed
+
+
+def look(rows: Iterable[Row]) -> Seen:
+    """One pass over the rows, in memory that does not grow with their number. The same rows give the same sample."""
+    seen, rng, places = Seen(), random.Random(0), []  # noqa: S311
+    for row in rows:
+        seen.job, seen.calls, seen.seconds = row.job, seen.calls + 1, seen.seconds + row.seconds
+        if row.status != "ok":
+            seen.failed += 1
+            seen.failures += [row] if len(seen.failures) < MOST_ROWS else []
+            continue
+        if row.outputs.get("matches") is False:
+            seen.exceptions += 1
+            seen.unexpected += [row] if len(seen.unexpected) < MOST_ROWS else []
+        if len(seen.first) < MOST_ROWS:
+            seen.first.append(row)
+        if len(seen.sample) < MOST_PLOTTED:  # every row so far is in the sample with the same probability
+            seen.sample.append(row)
+            places.append(seen.good)
+        elif (place := rng.randrange(seen.good)) < MOST_PLOTTED:
+            seen.sample[place], places[place] = row, seen.good
+    order = sorted(range(len(places)), key=places.__getitem__)
+    seen.sample = [seen.sample[place] for place in order]
+    return seen
+
+
+def write_page(rows: Iterable[Row], path: Path) -> Seen:
     """Write the page of a sweep."""
-    good = [row for row in rows if row.status == "ok"]
-    failed = [row for row in rows if row.status != "ok"]
-    lead = f"{len(rows)} calls, {len(failed)} failed, {sum(row.seconds for row in rows):.4g} s of work"
-    sections = [Section("Plots", plots(good) or ["Nothing to plot: no numbers vary in this sweep."])]
-    if failed:
-        errors = [[_words(row.inputs), row.error] for row in failed[:MOST_ROWS]]
-        sections.append(Section("Failures", [Table(("inputs", "error"), errors)]))
-    sections.append(Section("Results", [_table(good)]))
-    title = f"Sweep of {rows[0].job}" if rows else "Empty sweep"
+    seen = look(rows)
+    lead = f"{seen.calls} calls, {seen.failed} failed, {seen.seconds:.4g} s of work"
+    drawn = plots(seen.sample) or ["Nothing to plot: no numbers vary in this sweep."]
+    if seen.good > len(seen.sample):
+        drawn.insert(0, f"A random sample of {len(seen.sample)} of {seen.good} calls.")
+    sections = [Section("Plots", drawn)]
+    if seen.exceptions:
+        words = f"{seen.exceptions} calls whose answer is not the predicted one."
+        sections.insert(0, Section("Exceptions", [words, _table(seen.unexpected, seen.exceptions)]))
+    if seen.failed:
+        errors = [[_words(row.inputs), row.error] for row in seen.failures]
+        sections.append(Section("Failures", [Table(("inputs", "error"), errors, _first(errors, seen.failed))]))
+    sections.append(Section("Results", [_table(seen.first, seen.good)]))
+    title = f"Sweep of {seen.job}" if seen.calls else "Empty sweep"
     path.write_text(render(title, lead, sections), encoding="utf-8")
-    return path
+    return seen
 
 
 def _words(values: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _first(rows: Sequence[Any], total: int) -> str:
+    return f"The first {len(rows)} of {total}; results.parquet has all." if total > len(rows) else ""
+
+
+def _table(rows: Sequence[Row], total: int) -> Table:
     inputs = list(dict.fromkeys(name for row in rows for name in row.inputs))
     outputs = list(dict.fromkeys(name for row in rows for name in row.outputs if name not in inputs))
     shown = [
         [*(row.inputs.get(n) for n in inputs), *(row.outputs.get(n) for n in outputs), row.seconds] for row in rows
     ]
-    caption = f"First {MOST_ROWS} of {len(rows)} rows; results.parquet has all." if len(rows) > MOST_ROWS else ""
-    return Table((*inputs, *outputs, "seconds"), shown[:MOST_ROWS], caption)
+    return Table((*inputs, *outputs, "seconds"), shown, _first(rows, total))
 
 
 def plots(rows: Sequence[Row]) -> list[str | Figure]:
@@ -65,6 +119,8 @@ def plots(rows: Sequence[Row]) -> list[str | Figure]:
         elif axes or varying:
             found.append(_spread(rows, axes[0] if axes else varying[0], output))
     if "parameters" in numbers:
+        if "laws" in numbers and "architecture" in varying:
+            found.insert(0, _laws_map(rows))
         found.append(_scaling(rows))
     return found
 
@@ -74,15 +130,35 @@ def _number(value: Any) -> bool:
 
 
 def _heat(rows: Sequence[Row], axes: list[str], output: str) -> Figure:
-    first, second = (list(dict.fromkeys(row.inputs[name] for row in rows)) for name in axes)
-    total, count = np.zeros((len(first), len(second))), np.zeros((len(first), len(second)))
-    for row in rows:
-        where = first.index(row.inputs[axes[0]]), second.index(row.inputs[axes[1]])
-        total[where] += row.outputs[output]
-        count[where] += 1
-    with np.errstate(invalid="ignore"):
-        panel = Panel([Series(total / count, style="heat")], title=output, x=axes[1], y=axes[0])
+    first, second = ({v: n for n, v in enumerate(dict.fromkeys(row.inputs[name] for row in rows))} for name in axes)
+    cells = [(first[row.inputs[axes[0]]], second[row.inputs[axes[1]]], row.outputs[output]) for row in rows]
+    panel = Panel([Series(_means(cells), style="heat")], title=output, x=axes[1], y=axes[0])
     return Figure(f"Mean of {output}: rows are {axes[0]} in the order of the sweep, columns are {axes[1]}.", [panel])
+
+
+def _means(cells: Sequence[tuple[int, int, float]]) -> np.ndarray:
+    """The matrix of means of the values that fall into each cell; NaN where none does."""
+    shape = max(c[0] for c in cells) + 1, max(c[1] for c in cells) + 1
+    total, count = np.zeros(shape), np.zeros(shape)
+    for line, column, value in cells:
+        total[line, column] += value
+        count[line, column] += 1
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / count)
+
+
+def _laws_map(rows: Sequence[Row]) -> Figure:
+    """Laws over architectures: hidden neurons and parameters, a panel for each kind of network."""
+    kinds: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
+    for row in rows:
+        widths, _, kind = str(row.inputs["architecture"]).partition(" ")
+        hidden = sum(int(width) for width in widths.split("-")[1:-1])
+        kinds[kind].append((hidden, int(row.outputs["parameters"]), float(row.outputs["laws"])))
+    panels = [
+        Panel([Series(_means(cells), style="heat")], title=kind, x="parameters", y="hidden neurons")
+        for kind, cells in list(kinds.items())[:4]
+    ]
+    return Figure("Mean number of laws of the architectures with so many parameters and hidden neurons.", panels)
 
 
 def _spread(rows: Sequence[Row], by: str, output: str) -> Figure:

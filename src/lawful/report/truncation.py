@@ -73,7 +73,8 @@ def run_text(found: Result) -> str:
     if not sure and not found["general"]:
         lines.append("  predicted       Proposition 4.2 promised nothing at any recorded time")
     if found["halted"]:
-        lines.append(f"  UNDECIDED       the run ended early: {found['halted']}")
+        early = "INTERRUPTED" if found["halted"].startswith("interrupted") else "UNDECIDED"
+        lines.append(f"  {early:16}the run ended early and is kept: {found['halted']}")
     return "\n".join(lines)
 
 

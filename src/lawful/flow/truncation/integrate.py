@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,7 @@ class Trajectory:
     """The flow at chosen times, and every sign change in between.
 
     `truncated` has H^⊥ (L, N, Q) at each time. `descent` has the two parts `−|∂_s β|²` and `−|Ω|²` of `∂_s C` (3.24).
-    `halted` says why a run ended before the last time: undecided, not wrong.
+    `halted` says why a run ended before the last time: undecided, not wrong; `interrupted`, that a user ended it.
     """
 
     times: Floats
@@ -49,6 +49,7 @@ class Trajectory:
     events: tuple[Event, ...]
     evaluations: int
     halted: str | None = None
+    interrupted: bool = False
 
 
 def integrate(
@@ -72,14 +73,34 @@ def integrate(
     >>> [(event.kind, event.point, event.coordinate) for event in run.events]
     [('truncate', 1, 1), ('truncate', 1, 0)]
     """
-    run = _Run(field, start, np.asarray(times, dtype=np.float64), tolerance, max_events)
-    while run.next < len(run.times) and run.halted is None:
-        run.piece()
-        progress(run.now)
-    return Trajectory(
-        run.times[: run.next], tuple(run.states), tuple(run.truncated), np.array(run.costs), np.array(run.descent),
-        tuple(run.events), run.boundary.evaluations, run.halted,
-    )  # fmt: skip
+    (found,) = integrate_together(
+        [(field, start)], times, tolerance=tolerance, max_events=max_events, progress=progress
+    )
+    return found
+
+
+def integrate_together(
+    problems: Sequence[tuple[Field, Maps]],
+    times: ArrayLike,
+    *,
+    tolerance: float = 1e-11,
+    max_events: int = 1_000_000,
+    progress: Callable[[float], None] = lambda time: None,
+) -> tuple[Trajectory, ...]:
+    """Several flows that do not touch, the one that is behind moving next: an interrupt keeps what all have reached."""
+    chosen = np.asarray(times, dtype=np.float64)
+    runs = [_Run(field, start, chosen, tolerance, max_events) for field, start in problems]
+    interrupted = False
+    for run in runs:
+        run.record(lambda _, run=run: run.maps, run.now)  # type: ignore[misc]
+    try:
+        while moving := [run for run in runs if run.next < len(run.times) and run.halted is None]:
+            behind = min(moving, key=lambda run: run.now)
+            behind.piece()
+            progress(min(run.now for run in runs))
+    except KeyboardInterrupt:
+        interrupted = True
+    return tuple(run.result(interrupted) for run in runs)
 
 
 def cayley(generator: Floats) -> Floats:
@@ -184,6 +205,16 @@ class _Run:
             self.costs.append(self.field.cost(maps, self.boundary.active))
             self.descent.append((-float((velocity.shifts**2).sum()), -float((velocity.generators**2).sum())))
             self.next += 1
+
+    def result(self, interrupted: bool) -> Trajectory:
+        """What was computed; an interrupt may have come between two lines of `record`."""
+        stopped = interrupted and self.next < len(self.times)
+        halted = f"interrupted at s = {self.now:.6g}" if stopped and self.halted is None else self.halted
+        return Trajectory(
+            self.times[: self.next], tuple(self.states[: self.next]), tuple(self.truncated[: self.next]),
+            np.array(self.costs[: self.next]), np.array(self.descent[: self.next]), tuple(self.events),
+            self.boundary.evaluations, halted, stopped,
+        )  # fmt: skip
 
 
 def _path(dense: Callable[[float], Floats], at: Callable[[Floats], Maps]) -> Callable[[float], Maps]:

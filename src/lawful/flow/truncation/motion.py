@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lawful.errors import LawfulError
 from lawful.flow.truncation.clusters import Clusters, need_square
 from lawful.flow.truncation.field import Composed, Maps, Separated, truncate
-from lawful.flow.truncation.integrate import Event, Trajectory, integrate
+from lawful.flow.truncation.integrate import Event, Trajectory, integrate, integrate_together
 from lawful.flow.truncation.metrics import Collapse, collapse
 from lawful.flow.truncation.separation import Frame, about, framed, separate_aligned
 
@@ -97,6 +97,11 @@ class Run:
     def halted(self) -> str | None:
         """Why the run ended early, if it did."""
         return next((trajectory.halted for trajectory in self.trajectories if trajectory.halted), None)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a user ended the run."""
+        return any(trajectory.interrupted for trajectory in self.trajectories)
 
     def maps(self, index: int) -> Maps:
         """All maps at one of the times."""
@@ -192,18 +197,11 @@ def run_flow(
     if general:
         field = Composed(data.points, begin.targets[data.labels], data.weights)
         return Run(data, begin, True, (integrate(field, begin.maps, times, progress=progress),))
-    trajectories = []
-    for number in range(data.count):
-        own = Maps(begin.maps.shifts[number : number + 1], begin.maps.rotations[number : number + 1])
-        part = _part(progress, number, data.count, until)
-        trajectories.append(
-            integrate(
-                Separated(data.cluster(number), begin.targets[number]), own, times,
-                progress=part,
-            )
-        )  # fmt: skip
-    return Run(data, begin, False, tuple(trajectories))
-
-
-def _part(progress: Callable[[float], None], number: int, count: int, until: float) -> Callable[[float], None]:
-    return lambda time: progress((number * until + time) / count)
+    problems = [
+        (
+            Separated(data.cluster(number), begin.targets[number]),
+            Maps(*(each[number : number + 1] for each in begin.maps)),
+        )
+        for number in range(data.count)
+    ]
+    return Run(data, begin, False, integrate_together(problems, times, progress=progress))

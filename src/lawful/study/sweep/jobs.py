@@ -203,4 +203,6 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    return str(value).encode("utf-8", "backslashreplace").decode()  # half a surrogate pair is no text

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +39,8 @@ class Task:
 class Plan:
     """A job over the Cartesian product of its parameters' values; `seconds` and `memory` limit one call.
 
+    Without `memory`, each of the local processes may use its share of the machine.
+
     >>> plan = Plan("count_laws", {"architecture": ["2-2-2 linear", "2-3-2 relu"], "seed": [0, 1]})
     >>> len(plan), [dict(task.inputs)["seed"] for task in plan.tasks()]
     (4, [0, 1, 0, 1])
@@ -47,16 +49,20 @@ class Plan:
     job: str
     values: Mapping[str, Values]
     seconds: float = 3600.0
-    memory: int = 4 * 2**30
+    memory: int | None = None
 
     def __len__(self) -> int:
-        return int(np.prod([len(each) for each in self.values.values()], dtype=np.int64))
+        return math.prod(len(each) for each in self.values.values())
 
     def tasks(self) -> Iterator[Task]:
         """The calls in a fixed order, made one at a time."""
-        names = list(self.values)
-        for position, row in enumerate(itertools.product(*self.values.values())):
-            yield Task(position, self.job, dict(zip(names, row, strict=True)))
+        backwards = list(self.values.items())[::-1]
+        for position in range(len(self)):
+            rest, inputs = position, {}
+            for name, values in backwards:
+                rest, place = divmod(rest, len(values))
+                inputs[name] = values[place]
+            yield Task(position, self.job, {name: inputs[name] for name in self.values})
 
 
 def read_plan(path: Path) -> Plan:
@@ -80,7 +86,7 @@ def plan_from(table: Mapping[str, Any]) -> Plan:
     empty = [name for name, each in values.items() if not each]
     if empty:
         raise LawfulError(f"[grid] {empty[0]} has no values")
-    memory = int(limits.get("memory_gb", 4.0) * 2**30)
+    memory = int(limits["memory_gb"] * 2**30) if "memory_gb" in limits else None
     return Plan(table["job"], values, float(limits.get("seconds", 3600.0)), memory)
 
 
@@ -114,7 +120,7 @@ def _expand(name: str, given: Any) -> Values:
 
 def _range(given: Mapping[str, Any]) -> Values:
     first, last = given["range"]
-    return list(range(int(first), int(last)))
+    return range(int(first), int(last))
 
 
 def _random(given: Mapping[str, Any]) -> Values:
@@ -140,26 +146,36 @@ def _random_architectures(given: Mapping[str, Any]) -> Values:
 
 
 def _all_architectures(given: Mapping[str, Any]) -> Values:
-    """Every layered architecture up to a size: `{all_architectures = ["linear"], parameters = 60, depth = 4}`."""
+    """Every layered one up to a size: `{all_architectures = ["linear", "relu bias"], parameters = 60, depth = 4}`.
+
+    `up_to_reversal` keeps one of a network without biases and its transpose: their fields are the same.
+    """
     largest, deepest = int(given["parameters"]), int(given["depth"])
     found = []
-    for activation in given["all_architectures"]:
-        slope = parse_activation(activation)
+    for words in given["all_architectures"]:
+        activation, _, more = str(words).partition(" ")
+        if more not in ("", "bias"):
+            raise ValueError(f"{words!r} is not an activation, perhaps followed by 'bias'")
+        slope, bias = parse_activation(activation), bool(more)
+        halve = bool(given.get("up_to_reversal", False)) and not bias
         for depth in range(2, deepest + 1):
-            found += [str(Architecture(widths, slope)) for widths in _widths(depth + 1, largest)]
+            for widths in _widths(depth + 1, largest, int(bias)):
+                if not halve or widths <= widths[::-1]:
+                    found.append(str(Architecture(widths, slope, bias)))
     return found
 
 
-def _widths(count: int, parameters: int) -> Iterator[tuple[int, ...]]:
-    """Width tuples whose consecutive products sum to at most `parameters`."""
+def _widths(count: int, parameters: int, bias: int = 0) -> Iterator[tuple[int, ...]]:
+    """Width tuples of networks with at most so many parameters: products of neighbours, and biases."""
 
     def grow(start: tuple[int, ...], left: int) -> Iterator[tuple[int, ...]]:
         missing = count - len(start)
         if missing == 0:
             yield start
             return
-        for width in range(1, (left - missing + 1) // start[-1] + 1):
-            yield from grow((*start, width), left - start[-1] * width)
+        each, least = start[-1] + bias, (missing - 1) * (1 + bias)  # what the layers after this one need
+        for width in range(1, (left - least) // each + 1):
+            yield from grow((*start, width), left - each * width)
 
     for first in range(1, parameters + 1):
         yield from grow((first,), parameters)
@@ -170,5 +186,5 @@ FAMILIES: dict[str, Family] = {
     "range": (_range, ()),
     "random": (_random, ("low", "high", "log", "seed")),
     "random_architectures": (_random_architectures, ("depth", "width", "activation", "bias", "seed")),
-    "all_architectures": (_all_architectures, ("parameters", "depth")),
+    "all_architectures": (_all_architectures, ("parameters", "depth", "up_to_reversal")),
 }

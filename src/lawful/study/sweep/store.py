@@ -7,12 +7,13 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lawful.errors import LawfulError
-from lawful.study.sweep.plan import Plan, Task
+from lawful.study.sweep.plan import Plan
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS plan (position INTEGER PRIMARY KEY, key TEXT NOT NULL);
@@ -20,7 +21,6 @@ CREATE TABLE IF NOT EXISTS done (
     key TEXT PRIMARY KEY, job TEXT NOT NULL, inputs TEXT NOT NULL, status TEXT NOT NULL,
     outputs TEXT NOT NULL, error TEXT NOT NULL, version TEXT NOT NULL, seconds REAL NOT NULL);
 """
-FIXED = ("job", "status", "error", "version", "seconds")
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,14 @@ class Store:
         elif not path.exists():
             raise LawfulError(f"{folder}: not a sweep's folder (no results.sqlite)")
         self._base = sqlite3.connect(path, timeout=30)
-        if write:
-            self._base.execute("PRAGMA journal_mode = WAL")
-            self._base.executescript(SCHEMA)
-        elif not self._base.execute("SELECT 1 FROM sqlite_master WHERE name = 'done'").fetchone():
-            raise LawfulError(f"{folder}: the sweep has not started yet")
+        try:
+            if write:
+                self._base.execute("PRAGMA journal_mode = WAL")
+                self._base.executescript(SCHEMA)
+            elif not self._base.execute("SELECT 1 FROM sqlite_master WHERE name = 'done'").fetchone():
+                raise LawfulError(f"{folder}: the sweep has not started yet")
+        except sqlite3.DatabaseError as error:
+            raise LawfulError(f"{path}: cannot be read ({error})") from None
 
     def close(self) -> None:
         """Let go of the file (and of the lock)."""
@@ -80,31 +83,37 @@ class Store:
 
     def set_plan(self, plan: Plan) -> None:
         """Remember which calls belong to the table, in order; rows of an earlier plan stay and are used again."""
-        with self._base:
+        with self._writing():
             self._base.execute("DELETE FROM plan")
             self._base.executemany(
                 "INSERT INTO plan VALUES (?, ?)", ((task.position, task.key) for task in plan.tasks())
             )
 
-    def has(self, task: Task) -> bool:
-        """Whether this call is finished."""
-        return self._base.execute("SELECT 1 FROM done WHERE key = ?", (task.key,)).fetchone() is not None
+    def has(self, key: str) -> bool:
+        """Whether the call with this key is finished."""
+        return self._base.execute("SELECT 1 FROM done WHERE key = ?", (key,)).fetchone() is not None
 
     def add(self, rows: Iterable[Finished]) -> None:
         """Keep finished calls; when this returns they survive the death of the process."""
         values = [
-            (r.key, r.job, _text(r.inputs), r.status, _text(r.outputs), r.error, r.version, r.seconds) for r in rows
+            (r.key, r.job, as_text(r.inputs), r.status, as_text(r.outputs), r.error, r.version, r.seconds) for r in rows
         ]
-        try:
-            with self._base:
-                self._base.executemany("INSERT OR IGNORE INTO done VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-        except sqlite3.OperationalError as error:
-            raise LawfulError(f"{self.folder}: cannot write ({error}); what was finished before is kept") from None
+        with self._writing():
+            self._base.executemany("INSERT OR IGNORE INTO done VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def forget_failures(self) -> None:
         """Let failed calls run again."""
-        with self._base:
+        with self._writing():
             self._base.execute("DELETE FROM done WHERE status = 'failed'")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction: all of it or nothing."""
+        try:
+            with self._base:
+                yield
+        except sqlite3.OperationalError as error:
+            raise LawfulError(f"{self.folder}: cannot write ({error}); what was finished before is kept") from None
 
     def progress(self) -> Progress:
         """Counts over the current plan."""
@@ -126,47 +135,14 @@ class Store:
     def digest(self) -> str:
         """A hash of everything but durations: equal for equal results, wherever and in whatever order they ran."""
         total = hashlib.sha256()
-        for r in self.rows():
-            total.update(_text([r.key, r.job, r.inputs, r.status, r.outputs, r.error, r.version]).encode())
+        query = (
+            "SELECT key, job, inputs, status, outputs, error, version FROM plan JOIN done USING (key) ORDER BY position"
+        )
+        for row in self._base.execute(query):
+            total.update(as_text(row).encode())
         return total.hexdigest()
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """JSON with sorted keys: equal values give equal text."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def write_tables(store: Store, *, csv: bool = False) -> Path:
-    """Write `results.parquet` (and `.csv`): one tidy row per call, inputs and outputs as columns."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    rows = list(store.rows())
-    names: dict[str, dict[str, None]] = {"input": {}, "output": {}}
-    for r in rows:
-        names["input"].update(dict.fromkeys(r.inputs))
-        names["output"].update(dict.fromkeys(r.outputs))
-    columns: dict[str, list[Any]] = {f"{name}": [r.inputs.get(name) for r in rows] for name in names["input"]}
-    for name in names["output"]:
-        label = name if name not in columns and name not in FIXED else f"output_{name}"
-        columns[label] = [r.outputs.get(name) for r in rows]
-    for name in FIXED:
-        columns[name if name not in columns else f"sweep_{name}"] = [getattr(r, name) for r in rows]
-    table = pa.table({name: _column(values) for name, values in columns.items()})
-    path = store.folder / "results.parquet"
-    pyarrow.parquet.write_table(table, path)
-    if csv:
-        pyarrow.csv.write_csv(table, store.folder / "results.csv")
-    return path
-
-
-def _column(values: list[Any]) -> Any:
-    """A typed column; values of mixed type become text."""
-    import pyarrow as pa
-
-    kinds = {type(value) for value in values if value is not None}
-    if kinds == {int, float}:
-        values = [None if value is None else float(value) for value in values]
-    elif len(kinds) > 1 or kinds & {list, dict}:
-        values = [None if value is None else value if isinstance(value, str) else _text(value) for value in values]
-    return pa.array(values)

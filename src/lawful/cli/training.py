@@ -1,0 +1,108 @@
+"""What the user typed for a flow becomes a training problem: settings, data, laws to watch."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lawful.cli.source import input_shape, is_module, open_module, open_network
+from lawful.errors import LawfulError, Unsupported
+
+if TYPE_CHECKING:
+    from lawful.flow.problem import Problem
+    from lawful.flow.quantities import Quantities
+    from lawful.network import Dag, Mlp
+    from lawful.network.metric import Metric
+
+DEFAULTS: dict[str, Any] = {
+    "data": None, "loss": "mse", "time": 1.0, "dynamics": "gradient", "friction": 1.0, "decay": 0.0, "snapshots": 101,
+    "tolerance": 1e-10, "stop_loss": None, "stop_gradient": None, "max_evaluations": 1_000_000, "seed": 0,
+    "input": None, "activation": None, "out": None, "certificate": None, "project": False, "ignore_kinks": False,
+    "metric": None,
+}  # fmt: skip
+SAMPLES = 32  # drawn when no data are given
+
+
+def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Defaults, then the TOML file if `source` is one, then the command line."""
+    if not source.endswith(".toml"):
+        return DEFAULTS | given | {"network": source}
+    path = Path(source)
+    try:
+        stored = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LawfulError(f"{source}: not a TOML file ({error})") from None
+    unknown = sorted(set(stored) - set(DEFAULTS) - {"network"})
+    if unknown:
+        known = ", ".join(["network", *DEFAULTS])
+        raise LawfulError(f"{source}: unknown setting {unknown[0][:40]!r}; settings are {known}")
+    if not isinstance(stored.get("network"), str):
+        raise LawfulError(f'{source}: needs network = "..." (a file, module:factory or architecture)')
+    for key, value in stored.items():
+        default = DEFAULTS.get(key)
+        kinds = {bool: (bool,), float: (float, int), int: (int,), str: (str,)}.get(type(default), (str, float, int))
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds != (bool,)):
+            raise LawfulError(f"{source}: {key} = {value!r} has the wrong type")
+    for key in ("data", "out", "certificate", "metric"):  # paths are relative to the file that names them
+        if stored.get(key) is not None:
+            stored[key] = str(path.parent / str(stored[key]))
+    return DEFAULTS | stored | given
+
+
+def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp | Dag | None]:
+    """The training problem, its known laws, and the network if it is one."""
+    from lawful.flow import known_laws, named, problem
+    from lawful.network.data import read_data
+
+    shape = input_shape(settings["input"])
+    seed = int(settings["seed"])
+    network: Mlp | Dag | None
+    try:
+        network = open_network(settings["network"], seed=seed, activation=settings["activation"], shape=shape)
+    except Unsupported:
+        if not is_module(settings["network"]):
+            raise
+        network = None
+    inputs = None if network is None else len(network.to_dag().inputs)
+    if settings["data"] is None:
+        if network is None:
+            raise LawfulError("this module needs --data: its input size is not known")
+        x, y = _drawn(network, str(settings["loss"]), seed)
+    else:
+        settings["data"] = str(settings["data"])
+        found = read_data(Path(settings["data"]), inputs)
+        if found.y is None:
+            raise LawfulError(f"{settings['data']}: has no targets `y`")
+        x, y = found.x, found.y
+    if network is not None:
+        return problem(network, x, y, settings["loss"]), known_laws(network), network
+    if shape is not None:
+        x = x.reshape(len(x), *shape)
+    return problem(open_module(settings["network"]), x, y, settings["loss"]), named({}), None
+
+
+def _drawn(network: Mlp | Dag, loss: str, seed: int) -> tuple[Any, Any]:
+    """Gaussian inputs and the answers of a random network of the same shape."""
+    import numpy as np
+
+    from lawful.flow.losses import find_loss
+    from lawful.network import initialise
+
+    dag = network.to_dag()
+    x = np.random.default_rng(seed).normal(size=(SAMPLES, len(dag.inputs)))
+    y = initialise(dag, "he", seed + 1).evaluate(x)
+    find_loss(loss)
+    return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
+
+
+def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
+    """The laws of the network that survive the metric."""
+    from lawful.flow import Quantities
+    from lawful.laws import known_laws
+    from lawful.laws.flow import under_metric
+
+    dag = network.to_dag()
+    laws = under_metric(known_laws(dag), metric)
+    names = ("*".join(dag.names[node] for node in law.nodes) or f"law {number}" for number, law in enumerate(laws))
+    return Quantities(tuple(names), laws.values)

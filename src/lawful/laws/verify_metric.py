@@ -1,0 +1,87 @@
+"""A certificate's metric, block by block in fractions: what it does to fields, and which symmetries it spares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.laws.verify_case import Block, Case, need
+
+Residues = NDArray[np.int64]
+Form = dict[tuple[int, int], Fraction]
+
+
+def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
+    """The metric as blocks that cover every weight once; a diagonal is made of blocks of size 1."""
+    if flow["name"] != "metric":
+        return ()
+    if "diagonal" in flow:
+        need(len(flow["diagonal"]) == size, "the metric has another size than the network")
+        stated = [([edge], [[Fraction(float(value))]]) for edge, value in enumerate(flow["diagonal"])]
+    else:
+        stated = [
+            (list(block["weights"]), [[Fraction(float(value)) for value in row] for row in block["matrix"]])
+            for block in flow["blocks"]
+        ]
+    named = [edge for where, _ in stated for edge in where]
+    need(set(named) <= set(range(size)) and len(set(named)) == len(named), "the metric names weights twice or none")
+    for where, matrix in stated:
+        need([len(row) for row in matrix] == [len(where)] * len(where), "a block of the metric has the wrong size")
+        need(all(matrix[i][j] == matrix[j][i] for i in range(len(where)) for j in range(i)), "M is not symmetric")
+        need(_positive(matrix), "the metric is not positive")
+    rest = sorted(set(range(size)) - set(named))
+    return (*stated, *(([edge], [[Fraction(1)]]) for edge in rest))
+
+
+def _positive(matrix: list[list[Fraction]]) -> bool:
+    """Whether all pivots of a symmetric matrix are positive."""
+    rows = [list(row) for row in matrix]
+    for place, pivot in enumerate(rows):
+        if pivot[place] <= 0:
+            return False
+        for below in rows[place + 1 :]:
+            factor = below[place] / pivot[place]
+            if factor:
+                below[place:] = [entry - factor * top for entry, top in zip(below[place:], pivot[place:], strict=True)]
+    return True
+
+
+def times_metric(case: Case, force: Residues) -> Residues:
+    """`M ∇f` modulo the prime."""
+    found = np.zeros_like(force)
+    for where, matrix in case.metric:
+        for row, line in zip(where, matrix, strict=True):
+            for column, value in zip(where, line, strict=True):
+                found[row] = (found[row] + case.residue(value) * force[column]) % case.prime
+    return found
+
+
+def check_spared(case: Case, form: Form) -> None:
+    """Reject unless `M⁻¹G` is symmetric, which is to say `MG = GM`, exactly."""
+    product: Form = {}
+    home = {edge: (place, block) for block in case.metric for place, edge in enumerate(block[0])}
+    for (middle, column), value in form.items():
+        place, (where, matrix) = home[middle]
+        for row, line in zip(where, matrix, strict=True):
+            product[row, column] = product.get((row, column), Fraction(0)) + line[place] * value
+    for (row, column), value in product.items():
+        need(product.get((column, row), 0) == value, "the metric breaks the symmetry of a law")
+
+
+def over_metric(case: Case, gradient: list[int]) -> list[int]:
+    """`M⁻¹ v` modulo the prime, by FLINT."""
+    from flint import nmod_mat
+
+    found = list(gradient)
+    for where, matrix in case.metric:
+        if any(gradient[edge] % case.prime for edge in where):
+            entries = [case.residue(value) for line in matrix for value in line]
+            right = nmod_mat(len(where), 1, [gradient[edge] % case.prime for edge in where], case.prime)
+            solution = nmod_mat(len(where), len(where), entries, case.prime).solve(right)
+            for place, edge in enumerate(where):
+                found[edge] = int(solution[place, 0])
+    return found

@@ -1,0 +1,97 @@
+"""The atlas in Markdown: which architectures were counted, how many laws they have, where the closed form fails."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = Any  # a finished call of the job `count_laws`
+FACTS = ("architecture", "parameters", "laws", "predicted")
+MOST_LISTED = 100
+
+
+@dataclass
+class Cell:
+    """What is known of a group of architectures."""
+
+    architectures: int = 0
+    laws: list[int] = field(default_factory=list)  # the fewest and the most
+    proved: int = 0
+    agree: int = 0
+    exceptions: int = 0
+
+    def add(self, outputs: dict[str, Any]) -> None:
+        """One more architecture."""
+        self.architectures += 1
+        self.laws = [min([*self.laws, outputs["laws"]]), max([*self.laws, outputs["laws"]])]
+        self.proved += outputs["status"] == "proved"
+        self.agree += outputs["matches"] is True
+        self.exceptions += outputs["matches"] is False
+
+    @property
+    def range(self) -> str:
+        """The fewest and the most laws."""
+        return "–".join(str(laws) for laws in dict.fromkeys(self.laws))
+
+
+def atlas(rows: Iterable[Row], planned: int) -> str:
+    """The summary as a Markdown page; `planned` is the number of rows of the whole sweep."""
+    by_depth: dict[tuple[str, int], Cell] = defaultdict(Cell)
+    by_size: dict[int, dict[str, Cell]] = defaultdict(lambda: defaultdict(Cell))
+    exceptions: list[tuple[Any, ...]] = []
+    unproved: list[tuple[Any, ...]] = []
+    versions, halved = set(), True
+    for row in rows:
+        if row.status != "ok":
+            continue
+        name = str(row.inputs["architecture"])
+        widths, _, kind = name.partition(" ")
+        versions.add(row.version)
+        numbers = [int(width) for width in widths.split("-")]
+        halved &= kind.endswith("bias") or numbers <= numbers[::-1]
+        by_depth[kind, widths.count("-")].add(row.outputs)
+        by_size[row.outputs["parameters"]][kind].add(row.outputs)
+        facts = (f"`{name}`", row.outputs["parameters"], row.outputs["laws"], row.outputs["predicted"])
+        if row.outputs["matches"] is False:
+            exceptions.append((*facts, row.outputs["status"]))
+        elif row.outputs["status"] != "proved":
+            unproved = sorted([*unproved, facts], key=lambda found: found[1])[:10]
+    kinds = list(dict.fromkeys(kind for kind, _ in by_depth))
+    total = sum(cell.architectures for cell in by_depth.values())
+    words = [
+        f"The laws of {total:,} architectures, counted and compared with the closed form (`lawful.laws.prediction`).",
+        f"{len(exceptions)} exceptions." if exceptions else "No exception.",
+        f"**Unfinished: {planned - total:,} are missing.**" if total < planned else "",
+        "Of a network without biases and its transpose, which have the same laws, only one is here." if halved else "",
+        f"Made by `lawful sweep report DIR --markdown FILE`, version {', '.join(sorted(versions))}.",
+    ]
+    parts = [
+        "# Atlas",
+        " ".join(filter(None, words)),
+        "*Proved*: explicit laws meet the bound that brackets give. For the others the brackets stagnate before they "
+        "meet it: the count holds but for an unlucky prime and point, and some laws have no explicit form here.",
+        _table(
+            ("networks", "depth", "architectures", "laws", "proved", "as predicted", "exceptions"),
+            [
+                (kind, depth, cell.architectures, cell.range, cell.proved, cell.agree, cell.exceptions)
+                for (kind, depth), cell in by_depth.items()
+            ],
+        ),
+    ]
+    if exceptions:
+        parts += ["## Exceptions", _table((*FACTS, "status"), exceptions[:MOST_LISTED])]
+    if unproved:
+        parts += ["## The smallest that are not proved", _table(FACTS, unproved)]
+    lines = [
+        (size, *(text for kind in kinds for text in (cells[kind].architectures, cells[kind].range)))
+        for size, cells in sorted(by_size.items())
+    ]
+    heads = [text for kind in kinds for text in (kind, "laws")]
+    return "\n\n".join([*parts, "## By number of parameters", _table(("parameters", *heads), lines)]) + "\n"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
