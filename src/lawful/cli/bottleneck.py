@@ -76,7 +76,7 @@ def bottleneck(
         str, typer.Argument(metavar="RUN|NETWORK", help="Folder or .npz of `lawful leaky`, or any network.")
     ],
     data: DataOption = None,
-    gamma: Annotated[float, typer.Option(help="γ / ‖K‖ of the stable energies.")] = 1e-3,
+    gamma: Annotated[float, typer.Option(help="γ / ‖K‖ of the stable energies.")] = 1e-5,
     ridge: Annotated[float | None, typer.Option(help="Weight decay the network was trained with.")] = None,
     blocks: Annotated[str | None, typer.Option(help="Names of the blocks of a module, separated by commas.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write a certificate of the deepest network.")] = None,
