@@ -78,7 +78,7 @@ def minimise(
 def _scale(gradient: Floats, pairs: Pairs, solve: Solve | None) -> float:
     """`sᵀy / yᵀPy` of the newest pair, a cautious guess before there is one."""
     if not pairs:
-        return 0.1 if solve is not None else 1 / max(float(np.linalg.norm(gradient)), 1e-300)
+        return 0.1 if solve is not None else 1 / max(float(np.linalg.norm(gradient)), 1e-30)
     _, change, inverse = pairs[-1]
     return 1 / (inverse * float(np.vdot(change, change if solve is None else solve(change))))
 

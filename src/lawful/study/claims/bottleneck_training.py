@@ -41,7 +41,7 @@ def _depths(full: bool) -> tuple[int, tuple[Energies, ...]]:
     start = LeakyResNet.random(
         width=width, layers=layers, effective_depth=depths[0], inputs=sizes[0], outputs=sizes[-1], softness=0.01
     )
-    found = solve_depths(start, train, ridge, depths, tolerance=1e-3 if full else 5e-3, evaluations=3000, adaptations=3)
+    found = solve_depths(start, train, ridge, depths, tolerance=5e-3, evaluations=6000 if full else 3000, adaptations=3)
     return min(sizes), tuple(energies(trace(geodesic.network, train, ridge)) for geodesic in found)
 
 
@@ -66,7 +66,7 @@ def figure_one(full: bool) -> Outcome:
         and costs == sorted(costs, reverse=True)
         and 0.75 * rank < estimates[-1] < rank
         and 0.95 * rank < costs[-1] < 1.2 * rank
-        and float(deepest.kinetic[slow]) < 0.2
+        and float(deepest.kinetic[slow]) < 0.1 * rank
         and large == rank
         and apart < 0.1 * rank
     )
