@@ -56,6 +56,30 @@ def test_stationarity_is_the_gradient_in_units_of_weight_decay() -> None:
     assert trace(net, data, 0.3).stationarity == pytest.approx(objective.stationarity(point, gradient), rel=1e-10)
 
 
+@pytest.mark.parametrize("softness", [0.0, 0.05])
+def test_single_precision_is_the_same_function(softness: float) -> None:
+    first, data = network(), task()
+    net = LeakyResNet(
+        first.weights, first.effective_depth, first.steps, into=first.into.detach(), out=first.out.detach(),
+        softness=softness,
+    )  # fmt: skip
+    double, single = Objective(net, data, 0.3), Objective(net, data, 0.3, np.float32)
+    point = net.weights.detach().numpy() * double.roots
+    (cost, gradient), (cost_single, gradient_single) = double(point), single(point)
+    assert gradient_single.dtype == single.states.dtype == single.momenta.dtype == np.float32
+    assert cost_single == pytest.approx(cost, rel=1e-5)
+    assert cost_single != cost
+    assert np.linalg.norm(gradient_single - gradient) < 1e-4 * np.linalg.norm(gradient)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_point_too_far_out_has_no_finite_cost_and_no_warning() -> None:
+    net, data = network(), task()
+    objective = Objective(net, data, 0.3, np.float32)
+    cost, _ = objective(np.full(net.weights.shape, 1e20))
+    assert not np.isfinite(cost)
+
+
 def test_curvature_solves_its_own_kronecker_system() -> None:
     net, data = network(), task()
     objective = Objective(net, data, 0.3)

@@ -25,6 +25,8 @@ from lawful.bottleneck import (
 )
 from lawful.bottleneck.lbfgs import minimise
 from lawful.bottleneck.mechanics import motion, operator_norm
+from lawful.bottleneck.path import GAMMA
+from lawful.bottleneck.solver import SINGLE_NOISE
 from lawful.bottleneck.verify import certificate, verify
 from lawful.errors import CertificateError, LawfulError, Unsupported
 
@@ -48,12 +50,20 @@ def test_solver_reaches_a_geodesic_and_says_how() -> None:
     geodesic, train = solved()
     assert geodesic.converged
     assert trace(geodesic.network, train, RIDGE).stationarity == pytest.approx(geodesic.stationarity, rel=1e-6)
-    costs = [entry.cost for entry in geodesic.history]
-    assert costs == sorted(costs, reverse=True)
+    costs = np.array([entry.cost for entry in geodesic.history])
+    assert (np.diff(costs) <= 2 * SINGLE_NOISE * costs[:-1]).all()
     reached = geodesic.evaluations_to(1e-2)
     assert reached is not None
     assert reached < geodesic.evaluations
     assert geodesic.evaluations_to(1e-30) is None
+
+
+def test_double_precision_has_the_last_word() -> None:
+    """A tolerance that single precision cannot see is reached nevertheless."""
+    net, train = start()
+    found = solve(net, train, RIDGE, tolerance=1e-7, evaluations=12_000)
+    assert found.stationarity <= 1e-7
+    assert trace(found.network, train, RIDGE).stationarity == pytest.approx(found.stationarity, rel=1e-3)
 
 
 def test_at_a_geodesic_the_layers_are_symplectic_euler() -> None:
@@ -83,7 +93,7 @@ def test_fast_energies_are_the_formulas() -> None:
     path = trace(geodesic.network, train, RIDGE)
     found = energies(path)
     depth = path.effective_depth
-    np.testing.assert_allclose(found.gamma, 1e-3 * operator_norm(path.lifted), rtol=1e-10)
+    np.testing.assert_allclose(found.gamma, GAMMA * operator_norm(path.lifted), rtol=1e-10)
     np.testing.assert_allclose(
         found.rank, -2 / depth * hamiltonian(path.A, path.B, depth, path.softness), rtol=1e-9, atol=1e-9
     )

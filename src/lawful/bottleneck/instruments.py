@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lawful.bottleneck.mechanics import lifted, operator_norm, stable_norm, stable_rank
-from lawful.bottleneck.path import GAMMA
 from lawful.errors import Unsupported
 
 Floats = NDArray[np.float64]
+GAMMA = 1e-3  # representations that no weight decay has shaped need a larger one than `path.GAMMA`
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,12 +34,14 @@ def minimise(
     precondition: Callable[[], Solve] | None = None,
     refresh: int = 50,
     memory: int = 20,
+    noise: float = 0.0,
 ) -> Point:
     """Walk downhill until `stop` says so or no step lowers the value.
 
     `precondition` is asked for a fresh approximate inverse Hessian every `refresh` iterations; it is scaled by a recent
     curvature pair, as L-BFGS scales the identity. The curvature pairs outlive it. Directions are computed in single
-    precision, which halves their cost: they only have to point downhill. Values, gradients and positions are double.
+    precision, which halves their cost: they only have to point downhill. `noise` is the relative error of the values:
+    a step may seem to rise by that much.
 
     >>> stiff = np.array([1.0, 100.0])
     >>> found = minimise(lambda x: (0.5 * x @ (stiff * x), stiff * x), np.ones(2),
@@ -57,7 +59,7 @@ def minimise(
         if iteration % RESCALE == 0 or len(pairs) == 1 or solve is None:
             scale = _scale(point.gradient, pairs, solve)
         direction = _direction(point.gradient, pairs, solve, scale)
-        found = _search(function, point, direction)
+        found = _search(function, point, direction, noise)
         iteration += 1
         if found is None:
             if not pairs:
@@ -76,12 +78,12 @@ def minimise(
 def _scale(gradient: Floats, pairs: Pairs, solve: Solve | None) -> float:
     """`sᵀy / yᵀPy` of the newest pair, a cautious guess before there is one."""
     if not pairs:
-        return 0.1 if solve is not None else 1 / max(float(np.linalg.norm(gradient)), 1e-300)
+        return 0.1 if solve is not None else 1 / max(float(np.linalg.norm(gradient)), 1e-30)
     _, change, inverse = pairs[-1]
     return 1 / (inverse * float(np.vdot(change, change if solve is None else solve(change))))
 
 
-def _direction(gradient: Floats, pairs: Pairs, solve: Solve | None, scale: float) -> Floats:
+def _direction(gradient: Floats, pairs: Pairs, solve: Solve | None, scale: float) -> Singles:
     """The two loops of Nocedal."""
     result = (-gradient).astype(np.float32)
     factors = []
@@ -93,20 +95,21 @@ def _direction(gradient: Floats, pairs: Pairs, solve: Solve | None, scale: float
     result *= np.float32(scale)
     for (move, change, inverse), factor in zip(pairs, reversed(factors), strict=True):
         result += np.float32(factor - inverse * float(np.vdot(change, result))) * move
-    return np.asarray(result, dtype=np.float64)
+    return np.asarray(result)
 
 
-def _search(function: Function, point: Point, direction: Floats, trials: int = 25) -> Point | None:
+def _search(function: Function, point: Point, direction: Singles, noise: float, trials: int = 25) -> Point | None:
     """A step with the weak Wolfe conditions by bisection (Lewis and Overton), which needs no smoothness."""
     slope = float(np.vdot(point.gradient, direction))
     if slope >= 0:
         return None
     low, high, step = 0.0, np.inf, 1.0
+    allowed = point.value + noise * abs(point.value)
     best: Point | None = None
     for _ in range(trials):
         position = point.position + step * direction
         trial = Point(position, *function(position))
-        if not trial.value <= point.value + 1e-4 * step * slope:
+        if not trial.value <= allowed + 1e-4 * step * slope:
             high = step
         else:
             best = trial

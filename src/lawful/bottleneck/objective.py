@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,9 +19,13 @@ class Objective:
     """`f(V) = C(A_L) + λ/(2L̃) ‖V‖²` in the variables `V_ℓ = √ρ_ℓ W_ℓ`, in which the penalty is round.
 
     Buffers are reused from call to call: `states`, `lifted`, `slopes` and `momenta` belong to the last point asked for.
+    `precision` is that of the passes: single is twice as fast, and good to about 1e-5 of the stationarity; the cost is
+    summed in double either way.
     """
 
-    def __init__(self, network: LeakyResNet, task: Task, ridge: float) -> None:
+    def __init__(
+        self, network: LeakyResNet, task: Task, ridge: float, precision: type[np.floating[Any]] = np.float64
+    ) -> None:
         """Fix the task, the maps, the steps and λ."""
         if not (np.isfinite(ridge) and ridge > 0):
             raise LawfulError(f"the ridge must be positive, got {ridge}")
@@ -31,36 +37,44 @@ class Objective:
                 f"the task has {task.inputs.shape[1]} inputs and {task.targets.shape[1]} outputs, "
                 f"the network takes {takes} and gives {len(self.out)}"
             )
+        self.precision = precision
+        self.out = self.out.astype(precision)
         self.targets = np.ascontiguousarray(task.targets.T)
         self.steps = network.steps.numpy().copy()
         self.depth, self.ridge, self.softness = network.effective_depth, float(ridge), network.softness
         layers, width, samples = network.layers, network.width, len(task)
         self.roots = np.sqrt(self.steps)[:, None, None]
-        self.states = np.empty((layers + 1, width, samples))
+        self.states = np.empty((layers + 1, width, samples), precision)
         self.states[0] = task.inputs.T if into is None else into.detach().numpy() @ task.inputs.T
-        self.lifted = np.ones((layers, width + 1, samples))
-        self.slopes = np.empty((layers, width, samples))
-        self.momenta = np.empty((layers, width, samples))  # ∂C/∂A_ℓ, ℓ = 1..L
-        self.weights = np.empty((layers, width, width + 1))
+        self.lifted = np.ones((layers, width + 1, samples), precision)
+        self.slopes = np.empty((layers, width, samples), precision)
+        self.momenta = np.empty((layers, width, samples), precision)  # ∂C/∂A_ℓ, ℓ = 1..L
+        self.moves = np.empty((layers, width, width + 1), precision)  # ρ_ℓ W_ℓ
         self.data_cost = np.nan
         self.evaluations = 0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def __call__(self, point: Floats) -> tuple[float, Floats]:
-        """Cost and gradient at `V` of shape (L, w, w + 1): one forward and one backward pass."""
+        """Cost and gradient at `V` of shape (L, w, w + 1): one forward and one backward pass.
+
+        A point too far out gives a cost that is not finite, which no search accepts.
+        """
         self.evaluations += 1
-        np.divide(point, self.roots, out=self.weights)
+        roots = self.roots.astype(self.precision)
+        weights = point.astype(self.precision, copy=False)
+        np.multiply(weights, roots, out=self.moves)
         self._forward()
-        residual = self.out @ self.states[-1] - self.targets
+        residual = self.out @ self.states[-1] - self.targets  # double, as the targets are
         samples = residual.shape[1]
         self.data_cost = float(np.vdot(residual, residual)) / samples
-        gradient = np.empty_like(point)
-        behind = self.out.T @ (residual * (2 / samples))
+        gradient = np.empty(point.shape, self.precision)
+        behind = self.out.T @ (residual * (2 / samples)).astype(self.precision)
         for layer in reversed(range(len(self.steps))):
             self.momenta[layer] = behind
             np.matmul(behind, self.lifted[layer].T, out=gradient[layer])
             behind = self.backward(layer, behind)
-        gradient *= self.roots
-        gradient += (self.ridge / self.depth) * point
+        gradient *= roots
+        gradient += (self.ridge / self.depth) * weights
         return self.data_cost + self.ridge / (2 * self.depth) * float(np.vdot(point, point)), gradient
 
     def stationarity(self, point: Floats, gradient: Floats) -> float:
@@ -69,30 +83,32 @@ class Objective:
         return float(np.linalg.norm(gradient)) * self.depth / self.ridge / size if size else np.inf
 
     def _forward(self) -> None:
-        for layer, step in enumerate(self.steps):
-            state, rectified, slope = self.states[layer], self.lifted[layer, :-1], self.slopes[layer]
-            if self.softness:
-                np.multiply(state, 0.5 / self.softness, out=slope)
-                slope += 0.5
-                np.clip(slope, 0, 1, out=slope)
-                np.multiply(slope, slope, out=rectified)
-                rectified *= self.softness
-                np.copyto(rectified, state, where=slope == 1)
-            else:
-                np.maximum(state, 0, out=rectified)
-                np.greater(state, 0, out=slope)
-            after = self.states[layer + 1]
-            np.matmul(self.weights[layer], self.lifted[layer], out=after)
-            after *= step
+        for layer, step in enumerate(self.steps.tolist()):
+            state, after = self.states[layer], self.states[layer + 1]
+            self._rectify(state, self.lifted[layer, :-1], self.slopes[layer])
+            np.matmul(self.moves[layer], self.lifted[layer], out=after)
             after += (1 - step * self.depth) * state
+
+    def _rectify(self, state: Floats, rectified: Floats, slope: Floats) -> None:
+        """`σ` and its derivative `s`; with softness ε, `s = clip(a/2ε + 1/2, 0, 1)` and `σ = s (a + ε - ε s)`."""
+        if self.softness:
+            np.multiply(state, 0.5 / self.softness, out=slope)
+            slope += 0.5
+            np.maximum(slope, 0, out=slope)
+            np.minimum(slope, 1, out=slope)
+            np.multiply(slope, -self.softness, out=rectified)
+            rectified += self.softness
+            rectified += state
+            rectified *= slope
+        else:
+            np.maximum(state, 0, out=rectified)
+            np.greater(state, 0, out=slope)
 
     def backward(self, layer: int, behind: Floats) -> Floats:
         """A gradient by `A_ℓ` carried back through layer ℓ, to one by `A_{ℓ-1}`."""
-        step = self.steps[layer]
-        before = self.weights[layer, :, :-1].T @ behind
+        before = self.moves[layer, :, :-1].T @ behind
         before *= self.slopes[layer]
-        before *= step
-        before += (1 - step * self.depth) * behind
+        before += (1 - float(self.steps[layer]) * self.depth) * behind
         return before
 
 

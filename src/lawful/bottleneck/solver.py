@@ -18,6 +18,8 @@ from lawful.errors import LawfulError, Unsupported
 
 SOFTNESS = 0.01
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
+SINGLE_NOISE = 1e-7  # relative error of a cost whose passes were in single precision
+SINGLE_FLOOR = 1e-4  # a stationarity that single precision still sees
 Watch = Callable[["Progress"], None]
 Keep = Callable[[Callable[[], LeakyResNet], int], None]
 
@@ -65,7 +67,7 @@ def solve(
     tolerance: float = 1e-3,
     evaluations: int = 5000,
     adaptations: int = 0,
-    memory: int = 20,
+    memory: int = 12,
     seed: int = 0,
     watch: Watch | None = None,
     keep: Keep | None = None,
@@ -73,20 +75,26 @@ def solve(
     """Minimise the regularised cost by L-BFGS, preconditioned by a Kronecker model of the Gauss-Newton matrix.
 
     `adaptations` times, early on, the layer steps are adapted to the path found so far and `W_p` is carried over to
-    the new grid. Curvature estimates count as evaluations. An unconverged result is returned as such. `watch` hears of
-    every iteration; `keep` is offered the network of every
-    iteration, made when asked for, and the evaluations so far.
+    the new grid. The passes are in single precision until they reach the tolerance, or 1e-4; double precision then has
+    the last word, and goes on if it disagrees. Curvature estimates count as evaluations. An unconverged result is
+    returned as such. `watch` hears of every iteration; `keep` is offered the network of every iteration, made when
+    asked for, and the evaluations so far.
     """
     if network.learns_maps:
-        raise Unsupported("the solver keeps the linear maps fixed: use `recipe` to learn them")
+        raise Unsupported(
+            "with learned maps the cost need not have a minimum (weights shrink while the map out grows): "
+            "fix the maps to find geodesics, or use `recipe` to train them along"
+        )
     rng = np.random.default_rng(seed)
     history: list[Progress] = []
     spent = 0
-    for stage in range(adaptations + 1):
-        budget = evaluations if stage == adaptations else min(spent + ADAPT_AFTER, evaluations)
-        objective = Objective(network, task, ridge)
+    for stage in range(adaptations + 2):
+        last = stage > adaptations
+        budget = evaluations if stage >= adaptations else min(spent + ADAPT_AFTER, evaluations)
+        objective = Objective(network, task, ridge, np.float64 if last else np.float32)
         objective.evaluations = spent
-        point = _descend(objective, network, budget, tolerance, memory, rng, history, watch, keep)
+        goal = tolerance if last else max(tolerance, SINGLE_FLOOR)
+        point = _descend(objective, network, budget, goal, memory, rng, history, watch, keep)
         spent = objective.evaluations
         network = network.replaced(point.position / objective.roots)
         if stage < adaptations:
@@ -133,6 +141,7 @@ def _descend(
         stop=stop,
         precondition=lambda: Curvature(objective, rng).solve,
         memory=memory,
+        noise=0.0 if objective.precision is np.float64 else SINGLE_NOISE,
     )
 
 

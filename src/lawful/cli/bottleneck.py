@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,7 +77,10 @@ def bottleneck(
         str, typer.Argument(metavar="RUN|NETWORK", help="Folder or .npz of `lawful leaky`, or any network.")
     ],
     data: DataOption = None,
-    gamma: Annotated[float, typer.Option(help="γ / ‖K‖ of the stable energies.")] = 1e-3,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="γ / ‖K‖ of the stable energies: by default 1e-5, for networks of another kind 1e-3."),
+    ] = None,
     ridge: Annotated[float | None, typer.Option(help="Weight decay the network was trained with.")] = None,
     blocks: Annotated[str | None, typer.Option(help="Names of the blocks of a module, separated by commas.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write a certificate of the deepest network.")] = None,
@@ -88,7 +92,7 @@ def bottleneck(
     as_json: JsonOption = False,
 ) -> None:
     """Energies and bottleneck rank of a run, or effective dimension and movement of any network's blocks."""
-    if not (math.isfinite(gamma) and gamma > 0):
+    if gamma is not None and not (math.isfinite(gamma) and gamma > 0):
         raise LawfulError(f"--gamma must be a positive number, got {gamma}")
     path = Path(network)
     if (path / "run.json").is_file() or _is_leaky(path):
@@ -109,7 +113,7 @@ def bottleneck(
 
 
 def _leaky_energies(
-    path: Path, data: Path | None, gamma: float, ridge: float | None, save: Path | None, figure: Path | None,
+    path: Path, data: Path | None, gamma: float | None, ridge: float | None, save: Path | None, figure: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     import json
@@ -129,7 +133,8 @@ def _leaky_energies(
         if data is None or ridge is None:
             raise LawfulError("a single Leaky ResNet needs --data with x and y, and the --ridge it was trained with")
         found, task, weight = [load_network(path)], load_task(data), ridge
-    readings = [energies(trace(network, task, weight), gamma) for network in found]
+    read = energies if gamma is None else partial(energies, gamma_ratio=gamma)
+    readings = [read(trace(network, task, weight)) for network in found]
     if save is not None:
         made = certificate(found[-1], task, weight, readings[-1])
         save.write_text(json.dumps(plain(made)) + "\n", encoding="utf-8")
@@ -173,7 +178,9 @@ def _module(
     return to_module(network), None
 
 
-def _read(module: torch.nn.Module, data: Path, shape: tuple[int, ...] | None, blocks: str | None, gamma: float) -> Any:
+def _read(
+    module: torch.nn.Module, data: Path, shape: tuple[int, ...] | None, blocks: str | None, gamma: float | None
+) -> Any:
     import torch
 
     from lawful.bottleneck import read_blocks
@@ -185,8 +192,9 @@ def _read(module: torch.nn.Module, data: Path, shape: tuple[int, ...] | None, bl
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
     inputs = torch.from_numpy(samples.copy()).to(dtype).reshape(len(samples), *(shape or (-1,)))
     names = None if blocks is None else tuple(blocks.split(","))
+    chosen = {} if gamma is None else {"gamma_ratio": gamma}
     try:
-        return read_blocks(module, inputs, blocks=names, gamma_ratio=gamma)
+        return read_blocks(module, inputs, blocks=names, **chosen)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise LawfulError(f"the network does not run on these samples: {str(error)[:150]} (see --input)") from None
 

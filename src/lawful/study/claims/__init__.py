@@ -24,6 +24,7 @@ MODULES = (
     "truncation_times",
     "truncation_limits",
     "bottleneck",
+    "bottleneck_identity",
     "bottleneck_training",
     "fibers",
     "fibers_composition",

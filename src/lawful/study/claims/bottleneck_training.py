@@ -25,7 +25,7 @@ from lawful.bottleneck import (
 from lawful.bottleneck.objective import Objective
 from lawful.bottleneck.steps import positions
 from lawful.report.figure import Figure, Panel, Series
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.leaky_figure import depth_figure
 
 RULES = ("equidistant", "irregular", "adaptive")
@@ -41,7 +41,7 @@ def _depths(full: bool) -> tuple[int, tuple[Energies, ...]]:
     start = LeakyResNet.random(
         width=width, layers=layers, effective_depth=depths[0], inputs=sizes[0], outputs=sizes[-1], softness=0.01
     )
-    found = solve_depths(start, train, ridge, depths, tolerance=1e-3 if full else 5e-3, evaluations=3000, adaptations=3)
+    found = solve_depths(start, train, ridge, depths, tolerance=5e-3, evaluations=6000 if full else 3000, adaptations=3)
     return min(sizes), tuple(energies(trace(geodesic.network, train, ridge)) for geodesic in found)
 
 
@@ -66,7 +66,7 @@ def figure_one(full: bool) -> Outcome:
         and costs == sorted(costs, reverse=True)
         and 0.75 * rank < estimates[-1] < rank
         and 0.95 * rank < costs[-1] < 1.2 * rank
-        and float(deepest.kinetic[slow]) < 0.2
+        and float(deepest.kinetic[slow]) < 0.1 * rank
         and large == rank
         and apart < 0.1 * rank
     )
@@ -128,12 +128,12 @@ def figure_three(full: bool) -> Outcome:
 
 
 @cache
-def _rules(full: bool) -> dict[str, dict[int, tuple[Geodesic, Task, Task, float]]]:
-    """Networks of several depths under the three step rules (P3 Figure 2)."""
+def _rules(full: bool, seed: int) -> dict[str, dict[int, tuple[Geodesic, Task, Task, float]]]:
+    """Networks of several depths under the three step rules for one teacher (P3 Figure 2)."""
     sizes, samples, width = ((30, 6, 3, 30), 1000, 200) if full else ((8, 4, 2, 8), 60, 14)
     ridge = 0.002 * sizes[-1] if full else 0.08
     found: dict[str, dict[int, tuple[Geodesic, Task, Task, float]]] = {rule: {} for rule in RULES}
-    train, test = teacher(sizes, samples, seed=1)
+    train, test = teacher(sizes, samples, seed=seed)
     for layers in (6, 9, 12, 18, 25) if full else (6, 10, 18):
         for rule in RULES:
             start = LeakyResNet.random(
@@ -146,6 +146,10 @@ def _rules(full: bool) -> dict[str, dict[int, tuple[Geodesic, Task, Task, float]
             )  # fmt: skip
             found[rule][layers] = (geodesic, train, test, ridge)
     return found
+
+
+def _test_errors(runs: dict[str, dict[int, tuple[Geodesic, Task, Task, float]]]) -> dict[str, dict[int, float]]:
+    return {rule: {n: _test_error(run[0], run[2]) for n, run in by.items()} for rule, by in runs.items()}
 
 
 def _test_error(geodesic: Geodesic, test: Task) -> float:
@@ -165,17 +169,15 @@ def _unevenness(geodesic: Geodesic, task: Task, ridge: float) -> float:
 @claim(
     "p3-figure-2",
     "Figure 2",
-    "adaptive steps spread the representations evenly along the path, with more layers near input and output; "
-    "test errors of the three rules over the number of layers",
+    "adaptive steps spread the representations evenly along the path, with more layers near input and output",
 )
 def figure_two(full: bool) -> Outcome:
-    """Train every rule at every depth; measure the evenness of moves and the test errors, and draw the paths."""
-    runs = _rules(full)
-    errors = {rule: {n: _test_error(run[0], run[2]) for n, run in by.items()} for rule, by in runs.items()}
+    """Train every rule at every depth; measure the evenness of moves, and draw test errors, spectra and paths."""
+    runs = _rules(full, 1)
+    errors = _test_errors(runs)
     uneven = {
         rule: float(np.mean([_unevenness(run[0], run[1], run[3]) for run in by.values()])) for rule, by in runs.items()
     }
-    means = {rule: float(np.mean(list(by.values()))) for rule, by in errors.items()}
     deepest = max(runs["adaptive"])
     geodesic, train, _, ridge = runs["adaptive"][deepest]
     steps = geodesic.network.steps.numpy()
@@ -184,11 +186,40 @@ def figure_two(full: bool) -> Outcome:
         errors, {rule: by[deepest] for rule, by in runs.items()}, energies(trace(geodesic.network, train, ridge))
     )
     return Outcome(
-        uneven["adaptive"] < uneven["equidistant"] and outer < 1 and means["adaptive"] < 1.05 * means["equidistant"],
-        {"test_errors": errors, "mean_test_errors": means, "largest_over_smallest_move": uneven,
-         "outer_steps_times_layers": outer},
+        uneven["adaptive"] < uneven["irregular"] < uneven["equidistant"] and outer < 1,
+        {"largest_over_smallest_move": uneven, "outer_steps_times_layers": outer},
         figure=figure,
-    )  # fmt: skip
+    )
+
+
+@claim(
+    "p3-step-rules",
+    "Section 4, Figure 2a",
+    "at geodesics, adaptive steps do not raise the test error, averaged over teachers",
+    erratum=Erratum(
+        "adaptive and irregular steps have a small but consistent advantage in the test error",
+        "which rule is best depends on teacher and depth: on average the three differ by a percent or two, "
+        "within the noise over teachers",
+        "test errors of geodesics for several teachers and depths, at sizes smaller than the paper's",
+    ),
+)
+def step_rules(full: bool) -> Outcome:
+    """Ratios of test errors to those of equidistant steps, for every teacher and depth."""
+    ratios: dict[str, list[float]] = {"irregular": [], "adaptive": []}
+    means: dict[str, list[float]] = {"irregular": [], "adaptive": []}
+    for seed in range(1, 5):
+        errors = _test_errors(_rules(full, seed))
+        for rule in ratios:
+            of_teacher = [errors[rule][n] / errors["equidistant"][n] for n in errors[rule]]
+            ratios[rule] += of_teacher
+            means[rule].append(float(np.mean(of_teacher)))
+    noise = {rule: float(np.std(each, ddof=1) / np.sqrt(len(each))) for rule, each in means.items()}
+    average = {rule: float(np.mean(each)) for rule, each in means.items()}
+    return Outcome(
+        average["adaptive"] < 1 + 2 * noise["adaptive"],
+        {"mean_ratio_to_equidistant": average, "standard_error": noise, "ratios": ratios},
+        printed_holds=max(ratios["irregular"] + ratios["adaptive"]) < 1,
+    )
 
 
 def _figure_two(
@@ -236,4 +267,42 @@ def adaptive_cost(full: bool) -> Outcome:
     )
 
 
-CLAIMS = (figure_one, nonnegative, figure_three, figure_two, adaptive_cost)
+@claim(
+    "p3-learned-maps",
+    "Appendix B",
+    "with learned, unpenalised linear maps in and out the regularised cost need not have a minimum",
+    erratum=Erratum(
+        "the linear maps can be either learned or fixed",
+        "fixed, or learned with a penalty: for f*(x) = |x| the weights can shrink while the map out grows; "
+        "the cost tends to 0, which W = 0 alone could reach, and W = 0 is linear",
+        "explicit networks with smaller and smaller weights, and the best linear fit",
+    ),
+)
+def learned_maps(full: bool) -> Outcome:
+    """`W = δ σ(±x)` in the first layer, the map out divided by δ: the same outputs at a cost of order δ²."""
+    inputs, layers, depth, ridge = 6 if full else 3, 8, 2.0, 0.1
+    x = np.random.default_rng(0).normal(size=(40, inputs))
+    task = Task(x, np.abs(x))
+    eye, step = np.eye(inputs), 1 / layers
+    into = np.concatenate([eye, -eye, 0 * eye])
+    kept = (1 - step * depth) ** (layers - 1)
+    costs, errors = [], []
+    shrinking = (1.0, 1e-2, 1e-4, 1e-6)
+    for delta in shrinking:
+        weights = np.zeros((layers, 3 * inputs, 3 * inputs + 1))
+        weights[0, 2 * inputs :, : 2 * inputs] = delta * np.concatenate([eye, eye], axis=1)
+        out = np.concatenate([0 * eye, 0 * eye, eye / (delta * step * kept)], axis=1)
+        net = LeakyResNet(weights, depth, into=into, out=out, learn_maps=True)
+        with torch.no_grad():
+            costs.append(float(net.cost(torch.from_numpy(x), torch.from_numpy(task.targets.copy()), ridge)))
+            errors.append(float((net(torch.from_numpy(x)) - torch.from_numpy(task.targets.copy())).abs().max()))
+    linear = float(np.linalg.lstsq(x, task.targets, rcond=None)[1].sum()) / len(x)
+    holds = max(errors) < 1e-9 and costs == sorted(costs, reverse=True) and costs[-1] < 1e-9 and linear > 0.1
+    return Outcome(
+        holds,
+        {"scales": shrinking, "costs": costs, "largest_error": max(errors), "best_linear_error": linear},
+        printed_holds=not holds,
+    )
+
+
+CLAIMS = (figure_one, nonnegative, figure_three, figure_two, step_rules, adaptive_cost, learned_maps)
