@@ -20,6 +20,7 @@ SOFTNESS = 0.01
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
 SINGLE_NOISE = 1e-7  # relative error of a cost whose passes were in single precision
 SINGLE_FLOOR = 1e-4  # a stationarity that single precision still sees
+SAME_COST = 1e-3  # relative: costs so close belong to the same geodesic
 Watch = Callable[["Progress"], None]
 Keep = Callable[[Callable[[], LeakyResNet], int], None]
 
@@ -126,16 +127,25 @@ def _descend(
     watch: Watch | None,
     keep: Keep | None,
 ) -> Point:
+    """Until the tolerance or the end of the budget; then the most stationary point of nearly the last cost.
+
+    The stationarity goes up and down by a factor of ten while the cost creeps: the last point is rarely the best.
+    """
+    best: tuple[float, Point] | None = None
+
     def stop(point: Point) -> bool:
+        nonlocal best
         entry = Progress(objective.evaluations, point.value, objective.stationarity(point.position, point.gradient))
         history.append(entry)
+        if best is None or entry.stationarity <= best[0] or point.value < (1 - SAME_COST) * best[1].value:
+            best = entry.stationarity, point
         if watch is not None:
             watch(entry)
         if keep is not None:
             keep(lambda: network.replaced(point.position / objective.roots), objective.evaluations)
         return entry.stationarity <= tolerance or objective.evaluations >= budget
 
-    return minimise(
+    last = minimise(
         objective,
         network.weights.detach().numpy() * objective.roots,
         stop=stop,
@@ -143,6 +153,7 @@ def _descend(
         memory=memory,
         noise=0.0 if objective.precision is np.float64 else SINGLE_NOISE,
     )
+    return last if best is None else best[1]
 
 
 def deepened(network: LeakyResNet, effective_depth: float, task: Task, gamma_ratio: float = 1e-3) -> LeakyResNet:
