@@ -110,6 +110,8 @@ def test_any_other_network(lawful: Any, tmp_path: Path) -> None:
         ({"steps": "odd"}, (3.0,), "adaptive"),
         ({"method": "magic"}, (3.0,), "solver or paper"),
         ({"ridge": -1.0}, (3.0,), "ridge"),
+        ({"ridge": float("inf")}, (3.0,), "ridge"),
+        ({"tolerance": float("nan")}, (3.0,), "tolerance"),
         ({"evaluations": 0}, (3.0,), "at least 2"),
     ],
 )

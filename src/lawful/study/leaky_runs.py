@@ -76,8 +76,8 @@ class LeakyPlan:
                 f"effective depths must be positive and below {1 / max(self.grid()):.4g}, "
                 f"so that no layer of {self.layers} forgets its input"
             )
-        if not (self.ridge > 0 and self.tolerance > 0 and 0 <= self.softness < np.inf):
-            raise LawfulError("ridge and tolerance must be positive, softness not negative")
+        if not (0 < self.ridge < np.inf and 0 < self.tolerance < np.inf and 0 <= self.softness < np.inf):
+            raise LawfulError("ridge and tolerance must be positive numbers, softness not negative")
 
     def grid(self) -> Any:
         """The layer steps to start from."""
