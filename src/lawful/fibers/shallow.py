@@ -273,7 +273,8 @@ def factorise(matrix: Array, scale: Floats, tolerance: float) -> tuple[Array, Ar
         pivots = [next(k for k, item in enumerate(row) if item != 0) for row in right]
         return matrix[:, pivots], right
     basis, values, right = np.linalg.svd(matrix, full_matrices=False)
-    basis, right = basis * np.sign(right.sum(axis=1)), right * np.sign(right.sum(axis=1))[:, None]
+    signs = np.where(right.sum(axis=1) < 0, -1.0, 1.0)
+    basis, right = basis * signs, right * signs[:, None]
     rank = int((values > 10 * tolerance * max(float(scale.max(initial=0.0)), 1e-300)).sum())
     if rank == len(matrix):
         return np.eye(rank), matrix  # needs no choice of a basis
