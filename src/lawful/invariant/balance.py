@@ -127,7 +127,7 @@ def _slack(tolerance: float | None, denominator: int) -> int:
         return 0
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise LawfulError(f"a tolerance is a number that is not negative, not {tolerance}")
-    return math.floor(Fraction(tolerance) * denominator)
+    return math.ceil(Fraction(tolerance) * denominator)  # upwards: it has to cover the error
 
 
 def _in_order(dag: Dag, values: Any) -> Any:
