@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -76,7 +76,10 @@ class Balance:
             values = balance(dag)
             if not np.isfinite(values).all():
                 raise LawfulError("the squares of the weights overflow: rescale the network, or ask for the exact mode")
-        return cls.given(dag, values, tolerance=round_off(dag) if tolerance is None else tolerance)
+        found = cls.given(dag, values, tolerance=tolerance or 0.0)
+        if tolerance is None:  # upwards: it has to cover the round-off
+            return replace(found, slack=math.ceil(Fraction(round_off(dag)) * found.denominator))
+        return found
 
     @classmethod
     def given(
@@ -127,7 +130,7 @@ def _slack(tolerance: float | None, denominator: int) -> int:
         return 0
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise LawfulError(f"a tolerance is a number that is not negative, not {tolerance}")
-    return math.ceil(Fraction(tolerance) * denominator)  # upwards: it has to cover the error
+    return math.floor(Fraction(tolerance) * denominator)
 
 
 def _in_order(dag: Dag, values: Any) -> Any:
