@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.harness import Row, best_of, compare
 from lawful.flow import integrate, problem
-from lawful.flow.problem import Problem
+from lawful.flow.loss_value import Problem
 from lawful.network import Architecture
-from lawful.network.modules import to_module
+from lawful.network.modules.convert import to_module
 
 
 def _data(text: str, samples: int, seed: int = 0) -> tuple[Any, Any, Any]:

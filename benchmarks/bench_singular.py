@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from benchmarks.harness import Row, best_of, compare
-from lawful.invariant.laplacian import layered_edge_weights
-from lawful.invariant.pruning import prune
-from lawful.invariant.pruning_verify import verify
-from lawful.invariant.regulariser import NuclearPenalty
 from lawful.network import Architecture, Mlp
+from lawful.pruning.prune import prune
+from lawful.pruning.verify import verify
+from lawful.singular.laplacian import layered_edge_weights
+from lawful.singular.regulariser import NuclearPenalty
 
 LARGE = (100, *[240] * 9, 10)  # ten layers, 0.49 million parameters; J would have 2160 × 489 370 entries, 8.5 GB
 EVERY = 100

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.harness import Row, best_of, compare
-from lawful.flow.truncation.closed import schedule
-from lawful.flow.truncation.clusters import synthetic
-from lawful.flow.truncation.construct import zero_loss_network
-from lawful.flow.truncation.field import Maps, Separated
-from lawful.flow.truncation.integrate import cayley, integrate
-
-Floats = NDArray[np.float64]
+from lawful.truncation.closed import schedule
+from lawful.truncation.clusters import synthetic
+from lawful.truncation.construct import zero_loss_network
+from lawful.truncation.field import Maps, Separated
+from lawful.truncation.integrate import cayley, integrate
+from lawful.types import Floats
 
 
 def rotation(rng: np.random.Generator, size: int) -> Floats:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from lawful.bottleneck import LeakyResNet, Progress, recipe, solve, teacher
+from lawful.leaky import LeakyResNet, SolverProgress, recipe, solve, teacher
 
 RIDGE, DEPTH = 0.04, 5.0
-Watch = Callable[[Progress], None]
+Watch = Callable[[SolverProgress], None]
 
 
 class OutOfTimeError(Exception):
@@ -32,11 +32,11 @@ def main(minutes: float) -> None:
     print(f"the recipe's best cost in {theirs[-1][1].evaluations} steps is {goal:.4f}; the solver passed it {when}")
 
 
-def _timed(name: str, minutes: float, run: Callable[[Watch], object]) -> list[tuple[float, Progress]]:
-    history: list[tuple[float, Progress]] = []
+def _timed(name: str, minutes: float, run: Callable[[Watch], object]) -> list[tuple[float, SolverProgress]]:
+    history: list[tuple[float, SolverProgress]] = []
     begin = time.perf_counter()
 
-    def watch(entry: Progress) -> None:
+    def watch(entry: SolverProgress) -> None:
         seconds = time.perf_counter() - begin
         if not history or seconds // 30 > history[-1][0] // 30:
             _tell(name, seconds, entry)
@@ -50,7 +50,7 @@ def _timed(name: str, minutes: float, run: Callable[[Watch], object]) -> list[tu
     return history
 
 
-def _tell(name: str, seconds: float, entry: Progress) -> None:
+def _tell(name: str, seconds: float, entry: SolverProgress) -> None:
     print(f"{name} {seconds:5.0f} s {entry.evaluations:6d} evaluations  cost {entry.cost:.5f}  "
           f"stationarity {entry.stationarity:.4f}", flush=True)  # fmt: skip
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lawful import Architecture, Mlp
-from lawful.network.data import Data
+from lawful.network.formats.data import Data
 from lawful.study.diff import Diff, diff
 
 
@@ -27,7 +27,7 @@ def run() -> Diff:
         loss = (dag.evaluate(torch.tensor(x), theta)[:, 0] - torch.tensor(data.y)).square().mean()
         (gradient,) = torch.autograd.grad(loss, theta)
         theta = (theta - step * gradient).detach()
-    found = diff(before, Mlp.from_dag(dag.with_weights(theta.numpy())), data=data)
+    found = diff(before, Mlp.from_dag(dag.with_theta(theta.numpy())), data=data)
     assert found.step is not None
     print(f"balances drifted by {100 * found.relative_drift:.2f}%, so the step was at least {found.step:.4f}")
     print(f"it was {step}")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.network.files import read, write
-from lawful.network.modules import from_module
+from lawful.network.formats.files import read, write
+from lawful.network.modules.convert import from_module
 
 
 class Block(nn.Module):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.fibers import flip, translate
-from lawful.fibers.bottleneck import identifiable
 from lawful.fibers.disguise import hiding_network
 from lawful.fibers.polyhedral import polyhedral_complex
+from lawful.fibers.three_layers import identifiable
 
 
 def run() -> float:

@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 from torch import nn
 
-from lawful.invariant import SingularTrainer, verify_pruning
+from lawful.pruning import SingularTrainer, verify_pruning
 
 
 def run() -> int:

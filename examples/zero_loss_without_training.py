@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sklearn.datasets import load_wine
 
-from lawful.flow.truncation.clusters import Clusters
-from lawful.flow.truncation.construct import ZeroLoss, zero_loss_network
+from lawful.truncation.clusters import Clusters
+from lawful.truncation.construct import ZeroLoss, zero_loss_network
 
 
 def run() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -13,9 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from lawful import Architecture, Dag, Mlp
 from lawful.network import Role, initialise
+
+settings.register_profile("lawful", deadline=None)  # a busy machine is no failure
+settings.load_profile("lawful")
 
 ARCHITECTURES = (
     "3-4-2 relu",
@@ -94,13 +99,39 @@ class Run:
         return dict(json.loads(self.stdout))
 
 
+@pytest.fixture
+def lawful(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """Run the command line in this process and check its exit code; an exception that escapes always fails."""
+    from lawful.cli import main
+
+    def run(*arguments: object, code: int = 0, cwd: Path | None = None) -> Run:
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        found: object = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["lawful", *map(str, arguments)])
+            for name, stream in (("stdin", io.TextIOWrapper(io.BytesIO())), ("stdout", out), ("stderr", err)):
+                patch.setattr(sys, name, stream)
+            if cwd is not None:
+                patch.chdir(cwd)
+            try:
+                main()
+            except SystemExit as stop:
+                found = stop.code or 0
+        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+        assert "Traceback" not in texts[1], texts[1]
+        assert found == code, f"exit {found}: {texts[1] or texts[0]}"
+        return Run(*texts)
+
+    return run
+
+
 @pytest.fixture(scope="session")
-def lawful() -> Callable[..., Run]:
+def lawful_process() -> Callable[..., Run]:
     """Run the installed command in a process of its own and check its exit code; a traceback always fails."""
 
     def run(*arguments: object, code: int = 0, cwd: Path | None = None) -> Run:
         command = [str(Path(sys.executable).with_name("lawful")), *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=600, stdin=subprocess.DEVNULL)
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode == code, f"exit {done.returncode}: {done.stderr or done.stdout}"
         return Run(done.stdout, done.stderr)

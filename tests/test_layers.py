@@ -1,55 +1,114 @@
-"""Imports point one way: rooms do not call sideways or upwards."""
+"""Imports point one way: rooms do not call sideways or upwards, and no files import each other in a circle."""
 
 from __future__ import annotations
 
 import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).parents[1] / "src" / "lawful"
-BASE = {"errors", ""}
-ROOMS = {"exact", "network", "laws", "invariant", "flow", "bottleneck", "fibers"}
+GROUND = {"errors", "types", "figure"}
 MAY_IMPORT = {
-    "errors": set(),
-    "exact": BASE,
-    "network": BASE,
-    "laws": BASE | {"exact", "network"},
-    "invariant": BASE | {"network"},
-    "flow": BASE | {"network"},
-    "bottleneck": BASE | {"network", "flow"},
-    "fibers": BASE | {"exact", "network"},
-    "figure": BASE,  # report/figure.py: figures as data
-    "study": BASE | ROOMS | {"figure"},
-    "report": BASE | ROOMS | {"figure", "study"},
-    "cli": BASE | ROOMS | {"figure", "study", "report"},
+    "errors": set[str](),
+    "types": set[str](),
+    "figure": set[str](),
+    "verify": {"errors"},
+    "exact": GROUND,
+    "network": GROUND | {"exact"},
+    "symmetry": GROUND | {"exact", "network"},
+    "laws": GROUND | {"exact", "network", "symmetry"},
+    "components": GROUND | {"exact", "network", "symmetry"},
+    "singular": GROUND | {"network", "components"},
+    "pruning": GROUND | {"exact", "network", "symmetry", "singular", "fibers"},
+    "flow": GROUND | {"network", "symmetry"},
+    "truncation": GROUND | {"exact", "network"},
+    "leaky": GROUND | {"network"},
+    "fibers": GROUND | {"exact", "network", "symmetry"},
 }
+MAY_IMPORT["study"] = {*MAY_IMPORT, ""}  # "": the package itself, for its version
+MAY_IMPORT["report"] = MAY_IMPORT["study"] | {"study"}
+MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report"}
 
 
-def room_of(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    return "figure" if parts == ("report", "figure") else parts[0]
+def name_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def wrong_imports(path: Path, room: str) -> list[str]:
-    wrong = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+FILES = {name_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+@cache
+def imports_of(module: str) -> dict[str, int]:
+    """The modules of ours that a module names in any import (in functions and under TYPE_CHECKING too), and where."""
+    found: dict[str, int] = {}
+    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
-            whole = node.module == "lawful" or node.level > 0
-            names = [f"lawful.{alias.name}" for alias in node.names] if whole else [node.module or ""]
+            assert node.level == 0, f"{module} has a relative import"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in FILES else node.module or "" for name in whole]
         for name in names:
-            parts = name.split(".")
-            target = "figure" if parts[1:3] == ["report", "figure"] else parts[1] if len(parts) > 1 else ""
-            if parts[0] == "lawful" and target in MAY_IMPORT and target != room and target not in MAY_IMPORT[room]:
-                wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} imports {name}")
-    return wrong
+            if name in FILES:
+                found.setdefault(name, getattr(node, "lineno", 0))
+    return found
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def wrong_imports(module: str, room: str) -> list[str]:
+    return [
+        f"{module}:{line} imports {target}"
+        for target, line in imports_of(module).items()
+        if room_of(target) != room and room_of(target) not in MAY_IMPORT[room]
+    ]
+
+
+def circle(links: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(links).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def test_no_room_imports_sideways_or_upwards() -> None:
-    files = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
-    assert {room_of(path) for path in files} <= set(MAY_IMPORT)
-    assert [line for path in files for line in wrong_imports(path, room_of(path))] == []
+    modules = [module for module in FILES if room_of(module)]
+    assert {room_of(module) for module in modules} <= set(MAY_IMPORT)
+    assert [line for module in modules for line in wrong_imports(module, room_of(module))] == []
 
 
-def test_the_check_can_fail() -> None:
-    assert wrong_imports(SOURCE / "network" / "dag.py", "exact") != []
-    assert wrong_imports(SOURCE / "study" / "audit.py", "network") != []
+def test_the_drawing_has_no_circle() -> None:
+    assert circle({room: targets - {""} for room, targets in MAY_IMPORT.items()}) == []
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_no_files_import_each_other_in_a_circle(deep: bool) -> None:
+    """A package's `__init__` stands for its files only where it is imported itself."""
+    links = {module: set(imports_of(module)) - {module} for module in FILES if "." in module}
+    if deep:  # rooms instead of files
+        rooms: dict[str, set[str]] = {}
+        for module, targets in links.items():
+            rooms.setdefault(room_of(module), set()).update(map(room_of, targets))
+        links = {room: targets - {room, ""} for room, targets in rooms.items()}
+    assert circle(links) == []
+
+
+def test_no_public_class_is_defined_twice() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, path in FILES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_the_checks_can_fail() -> None:
+    assert wrong_imports("lawful.network.dag", "verify") != []
+    assert wrong_imports("lawful.study.audit", "network") != []
+    assert circle({"a": {"b"}, "b": {"a"}}) != []

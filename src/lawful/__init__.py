@@ -1,29 +1,32 @@
 """lawful: what training conserves, where it can go, how it moves, and which parameters are the same function."""
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lawful.components import components, rebalance
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
     from lawful.fibers import same
     from lawful.flow.monitor import Monitor
-    from lawful.invariant import components, rebalance
-    from lawful.invariant.pruning import prune
     from lawful.laws import count_laws
     from lawful.network import Architecture, Dag, Mlp
-    from lawful.network.files import read, write
-    from lawful.network.modules import from_module, to_module
+    from lawful.network.formats.files import read, write
+    from lawful.network.modules.convert import from_module, to_module
+    from lawful.pruning import prune
     from lawful.study.audit import audit
 
 __version__ = "0.1.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
-    "lawful.network.files": ("read", "write"),
-    "lawful.network.modules": ("from_module", "to_module"),
+    "lawful.network.formats.files": ("read", "write"),
+    "lawful.network.modules.convert": ("from_module", "to_module"),
     "lawful.laws": ("count_laws",),
-    "lawful.invariant": ("components", "rebalance"),
-    "lawful.invariant.pruning": ("prune",),
+    "lawful.components.locks": ("components",),
+    "lawful.components.rebalance": ("rebalance",),
+    "lawful.pruning.prune": ("prune",),
     "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
     "lawful.study.audit": ("audit",),
@@ -44,3 +47,22 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Room(ModuleType):
+    """A room that has the name of a verb can be called like the verb: `lawful.components(network)`."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return __getattr__(self.__name__.removeprefix("lawful."))(*arguments, **options)
+
+
+class _Package(ModuleType):
+    """Python binds a room to its name when it is imported: there it becomes callable."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and name in __all__:
+            value.__class__ = _Room
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

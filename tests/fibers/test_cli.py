@@ -14,7 +14,7 @@ import pytest
 from lawful import Mlp
 from lawful.cli import main
 from lawful.fibers.disguise import disguise, hiding_network, random_network
-from lawful.network.files import write
+from lawful.network.formats.files import write
 
 LAWFUL = Path(sys.executable).with_name("lawful")
 

@@ -7,7 +7,16 @@ import pytest
 
 from lawful import Mlp, Unsupported
 from lawful.fibers import Domain, Stack
-from lawful.fibers.bottleneck import (
+from lawful.fibers.catalogue import identify
+from lawful.fibers.disguise import hiding_network, random_network
+from lawful.fibers.nonlocal_example import not_localisable
+from lawful.fibers.one_layer_fiber import (
+    fiber_dimension_at,
+    is_pointed,
+    layerwise_fiber,
+    nonnegative_rank,
+)
+from lawful.fibers.three_layers import (
     bottleneck_fiber,
     identifiable,
     identifiable_volume,
@@ -15,15 +24,6 @@ from lawful.fibers.bottleneck import (
     second_layer,
     volume_bounds,
 )
-from lawful.fibers.catalogue import identify
-from lawful.fibers.disguise import hiding_network, random_network
-from lawful.fibers.layerwise import (
-    fiber_dimension_at,
-    is_pointed,
-    layerwise_fiber,
-    nonnegative_rank,
-)
-from lawful.fibers.nonlocal_example import not_localisable
 
 
 def orthant_head(linear: int, bending: int, inputs: int, outputs: int, seed: int = 0) -> Mlp:

@@ -224,7 +224,7 @@ def test_graphs_with_skips() -> None:
     dag = Architecture.parse("3-4-4-2 relu bias skip(1,2)").initialise(seed=0).to_dag()
     twin = dag.rescaled(np.exp(np.random.default_rng(0).normal(size=len(dag.hidden))))
     assert same(dag, twin).verdict == "equal"
-    assert same(dag, twin.with_weights(twin.theta * 1.01)).verdict == "different"
+    assert same(dag, twin.with_theta(twin.theta * 1.01)).verdict == "different"
 
 
 def test_leaky_and_linear_layers() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from lawful import Mlp, Unsupported
 from lawful.fibers import Domain, NormalForm, Stack, minimal_network, normal_form
 from lawful.fibers.shallow import Kind, difference_form, group_rows, nonnegative
-from lawful.fibers.stack import Floats, floating
+from lawful.fibers.stack import floating
+from lawful.types import Floats
 
 small = st.integers(-2, 2)
 

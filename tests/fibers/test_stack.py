@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lawful import Architecture, LawfulError, Mlp
 from lawful.fibers import Domain, Stack
-from lawful.fibers.layered import layered
+from lawful.fibers.skips_as_layers import layered
 
 finite = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 

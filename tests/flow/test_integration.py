@@ -19,8 +19,8 @@ from lawful.flow import (
     problem,
 )
 from lawful.flow.kinks import complementary, first_zero
-from lawful.flow.problem import Problem
-from lawful.network.metric import Metric
+from lawful.flow.loss_value import Problem
+from lawful.network.dynamics import Metric
 
 
 def example(text: str = "3-5-4-2 relu bias", samples: int = 8, seed: int = 0, loss: str = "mse") -> Problem:
@@ -267,7 +267,7 @@ def test_a_projection_reaches_a_given_balance(network: Mlp | Dag) -> None:
 
 
 def test_a_module_flows_like_its_network() -> None:
-    from lawful.network.modules import to_module
+    from lawful.network.modules.convert import to_module
 
     network = Architecture.parse("3-5-2 relu bias").initialise(seed=0)
     rng = np.random.default_rng(0)

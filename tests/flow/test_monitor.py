@@ -21,7 +21,7 @@ from lawful.flow import balances, singular_values
 from lawful.flow.lightning import lightning_callback
 from lawful.flow.monitor import Monitor, chain_network, line, read_records
 from lawful.flow.parts import understand
-from lawful.network.modules import to_module
+from lawful.network.modules.convert import to_module
 
 
 def train(
@@ -320,7 +320,7 @@ def test_lightning_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_laws_and_locks_found_elsewhere_can_be_watched() -> None:
-    from lawful.invariant import components
+    from lawful.components import components
     from lawful.laws import known_laws
 
     network = Architecture.parse("3-4-1 relu bias").initialise(seed=0)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from lawful import Dag, LawfulError, Mlp, Unsupported
 from lawful.flow import problem
-from lawful.network.modules import to_module
+from lawful.network.modules.convert import to_module
 
 LOSSES = {
     "mse": functional.mse_loss,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lawful import Architecture, Dag, InvalidNetwork, LawfulError, Mlp, Unsupported
 from lawful.laws import HeavyBall, Metric, count_laws, known_laws
-from lawful.laws.closure import close
 from lawful.laws.family import Gradients
+from lawful.laws.lie_closure import close
 from lawful.laws.polynomial import is_law
 from lawful.laws.prediction import balanced_laws, linear_laws
 
@@ -184,7 +184,7 @@ def test_momentum_keeps_rotations_only(text: str, laws: int) -> None:
 
 
 def test_momentum_dimensions_in_phase_space() -> None:
-    from lawful.laws.flow import Momentum
+    from lawful.laws.other_flows import Momentum
 
     family = Momentum(Gradients(Architecture.parse("3-3-2 linear").to_dag(), PRIME), HeavyBall())
     assert close(family, family.size).dimensions == (7, 13, 25, 28, 28)

@@ -11,8 +11,8 @@ from torch import nn
 
 from lawful import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws
+from lawful.laws.float_rank import rank_with_gap
 from lawful.laws.module import count_module, module_laws
-from lawful.laws.rank import rank_with_gap
 from lawful.study.claims.example_modules import EXAMPLES, Attention
 
 PLAIN = GradientFlow()

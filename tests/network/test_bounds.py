@@ -45,7 +45,7 @@ def exact_preactivations(dag: Dag, inputs: np.ndarray) -> list[Fraction]:
 )
 def test_bounds_contain_the_exact_sums(seed: int, slope: object, radius: float, scale: float) -> None:
     dag = sparse_dag(seed, nodes=16, density=0.4, slopes=slope)
-    dag = dag.with_weights(dag.theta * scale)
+    dag = dag.with_theta(dag.theta * scale)
     rng = np.random.default_rng(seed)
     middle = rng.normal(size=len(dag.inputs))
     low, high = middle - radius, middle + radius

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lawful.network import Architecture
-from lawful.network.files import read
+from lawful.network.formats.files import read
 
 LAWFUL = Path(sys.executable).with_name("lawful")
 MODULE = """

@@ -82,7 +82,7 @@ def test_rescaling_refuses_what_is_not_a_symmetry(toy: Dag, factor: float) -> No
 
 def test_removing_zero_edges_keeps_the_function(dag: Dag) -> None:
     zeros = np.arange(dag.parameters) % 4 == 0
-    silent = dag.with_weights(np.where(zeros, 0.0, dag.theta))
+    silent = dag.with_theta(np.where(zeros, 0.0, dag.theta))
     batch = np.random.default_rng(2).normal(size=(10, len(dag.inputs)))
     smaller = silent.without_edges(zeros, drop_useless=True)
     assert smaller.parameters <= (~zeros).sum()
@@ -139,12 +139,12 @@ def test_weights_that_are_no_numbers_are_located(bad: float) -> None:
     with pytest.raises(InvalidNetwork, match="first on edge h -> y"):
         dag_of([("a", "h"), ("h", "y")], weights=[1.0, bad])
     with pytest.raises(InvalidNetwork, match="first on edge h -> y"):
-        dag_of([("a", "h"), ("h", "y")]).with_weights([1.0, bad])
+        dag_of([("a", "h"), ("h", "y")]).with_theta([1.0, bad])
 
 
 def test_wrong_shapes_are_refused(toy: Dag) -> None:
     with pytest.raises(InvalidNetwork, match="6 edges but 5 weights"):
-        toy.with_weights(np.ones(5))
+        toy.with_theta(np.ones(5))
     with pytest.raises(LawfulError, match=r"\(samples, 2\)"):
         toy.evaluate(np.ones((4, 3)))
     with pytest.raises(Unsupported, match="no weights"):

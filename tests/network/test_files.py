@@ -21,7 +21,7 @@ from network_instances import all_networks, sparse_dag
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp
-from lawful.network.files import FORMATS, read, write
+from lawful.network.formats.files import FORMATS, read, write
 
 NETWORKS = all_networks()
 EXACT = (".safetensors", ".pt", ".pth", ".npz", ".json")

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.files import read
+from lawful.network.formats.files import read
 
 RNG = np.random.default_rng(0)
 

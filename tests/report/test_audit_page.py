@@ -11,7 +11,7 @@ import pytest
 
 from lawful import Dag
 from lawful.network import Role
-from lawful.network.data import Data
+from lawful.network.formats.data import Data
 from lawful.report.audit import html
 from lawful.study.audit import audit
 

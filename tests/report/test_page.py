@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lawful.report.figure import Figure, Panel, Series
+from lawful.figure import Figure, Panel, Series
 from lawful.report.page import Markup, Section, Table, render
 from lawful.report.sweep import write_page
 from lawful.study.sweep import Finished

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lawful.errors import LawfulError
-from lawful.invariant.laplacian import dag_edge_weights
 from lawful.network import Architecture
+from lawful.singular.laplacian import dag_edge_weights
 from lawful.study import singular_runs
 from lawful.study.claim import Claim, Verdict
 from lawful.study.claims import singular, singular_training
@@ -34,7 +34,7 @@ def test_batched_networks_are_the_plain_ones(text: str) -> None:
     found = singular_runs.outputs(architecture, torch.tensor(theta), torch.tensor(inputs)).numpy()
     omega = singular_runs._omega(torch.tensor(theta), torch.tensor(dag.hidden_incidence.toarray())).numpy()
     for run in range(3):
-        one = dag.with_weights(theta[run])
+        one = dag.with_theta(theta[run])
         assert np.allclose(found[run], one.evaluate(inputs))
         assert np.allclose(omega[run], dag_edge_weights(one, floor=singular_runs.FLOOR).values)
 

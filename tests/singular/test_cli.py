@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from lawful.errors import CertificateError
-from lawful.invariant.pruning_certificate import verify_certificate
 from lawful.network import Architecture, Mlp
-from lawful.network.files import read, write
+from lawful.network.formats.files import read, write
+from lawful.pruning.certificate import verify_certificate
 
 
 def lawful(*arguments: object) -> subprocess.CompletedProcess[str]:

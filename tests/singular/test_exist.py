@@ -11,10 +11,10 @@ import pytest
 from scipy.optimize import linprog
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.invariant.singular import singularity
-from lawful.invariant.singular_exist import exact_balance, singular_points, zero_sums
-from lawful.invariant.singular_verify import verify_points
 from lawful.network import Architecture, Dag, initialise
+from lawful.singular.existence import exact_balance, singular_points, zero_sums
+from lawful.singular.spectrum import singularity
+from lawful.singular.verify import verify_points
 
 
 def brute_force(dag: Dag, c: list[int]) -> bool:
@@ -51,7 +51,7 @@ def test_agrees_with_brute_force(seed: int) -> None:
     balance = {dag.names[node]: Fraction(value) for node, value in zip(dag.hidden, c, strict=True)}
     verify_points(dag, balance, found)
     if found.witness is not None:
-        at_witness = dag.with_weights(found.witness.parameter)
+        at_witness = dag.with_theta(found.witness.parameter)
         assert singularity(at_witness).rank < len(dag.hidden)
         assert np.allclose(dag.hidden_incidence @ at_witness.theta**2, c)
 

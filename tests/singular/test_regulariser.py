@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.invariant.laplacian import dag_edge_weights, inverse_root, layered_edge_weights
-from lawful.invariant.proximal import nuclear_prox
-from lawful.invariant.regulariser import (
+from lawful.network import Architecture, Mlp
+from lawful.pruning.trainer import SingularTrainer
+from lawful.singular.laplacian import dag_edge_weights, inverse_root, layered_edge_weights
+from lawful.singular.proximal import nuclear_prox
+from lawful.singular.regulariser import (
     Layers,
     Mapped,
     NuclearPenalty,
@@ -21,8 +23,6 @@ from lawful.invariant.regulariser import (
     l1_penalty,
     l2_penalty,
 )
-from lawful.invariant.trainer import SingularTrainer
-from lawful.network import Architecture, Mlp
 
 
 class Skipping(nn.Module):

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.errors import LawfulError
-from lawful.invariant.scores import largest_score, product_score, pruning_curve
-from lawful.invariant.singular import singularity, spectrum, subnetwork
 from lawful.network import Architecture, Dag, Mlp, Role
+from lawful.singular.scores import largest_score, product_score, pruning_curve
+from lawful.singular.spectrum import singularity, spectrum, subnetwork
 
 
 def sparse_dag(seed: int) -> Dag:
@@ -18,7 +18,7 @@ def sparse_dag(seed: int) -> Dag:
     widths = tuple(int(w) for w in rng.integers(1, 6, size=rng.integers(3, 6)))
     graph = Architecture(widths, bias=bool(seed % 2), skips=((1, len(widths) - 2),) if len(widths) > 3 else ()).to_dag()
     theta = rng.normal(size=graph.parameters) * (rng.random(graph.parameters) > rng.uniform(0.2, 0.95))
-    return graph.with_weights(theta)
+    return graph.with_theta(theta)
 
 
 @settings(max_examples=80, deadline=None)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lawful import Architecture, LawfulError, Mlp
-from lawful.network.data import Data
-from lawful.network.files import read, write
+from lawful.network.formats.data import Data
+from lawful.network.formats.files import read, write
 from lawful.study.audit import audit
 
 

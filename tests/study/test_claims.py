@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lawful import LawfulError
-from lawful.report.figure import save
+from lawful.figure import save
 from lawful.study.claim import Claim, Erratum, Outcome, Verdict
 from lawful.study.claims import all_claims, find
 
@@ -51,7 +51,7 @@ def test_an_unknown_claim_is_named() -> None:
 
 
 def test_figures_are_reproducible(tmp_path: Path) -> None:
-    from lawful.report.figure import Figure, Panel, Series
+    from lawful.figure import Figure, Panel, Series
 
     panel = Panel([Series([1, 2, 4], label="a"), Series([1, 1, 1], style="band", upper=[2, 2, 2])], log_y=True)
     figure = Figure("see", [panel, Panel([Series([[1, 2], [3, 4]], style="heat")])])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lawful.network.files import read
+from lawful.network.formats.files import read
 
 
 def test_the_demo_proves_its_story(tmp_path: Path, lawful) -> None:  # type: ignore[no-untyped-def]

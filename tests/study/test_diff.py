@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lawful import Architecture, Dag, LawfulError, Mlp
-from lawful.network.data import Data
-from lawful.network.files import write
+from lawful.network.formats.data import Data
+from lawful.network.formats.files import write
 from lawful.study.diff import diff
 
 

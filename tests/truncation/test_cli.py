@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from lawful.cli import main
-from lawful.flow.truncation.clusters import Clusters
 from lawful.report.truncation import page
+from lawful.truncation.clusters import Clusters
 
 Misuse = Callable[..., str]
 LAWFUL = Path(sys.executable).with_name("lawful")
@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_the_run(
     general: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A real signal, sent once the flow has come to s = 0.3."""
-    from lawful.flow.truncation import motion
+    from lawful.truncation import motion
 
     def impatient(data: Clusters, start: motion.Start, **options: Any) -> motion.Run:
         def interrupt(now: float) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from lawful.errors import LawfulError
-from lawful.flow.truncation.closed import fixed_flow, schedule
 from lawful.study.claims.truncation import rotations
+from lawful.truncation.closed import fixed_flow, schedule
 
 
 def exact_times(values: np.ndarray, target: float) -> list[float]:

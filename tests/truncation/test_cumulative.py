@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.flow.truncation.census import census
-from lawful.flow.truncation.clusters import Clusters, synthetic
-from lawful.flow.truncation.cumulative import Chain, TruncationMap
 from lawful.network import Architecture, Mlp
 from lawful.study.claims.truncation import rotations
+from lawful.truncation.census import census
+from lawful.truncation.clusters import Clusters, synthetic
+from lawful.truncation.cumulative import Chain, TruncationMap
 
 
 def network(widths: list[int], seed: int, slope: float = 0.0) -> Mlp:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.flow.truncation.clusters import synthetic
-from lawful.flow.truncation.field import BLOCK, Composed, Maps, Separated, truncate
 from lawful.study.claims.truncation import autodiff, generator, rotations
+from lawful.truncation.clusters import synthetic
+from lawful.truncation.field import BLOCK, Composed, Maps, Separated, truncate
 
 
 def random_maps(rng: np.random.Generator, layers: int, size: int) -> Maps:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from lawful.errors import LawfulError
-from lawful.flow.truncation.closed import schedule
-from lawful.flow.truncation.clusters import synthetic
-from lawful.flow.truncation.crossing import first_crossing
-from lawful.flow.truncation.field import Composed, Field, Maps, Separated
-from lawful.flow.truncation.integrate import cayley, integrate
-from lawful.flow.truncation.motion import run_flow
 from lawful.study.claims.truncation import rotations
+from lawful.truncation.closed import schedule
+from lawful.truncation.clusters import synthetic
+from lawful.truncation.crossing import first_crossing
+from lawful.truncation.field import Composed, Field, Maps, Separated
+from lawful.truncation.integrate import cayley, integrate
+from lawful.truncation.motion import run_flow
 
 
 def small_steps(field: Field, maps: Maps, time: float, steps: int) -> Maps:

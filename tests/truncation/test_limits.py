@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from lawful.errors import LawfulError
-from lawful.flow.truncation.clusters import Clusters, synthetic
-from lawful.flow.truncation.finite_time import Equilibrium, confirm, equilibrium, hypotheses
-from lawful.flow.truncation.metrics import collapse
-from lawful.flow.truncation.motion import run_flow, starting_maps
-from lawful.flow.truncation.standard import clustered_weight, collapsed_flow
-from lawful.flow.truncation.summary import predictions
 from lawful.study.claims.truncation import rotations
+from lawful.truncation.clusters import Clusters, synthetic
+from lawful.truncation.finite_time import Equilibrium, confirm, equilibrium, hypotheses
+from lawful.truncation.metrics import collapse
+from lawful.truncation.motion import run_flow, starting_maps
+from lawful.truncation.standard import clustered_weight, collapsed_flow
+from lawful.truncation.summary import predictions
 
 
 def test_equilibria() -> None:

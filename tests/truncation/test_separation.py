@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.flow.truncation.clusters import Clusters, synthetic
-from lawful.flow.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
-from lawful.flow.truncation.separation import (
+from lawful.truncation.clusters import Clusters, synthetic
+from lawful.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
+from lawful.truncation.separation import (
     CommonPoint,
     Frame,
     Hyperplane,
     ObtusePair,
-    Undecided,
+    OrderUndecided,
     cone_map,
     separate,
     separate_aligned,
     separate_all,
 )
-from lawful.flow.truncation.verify import certificate, verify_separation
+from lawful.truncation.verify import certificate, verify_separation
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,7 +61,7 @@ def test_beyond_the_plane_no_obtuse_angle_need_not_mean_yes() -> None:
     turn = np.arange(5) * 4 * np.pi / 5
     rays = np.c_[np.cos(turn), np.sin(turn), np.full(5, np.sqrt(np.cos(np.pi / 5)))]
     assert (rays @ rays.T).min() > -1e-12
-    assert isinstance(separate_aligned(np.zeros((1, 3)), rays), Undecided)
+    assert isinstance(separate_aligned(np.zeros((1, 3)), rays), OrderUndecided)
 
 
 def test_cone_map_collapses_one_side_and_fixes_the_other() -> None:
@@ -103,7 +103,7 @@ def test_only_sequentially_separable() -> None:
 
 def test_a_point_in_the_way_is_put_elsewhere() -> None:
     data = Clusters([[-5.0, 1.0], [5.0, 1.0], [0.0, 0.0], [-5.0, -1.0], [5.0, -1.0]], [0, 0, 1, 2, 2])
-    assert isinstance(zero_loss_network(data, tries=1), Undecided)  # both bars collapse above and below the point
+    assert isinstance(zero_loss_network(data, tries=1), OrderUndecided)  # both bars collapse above and below the point
     built = zero_loss_network(data)
     assert isinstance(built, ZeroLoss)
     assert built.loss < 1e-18

@@ -33,7 +33,7 @@ def audit(
     """Everything we know about a network, in order of consequence, and what to do about it."""
     from rich.console import Console
 
-    from lawful.network.data import read_data
+    from lawful.network.formats.data import read_data
     from lawful.report.audit import html as page
     from lawful.report.audit import print_audit, to_json
     from lawful.study.audit import audit as run
@@ -65,7 +65,7 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """What changed between two checkpoints, and how far the training was from gradient flow."""
-    from lawful.network.data import read_data
+    from lawful.network.formats.data import read_data
     from lawful.report.diff import diff_text, to_json
     from lawful.study.diff import diff as run
 

@@ -23,7 +23,7 @@ def convert(
     as_json: JsonOption = False,
 ) -> None:
     """Write a network in another format; the function stays the same."""
-    from lawful.network.files import write
+    from lawful.network.formats.files import write
 
     found = named.network()
     write(found, out)

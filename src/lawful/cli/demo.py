@@ -25,7 +25,7 @@ def demo(
     import numpy as np
     from rich.console import Console
 
-    from lawful.network.files import write
+    from lawful.network.formats.files import write
     from lawful.report.audit import html, print_audit, to_json
     from lawful.study.demo import run_demo
 

@@ -96,7 +96,7 @@ def fiber(
 ) -> None:
     """All parameters of one function: one hidden layer, or a generic three-layer bottleneck."""
     from lawful.fibers.catalogue import describe_fiber
-    from lawful.network.files import write
+    from lawful.network.formats.files import write
     from lawful.report.fibers import fiber_text
 
     if domain not in ("space", "orthant"):
@@ -152,8 +152,8 @@ def regions(
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.fibers.catalogue import count_regions, draw_regions
+    from lawful.figure import save
     from lawful.report.fibers import regions_text
-    from lawful.report.figure import save
     from lawful.study.region_figure import complex_figure
 
     found = _open(network, seed, activation)
@@ -178,7 +178,7 @@ def canonical(
 ) -> None:
     """Write the standard member of a network's fiber: same function, fewest choices."""
     from lawful.fibers.fingerprint import canonical as standard
-    from lawful.network.files import write
+    from lawful.network.formats.files import write
     from lawful.report.fibers import canonical_text
 
     before = _open(network, seed, activation)

@@ -15,8 +15,8 @@ from lawful.cli.training import laws_under, read_settings, training_problem
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
-    from lawful.flow.dynamics import Dynamics
     from lawful.flow.runs import Run
+    from lawful.network.dynamics import Dynamics
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Data: .npz with x and y, or .csv with a header and a y column.")
@@ -155,7 +155,7 @@ def compare(
 def _integrated(settings: dict[str, Any]) -> Run:
     from lawful.flow import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, named
     from lawful.flow.runs import record
-    from lawful.network.metric import read_metric
+    from lawful.network.formats.metric import read_metric
 
     at, laws, network = training_problem(settings)
     if settings["dynamics"] not in ("gradient", "heavy-ball"):
@@ -209,17 +209,17 @@ def _locked(run: Run) -> list[dict[str, Any]] | None:
     """Locked weights of the start, and whether each kept its sign."""
     if run.network is None or run.about.get("metric"):
         return None
-    from lawful.invariant import components
+    from lawful.components import components
 
     dag, theta = run.network.to_dag(), run.trajectory.theta
     return [
         {"edge": list(dag.edge_name(lock.edge)), "kept": bool((theta[:, lock.edge] * lock.sign > 0).all())}
-        for lock in components(dag.with_weights(theta[0])).locked
+        for lock in components(dag.with_theta(theta[0])).locked
     ]
 
 
 def _draw(figure: Any, path: Path) -> None:
-    from lawful.report.figure import save
+    from lawful.figure import save
 
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise LawfulError(f"{path}: figures end in .svg, .png or .pdf")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.polynomial import PolynomialLaws
-    from lawful.network.metric import Metric
+    from lawful.network.dynamics import Metric
 
 
 def add_to(app: typer.Typer) -> None:
@@ -192,7 +192,7 @@ def _described(found: PolynomialLaws) -> dict[str, Any]:
 
 def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:
     """The inputs of a data file, in the shape that a module takes."""
-    from lawful.network.data import read_data
+    from lawful.network.formats.data import read_data
 
     found = read_data(path).x
     if shape is None:
@@ -204,7 +204,7 @@ def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:
 
 def _metric(path: Path, source: Any) -> Metric:
     """The metric in a file, for the parameters of a network or the trainable ones of a module."""
-    from lawful.network.metric import read_metric
+    from lawful.network.formats.metric import read_metric
 
     sizes = getattr(source, "parameters", None)
     if callable(sizes):  # a torch module

@@ -32,8 +32,8 @@ def singular(
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
-    from lawful.invariant.singular import LARGEST_SPECTRUM, singularity, spectrum
     from lawful.report.singular import singular_text
+    from lawful.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
 
     dag = named.network().to_dag()
     found = singularity(dag, tolerance)
@@ -61,7 +61,7 @@ def singular(
 
 
 def _existence(dag: Dag) -> dict[str, Any]:
-    from lawful.invariant.singular_exist import exact_balance, singular_points
+    from lawful.singular.existence import exact_balance, singular_points
 
     found = singular_points(dag, exact_balance(dag))
     answer = {True: "yes", False: "no", None: "undecided"}[found.exist]
@@ -90,10 +90,10 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
-    from lawful.invariant.pruning import prune as run
-    from lawful.invariant.pruning_verify import verify
-    from lawful.invariant.singular import singularity
+    from lawful.pruning.prune import prune as run
+    from lawful.pruning.verify import verify
     from lawful.report.singular import pruning_text
+    from lawful.singular.spectrum import singularity
 
     found = named.network()
     pruning = run(found, tolerance=tolerance, box=read_box(box))
@@ -102,11 +102,11 @@ def prune(
     if certificate is not None:
         import json
 
-        from lawful.invariant.pruning_certificate import certificate as proof
+        from lawful.pruning.certificate import certificate as proof
 
         certificate.write_text(json.dumps(proof(pruning)) + "\n", encoding="utf-8")
     if out is not None:
-        from lawful.network.files import write
+        from lawful.network.formats.files import write
 
         write(pruning.network, out)
     result: dict[str, Any] = {

@@ -61,7 +61,7 @@ def reproduce(
 
 
 def _run(claim: Claim, full: bool, out: Path | None) -> dict[str, Any]:
-    from lawful.report.figure import save
+    from lawful.figure import save
 
     start = time.perf_counter()
     outcome = claim.run(full)

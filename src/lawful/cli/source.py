@@ -71,14 +71,14 @@ def open_source(
 ) -> Architecture | Mlp | Dag:
     """The network that the user named; an architecture string stays without weights."""
     if is_module(text):
-        from lawful.network.modules import from_module
+        from lawful.network.modules.convert import from_module
 
         return from_module(open_module(text), shape, drop_useless=drop_useless)
     if re.match(r"\s*\d+-", text) and not Path(text).exists():
         from lawful.network import Architecture
 
         return Architecture.parse(text)
-    from lawful.network.files import FORMATS, read
+    from lawful.network.formats.files import FORMATS, read
 
     path = Path(text)
     if path.suffix.lower() not in FORMATS:

@@ -10,10 +10,10 @@ from lawful.cli.source import input_shape, is_module, open_module, open_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
-    from lawful.flow.problem import Problem
+    from lawful.flow.loss_value import Problem
     from lawful.flow.quantities import Quantities
     from lawful.network import Dag, Mlp
-    from lawful.network.metric import Metric
+    from lawful.network.dynamics import Metric
 
 DEFAULTS: dict[str, Any] = {
     "data": None, "loss": "mse", "time": 1.0, "dynamics": "gradient", "friction": 1.0, "decay": 0.0, "snapshots": 101,
@@ -53,7 +53,7 @@ def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
 def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp | Dag | None]:
     """The training problem, its known laws, and the network if it is one."""
     from lawful.flow import known_laws, named, problem
-    from lawful.network.data import read_data
+    from lawful.network.formats.data import read_data
 
     shape = input_shape(settings["input"])
     seed = int(settings["seed"])
@@ -100,7 +100,7 @@ def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
     """The laws of the network that survive the metric."""
     from lawful.flow import Quantities
     from lawful.laws import known_laws
-    from lawful.laws.flow import under_metric
+    from lawful.laws.other_flows import under_metric
 
     dag = network.to_dag()
     laws = under_metric(known_laws(dag), metric)

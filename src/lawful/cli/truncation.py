@@ -14,8 +14,8 @@ from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
-    from lawful.flow.truncation.clusters import Clusters
-    from lawful.flow.truncation.motion import Run, Start
+    from lawful.truncation.clusters import Clusters
+    from lawful.truncation.motion import Start, TruncationRun
 
 NAMED = ("digits", "wine", "iris", "breast_cancer")
 DataOption = Annotated[
@@ -39,7 +39,7 @@ def add_to(app: typer.Typer) -> None:
 
 def open_data(data: str | None, clusters: str | None, project: int | None, seed: int, scale: bool = False) -> Clusters:
     """What the user named as data."""
-    from lawful.flow.truncation.clusters import Clusters, synthetic
+    from lawful.truncation.clusters import Clusters, synthetic
 
     if (data is None) == (clusters is None):
         raise LawfulError("give either --data FILE or --clusters Q,N,spread")
@@ -59,7 +59,7 @@ def open_data(data: str | None, clusters: str | None, project: int | None, seed:
 
 def read_labelled(text: str) -> tuple[Any, Any]:
     """Points and labels from a file, or one of scikit-learn's small data sets by name."""
-    from lawful.network.data import read_data
+    from lawful.network.formats.data import read_data
 
     if text in NAMED and not Path(text).exists():
         import sklearn.datasets
@@ -80,9 +80,9 @@ def truncate(
     as_json: JsonOption = False,
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
-    from lawful.flow.truncation.census import census
-    from lawful.flow.truncation.summary import of_census
     from lawful.report.truncation import census_text
+    from lawful.truncation.census import census
+    from lawful.truncation.summary import of_census
 
     points = open_data(data, clusters, project, named.seed)
     opened = named.network()
@@ -108,9 +108,9 @@ def truncation_flow(
     as_json: JsonOption = False,
 ) -> None:
     """Let truncation maps move by gradient flow and watch the clusters collapse (exit 3 if the run ends early)."""
-    from lawful.flow.truncation.motion import run_flow, starting_maps
-    from lawful.flow.truncation.summary import of_fixed, of_run
     from lawful.report import truncation as report
+    from lawful.truncation.motion import run_flow, starting_maps
+    from lawful.truncation.summary import of_fixed, of_run
 
     if general + fixed + (standard is not None) > 1:
         raise LawfulError("--general, --fixed and --standard exclude each other")
@@ -145,12 +145,12 @@ def _save(found: dict[str, Any], out: Path | None) -> None:
         (out / "run.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _draw(run: Run, found: dict[str, Any], out: Path, images: str | None) -> None:
+def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | None) -> None:
     import numpy as np
 
-    from lawful.flow.truncation.summary import plane
-    from lawful.report.figure import save
+    from lawful.figure import save
     from lawful.report.truncation import frame_figure, page
+    from lawful.truncation.summary import plane
 
     axes = plane(run.data.points)
     positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])
@@ -170,7 +170,7 @@ def _standard(points: Clusters, start: Start, case: str, until: float, frames: i
     import numpy as np
     from scipy.integrate import solve_ivp
 
-    from lawful.flow.truncation.standard import clustered_weight, collapsed_flow
+    from lawful.truncation.standard import clustered_weight, collapsed_flow
 
     times = np.linspace(0.0, until, frames)
     one = np.eye(points.count)
@@ -210,10 +210,10 @@ def separate(
     """Can every cluster be truncated alone? If so, build a network of zero loss (exit 1 no, 3 undecided)."""
     import json
 
-    from lawful.flow.truncation.construct import ZeroLoss, zero_loss_network
-    from lawful.flow.truncation.separation import separate_aligned, separate_all
-    from lawful.flow.truncation.verify import certificate, described
     from lawful.report.truncation import separation_text
+    from lawful.truncation.construct import ZeroLoss, zero_loss_network
+    from lawful.truncation.separation import separate_aligned, separate_all
+    from lawful.truncation.verify import certificate, described
 
     points = open_data(data, clusters, project, seed)
     if points.count < 2:
@@ -246,7 +246,7 @@ def separate(
     if network is not None:
         if not isinstance(built, ZeroLoss):
             raise LawfulError("no zero-loss network was found, so none was written")
-        from lawful.network.files import write
+        from lawful.network.formats.files import write
 
         write(built.network, network)
     if out is not None:

@@ -16,14 +16,14 @@ from lawful.errors import CertificateError
 MAX_BYTES = 200_000_000
 # The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
 VERIFIERS: dict[str, str] = {
-    "components": "lawful.invariant.verify:verify",
+    "components": "lawful.components.verify:verify",
     "flow": "lawful.flow.certificate:verify",
-    "geodesic": "lawful.bottleneck.verify:verify",
+    "geodesic": "lawful.leaky.verify:verify",
     "laws": "lawful.laws.verify:verify",
-    "module-pruning": "lawful.invariant.pruning_module_verify:verify",
-    "pruning": "lawful.invariant.pruning_certificate:verify_certificate",
+    "module-pruning": "lawful.pruning.module_verify:verify",
+    "pruning": "lawful.pruning.certificate:verify_certificate",
     "same": "lawful.fibers.verify:verify",
-    "truncation-separation": "lawful.flow.truncation.verify:verify_separation",
+    "truncation-separation": "lawful.truncation.verify:verify_separation",
 }
 
 

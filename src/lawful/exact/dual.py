@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Residues = NDArray[np.int64]
+from lawful.types import Residues
 
 
 @dataclass(frozen=True, eq=False)

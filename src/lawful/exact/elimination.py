@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Residues = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from lawful.types import Floats, Residues
+
 DEPTH = 256  # |a|, |b| <= p/2 < 2²²: 256 products of two residues add up below 2⁵³, exactly
 PANEL = 64  # below DEPTH
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
+from lawful.types import Residues
 
-Residues = NDArray[np.int64]
 PRIME = 8_388_593  # the largest prime below 2²³
 _STEP, _FIRST, _SECOND = (np.uint64(word) for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 

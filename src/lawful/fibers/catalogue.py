@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.fibers.bottleneck import BottleneckFiber, Identifiability, bottleneck_fiber, identifiable
 from lawful.fibers.cells import OutOfTime, cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import Library, fingerprint
 from lawful.fibers.genericity import genericity
-from lawful.fibers.layerwise import LayerwiseFiber, layerwise_fiber
+from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges, segment
 from lawful.fibers.reduce import Reduced, simplify
 from lawful.fibers.same import same, stack_of
 from lawful.fibers.shallow import Kind, normal_form
-from lawful.fibers.stack import Floats
+from lawful.fibers.three_layers import BottleneckFiber, Identifiability, bottleneck_fiber, identifiable
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
+from lawful.types import Floats
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
 MOST_SUBSETS = 16  # neurons among which all subsets are tried

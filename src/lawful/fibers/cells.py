@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Floats, Stack
+from lawful.fibers.stack import Stack
+from lawful.types import Floats
 
 MARGIN = 1e-8  # a region in which no ball of this radius fits is taken for empty
 SAME = 1e-11  # unit rows this close are one hyperplane

@@ -8,12 +8,11 @@ from typing import Any
 
 import flint
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers.stack import Array, floating
-
-Floats = NDArray[np.float64]
+from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,10 @@ from lawful.fibers.genericity import genericity
 from lawful.fibers.reduce import Reduced, head, simplify, standardise
 from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, stack_of
 from lawful.fibers.shallow import NormalForm, minimal_network, normal_form
-from lawful.fibers.stack import Array, Floats, Stack
+from lawful.fibers.stack import Array, Stack
 from lawful.fibers.symmetry import Reorder, Rescale
 from lawful.network import Dag, Mlp
+from lawful.types import Floats
 
 SKETCH = 8  # projections kept of every block of the canonical form
 

@@ -10,7 +10,8 @@ from scipy.optimize import linprog
 
 from lawful.fibers.cells import Cell, cells
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Floats, Stack
+from lawful.fibers.stack import Stack
+from lawful.types import Floats
 
 RANK_FLOOR = 1e-9  # singular values below this share of the largest one count as zero
 MASKS = 4096  # up to this many sequences of masks all are tried, beyond it that many random ones

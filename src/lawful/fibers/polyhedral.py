@@ -11,8 +11,9 @@ from scipy.optimize import linprog
 
 from lawful.fibers.cells import MARGIN, Cell, cells
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Floats, Stack
+from lawful.fibers.stack import Stack
 from lawful.network import Mlp
+from lawful.types import Floats
 
 Neuron = tuple[int, int]  # hidden layer from 0, number
 

@@ -9,8 +9,9 @@ from scipy.optimize import least_squares
 
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import on_bent_hyperplanes, preimages
-from lawful.fibers.stack import Floats, Stack
+from lawful.fibers.stack import Stack
 from lawful.network import Mlp
+from lawful.types import Floats
 
 REACHES = (0.05, 0.2, 0.5, 1.0)  # how far from the parameter descents start
 

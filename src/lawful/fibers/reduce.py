@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from lawful.fibers.domain import Domain
 from lawful.fibers.shallow import group_rows
-from lawful.fibers.stack import Array, Floats, Stack, floating, rational, row_gaps
+from lawful.fibers.stack import Array, Stack, floating, rational, row_gaps
 from lawful.fibers.symmetry import (
     Collapse,
     Drop,
@@ -19,12 +19,13 @@ from lawful.fibers.symmetry import (
     Quiet,
     Reorder,
     Rescale,
-    Step,
+    SymmetryStep,
     Translate,
     hides,
     is_silent,
     quiet_neurons,
 )
+from lawful.types import Floats
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Reduced:
     """A network after steps that keep its function."""
 
     stack: Stack
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SymmetryStep, ...] = ()
 
-    def then(self, step: Step, tolerance: float) -> Reduced:
+    def then(self, step: SymmetryStep, tolerance: float) -> Reduced:
         """One more step."""
         return Reduced(step.apply(self.stack, tolerance), (*self.steps, step))
 
@@ -61,7 +62,7 @@ def quieten(network: Reduced, domain: Domain, tolerance: float) -> Reduced:
     return network
 
 
-def _simplifications(stack: Stack, layer: int, tolerance: float) -> list[Step]:
+def _simplifications(stack: Stack, layer: int, tolerance: float) -> list[SymmetryStep]:
     """Steps that all apply to one layer, last neuron first so that the numbers of the others stay."""
     if stack.slopes[layer - 1] == 1.0:
         return [Collapse(layer)]
@@ -173,7 +174,7 @@ def head(stack: Stack, layer: int) -> Stack:
     return Stack(stack.weights[layer:], stack.biases[layer:], stack.slopes[layer:])
 
 
-def describe(steps: Sequence[Step]) -> str:
+def describe(steps: Sequence[SymmetryStep]) -> str:
     """The chain in words.
 
     >>> describe([Drop(2, 0), Drop(2, 1), Flip(1, 0, (1, 2))])

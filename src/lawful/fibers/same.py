@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.fibers import regional
+from lawful.fibers import region_comparison
 from lawful.fibers.domain import Domain
-from lawful.fibers.layered import layered
 from lawful.fibers.reduce import Match, Reduced, head, match, quieten, row_residual, simplify, standardise
 from lawful.fibers.search import Counterexample, Pair, quick_refutation, thorough_refutation
 from lawful.fibers.shallow import difference_form
+from lawful.fibers.skips_as_layers import layered
 from lawful.fibers.stack import Stack, check_sizes
-from lawful.fibers.verdict import Different, Equal, Undecided, Verdict, Witness
+from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict
 from lawful.network import Dag, Mlp
 
 TOLERANCE = 1e-10  # for weights in double precision
@@ -82,7 +82,7 @@ def _domain(box: tuple[float, float] | Domain | None, inputs: int) -> Domain:
 
 def _decide(pair: Pair, deadline: float, seed: int) -> Verdict:
     def different(found: Counterexample, method: str, asked: Pair) -> Different:
-        return Different(method, regional.REPLAYED, found, asked.domain, asked.tolerance)
+        return Different(method, region_comparison.REPLAYED, found, asked.domain, asked.tolerance)
 
     if found := quick_refutation(pair, seed):
         return different(found, "random search", pair)
@@ -96,7 +96,7 @@ def _decide(pair: Pair, deadline: float, seed: int) -> Verdict:
     left = max(deadline - time.perf_counter(), 0.0)
     if found := thorough_refutation(sharp, left / 3, seed):
         return different(found, "search along bent hyperplanes", sharp)
-    searched = regional.compare(pair, first, matched.second, deadline)
+    searched = region_comparison.compare(pair, first, matched.second, deadline)
     if isinstance(searched, (Equal, Different)):
         return searched
     return Undecided("all", _reason(matched, first, searched), pair.domain, pair.tolerance)
@@ -117,7 +117,7 @@ def prove_equal(first: Reduced, matched: Match, pair: Pair) -> Equal | None:
     if matched.layers == ours.hidden:
         residual = max([*matched.residuals, row_residual(ours.row(-1), theirs.row(-1))])
         if residual <= pair.tolerance:
-            witness = Witness(first.steps, matched.second.steps, "weights", residual)
+            witness = EqualityWitness(first.steps, matched.second.steps, "weights", residual)
             return Equal("permutation, scaling and hidden symmetries", witness, pair.domain, pair.tolerance)
     below = max(ours.hidden - 1, 0)
     if matched.layers < below:
@@ -129,7 +129,7 @@ def prove_equal(first: Reduced, matched: Match, pair: Pair) -> Equal | None:
     width = ours.widths[ours.hidden] if ours.hidden else 0
     groups = tuple(tuple(divmod_member(neuron, width) for neuron in group.neurons) for group in form.groups)
     residual = max([*matched.residuals[:below], form.residual])
-    witness = Witness(first.steps, matched.second.steps, "normal form", residual, groups)
+    witness = EqualityWitness(first.steps, matched.second.steps, "normal form", residual, groups)
     where = (
         "" if below == 0 else " on the orthant" if np.isinf(seen.high).all() else " on the image of the layers below"
     )

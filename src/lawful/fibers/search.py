@@ -10,7 +10,8 @@ from fractions import Fraction
 import numpy as np
 
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Array, Floats, Stack
+from lawful.fibers.stack import Array, Stack
+from lawful.types import Floats
 
 SCALES = (1.0, 0.1, 10.0, 100.0, 1e3, 1e5)  # radii at which random inputs are tried
 FAR = 1e6  # a line is followed this far, beyond every bend that random lines meet

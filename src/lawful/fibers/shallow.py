@@ -12,8 +12,9 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Array, Floats, Stack, floating, rational, row_gaps, zeros_like
+from lawful.fibers.stack import Array, Stack, floating, rational, row_gaps, zeros_like
 from lawful.network import Mlp
+from lawful.types import Floats
 
 SIGN_FLOOR = 1e-9  # entries below this share of the largest one do not choose the sign of a hyperplane
 
@@ -28,7 +29,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Group:
+class HyperplaneGroup:
     """Neurons on one hyperplane; neuron i has the row `factors[i] · hyperplane`."""
 
     hyperplane: Array
@@ -47,7 +48,7 @@ class NormalForm:
     """
 
     domain: Domain
-    groups: tuple[Group, ...]
+    groups: tuple[HyperplaneGroup, ...]
     matrix: Array
     offset: Array
     matrix_scale: Floats
@@ -56,7 +57,7 @@ class NormalForm:
     tolerance: float
 
     @property
-    def visible(self) -> tuple[Group, ...]:
+    def visible(self) -> tuple[HyperplaneGroup, ...]:
         """The hyperplanes where the function bends."""
         return tuple(group for group in self.groups if not _negligible(group.jump, group.scale, self.tolerance))
 
@@ -129,7 +130,7 @@ def form_of_rows(
         if turned.shape[1]:  # relu(−z) = relu(z) − z
             affine = affine - np.outer(turned.sum(axis=1), hyperplane)
             scale = scale + np.outer(np.abs(floating(turned)).sum(axis=1), np.abs(floating(hyperplane)))
-        groups.append(Group(hyperplane, neurons, factors, jump, size))
+        groups.append(HyperplaneGroup(hyperplane, neurons, factors, jump, size))
         if _negligible(jump, size, tolerance):
             for neuron in neurons:
                 kinds[neuron] = Kind.CANCELLING
@@ -244,7 +245,7 @@ def minimal_network(form: NormalForm, *, oriented: bool = True) -> Stack:
     return stack.rational() if exact else stack
 
 
-def _strongest_is_turned(group: Group) -> bool:
+def _strongest_is_turned(group: HyperplaneGroup) -> bool:
     """Whether the neuron that bends most looks against the hyperplane's own orientation."""
     return bool(group.factors[int(np.argmax([abs(float(floating(np.array([f]))[0])) for f in group.factors]))] < 0)
 

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.network import Mlp
+from lawful.types import Floats
 
 Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

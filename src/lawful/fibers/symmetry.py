@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.fibers.stack import Array, Floats, Stack, floating, rational, row_gaps
+from lawful.fibers.stack import Array, Stack, floating, rational, row_gaps
 from lawful.network import Mlp
+from lawful.types import Floats
 
 
-class Step(Protocol):
+class SymmetryStep(Protocol):
     """One change of parameters; `layer` counts hidden layers from 1."""
 
     @property
@@ -249,7 +250,7 @@ def flip_matrix(width: int, neuron: int, flipped: tuple[int, ...]) -> Floats:
     return matrix
 
 
-def _public(network: Mlp, step: Step) -> Mlp:
+def _public(network: Mlp, step: SymmetryStep) -> Mlp:
     try:
         return step.apply(Stack.of(network)).to_mlp()
     except CertificateError as error:

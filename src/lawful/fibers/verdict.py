@@ -9,11 +9,11 @@ from typing import Any
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
 from lawful.fibers.stack import Stack
-from lawful.fibers.symmetry import Step
+from lawful.fibers.symmetry import SymmetryStep
 
 
 @dataclass(frozen=True)
-class Witness:
+class EqualityWitness:
     """Steps that keep each function and lead both networks to one place.
 
     There they agree weight by weight (`ending` is "weights"); or below their last hidden layer, and above it their
@@ -21,8 +21,8 @@ class Witness:
     affine maps agree on all common regions, in exact arithmetic by a proof made of `decisions`.
     """
 
-    first: tuple[Step, ...]
-    second: tuple[Step, ...]
+    first: tuple[SymmetryStep, ...]
+    second: tuple[SymmetryStep, ...]
     ending: str
     residual: float
     groups: tuple[tuple[tuple[int, int], ...], ...] = ()
@@ -35,7 +35,7 @@ class Equal:
     """The same function on the whole domain; with `tolerance` > 0, up to rounding of that relative size."""
 
     method: str
-    witness: Witness
+    witness: EqualityWitness
     domain: Domain
     tolerance: float
     seconds: float = 0.0
@@ -138,7 +138,7 @@ def stack_json(stack: Stack) -> dict[str, Any]:
     }
 
 
-def _witness_json(witness: Witness) -> dict[str, Any]:
+def _witness_json(witness: EqualityWitness) -> dict[str, Any]:
     found: dict[str, Any] = {
         "first": [step_json(step) for step in witness.first],
         "second": [step_json(step) for step in witness.second],
@@ -154,7 +154,7 @@ def _witness_json(witness: Witness) -> dict[str, Any]:
     return found
 
 
-def step_json(step: Step) -> dict[str, Any]:
+def step_json(step: SymmetryStep) -> dict[str, Any]:
     """A step as JSON: its name under `do`, rationals as text.
 
     >>> from lawful.fibers.symmetry import Reorder

@@ -11,10 +11,10 @@ import flint
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.fibers.certified import check
 from lawful.fibers.domain import Domain
+from lawful.fibers.region_proof import check
 from lawful.fibers.stack import Array, Stack, floating
-from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Quiet, Reorder, Rescale, Step, Translate
+from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Quiet, Reorder, Rescale, SymmetryStep, Translate
 
 STEPS: dict[str, type] = {
     kind.__name__.lower(): kind for kind in (Reorder, Rescale, Drop, Quiet, Merge, Collapse, Translate, Flip)
@@ -201,12 +201,12 @@ def _read_domain(box: Any, inputs: int) -> Domain:
     return Domain.space(inputs) if box is None else Domain.box(inputs, box[0], box[1])
 
 
-def _read_step(step: dict[str, Any]) -> Step:
+def _read_step(step: dict[str, Any]) -> SymmetryStep:
     known = STEPS.get(str(step.get("do")))
     if known is None:
         raise CertificateError(f"unknown step {str(step.get('do'))[:40]!r}")
     values = {key: _read(value) for key, value in step.items() if key != "do"}
-    found: Step = known(**values)
+    found: SymmetryStep = known(**values)
     return found
 
 

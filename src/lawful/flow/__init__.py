@@ -4,7 +4,6 @@ Monitors for real training are in `lawful.flow.monitor` and `lawful.flow.lightni
 """
 
 from lawful.flow.comparison import Comparison, compare
-from lawful.flow.dynamics import GradientFlow, HeavyBall, Riemannian
 from lawful.flow.integration import integrate
 from lawful.flow.optimizers import Optimizer
 from lawful.flow.problem import problem
@@ -19,6 +18,7 @@ from lawful.flow.quantities import (
     singular_values,
 )
 from lawful.flow.trajectory import Kink, Reason, Stop, Trajectory
+from lawful.network.dynamics import GradientFlow, HeavyBall, Riemannian
 
 __all__ = [
     "Comparison",

@@ -10,10 +10,10 @@ import scipy.sparse as sparse
 from numpy.typing import ArrayLike
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.flow.losses import Floats
 from lawful.flow.trajectory import Trajectory
 from lawful.network import Dag, Mlp
-from lawful.network.metric import Metric
+from lawful.network.dynamics import Metric
+from lawful.types import Floats
 
 KIND = "flow"
 POINTS = 4  # snapshots kept in a certificate

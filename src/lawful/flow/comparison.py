@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.flow.dynamics import GradientFlow
 from lawful.flow.integration import integrate
-from lawful.flow.losses import Floats
+from lawful.flow.loss_value import Problem
 from lawful.flow.optimizers import ExactDrift, Optimizer, steps
-from lawful.flow.problem import Problem
 from lawful.flow.quantities import Quantities
 from lawful.flow.trajectory import Trajectory
+from lawful.network.dynamics import GradientFlow
+from lawful.types import Floats
 
 POINTS = 101  # at most this many records of a run
 HUGE = 1e100

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 from scipy.integrate import DOP853, OdeSolution
 
 from lawful.errors import LawfulError
-from lawful.flow.dynamics import Dynamics, GradientFlow, HeavyBall
 from lawful.flow.kinks import Pattern, first_zero
-from lawful.flow.losses import Floats
-from lawful.flow.problem import Problem, Value
+from lawful.flow.loss_value import LossValue, Problem
 from lawful.flow.trajectory import Kink, Reason, Stop, Trajectory
+from lawful.network.dynamics import Dynamics, GradientFlow, HeavyBall
+from lawful.types import Floats
 
 Path = Callable[[float], Floats]
 SINGULAR = "singular metric"
@@ -61,7 +61,9 @@ def integrate(
     times = np.linspace(0.0, time, snapshots) if isinstance(snapshots, int) else np.asarray(snapshots, dtype=np.float64)
     if not count or (np.diff(times) <= 0).any() or times[0] < 0 or times[-1] > time:
         raise LawfulError("snapshot times must increase and lie between 0 and the time of the flow")
-    run = _Run(problem, dynamics or GradientFlow(), times, locate_kinks, dense)
+    if not isinstance(dynamics, Dynamics | None):
+        raise LawfulError(f"cannot follow {dynamics!r}: choose GradientFlow, HeavyBall, Metric or Riemannian")
+    run = _FlowIntegration(problem, dynamics or GradientFlow(), times, locate_kinks, dense)
     run.project = project
     run.limits = {Reason.LOSS: loss_below, Reason.GRADIENT: gradient_below}
     options = {"rtol": relative, "atol": absolute, "max_step": max_step}
@@ -70,7 +72,7 @@ def integrate(
     return run.result(stop)
 
 
-class _Run:
+class _FlowIntegration:
     """One integration in progress."""
 
     def __init__(self, problem: Problem, dynamics: Dynamics, times: Floats, locate: bool, dense: bool) -> None:
@@ -105,7 +107,7 @@ class _Run:
             return np.concatenate([velocity, self.dynamics.acceleration(time, velocity, self.last.gradient)])
         return self.dynamics.velocity(theta, self.last.gradient)
 
-    def _value(self, theta: Floats) -> Value:
+    def _value(self, theta: Floats) -> LossValue:
         if self.pattern is not None:
             return self.pattern.evaluate(theta)
         self._plain += 1
@@ -200,7 +202,7 @@ class _Run:
         return min(found, key=lambda stop: stop.time, default=None)
 
     @staticmethod
-    def _measure(reason: Reason, value: Value) -> float:
+    def _measure(reason: Reason, value: LossValue) -> float:
         return value.loss if reason is Reason.LOSS else float(np.linalg.norm(value.gradient))
 
     def _path(self, solver: Any, end: float, needed: bool) -> Path | None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import brentq
 
-from lawful.flow.dynamics import Dynamics, HeavyBall
-from lawful.flow.losses import Floats
-from lawful.flow.problem import Problem, Value
+from lawful.flow.loss_value import LossValue, Problem
 from lawful.flow.trajectory import Kink
+from lawful.network.dynamics import Dynamics, HeavyBall
+from lawful.types import Floats
 
 TOLERANCE = 1e-13  # how far past zero a pre-activation goes before its gate changes, relative to the largest at start
 SLACK = 1e-9  # how far out of [0, 1] the gate of a pinned neuron goes before it is released
@@ -37,7 +37,7 @@ class Pattern:
         self.pinned: list[int] = []
         self._nested = False
 
-    def evaluate(self, theta: Floats) -> Value:
+    def evaluate(self, theta: Floats) -> LossValue:
         """The loss and gradient under this pattern; gates of pinned neurons are solved for."""
         value = self._plain(theta)
         for _ in range(NEWTON if self.pinned else 0):
@@ -93,11 +93,11 @@ class Pattern:
             if np.abs(self.gates[gates] - before).max() < 1e-9:
                 return
 
-    def _plain(self, theta: Floats) -> Value:
+    def _plain(self, theta: Floats) -> LossValue:
         self.evaluations += 1
         return self.problem.evaluate(theta, self.gates)
 
-    def _rates(self, theta: Floats, value: Value, gates: list[int]) -> tuple[Floats, Floats, Floats]:
+    def _rates(self, theta: Floats, value: LossValue, gates: list[int]) -> tuple[Floats, Floats, Floats]:
         """`ż` of some gates, its derivative in the gates (`−push_l ⟨∇z_k, ∇z_l⟩` for a gradient flow), and `∇z`."""
         assert not isinstance(self.dynamics, HeavyBall)  # noqa: S101 (for the type checker)
         slopes = self.problem.height_gradients(theta, self.gates, gates)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, log_softmax
 
 from lawful.errors import LawfulError
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Slope = Callable[[Floats, Floats], tuple[float, Floats]]
 
 

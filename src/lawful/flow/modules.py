@@ -14,9 +14,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.flow.losses import Floats, checked, find_loss
+from lawful.flow.loss_value import LossValue
+from lawful.flow.losses import checked, find_loss
 from lawful.flow.piecewise import rewritten, unlocated
-from lawful.flow.problem import Indices, Value
+from lawful.types import Floats, Indices
 
 
 class _Gates(TorchFunctionMode):
@@ -115,14 +116,14 @@ class ModuleProblem:
         with torch.no_grad():
             return _numbers(self._run(torch.as_tensor(theta), gates)[1].heights)
 
-    def evaluate(self, theta: Floats, gates: Floats | None = None) -> Value:
+    def evaluate(self, theta: Floats, gates: Floats | None = None) -> LossValue:
         """Loss, gradient and heights by autograd."""
         flat = torch.tensor(theta, requires_grad=True)
         loss, seen = self._run(flat, gates)
         self.unlocated = tuple(sorted(seen.unlocated))
         gradient, *slopes = torch.autograd.grad(loss, [flat, *seen.values], allow_unused=True, materialize_grads=True)
         pushes = [(1.0 - slope) * value for slope, value in zip(seen.slopes, slopes, strict=True)]
-        return Value(loss.item(), gradient.numpy(), _numbers(seen.heights), _numbers(pushes))
+        return LossValue(loss.item(), gradient.numpy(), _numbers(seen.heights), _numbers(pushes))
 
     def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
         """`∇z` of some heights (rows) by autograd."""

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
+from lawful.flow.jacobian_rank import jacobian_rank
 from lawful.flow.parts import Joint, Parts, understand
-from lawful.flow.rank import jacobian_rank
 from lawful.network import Mlp
 
 Record = dict[str, Any]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.flow.losses import Floats
-from lawful.flow.problem import Problem
+from lawful.flow.loss_value import Problem
 from lawful.flow.quantities import Quantities
+from lawful.types import Floats
 
 FORMS = "flow[:decay=D], sgd:RATE[:momentum=M][:batch=B][:decay=D], adam:RATE[:batch=B][:decay=D], adamw:RATE[:...]"
 
@@ -78,7 +78,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Step:
+class OptimizerStep:
     """One update: the parameters before it, and the two directions that made it.
 
     `theta_next = shrink · theta − rate · direction`, and `gradient` is the (mini-batch) gradient without decay.
@@ -91,7 +91,7 @@ class Step:
     direction: Floats
 
 
-def steps(problem: Problem, optimizer: Optimizer, count: int, *, seed: int = 0) -> Iterator[Step]:
+def steps(problem: Problem, optimizer: Optimizer, count: int, *, seed: int = 0) -> Iterator[OptimizerStep]:
     """Run an optimiser; batches are drawn without replacement, epoch by epoch, from `seed`.
 
     >>> from lawful.flow import problem
@@ -106,7 +106,7 @@ def steps(problem: Problem, optimizer: Optimizer, count: int, *, seed: int = 0) 
     for _ in range(count):
         value = next(batches).evaluate(theta)
         after, direction = move(theta, value.gradient)
-        yield Step(theta, after, value.loss, value.gradient, direction)
+        yield OptimizerStep(theta, after, value.loss, value.gradient, direction)
         theta = after
 
 
@@ -172,7 +172,7 @@ class ExactDrift:
         self._product = np.zeros_like(self.value)
         self._square = np.zeros_like(self.value)
 
-    def update(self, step: Step) -> Floats:
+    def update(self, step: OptimizerStep) -> Floats:
         """The value after one more step."""
         rate, momentum, decay = self.optimizer.rate, self.optimizer.momentum, self.optimizer.decay
         self._product = momentum * (self._product - rate * self._square) + decay * self.value

@@ -1,71 +1,22 @@
-"""What is being trained: a loss of the parameters whose ReLU pattern can be held still while the solver steps."""
+"""What is being trained: an `Mlp`, a `Dag` or any PyTorch module on data, as a loss of its parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.flow.losses import Floats, Loss, checked, find_loss
+from lawful.flow.loss_value import LossValue, Problem
+from lawful.flow.losses import Loss, checked, find_loss
 from lawful.network import Dag, Mlp, Role
+from lawful.types import Floats, Indices
 
 if TYPE_CHECKING:
     import torch
-
-Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Value:
-    """One evaluation: the loss, its gradient, and for every gate the pre-activation behind it and its push.
-
-    Opening gate k by dα changes the gradient by `push_k ∇z_k dα`: the push is `(1 − slope) ∂L/∂h_k`.
-    """
-
-    loss: float
-    gradient: Floats
-    heights: Floats
-    pushes: Floats
-
-
-class Problem(Protocol):
-    """A loss `L(θ)` that is smooth for a fixed pattern of *gates*, one per (sample, neuron with a kink).
-
-    A gate is 1 where the pre-activation (its *height*) is positive, 0 where it is negative, and between them only
-    while the flow is pinned to the kink. With gates held still a neuron computes `h = (slope + (1 − slope) gate) z`.
-    """
-
-    start: Floats
-
-    def heights(self, theta: Floats, gates: Floats | None = None) -> Floats:
-        """Pre-activations under a fixed pattern, or under the true one."""
-        ...
-
-    def evaluate(self, theta: Floats, gates: Floats | None = None) -> Value:
-        """Loss, gradient and heights under a fixed pattern, or under the true one."""
-        ...
-
-    def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
-        """`∇z` of some heights (rows), under a fixed pattern."""
-        ...
-
-    def label(self, gate: int) -> tuple[int, str]:
-        """Sample number and neuron name of a gate."""
-        ...
-
-    def rows(self, samples: Indices) -> Problem:
-        """The same problem on some of the samples (a mini-batch)."""
-        ...
-
-    @property
-    def samples(self) -> int:
-        """Number of samples."""
-        ...
 
 
 class MlpProblem:
@@ -107,7 +58,7 @@ class MlpProblem:
         """Pre-activations under a fixed pattern, or under the true one."""
         return self._forward(theta, gates, self.x)[2]
 
-    def evaluate(self, theta: Floats, gates: Floats | None = None) -> Value:
+    def evaluate(self, theta: Floats, gates: Floats | None = None) -> LossValue:
         """Loss, gradient and heights under a fixed pattern, or under the true one."""
         layers, factors, heights = self._forward(theta, gates, self.x)
         value, delta = self.loss.value_and_slope(layers[-1], self.y)
@@ -123,7 +74,7 @@ class MlpProblem:
                 if factor is not None:
                     np.multiply(delta.ravel(), 1.0 - self.network.slopes[layer - 1], out=pushes[self._spans[layer - 1]])
                     delta *= factor
-        return Value(value, gradient, heights, pushes)
+        return LossValue(value, gradient, heights, pushes)
 
     def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
         """`∇z` of some heights (rows): one small backward pass with a row per chosen gate."""
@@ -206,7 +157,7 @@ class DagProblem:
         """Pre-activations under a fixed pattern, or under the true one."""
         return self._forward(theta, gates)[2]
 
-    def evaluate(self, theta: Floats, gates: Floats | None = None) -> Value:
+    def evaluate(self, theta: Floats, gates: Floats | None = None) -> LossValue:
         """Loss, gradient and heights under a fixed pattern, or under the true one."""
         values, factors, heights = self._forward(theta, gates)
         outputs = self._place[self.network.outputs]
@@ -216,7 +167,7 @@ class DagProblem:
         for edges, above, below in self._backward(theta, values, factors, delta, seeds):
             gradient[edges] = np.einsum("es,es->e", above, below)
         pushes = delta[self._kinked] * (1.0 - self._slopes[self._kinked])
-        return Value(value, gradient, heights, pushes.ravel())
+        return LossValue(value, gradient, heights, pushes.ravel())
 
     def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
         """`∇z` of some heights (rows): one small backward pass with a column per chosen gate."""

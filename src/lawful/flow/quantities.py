@@ -9,8 +9,8 @@ import numpy as np
 from scipy.sparse.linalg import spsolve
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.flow.losses import Floats
 from lawful.network import Dag, Mlp
+from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)

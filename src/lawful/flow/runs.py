@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.flow.losses import Floats
 from lawful.flow.quantities import Quantities, singular_values
 from lawful.flow.trajectory import Kink, Reason, Stop, Trajectory
 from lawful.network import Dag, Mlp
-from lawful.network import files as network_files
+from lawful.network.formats import files as network_files
+from lawful.types import Floats
 
 FORMAT = "lawful run 1"
 MAX_SPECTRUM = 1000  # hidden neurons up to which singular values are computed for every snapshot

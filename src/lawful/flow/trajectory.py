@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lawful.errors import LawfulError
-from lawful.flow.losses import Floats
+from lawful.types import Floats
 
 
 class Reason(StrEnum):

@@ -1,11 +1,11 @@
 """What training conserves: counted, found, and proved (P1, and P4 Section 7)."""
 
-from lawful.laws.count import LawCount, count_laws
-from lawful.laws.flow import GradientFlow, HeavyBall
+from lawful.laws.count import count_laws
 from lawful.laws.known import known_laws
 from lawful.laws.law import Law, LawFamily
+from lawful.laws.law_count import LawCount
 from lawful.laws.polynomial import PolynomialLaws, polynomial_laws
-from lawful.network.metric import Metric
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 
 __all__ = [
     "GradientFlow",

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import Unsupported
-from lawful.laws.count import LawCount
-from lawful.laws.flow import HeavyBall
 from lawful.laws.law import Law
+from lawful.laws.law_count import LawCount
 from lawful.network import Dag
-from lawful.network.metric import Metric
+from lawful.network.dynamics import HeavyBall, Metric
 
 
 def certificate(count: LawCount) -> dict[str, Any]:

@@ -5,94 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, residues
-from lawful.laws.closure import POINT, Closure, Watch, close, refuse_if_too_large
 from lawful.laws.family import LOSSES, Family, Gradients, Pieces
-from lawful.laws.flow import (
+from lawful.laws.known import known_laws
+from lawful.laws.law import LawFamily
+from lawful.laws.law_count import LawCount, RankWitness
+from lawful.laws.lie_closure import POINT, Closure, Watch, close, refuse_if_too_large
+from lawful.laws.other_flows import (
     Flow,
-    GradientFlow,
-    HeavyBall,
     MetricFields,
     Momentum,
     angular_momenta,
+    checked_flow,
     independent_rotations,
     under_metric,
 )
-from lawful.laws.known import known_laws
-from lawful.laws.law import LawFamily
 from lawful.laws.region import Region, at_data, near
-from lawful.laws.wording import Wording
 from lawful.network import Architecture, Dag, Mlp
-from lawful.network.metric import Metric
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
+from lawful.types import Residues
 
 if TYPE_CHECKING:
     import torch
 
-Residues = NDArray[np.int64]
 LEVELS = ("phi", "near", "data")
 EXTRA_SEEDS = 2
-
-
-@dataclass(frozen=True, eq=False)
-class Witness:
-    """What makes `dimensions` checkable: the prime, the seed of the fields, the point, the brackets of each level."""
-
-    prime: int
-    seed: int
-    point: Residues
-    rows: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class LawCount:
-    """How many independent laws training has, and why.
-
-    `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
-    with momentum also velocities and time). `independent` counts the explicit laws in `known` that are independent.
-    The status is "proved" if the two bounds meet, "numerical" if the closure stagnated above them, else "undecided".
-    """
-
-    parameters: int
-    states: int
-    dimensions: tuple[int, ...]
-    known: LawFamily
-    independent: int
-    status: str
-    level: str
-    flow: Flow
-    loss: str
-    arithmetic: str = "exact"
-    gap: float | None = None
-    dag: Dag | None = None
-    architecture: str | None = None
-    witness: Witness | None = None
-    region: Region | None = None
-    reason: str = ""
-    words: tuple[str, ...] = ()
-
-    @property
-    def laws(self) -> int:
-        """Number of independent laws; an upper bound that no law escapes, exact when proved."""
-        return self.states - self.dimensions[-1]
-
-    @property
-    def proved(self) -> bool:
-        """Whether explicit independent laws meet the upper bound."""
-        return self.status == "proved"
-
-    def summary(self) -> list[str]:
-        """The explicit laws in words, a line for each kind and layer."""
-        if self.dag is None:
-            return list(self.words)
-        lines = Wording(self.dag).summary(self.known)
-        if isinstance(self.flow, HeavyBall) and self.flow.friction and lines:
-            ratios = "the ratios of" if self.flow.autonomous else "e^(γt) times each of"
-            return [f"{ratios} (v: velocities)", *lines] if self.independent else []
-        return lines
 
 
 def count_laws(
@@ -123,7 +63,7 @@ def count_laws(
         raise LawfulError(f"unknown loss {loss!r}: choose from {', '.join(LOSSES)}")
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
-    flow = GradientFlow() if flow is None else flow
+    flow = GradientFlow() if flow is None else checked_flow(flow)
     source = Architecture.parse(network) if isinstance(network, str) else network
     if not isinstance(source, (Architecture, Mlp, Dag)):
         found = as_graph(source, input_shape)
@@ -165,7 +105,7 @@ class _Job:
         known, independent = self.explicit(point)
         closure = close(family, family.size - independent, self.progress)
         status, reason = self._status(closure, family.size - independent)
-        witness = Witness(self.prime, seed, closure.point, closure.rows)
+        witness = RankWitness(self.prime, seed, closure.point, closure.rows)
         return LawCount(
             self.dag.parameters, family.size, closure.dimensions, known, independent, status, self.level, self.flow,
             self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason,
@@ -209,7 +149,7 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | No
     """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
     import torch
 
-    from lawful.network.modules import from_module
+    from lawful.network.modules.convert import from_module
 
     if not isinstance(module, torch.nn.Module):
         raise LawfulError(f"cannot count the laws of a {type(module).__name__}: give a network, a module or a string")

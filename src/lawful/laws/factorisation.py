@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch.func import jacrev
 
 from lawful.errors import Unsupported
-from lawful.laws.count import LawCount
-from lawful.laws.rank import rank_with_gap
+from lawful.laws.float_rank import rank_with_gap
+from lawful.laws.law_count import LawCount
 from lawful.network import Dag, Role
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 MOST_PATHS = 20_000
 MOST_COORDINATES = 500  # M has the square of this many entries
 
@@ -154,7 +154,7 @@ def reduce_network(count: LawCount, theta: ArrayLike) -> NetworkReduction:
     except Unsupported as error:
         return NetworkReduction(first, second, start, reason=str(error))
     metric = phi.metric(start)
-    closed = _closed_form(phi, dag.with_weights(start))
+    closed = _closed_form(phi, dag.with_theta(start))
     rank = rank_with_gap(metric).rank
     return NetworkReduction(first, second, start, phi.image(start), phi.names, metric, rank, closed)
 

@@ -16,14 +16,12 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
 from lawful.exact import Dual, residues
 from lawful.network import Dag, Role
+from lawful.types import Indices, Residues
 
-Residues = NDArray[np.int64]
-Indices = NDArray[np.intp]
 LOSSES = ("full", "cross-entropy")
 MIXED = 8  # activation patterns that one field sums
 FIRST_PATTERN = 16  # label of the first of them

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lawful.laws.law import Law, LawFamily, Monomial
 from lawful.network import Dag, Role
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Edges = dict[int, int]  # the node at the other end, and the edge
 ONE = Fraction(1)
 

@@ -13,9 +13,8 @@ import scipy.sparse as sparse
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.exact import rank
+from lawful.types import Floats, Residues
 
-Residues = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Monomial = tuple[int, ...]  # edge numbers, ascending, with repetition
 
 

@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch.func import grad, jvp, vmap
 
 from lawful.errors import Unsupported
-from lawful.laws.closure import SPARE, refuse_if_too_large
-from lawful.laws.count import LawCount
-from lawful.laws.flow import Flow, GradientFlow, HeavyBall
+from lawful.laws.float_rank import rank_with_gap
 from lawful.laws.law import Law, LawFamily
+from lawful.laws.law_count import LawCount
+from lawful.laws.lie_closure import SPARE, refuse_if_too_large
 from lawful.laws.module_known import conserved_laws
+from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, first_line, probe
-from lawful.laws.rank import rank_with_gap
-from lawful.network.metric import Metric
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Field = Callable[..., torch.Tensor]
 SEEDS = 2  # points that have to agree
 MOST_SEEDS = 5
@@ -46,7 +46,7 @@ def _field(case: Probe, flow: Flow) -> Field:
         def moving(state: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, drift: torch.Tensor) -> Any:
             velocity = state[size : 2 * size]
             force = slope(state[:size], inputs, weights)
-            parts = [drift * velocity, force - drift * flow.friction * velocity]
+            parts = [drift * velocity, force - drift * flow.constant_friction * velocity]
             return torch.cat(parts if flow.autonomous else [*parts, drift[None]])
 
         return moving
@@ -137,7 +137,7 @@ def count_module(
     case = probe(module, input_shape, data, loss)
     refuse_if_too_large(case.size)
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (0.05, SEEDS)
-    runs: list[Run] = []
+    runs: list[BracketRun] = []
     while (
         len(_largest(runs)) < SEEDS and len(runs) < most
     ):  # at special points, such as dead neurons, more is conserved
@@ -155,7 +155,7 @@ def count_module(
     )  # fmt: skip
 
 
-class Run(NamedTuple):
+class BracketRun(NamedTuple):
     """Dimensions, the smallest gap, and the known laws in words and as polynomials."""
 
     dimensions: tuple[int, ...]
@@ -164,7 +164,7 @@ class Run(NamedTuple):
     laws: list[Law]
 
 
-def _largest(runs: list[Run]) -> list[Run]:
+def _largest(runs: list[BracketRun]) -> list[BracketRun]:
     """The runs that reached the largest dimension."""
     most = max((run.dimensions[-1] for run in runs), default=0)
     return [run for run in runs if run.dimensions[-1] == most]
@@ -174,7 +174,7 @@ def _states(size: int, flow: Flow) -> int:
     return 2 * size + (not flow.autonomous) if isinstance(flow, HeavyBall) else size
 
 
-def _run(case: Probe, flow: Flow, seed: int, spread: float) -> Run:
+def _run(case: Probe, flow: Flow, seed: int, spread: float) -> BracketRun:
     """One random point: close the fields under brackets until the dimension stagnates or meets the known laws."""
     theta = case.theta(seed, spread)
     states = _states(case.size, flow)
@@ -197,8 +197,8 @@ def _run(case: Probe, flow: Flow, seed: int, spread: float) -> Run:
         dimensions.append(found.rank)
         gaps.append(found.gap)
         if found.rank == before or found.rank >= states - len(laws):
-            return Run(tuple(dimensions), min(gaps), words, laws)
-    return Run(tuple(dimensions), 0.0, words, laws)
+            return BracketRun(tuple(dimensions), min(gaps), words, laws)
+    return BracketRun(tuple(dimensions), 0.0, words, laws)
 
 
 def module_laws(module: torch.nn.Module, input_shape: tuple[int, ...] | None = None, *, seed: int = 0) -> LawFamily:

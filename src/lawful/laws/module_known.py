@@ -13,19 +13,17 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lawful.laws.law import Law, Monomial
+from lawful.types import Floats, Indices
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 ONE = Fraction(1)
 TOLERANCE = 1e-9
 FILTER = 32  # fields that reject most proposals before all fields are asked
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ChannelSide:
     """A parameter seen as one vector per channel: `rows[j]` are the flat positions of channel j's weights."""
 
     name: str
@@ -88,15 +86,15 @@ def conserved_laws(module: torch.nn.Module, theta: Mapping[str, torch.Tensor], f
     return found
 
 
-def _grouped(side: Side, channels: int) -> Side:
+def _grouped(side: ChannelSide, channels: int) -> ChannelSide:
     """Columns of a layer after a flattening, gathered by the channel they came from."""
     count = len(side.rows)
     if not side.name.endswith("ᵀ") or count % channels or count == channels or channels == 1:
-        return Side(side.name, side.rows[:0])
-    return Side(f"{side.name} by channel", side.rows.reshape(channels, -1))
+        return ChannelSide(side.name, side.rows[:0])
+    return ChannelSide(f"{side.name} by channel", side.rows.reshape(channels, -1))
 
 
-def _balance(left: Side, right: Side, found: Found) -> None:
+def _balance(left: ChannelSide, right: ChannelSide, found: Found) -> None:
     """Keep the balances of two sides that are conserved, and the products of pairs of channels that are."""
     channels = range(len(left.rows))
     alone = found.keep(_product("neuron", left, right, j, j) for j in channels)
@@ -107,7 +105,7 @@ def _balance(left: Side, right: Side, found: Found) -> None:
     found.words.append(f"‖{left.name}[j]‖² − ‖{right.name}[j]‖²: {alone} channels j{matrix}")
 
 
-def _product(kind: str, left: Side, right: Side, first: int, second: int) -> Law:
+def _product(kind: str, left: ChannelSide, right: ChannelSide, first: int, second: int) -> Law:
     """`⟨left_i, left_j⟩ − ⟨right_i, right_j⟩`."""
     terms: dict[Monomial, Fraction] = {}
     for side, sign in ((left, ONE), (right, -ONE)):
@@ -125,7 +123,7 @@ def _positions(theta: Mapping[str, torch.Tensor]) -> dict[str, Indices]:
     return found
 
 
-def _sides(module: torch.nn.Module, theta: Mapping[str, torch.Tensor]) -> Iterator[Side]:
+def _sides(module: torch.nn.Module, theta: Mapping[str, torch.Tensor]) -> Iterator[ChannelSide]:
     """Every way to see a weight as incoming (rows, with or without its bias) or outgoing (columns) channels."""
     positions = _positions(theta)
     for prefix, part in module.named_modules():
@@ -138,15 +136,15 @@ def _sides(module: torch.nn.Module, theta: Mapping[str, torch.Tensor]) -> Iterat
         table = where.reshape(shape)
         incoming = table.reshape(shape[0], -1) if shape else where[None]
         if bias is not None and len(bias) == len(incoming):
-            yield Side(f"({name}, bias)", np.column_stack([incoming, bias]))
-        yield Side(name, incoming)
+            yield ChannelSide(f"({name}, bias)", np.column_stack([incoming, bias]))
+        yield ChannelSide(name, incoming)
         if len(shape) == 1:
-            yield Side(name, where[None])
+            yield ChannelSide(name, where[None])
         if len(shape) > 1:
-            yield Side(f"{name}ᵀ", np.moveaxis(table, 1, 0).reshape(shape[1], -1))
+            yield ChannelSide(f"{name}ᵀ", np.moveaxis(table, 1, 0).reshape(shape[1], -1))
 
 
-def _attention(part: torch.nn.MultiheadAttention, dot: str, positions: Mapping[str, Indices]) -> Iterator[Side]:
+def _attention(part: torch.nn.MultiheadAttention, dot: str, positions: Mapping[str, Indices]) -> Iterator[ChannelSide]:
     """Queries, keys, values (with their biases) and outputs of each head."""
     width, heads = part.embed_dim, part.num_heads
     inner = width // heads
@@ -156,7 +154,7 @@ def _attention(part: torch.nn.MultiheadAttention, dot: str, positions: Mapping[s
     for head in range(heads):
         for number, letter in enumerate("QKV"):
             rows = slice(number * width + head * inner, number * width + (head + 1) * inner)
-            yield Side(f"{dot}{letter}{head}", table[rows])
+            yield ChannelSide(f"{dot}{letter}{head}", table[rows])
             if bias is not None:
-                yield Side(f"({dot}{letter}{head}, bias)", np.column_stack([table[rows], bias[rows]]))
-        yield Side(f"{dot}O{head}ᵀ", output[:, head * inner : (head + 1) * inner].T)
+                yield ChannelSide(f"({dot}{letter}{head}, bias)", np.column_stack([table[rows], bias[rows]]))
+        yield ChannelSide(f"{dot}O{head}ᵀ", output[:, head * inner : (head + 1) * inner].T)

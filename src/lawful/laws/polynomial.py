@@ -24,9 +24,8 @@ from lawful.laws.family import Gradients
 from lawful.laws.known import known_laws
 from lawful.laws.law import Law, Monomial
 from lawful.network import Architecture, Dag, Mlp, Role
+from lawful.types import Indices, Residues
 
-Residues = NDArray[np.int64]
-Indices = NDArray[np.intp]
 SECOND_PRIME = 8_388_587  # identities are checked modulo another prime than the one that found them
 MOST_MONOMIALS = 20_000_000
 SPARE, CHECKS = 3, 8

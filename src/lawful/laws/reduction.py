@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch.func import hessian, jacrev
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.laws.rank import rank_with_gap
+from lawful.laws.float_rank import rank_with_gap
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Map = Callable[[torch.Tensor], torch.Tensor]
 STEPS = 50
 

@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import LawfulError
 from lawful.exact import residues, to_residues
 from lawful.network import Dag, Role
+from lawful.types import Floats, Residues
 
-Floats = NDArray[np.float64]
-Residues = NDArray[np.int64]
 SAMPLES = 2**16  # inputs that look for activation patterns, fewer for networks of more than
 ENTRIES = 2**23  # so many values in all
 MOST_PATTERNS = 1024

@@ -12,7 +12,6 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.laws.certificate import digest
@@ -21,8 +20,8 @@ from lawful.laws.verify_laws import law_gradients
 from lawful.laws.verify_metric import blocks_of, times_metric
 from lawful.laws.verify_region import check_gates, gates_on_data, grouped_patterns, realised_patterns
 from lawful.network import Architecture, Dag, Role
+from lawful.types import Residues
 
-Residues = NDArray[np.int64]
 MOST_STATES = 20_000
 
 

@@ -8,12 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.errors import CertificateError
 from lawful.network import Role
+from lawful.types import Residues
 
-Residues = NDArray[np.int64]
 Block = tuple[list[int], list[list[Fraction]]]  # some weights, and their part of a metric
 MASK = 2**64 - 1
 MIXED, FIRST_PATTERN = 8, 16  # part of what the stored seed means

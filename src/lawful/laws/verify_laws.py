@@ -6,14 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.errors import CertificateError
 from lawful.laws.verify_case import Case, need
 from lawful.laws.verify_metric import check_spared, over_metric
 from lawful.network import Role
-
-Residues = NDArray[np.int64]
+from lawful.types import Residues
 
 
 def law_gradients(case: Case, named: list[list[Any]]) -> Residues:

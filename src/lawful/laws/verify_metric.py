@@ -7,11 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.laws.verify_case import Block, Case, need
+from lawful.types import Residues
 
-Residues = NDArray[np.int64]
 Form = dict[tuple[int, int], Fraction]
 
 

@@ -4,5 +4,16 @@ from lawful.network.architecture import Architecture, activation_name, parse_act
 from lawful.network.dag import Dag, Role, useful_dag
 from lawful.network.initial import initialise
 from lawful.network.mlp import Mlp
+from lawful.network.protocol import Network
 
-__all__ = ["Architecture", "Dag", "Mlp", "Role", "activation_name", "initialise", "parse_activation", "useful_dag"]
+__all__ = [
+    "Architecture",
+    "Dag",
+    "Mlp",
+    "Network",
+    "Role",
+    "activation_name",
+    "initialise",
+    "parse_activation",
+    "useful_dag",
+]

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.network.dag import Dag, Role
-from lawful.network.data import Data
-
-Floats = NDArray[np.float64]
+from lawful.network.formats.data import Data
+from lawful.types import Floats
 
 
 @dataclass(frozen=True)

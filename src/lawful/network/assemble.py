@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network.dag import Dag, Role, useful_dag
 from lawful.network.mlp import Mlp
+from lawful.types import Floats, Indices
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 MAX_TERMS = 20_000_000
 
 

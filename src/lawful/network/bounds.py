@@ -9,9 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.network.dag import Dag, Role
+from lawful.types import Floats, Mask
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 LARGEST = float(np.finfo(np.float64).max)
 NORMAL = float(np.finfo(np.float64).tiny)
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)

@@ -15,10 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import evaluation, topology
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from lawful.types import Floats, Indices, Mask
 
 
 class Role(IntEnum):
@@ -192,7 +189,7 @@ class Dag:
 
     # Changed copies
 
-    def with_weights(self, weights: ArrayLike) -> Dag:
+    def with_theta(self, weights: ArrayLike) -> Dag:
         """The same graph with other weights, in edge order; the graph is shared and not checked again."""
         twin = copy.copy(self)
         twin.__dict__.pop("theta", None)
@@ -209,7 +206,7 @@ class Dag:
         scale[self.hidden] = factors
         if not (np.isfinite(scale).all() and (scale > 0).all()):
             raise LawfulError("rescaling factors must be positive and finite")
-        return self.with_weights(self.theta * scale[self.heads] / scale[self.tails])
+        return self.with_theta(self.theta * scale[self.heads] / scale[self.tails])
 
     def without_edges(self, edges: ArrayLike, *, drop_useless: bool = False) -> Dag:
         """The graph less some edges (numbers or a mask); optionally less the hidden nodes that this disconnects."""

@@ -4,20 +4,57 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
+from lawful.types import Floats, Indices
 
 if TYPE_CHECKING:
     import torch
 
-    from lawful.network.dag import Dag
 
-Indices = NDArray[np.intp]
+class Graph(Protocol):
+    """What evaluation reads of a graph."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Node names."""
+
+    @property
+    def tails(self) -> Indices:
+        """Where each edge starts."""
+
+    @property
+    def heads(self) -> Indices:
+        """Where each edge ends."""
+
+    @property
+    def slopes(self) -> Floats:
+        """Activation of each node."""
+
+    @property
+    def inputs(self) -> Indices:
+        """Input nodes."""
+
+    @property
+    def constant(self) -> int | None:
+        """The node that is always 1."""
+
+    @property
+    def theta(self) -> Floats:
+        """Weights in edge order."""
+
+    @property
+    def layers(self) -> tuple[Indices, ...]:
+        """Nodes by level."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The order of work."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +75,7 @@ class Schedule:
     levels: tuple[Level, ...]
 
 
-def schedule(dag: Dag) -> Schedule:
+def schedule(dag: Graph) -> Schedule:
     """The order of work for a graph, independent of its weights."""
     order = np.concatenate(dag.layers)
     place = np.argsort(order)
@@ -54,7 +91,7 @@ def schedule(dag: Dag) -> Schedule:
     return Schedule(place, tuple(levels))
 
 
-def activations(dag: Dag, inputs: Any, weights: Any = None) -> Any:
+def activations(dag: Graph, inputs: Any, weights: Any = None) -> Any:
     """The value of every node for a batch; PyTorch and differentiable if `inputs` or `weights` is a tensor."""
     torch = sys.modules.get("torch")  # a tensor can only exist if torch was imported
     if torch is not None and (isinstance(inputs, torch.Tensor) or isinstance(weights, torch.Tensor)):
@@ -62,12 +99,12 @@ def activations(dag: Dag, inputs: Any, weights: Any = None) -> Any:
     return _numpy_activations(dag, inputs, weights)
 
 
-def _check_width(dag: Dag, shape: tuple[int, ...]) -> None:
+def _check_width(dag: Graph, shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[1] != len(dag.inputs):
         raise LawfulError(f"a batch for this network has shape (samples, {len(dag.inputs)}), not {tuple(shape)}")
 
 
-def _numpy_activations(dag: Dag, inputs: ArrayLike, weights: ArrayLike | None) -> NDArray[np.float64]:
+def _numpy_activations(dag: Graph, inputs: ArrayLike, weights: ArrayLike | None) -> NDArray[np.float64]:
     batch = np.asarray(inputs, dtype=np.float64)
     _check_width(dag, batch.shape)
     theta = dag.theta if weights is None else np.asarray(weights, dtype=np.float64)
@@ -92,7 +129,7 @@ def _numpy_activations(dag: Dag, inputs: ArrayLike, weights: ArrayLike | None) -
     return np.asarray(values[plan.place].T)
 
 
-def _torch_activations(dag: Dag, inputs: Any, weights: Any) -> torch.Tensor:
+def _torch_activations(dag: Graph, inputs: Any, weights: Any) -> torch.Tensor:
     import torch
 
     theta = torch.as_tensor(dag.theta.copy() if weights is None else weights)

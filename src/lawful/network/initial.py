@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
 from lawful.network.dag import Dag, Role
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, Floats, Floats, NDArray[np.bool_]], Floats]
 
 
@@ -44,4 +44,4 @@ def initialise(dag: Dag, scheme: str = "torch", seed: int = 0) -> Dag:
     into = np.bincount(dag.heads[~bias], minlength=len(dag.names))
     fan_in = np.maximum(into[dag.heads], 1).astype(np.float64)
     fan_out = np.maximum(dag.out_degree[dag.tails], 1).astype(np.float64)
-    return dag.with_weights(SCHEMES[scheme](np.random.default_rng(seed), fan_in, fan_out, bias))
+    return dag.with_theta(SCHEMES[scheme](np.random.default_rng(seed), fan_in, fan_out, bias))

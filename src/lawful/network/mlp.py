@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.dag import Dag, Role
-
-Floats = NDArray[np.float64]
+from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,7 +105,7 @@ class Mlp:
             matrix, vector = (weight, bias) if not tensor else (_like(values, weight), _like(values, bias))
             values = values @ matrix.T + (0.0 if vector is None else vector)
             if slope != 1.0:
-                values = values * (values > 0) + slope * (values * (values <= 0)) if slope else values * (values > 0)
+                values = _bent(values, slope)
             layers.append(values)
         return layers
 
@@ -178,6 +177,13 @@ def _layers(dag: Dag) -> list[NDArray[np.intp]]:
     hidden_level = dag.levels[dag.hidden]
     found = [dag.hidden[hidden_level == number] for number in range(1, depth)]
     return [dag.inputs, *(layer for layer in found if len(layer)), dag.outputs]
+
+
+def _bent(values: Any, slope: float) -> Any:
+    """Leaky ReLU, 0 at −∞ if the slope is 0 (0·∞ is not a number)."""
+    if isinstance(values, np.ndarray):
+        return np.where(values > 0, values, slope * values) if slope else np.maximum(values, 0.0)
+    return values.where(values > 0, slope * values) if slope else values.clamp(min=0.0)
 
 
 def _like(values: Any, array: Floats | None) -> Any:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network.assemble import Assembly, Matrix, Value, check_terms, sizes
 from lawful.network.windows import Window, convolution
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 BATCH = -1  # stands for the size of the batch wherever sizes are computed with
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Indices = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from lawful.types import Indices, Mask
 
 
 class Successors:

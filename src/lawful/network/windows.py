@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork
 from lawful.network.assemble import Matrix, check_terms, sizes
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
+from lawful.types import Floats, Indices
 
 
 @dataclass(frozen=True)

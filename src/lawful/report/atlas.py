@@ -13,7 +13,7 @@ MOST_LISTED = 100
 
 
 @dataclass
-class Cell:
+class AtlasCell:
     """What is known of a group of architectures."""
 
     architectures: int = 0
@@ -38,8 +38,8 @@ class Cell:
 
 def atlas(rows: Iterable[Row], planned: int) -> str:
     """The summary as a Markdown page; `planned` is the number of rows of the whole sweep."""
-    by_depth: dict[tuple[str, int], Cell] = defaultdict(Cell)
-    by_size: dict[int, dict[str, Cell]] = defaultdict(lambda: defaultdict(Cell))
+    by_depth: dict[tuple[str, int], AtlasCell] = defaultdict(AtlasCell)
+    by_size: dict[int, dict[str, AtlasCell]] = defaultdict(lambda: defaultdict(AtlasCell))
     exceptions: list[tuple[Any, ...]] = []
     unproved: list[tuple[Any, ...]] = []
     versions, halved = set(), True

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
+from lawful.figure import Figure, Panel, Series
 from lawful.network import Dag
-from lawful.report.figure import Figure, Panel, Series
 from lawful.report.network import draw_graph
 from lawful.report.page import Markup, Section, Table, render
 
@@ -66,7 +66,7 @@ def to_json(audit: Audit) -> dict[str, Any]:
 
 
 def _locked_after(audit: Audit) -> int:
-    from lawful.invariant import components
+    from lawful.components import components
 
     return components(audit.unlocked.dag).log2_components if audit.unlocked is not None else 0
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.flow.comparison import Comparison, Row
 from lawful.flow.runs import Run
-from lawful.report.figure import COLOURS, Figure, Panel, Series
 
 MOST = 10  # laws listed for people; JSON has them all
 CURVES = 40  # curves drawn in one panel

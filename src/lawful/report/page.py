@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lawful.report.figure import Figure, draw
+from lawful.figure import Figure, draw
 
 HERE = Path(__file__).parent
 

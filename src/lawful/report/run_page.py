@@ -40,7 +40,7 @@ def film(run: Run) -> str | Markup:
         "weights": [[float(f"{weight:.4g}") for weight in flow.theta[k]] for k in chosen],
         "largest": float(np.abs(flow.theta[chosen]).max()) or 1.0,
     }
-    picture = draw_graph(dag.with_weights(flow.theta[0])).replace("<svg ", '<svg class="graph" ', 1)
+    picture = draw_graph(dag.with_theta(flow.theta[0])).replace("<svg ", '<svg class="graph" ', 1)
     slider = f'<input type="range" aria-label="snapshot" min="0" max="{len(chosen) - 1}" value="0">'
     script = f'<script type="application/json">{json.dumps(data)}</script>'
     caption = "Move the slider: blue weights are positive, red negative, thick ones large."

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lawful.report.figure import Figure, Panel, Series
+from lawful.figure import Figure, Panel, Series
 from lawful.report.page import Section, Table, render
 
 MOST_ROWS = 1000

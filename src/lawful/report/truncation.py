@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from lawful.report.figure import COLOURS, Figure, Panel, Series, save
+from lawful.figure import COLOURS, Figure, Panel, Series, save
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Result = Mapping[str, Any]
 
 

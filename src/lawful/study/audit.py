@@ -8,19 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from lawful import fibers, invariant
+from lawful import fibers
+from lawful.components.locked_outputs import OutputMeaning, locked_outputs
+from lawful.components.locks import Components, components
+from lawful.components.rebalance import Rebalanced, rebalance
+from lawful.components.unlock import unlock
 from lawful.errors import LawfulError, Unsupported
-from lawful.fibers.bottleneck import Identifiability, bottleneck_fiber, identifiable
-from lawful.fibers.layerwise import layerwise_fiber
+from lawful.fibers.one_layer_fiber import layerwise_fiber
 from lawful.fibers.reduce import Reduced, simplify
 from lawful.fibers.same import stack_of
-from lawful.invariant.pruning import Pruning, prune
-from lawful.invariant.singular import Singularity, singularity
+from lawful.fibers.three_layers import Identifiability, bottleneck_fiber, identifiable
 from lawful.laws import LawCount, count_laws
 from lawful.network import Dag, Mlp
 from lawful.network.activity import LayerActivity, activity
-from lawful.network.data import Data
+from lawful.network.formats.data import Data
 from lawful.network.summary import Summary, summarise
+from lawful.pruning.prune import Pruning, prune
+from lawful.singular.spectrum import Singularity, singularity
 
 EFFORTS = ("quick", "normal", "full")
 MOST_PARAMETERS = {"quick": 600, "normal": 2000, "full": 20_000}  # for an exact count of laws: its time grows like D³
@@ -60,9 +64,9 @@ class Audit:
     laws: LawCount | None
     near_laws: LawCount | None
     data_laws: LawCount | None
-    components: invariant.Components
-    outputs: tuple[invariant.OutputMeaning, ...]
-    unlocked: invariant.Rebalanced | None
+    components: Components
+    outputs: tuple[OutputMeaning, ...]
+    unlocked: Rebalanced | None
     balanced_norm: float | None  # squared norm after rescaling to balance 0 over the norm now, if that can be reached
     pruning: Pruning
     box_pruning: Pruning | None
@@ -91,9 +95,9 @@ def audit(
         raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(EFFORTS)}")
     dag = network.to_dag()
     skipped: list[Skipped] = []
-    components = invariant.components(network)
-    unlocked = None if components.connected else invariant.unlock(network)
-    balanced = invariant.rebalance(network) if len(dag.hidden) else None
+    where = components(network)
+    unlocked = None if where.connected else unlock(network)
+    balanced = rebalance(network) if len(dag.hidden) else None
     norm = float((dag.theta**2).sum())
     box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
     facts: dict[str, Any] = {
@@ -102,8 +106,8 @@ def audit(
         "summary": summarise(network),
         "balance": dag.hidden_incidence @ dag.theta**2,
         **_laws(network, data, loss, effort, skipped),
-        "components": components,
-        "outputs": invariant.locked_outputs(components),
+        "components": where,
+        "outputs": locked_outputs(where),
         "unlocked": unlocked,
         "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
         if balanced and balanced.reached and norm
@@ -186,7 +190,7 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
             found.append(Recommendation(title, command, benefit, more))
     if facts["unlocked"] is not None:
         locked = facts["components"].log2_components
-        left = invariant.components(facts["unlocked"].dag).log2_components
+        left = components(facts["unlocked"].dag).log2_components
         share = (locked - left) / len(facts["components"].dag.hidden)
         if share > 0:
             title = f"rescale neurons to free {locked - left} of {locked} sign-locked weights"

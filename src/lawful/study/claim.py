@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from lawful.errors import LawfulError
-from lawful.report.figure import Figure
+from lawful.figure import Figure
 
 
 class Verdict(StrEnum):

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from lawful.fibers import Equal, same
 from lawful.fibers.verdict import Verdict
-from lawful.invariant.pruning import Pruning, prune
 from lawful.network import Mlp
-from lawful.network.data import Data
+from lawful.network.formats.data import Data
+from lawful.pruning.prune import Pruning, prune
 from lawful.study.audit import Audit, audit
 
 EPOCHS, STEP, STRENGTH = 400, 0.5, 0.008
@@ -59,8 +59,8 @@ def train_singular(data: Data, seed: int, strength: float = STRENGTH) -> Mlp:
     """Gradient descent on the logistic loss with proximal steps of the nuclear norm, in a few seconds."""
     import torch
 
-    from lawful.invariant.trainer import SingularTrainer
-    from lawful.network.modules import from_module
+    from lawful.network.modules.convert import from_module
+    from lawful.pruning.trainer import SingularTrainer
 
     torch.manual_seed(seed)
     model = torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.ReLU(), torch.nn.Linear(20, 1)).double()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful import fibers, invariant
 from lawful.errors import LawfulError
@@ -14,9 +13,8 @@ from lawful.flow.losses import find_loss
 from lawful.network import Dag, Mlp, Role
 from lawful.network.activity import effective_dimension
 from lawful.network.bounds import classify
-from lawful.network.data import Data
-
-Floats = NDArray[np.float64]
+from lawful.network.formats.data import Data
+from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lawful.bottleneck import Energies
-from lawful.report.figure import Figure, Panel, Series
+from lawful.figure import Figure, Panel, Series
+from lawful.leaky import Energies
 
 
 def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figure:

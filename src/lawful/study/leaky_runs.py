@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from lawful.bottleneck import (
+from lawful.errors import InvalidNetwork, LawfulError
+from lawful.leaky import (
     Geodesic,
     LeakyResNet,
-    Progress,
-    Task,
+    SolverProgress,
+    TeacherTask,
     deepened,
     equidistant,
     irregular,
@@ -33,14 +34,13 @@ from lawful.bottleneck import (
     solve,
     teacher,
 )
-from lawful.bottleneck.solver import ADAPT_AFTER
-from lawful.errors import InvalidNetwork, LawfulError
-from lawful.network import npz_format
-from lawful.network.data import read_data
+from lawful.leaky.solver import ADAPT_AFTER
+from lawful.network.formats import npz as npz_format
+from lawful.network.formats.data import read_data
 
 CHECKPOINT = 100  # evaluations between two checkpoints
 ADAPTATIONS = 4
-Watch = Callable[[float, Progress], None]
+Watch = Callable[[float, SolverProgress], None]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def run_leaky(
 
 
 def _train(
-    plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: Task, stem: Path, watch: Watch | None
+    plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: TeacherTask, stem: Path, watch: Watch | None
 ) -> None:
     started = time.perf_counter()
     part, spent = stem.with_name(stem.name + ".part.npz"), 0
@@ -137,8 +137,8 @@ def _train(
     part.unlink(missing_ok=True)
 
 
-def _shifted(tell: Callable[[Progress], None], spent: int) -> Callable[[Progress], None]:
-    return lambda entry: tell(Progress(entry.evaluations + spent, entry.cost, entry.stationarity))
+def _shifted(tell: Callable[[SolverProgress], None], spent: int) -> Callable[[SolverProgress], None]:
+    return lambda entry: tell(SolverProgress(entry.evaluations + spent, entry.cost, entry.stationarity))
 
 
 def _finish(found: Geodesic, spent: int, seconds: float, stem: Path) -> None:
@@ -163,7 +163,7 @@ def _start(plan: LeakyPlan, depth: float) -> LeakyResNet:
     )  # fmt: skip
 
 
-def _prepare(plan: LeakyPlan, folder: Path) -> Task:
+def _prepare(plan: LeakyPlan, folder: Path) -> TeacherTask:
     """Write the plan and its data once; a folder that holds another plan is refused."""
     described = {"kind": "leaky run", **asdict(plan)}
     file = folder / "run.json"
@@ -203,12 +203,12 @@ def read_run(folder: Path) -> tuple[float, Iterator[tuple[LeakyResNet, dict[str,
     return float(ridge), ((load_network(folder / f"{name}.npz"), _read_json(folder / f"{name}.json")) for name in names)
 
 
-def load_task(path: Path) -> Task:
+def load_task(path: Path) -> TeacherTask:
     """Inputs and targets of a data file."""
     data = read_data(path)
     if data.y is None:
         raise LawfulError(f"{path}: needs targets `y` beside the inputs `x`")
-    return Task(data.x, data.y[:, None] if data.y.ndim == 1 else data.y)
+    return TeacherTask(data.x, data.y[:, None] if data.y.ndim == 1 else data.y)
 
 
 def load_network(path: Path) -> LeakyResNet:

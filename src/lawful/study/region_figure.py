@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lawful.report.figure import COLOURS, Figure, Panel, Series
+from lawful.figure import COLOURS, Figure, Panel, Series
 
 
 def complex_figure(polygons: Sequence[Any], lines: Sequence[tuple[int, bool, Any]], domain: Any) -> Figure:

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from lawful.network import Architecture, Dag, initialise
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 PENALTIES = ("nuclear", "l1", "l2", "none")
 # The paper's strengths; its L1 and L2 (10 and 20) only make sense for means over the parameters, and are read so.
 STRENGTH = {"nuclear": 0.05, "l1": 10.0, "l2": 20.0, "none": 0.0}
@@ -28,7 +28,7 @@ REFRESH = 5
 
 
 @dataclass(frozen=True)
-class Data:
+class TrainingData:
     """A binary classification task, split in two."""
 
     train: Floats
@@ -55,11 +55,11 @@ class Runs:
 
     def of(self, penalty: str, run: int) -> Dag:
         """One trained network."""
-        return self.dag.with_weights(self.theta[self.penalties.index(penalty), run])
+        return self.dag.with_theta(self.theta[self.penalties.index(penalty), run])
 
 
 @lru_cache(maxsize=4)
-def breast_cancer(raw: bool = False) -> Data:
+def breast_cancer(raw: bool = False) -> TrainingData:
     """Breast Cancer from scikit-learn, 398 patients to train and 171 to test, standardised unless `raw`."""
     from sklearn.datasets import load_breast_cancer
 
@@ -67,7 +67,7 @@ def breast_cancer(raw: bool = False) -> Data:
     return split(features, labels, raw)
 
 
-def split(features: Floats, labels: Floats, raw: bool = False, seed: int = 0) -> Data:
+def split(features: Floats, labels: Floats, raw: bool = False, seed: int = 0) -> TrainingData:
     """Shuffle, split 70 to 30, and standardise by the training part."""
     order = np.random.default_rng(seed).permutation(len(labels))
     features, labels = np.asarray(features, float)[order], np.asarray(labels, float)[order]
@@ -75,7 +75,7 @@ def split(features: Floats, labels: Floats, raw: bool = False, seed: int = 0) ->
     if not raw:
         centre, scale = features[:count].mean(axis=0), features[:count].std(axis=0)
         features = (features - centre) / np.where(scale > 0, scale, 1.0)
-    return Data(features[:count], labels[:count], features[count:], labels[count:])
+    return TrainingData(features[:count], labels[:count], features[count:], labels[count:])
 
 
 @lru_cache(maxsize=64)
@@ -86,7 +86,7 @@ def breast_cancer_runs(text: str, runs: int, epochs: int, step: float = 0.2, raw
 
 def train(
     architecture: Architecture,
-    data: Data,
+    data: TrainingData,
     *,
     runs: int,
     epochs: int,
@@ -184,7 +184,7 @@ def _measure(architecture: Architecture, theta: Tensor, inputs: Floats, labels: 
     return loss.numpy(), ((logits > 0) == (truth > 0.5)).double().mean(dim=1).numpy()
 
 
-def loss_on_test(data: Data) -> Callable[[Dag], float]:
+def loss_on_test(data: TrainingData) -> Callable[[Dag], float]:
     """The logistic loss on the test part, as a function of a network."""
 
     def measure(dag: Dag) -> float:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.network import Dag, Mlp
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Loss = Callable[[Floats, Floats], tuple[float, Floats]]  # outputs and targets to the mean loss and its gradient
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from lawful.fibers import Domain, Stack, cells, normal_form
 from lawful.fibers.catalogue import draw_regions
 from lawful.fibers.disguise import hiding_network, random_network
-from lawful.fibers.layerwise import fiber_dimension_at, layerwise_fiber, nonnegative_rank
+from lawful.fibers.one_layer_fiber import fiber_dimension_at, layerwise_fiber, nonnegative_rank
 from lawful.fibers.polyhedral import polyhedral_complex, ridges
 from lawful.fibers.shallow import difference_form, nonnegative
 from lawful.network import Mlp

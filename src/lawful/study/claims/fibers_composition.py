@@ -8,20 +8,20 @@ from itertools import combinations
 import numpy as np
 
 from lawful.fibers import Equal, flip, same, translate
-from lawful.fibers.bottleneck import (
+from lawful.fibers.catalogue import draw_regions
+from lawful.fibers.disguise import disguise, hiding_network, random_network
+from lawful.fibers.nonlocal_example import not_localisable
+from lawful.fibers.recover import neighbours_on_the_fiber
+from lawful.fibers.symmetry import flip_matrix
+from lawful.fibers.three_layers import (
     bottleneck_fiber,
     identifiable,
     identifiable_volume,
     sampled_volume,
     volume_bounds,
 )
-from lawful.fibers.catalogue import draw_regions
-from lawful.fibers.disguise import disguise, hiding_network, random_network
-from lawful.fibers.nonlocal_example import not_localisable
-from lawful.fibers.recover import neighbours_on_the_fiber
-from lawful.fibers.symmetry import flip_matrix
+from lawful.figure import Figure, Panel, Series
 from lawful.network import Mlp
-from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
 from lawful.study.claims.fibers import probes
 from lawful.study.region_figure import complex_figure

@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lawful.flow import (
-    Optimizer,
-    Quantities,
-    balances,
-    compare,
-    integrate,
-    known_laws,
-    problem,
-    singular_values,
-)
+from lawful.figure import Figure, Panel, Series
+from lawful.flow import Optimizer, Quantities, balances, compare, integrate, known_laws, problem, singular_values
+from lawful.flow.loss_value import Problem
 from lawful.flow.optimizers import ExactDrift, steps
-from lawful.flow.problem import Problem
 from lawful.network import Architecture, Dag, Mlp
-from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
 from lawful.study.claims.network import example_dags
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 LOSSES = ("mse", "bce", "ce")
 
 
@@ -62,7 +52,7 @@ def conservation(full: bool) -> Outcome:
 def _cut(dag: Dag, nodes: Sequence[int]) -> Dag:
     """Zero every edge between a set of hidden nodes and the rest; edges inside the set stay."""
     inside = np.isin(np.arange(len(dag.names)), nodes)
-    return dag.with_weights(np.where(inside[dag.tails] ^ inside[dag.heads], 0.0, dag.theta))
+    return dag.with_theta(np.where(inside[dag.tails] ^ inside[dag.heads], 0.0, dag.theta))
 
 
 def _rank(network: Dag, theta: Floats) -> tuple[int, float, float]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lawful.figure import Figure, Panel, Series
 from lawful.flow import balances, integrate, layer_matrix, problem
 from lawful.flow.trajectory import Trajectory
 from lawful.network import Mlp
-from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 LINEAR = [0, 1, 2]  # the neurons of the second layer that act linearly
 
 

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from lawful.figure import Figure, Panel, Series
 from lawful.laws import count_laws, known_laws
 from lawful.laws.polynomial import polynomial_laws
 from lawful.laws.prediction import balanced_laws, linear_laws
 from lawful.network import Architecture, Dag, Role
-from lawful.report.figure import Figure, Panel, Series
 from lawful.study.claim import Outcome, claim
-
-Floats = NDArray[np.float64]
+from lawful.types import Floats
 
 
 def gradient_of_squared_error(dag: Dag, inputs: Floats, targets: Floats) -> Callable[[Floats], Floats]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lawful.laws import HeavyBall, count_laws, known_laws
-from lawful.laws.flow import angular_momenta
+from lawful.laws.other_flows import angular_momenta
 from lawful.laws.polynomial import polynomial_laws
 from lawful.network import Dag, Mlp, Role
 from lawful.study.claim import Outcome, claim
 from lawful.study.claims.example_modules import EXAMPLES
 from lawful.study.claims.laws import drift, example, gradient_of_squared_error, runge_kutta, trained
-
-Floats = NDArray[np.float64]
+from lawful.types import Floats
 
 
 @claim(

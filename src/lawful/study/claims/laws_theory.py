@@ -14,8 +14,8 @@ from lawful.laws import count_laws, known_laws
 from lawful.laws.reduction import Reduction, follow, involutivity, polar_metric, product_metric
 from lawful.network import Architecture
 from lawful.study.claim import Erratum, Outcome, claim
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 Shape = tuple[int, int, int]  # n, r, m
 
 

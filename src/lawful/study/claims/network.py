@@ -56,7 +56,7 @@ def rescaling(full: bool) -> Outcome:
         after = dag.rescaled(np.exp(rng.normal(size=len(dag.hidden)))).evaluate(batch)
         worst = max(worst, float(np.abs(after - before).max() / np.abs(before).max()))
     neuron = initialise(Architecture.parse("2-1-1 relu").to_dag(), seed=1)
-    flipped = neuron.with_weights(-neuron.theta)
+    flipped = neuron.with_theta(-neuron.theta)
     batch = rng.normal(size=(64, 2))
     negative = float(np.abs(flipped.evaluate(batch) - neuron.evaluate(batch)).max())
     return Outcome(

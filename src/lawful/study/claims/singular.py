@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from scipy.sparse.csgraph import connected_components
 
-from lawful.invariant.singular import singularity, spectrum
-from lawful.invariant.singular_exist import exact_balance, singular_points
-from lawful.invariant.singular_verify import verify_points
 from lawful.network import Architecture, Dag
+from lawful.singular.existence import exact_balance, singular_points
+from lawful.singular.spectrum import singularity, spectrum
+from lawful.singular.verify import verify_points
 from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.claims.network import example_dags
 
@@ -22,7 +22,7 @@ def with_zeros(dag: Dag, rng: np.random.Generator) -> Dag:
     cut = rng.choice(dag.hidden, size=rng.integers(0, min(4, len(dag.hidden)) + 1), replace=False)
     inside = np.isin(np.arange(len(dag.names)), cut)
     theta[inside[dag.tails] != inside[dag.heads]] = 0.0
-    return dag.with_weights(theta)
+    return dag.with_theta(theta)
 
 
 @claim(

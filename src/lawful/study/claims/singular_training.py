@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
-from lawful.invariant.pruning import prune
-from lawful.invariant.scores import SCORES, pruning_curve
+from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.network import Architecture, Mlp
-from lawful.report.figure import COLOURS, Figure, Panel, Series
+from lawful.pruning.prune import prune
+from lawful.singular.scores import SCORES, pruning_curve
 from lawful.study.claim import Outcome, claim
 from lawful.study.singular_runs import (
-    Data,
     Runs,
+    TrainingData,
     breast_cancer,
     breast_cancer_runs,
     loss_on_test,
     split,
     train,
 )
+from lawful.types import Floats
 
-Floats = NDArray[np.float64]
 SHALLOW = "30-20-1 relu"
 DEEP = ("30-10-10-10-1 relu", "30-10-10-10-1 relu bias", "30-10-10-10-1 relu skip(1,2)")
 SIX = (SHALLOW, SHALLOW + " bias", *DEEP, "30-10-10-10-1 relu bias skip(1,2)")
@@ -184,7 +184,7 @@ def figure_6_7(full: bool) -> Outcome:
     return Outcome(bool(holds), measured, figure=Figure("Balances and singular values of one run.", panels))
 
 
-def feature_tasks() -> list[tuple[str, Data]]:
+def feature_tasks() -> list[tuple[str, TrainingData]]:
     """The file named by LAWFUL_FEATURES (.npz with `features` and `labels`), or digits as a stand-in."""
     given = os.environ.get("LAWFUL_FEATURES")
     if given:

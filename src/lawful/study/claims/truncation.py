@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lawful.flow.truncation.clusters import synthetic
-from lawful.flow.truncation.field import Composed, Maps, Separated, Velocity
-from lawful.flow.truncation.integrate import integrate
-from lawful.flow.truncation.motion import run_flow
-from lawful.report.figure import Figure, Panel, Series
+from lawful.figure import Figure, Panel, Series
 from lawful.study.claim import Erratum, Outcome, claim
-
-Floats = NDArray[np.float64]
+from lawful.truncation.clusters import synthetic
+from lawful.truncation.field import Composed, Maps, Separated, Velocity
+from lawful.truncation.integrate import integrate
+from lawful.truncation.motion import run_flow
+from lawful.types import Floats
 
 
 def rotations(rng: np.random.Generator, count: int, size: int) -> Floats:

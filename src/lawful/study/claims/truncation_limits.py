@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
-from lawful.flow.truncation.clusters import Clusters, synthetic
-from lawful.flow.truncation.construct import ZeroLoss, zero_loss_network
-from lawful.flow.truncation.motion import run_flow
-from lawful.flow.truncation.separation import Hyperplane, separate_all
-from lawful.flow.truncation.standard import CollapsedRun, clustered_weight, collapsed_flow
-from lawful.report.figure import Figure, Panel, Series
+from lawful.figure import Figure, Panel, Series
 from lawful.study.claim import Erratum, Outcome, claim
-
-Floats = NDArray[np.float64]
+from lawful.truncation.clusters import Clusters, synthetic
+from lawful.truncation.construct import ZeroLoss, zero_loss_network
+from lawful.truncation.motion import run_flow
+from lawful.truncation.separation import Hyperplane, separate_all
+from lawful.truncation.standard import CollapsedRun, clustered_weight, collapsed_flow
+from lawful.types import Floats
 
 
 def collapsed_runs(full: bool, until: float = 4.0) -> list[CollapsedRun]:

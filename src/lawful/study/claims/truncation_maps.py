@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lawful.flow.truncation.cumulative import Chain, TruncationMap
-from lawful.flow.truncation.field import Maps, truncate
-from lawful.flow.truncation.motion import composed
 from lawful.network import Mlp
 from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.claims.truncation import rotations
-
-Floats = NDArray[np.float64]
+from lawful.truncation.cumulative import Chain, TruncationMap
+from lawful.truncation.field import Maps, truncate
+from lawful.truncation.motion import composed
 
 
 @claim(

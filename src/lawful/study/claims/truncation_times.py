@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lawful.flow.truncation.closed import fixed_flow, schedule
-from lawful.flow.truncation.field import Maps, Separated
-from lawful.flow.truncation.finite_time import Equilibrium, confirm, equilibrium, hypotheses
-from lawful.flow.truncation.integrate import integrate
 from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.claims.truncation import autodiff, one_cluster, rotations
-
-Floats = NDArray[np.float64]
+from lawful.truncation.closed import fixed_flow, schedule
+from lawful.truncation.field import Maps, Separated
+from lawful.truncation.finite_time import Equilibrium, confirm, equilibrium, hypotheses
+from lawful.truncation.integrate import integrate
 
 
 @claim(

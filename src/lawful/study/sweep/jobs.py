@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 def claim(id: str, full: bool = False, figures: str = "") -> Row:
     """Run one claim of the papers; its figure goes to the folder `figures`, if given."""
-    from lawful.report.figure import save
+    from lawful.figure import save
     from lawful.study.claims import find
 
     found = find(id)
@@ -57,7 +57,7 @@ def laws(architecture: str, level: str = "phi", loss: str = "full", seed: int = 
 
 def components(architecture: str, scheme: str = "torch", seed: int = 0) -> Row:
     """Locked weights of a random initialisation."""
-    from lawful.invariant import components as find
+    from lawful.components import components as find
 
     network = Architecture.parse(architecture).initialise(scheme, seed)
     found = find(network)
@@ -72,7 +72,7 @@ def components(architecture: str, scheme: str = "torch", seed: int = 0) -> Row:
 
 def train_and_prune(strength: float = 0.008, seed: int = 0) -> Row:
     """Train 30-20-1 on the breast-cancer data with the nuclear norm, prune what changes nothing."""
-    from lawful.invariant.pruning import prune
+    from lawful.pruning.prune import prune
     from lawful.study import demo
 
     train, test = demo.breast_cancer(seed)
@@ -89,8 +89,8 @@ def train_and_prune(strength: float = 0.008, seed: int = 0) -> Row:
 
 def identifiable(architecture: str, seed: int = 0) -> Row:
     """Whether a random three-layer bottleneck network is identifiable, and the exact share of those that are."""
-    from lawful.fibers.bottleneck import identifiable as decide
-    from lawful.fibers.bottleneck import identifiable_volume
+    from lawful.fibers.three_layers import identifiable as decide
+    from lawful.fibers.three_layers import identifiable_volume
 
     network = _gaussian(architecture, seed)
     found = decide(network)
@@ -121,7 +121,7 @@ def leaky(
     teacher: str, effective_depth: float, layers: int = 24, width: int = 12, samples: int = 40, seed: int = 0
 ) -> Row:
     """Train a Leaky ResNet to a geodesic and estimate the bottleneck rank of its teacher."""
-    from lawful.bottleneck.task import parse_teacher
+    from lawful.leaky.task import parse_teacher
     from lawful.study.leaky_runs import LeakyPlan, run_leaky
 
     ridge = 0.01 * parse_teacher(teacher)[-1]

@@ -1,0 +1,117 @@
+"""Leaky ResNets: our solver against the paper's recipe, our gradient against autograd, energies against pinv."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from benchmarks.harness import Row, best_of, compare
+from lawful.leaky import LeakyResNet, RepresentationPath, TeacherTask, adapted, energies, recipe, solve, teacher, trace
+from lawful.leaky.mechanics import lifted
+from lawful.leaky.objective import Objective
+
+STATIONARITY = 1e-3
+
+
+def rows() -> Iterator[Row]:
+    """All rows, in about a minute."""
+    yield _solver_against_recipe()
+    yield _solver_against_adam()
+    train, _ = teacher((20, 5, 20), 1000)
+    net = LeakyResNet.random(width=200, layers=50, effective_depth=5.0, inputs=20, outputs=20, softness=0.01)
+    objective = Objective(net, train, 0.04)
+    point = net.weights.detach().numpy() * objective.roots
+    yield _gradient(net, train, objective, point)
+    yield _adaptation(objective, point)
+    yield _energies(net, train)
+
+
+def _solver_against_recipe() -> Row:
+    """Same start, same cost, same corner of ReLU; both counted in gradient evaluations."""
+    train, _ = teacher((5, 2, 5), 30)
+    net = LeakyResNet.random(width=9, layers=16, effective_depth=3.0, inputs=5, outputs=5, softness=0.01)
+    start = time.perf_counter()
+    ours = solve(net, train, 0.06, tolerance=STATIONARITY)
+    middle = time.perf_counter()
+    theirs = recipe(net, train, 0.06)
+    seconds = time.perf_counter() - middle
+    reached, needed = theirs.evaluations_to(STATIONARITY), ours.evaluations_to(STATIONARITY)
+    spent = theirs.evaluations if reached is None else reached
+    ratio = "not reached" if needed is None else f"{spent / needed:.3g}x fewer{' at least' if reached is None else ''}"
+    return Row(
+        f"geodesic to stationarity {STATIONARITY:g}, 5-2-5, width 9, 16 layers",
+        middle - start,
+        "Adam 20000 + SGD 10000",
+        seconds * spent / theirs.evaluations,
+        f"{needed} evaluations against {spent}: {ratio}; costs {ours.cost:.4f}, {theirs.cost:.4f}",
+    )
+
+
+def _solver_against_adam(steps: int = 2000) -> Row:
+    """Same start: how soon the solver passes the cost that Adam ends at."""
+    train, _ = teacher((20, 5, 20), 150)
+    net = LeakyResNet.random(width=60, layers=20, effective_depth=4.0, inputs=20, outputs=20, softness=0.01)
+    start = time.perf_counter()
+    theirs = recipe(net, train, 0.04, adam=steps, sgd=0)
+    middle = time.perf_counter()
+    ours = solve(net, train, 0.04, evaluations=steps // 4)
+    seconds = time.perf_counter() - middle
+    needed = next((entry.evaluations for entry in ours.history if entry.cost <= theirs.cost), None)
+    return Row(
+        f"the cost of {steps} steps of Adam, 20-5-20, width 60, 20 layers",
+        seconds if needed is None else seconds * needed / ours.evaluations,
+        f"Adam, {steps} steps",
+        middle - start,
+        f"not reached in {ours.evaluations}"
+        if needed is None
+        else f"{needed} evaluations: {steps / needed:.3g}x fewer",
+    )
+
+
+def _gradient(net: LeakyResNet, train: TeacherTask, objective: Objective, point: np.ndarray) -> Row:
+    inputs, targets = torch.from_numpy(train.inputs.copy()), torch.from_numpy(train.targets.copy())
+
+    def autograd() -> None:
+        net.zero_grad()
+        net.cost(inputs, targets, 0.04).backward()  # type: ignore[no-untyped-call]
+
+    single = Objective(net, train, 0.04, np.float32)
+    return compare(
+        "one gradient, width 200, 50 layers, 1000 samples",
+        lambda: single(point),
+        "autograd, double",
+        autograd,
+        note=f"single precision, as the solver; ours in double {best_of(lambda: objective(point)):.3g} s",
+    )
+
+
+def _adaptation(objective: Objective, point: np.ndarray) -> Row:
+    gradients = 10 * best_of(lambda: objective(point), 2)
+    seconds = best_of(lambda: adapted(objective.steps, objective.states, 5.0))
+    return Row("adapting the steps, same size", seconds, "10 gradients", gradients, f"{100 * seconds / gradients:.2g}%")
+
+
+def _energies(net: LeakyResNet, train: TeacherTask) -> Row:
+    path = trace(net, train, 0.04)
+
+    def one_layer_by_pseudo_inverse() -> None:
+        sigma, A = lifted(path.A[25]), path.A[25]
+        inverse = np.linalg.pinv(sigma.T @ sigma)
+        for M in (A, path.velocity[25]):
+            np.trace(M @ inverse @ M.T)
+
+    return Row(
+        "all energies, width 200, 50 layers, 1000 samples",
+        best_of(lambda: energies(_fresh(path)), 2),
+        "pseudo-inverse of K",
+        50 * best_of(one_layer_by_pseudo_inverse, 1),
+        "baseline: one layer measured, times 50, two norms only",
+    )
+
+
+def _fresh(path: RepresentationPath) -> RepresentationPath:
+    """Without cached arrays."""
+    return RepresentationPath(path.states, path.momenta, path.weights, path.steps, path.effective_depth, path.softness)

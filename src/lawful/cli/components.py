@@ -1,0 +1,155 @@
+"""`lawful components`, `lawful path`, `lawful rebalance`: where training can go (paper 0)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lawful.cli.output import print_json
+from lawful.cli.progress import working
+from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
+from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    from lawful.components import Rebalanced
+    from lawful.network import Dag, Mlp
+
+MAX_BYTES = 200_000_000
+BalanceOption = Annotated[
+    Path | None, typer.Option("--balance", help='Another balance: JSON, {"node": number} or a list in node order.')
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command()(components)
+    app.command()(path)
+    app.command()(rebalance)
+
+
+@takes_network
+def components(
+    named: Named,
+    balance: BalanceOption = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Weights as exact rationals; tolerance 0.")] = False,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Total error of the balance to allow for [default: its round-off].")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the proof for `lawful verify`.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Connected components of the invariant set: which weights can never change sign, and why."""
+    from lawful import invariant
+    from lawful.network import Architecture
+    from lawful.report.components import components_json, components_text
+
+    source = named.source()
+    if isinstance(source, Architecture):
+        source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
+    given = None if balance is None else read_balance(balance, exact)
+    with working("looking for locked weights"):
+        found = invariant.components(source, given, exact=exact, tolerance=tolerance)
+    if certificate is not None:
+        with working("writing the proof"):
+            certificate.write_text(json.dumps(invariant.certificate(found)) + "\n", encoding="utf-8")
+    meanings = invariant.locked_outputs(found)
+    if as_json:
+        print_json(components_json(found, meanings, exact))
+    else:
+        typer.echo(components_text(found, meanings))
+
+
+def path(
+    start: Annotated[str, typer.Argument(metavar="A", help="Network at the start.")],
+    stop: Annotated[str, typer.Argument(metavar="B", help="Network at the end, of the same shape.")],
+    points: Annotated[int, typer.Option(help="How many points of the path to sample and check.", min=2)] = 50,
+    out: Annotated[Path | None, typer.Option(help="Save the points: .npz with `time` and `theta`.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Total difference of balance to allow for [default: round-off].")
+    ] = None,
+    activation: ActivationOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A path between two networks that training could take, or the signs that forbid it (exit 1)."""
+    import numpy as np
+
+    from lawful.components import Apart, find_path
+    from lawful.report.components import path_json, path_text
+
+    first, last = (open_network(text, activation=activation) for text in (start, stop))
+    with working("looking for a path"):
+        found = find_path(first, last, tolerance=tolerance)
+    if out is not None and not isinstance(found, Apart):
+        times = np.linspace(0, 1, points)
+        np.savez_compressed(out, time=times, theta=np.stack([found.at(time) for time in times]))
+    if as_json:
+        print_json(path_json(found, first.to_dag(), points))
+    else:
+        typer.echo(path_text(found, first.to_dag(), points))
+    if isinstance(found, Apart):
+        raise typer.Exit(1)
+
+
+@takes_network
+def rebalance(
+    named: Named,
+    balance: Annotated[str, typer.Option("--balance", help="zero, unlock, or a JSON file of balances.")] = "zero",
+    out: Annotated[Path | None, typer.Option(help="File to write; its ending chooses the format.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
+    from lawful import invariant
+    from lawful.report.components import rebalance_json, rebalance_text
+
+    found = named.network()
+    target = read_balance(Path(balance), False) if balance not in ("zero", "unlock") else 0.0
+    with working("rebalancing"):
+        done = invariant.unlock(found) if balance == "unlock" else invariant.rebalance(found, target)
+    locked = tuple(invariant.components(dag).log2_components for dag in (found, done.dag))
+    if out is not None:
+        write(found, done, out)
+    change = function_change(found.to_dag(), done.dag)
+    if as_json:
+        print_json(rebalance_json(done, locked, change, out))
+    else:
+        typer.echo(rebalance_text(done, locked, change, out))
+    if not done.reached:
+        raise typer.Exit(1)
+
+
+def read_balance(file: Path, exact: bool) -> Any:
+    """A balance file: an object by node name, or a list in node order."""
+    from fractions import Fraction
+
+    if not file.exists():
+        raise LawfulError(f"--balance: {file} is not a file (zero, unlock, or a JSON file of balances)")
+    if file.stat().st_size > MAX_BYTES:
+        raise LawfulError(f"{file}: larger than {MAX_BYTES:,} bytes, not a balance")
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text, parse_float=Fraction) if exact else json.loads(text)
+    except (ValueError, RecursionError):
+        raise LawfulError(f"{file}: not a JSON file") from None
+    if not isinstance(found, (dict, list)):
+        raise LawfulError(f'{file}: a balance is {{"node": number, ...}} or a list of numbers')
+    return found
+
+
+def write(source: Mlp | Dag, done: Rebalanced, out: Path) -> None:
+    """The rescaled network in the form it came in."""
+    from lawful.network import Mlp
+    from lawful.network.formats.files import write as write_network
+
+    write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
+
+
+def function_change(before: Dag, after: Dag) -> float:
+    """The largest relative change of the outputs on a batch of random inputs."""
+    import numpy as np
+
+    batch = np.random.default_rng(0).normal(size=(64, len(before.inputs)))
+    outputs = before.evaluate(batch)
+    return float(np.abs(after.evaluate(batch) - outputs).max() / max(float(np.abs(outputs).max()), 1e-300))

@@ -1,0 +1,224 @@
+"""`lawful leaky` trains Leaky ResNets; `lawful bottleneck` reads the energies of networks."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lawful.cli.output import plain, print_json
+from lawful.cli.source import ActivationOption, DropOption, InputOption, JsonOption, SeedOption, input_shape
+from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    import torch
+
+DataOption = Annotated[
+    Path | None, typer.Option(help="Samples: .npz with x (and y for Leaky ResNets), or .csv; a run has its own.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command()(leaky)
+    app.command()(bottleneck)
+
+
+def leaky(
+    teacher: Annotated[str, typer.Option(help="Sizes of the random teacher: 20-5-20 has rank 5.")],
+    effective_depth: Annotated[str, typer.Option(help="Effective depths, such as 3,5,7,11.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run; the same command resumes it.")],
+    depth: Annotated[int, typer.Option(help="Number of layers.")] = 50,
+    width: Annotated[int, typer.Option(help="Neurons per layer.")] = 200,
+    samples: Annotated[int, typer.Option(help="Training samples.")] = 1000,
+    steps: Annotated[str, typer.Option(help="Layer steps: equidistant, irregular or adaptive.")] = "adaptive",
+    a: Annotated[float, typer.Option(help="How irregular, between 0 and 1.")] = 0.9,
+    ridge: Annotated[
+        float | None,
+        typer.Option(help="Weight decay; 0.002 times the number of outputs unless given."),
+    ] = None,
+    softness: Annotated[float, typer.Option(help="Half-width of the rounded corner of ReLU; 0 for ReLU.")] = 0.01,
+    method: Annotated[str, typer.Option(help="solver, or paper for Adam and SGD.")] = "solver",
+    tolerance: Annotated[float, typer.Option(help="Stationarity at which a path counts as a geodesic.")] = 1e-3,
+    evaluations: Annotated[int, typer.Option(help="Most gradient evaluations per effective depth.")] = 5000,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Train Leaky ResNets to geodesics (exit 3 if one of them stopped short of the tolerance)."""
+    depths = _depths(effective_depth)
+    from lawful.leaky.task import parse_teacher
+    from lawful.report.leaky import summary_text
+    from lawful.study.leaky_runs import LeakyPlan, run_leaky
+
+    weight = 0.002 * parse_teacher(teacher)[-1] if ridge is None else ridge
+    plan = LeakyPlan(teacher, samples, depth, width, steps, a, weight, softness, method, tolerance, evaluations, seed)
+    try:
+        with _bar(len(depths), tolerance) as watch:
+            summaries = run_leaky(plan, depths, out, watch)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; what is finished is kept. Run the same command to go on: {out}", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({"out": str(out), "networks": summaries, "converged": all(s["converged"] for s in summaries)})
+    else:
+        typer.echo(summary_text(summaries, str(out)))
+    if not all(summary["converged"] for summary in summaries):
+        raise typer.Exit(3)
+
+
+def bottleneck(
+    network: Annotated[
+        str, typer.Argument(metavar="RUN|NETWORK", help="Folder or .npz of `lawful leaky`, or any network.")
+    ],
+    data: DataOption = None,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="γ / ‖K‖ of the stable energies: by default 1e-5, for networks of another kind 1e-3."),
+    ] = None,
+    ridge: Annotated[float | None, typer.Option(help="Weight decay the network was trained with.")] = None,
+    blocks: Annotated[str | None, typer.Option(help="Names of the blocks of a module, separated by commas.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write a certificate of the deepest network.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the energies (.svg, .png, .pdf).")] = None,
+    activation: ActivationOption = None,
+    drop_useless: DropOption = False,
+    input_size: InputOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Energies and bottleneck rank of a run, or effective dimension and movement of any network's blocks."""
+    if gamma is not None and not (math.isfinite(gamma) and gamma > 0):
+        raise LawfulError(f"--gamma must be a positive number, got {gamma}")
+    path = Path(network)
+    if (path / "run.json").is_file() or _is_leaky(path):
+        _leaky_energies(path, data, gamma, ridge, save, figure, as_json)
+        return
+    if data is None:
+        raise LawfulError("a network needs samples to be read on: give --data FILE (.npz with x, or .csv)")
+    if save or figure:
+        raise LawfulError("--save and --figure need a run of `lawful leaky`")
+    from lawful.report.leaky import blocks_json, blocks_text
+
+    module, shape = _module(network, activation, drop_useless, input_size, seed)
+    found = _read(module, data, shape, blocks, gamma)
+    if as_json:
+        print_json(blocks_json(found))
+    else:
+        typer.echo(blocks_text(found))
+
+
+def _leaky_energies(
+    path: Path, data: Path | None, gamma: float | None, ridge: float | None, save: Path | None, figure: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    import json
+
+    from lawful.figure import save as draw
+    from lawful.leaky import energies, trace
+    from lawful.leaky.verify import certificate
+    from lawful.report.leaky import run_json, run_text
+    from lawful.study.leaky_figure import depth_figure
+    from lawful.study.leaky_runs import is_run, load_network, load_task, read_run
+
+    if is_run(path):
+        own, networks = read_run(path)
+        task, weight = load_task(path / "train.npz" if data is None else data), own if ridge is None else ridge
+        found = [network for network, _ in networks]
+    else:
+        if data is None or ridge is None:
+            raise LawfulError("a single Leaky ResNet needs --data with x and y, and the --ridge it was trained with")
+        found, task, weight = [load_network(path)], load_task(data), ridge
+    read = energies if gamma is None else partial(energies, gamma_ratio=gamma)
+    readings = [read(trace(network, task, weight)) for network in found]
+    if save is not None:
+        made = certificate(found[-1], task, weight, readings[-1])
+        save.write_text(json.dumps(plain(made)) + "\n", encoding="utf-8")
+    if figure is not None:
+        draw(depth_figure(readings), figure)
+    if as_json:
+        print_json(run_json(readings))
+    else:
+        typer.echo(run_text(readings))
+
+
+def _depths(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(math.isfinite(depth) and depth > 0 for depth in found):
+        raise LawfulError(f"--effective-depth takes positive numbers like 3,5,7,11, not {text[:40]!r}")
+    return found
+
+
+def _is_leaky(path: Path) -> bool:
+    if path.suffix.lower() != ".npz" or not path.is_file():
+        return False
+    from lawful.network.formats import npz as npz_format
+
+    return {"weights", "steps", "effective_depth"} <= set(npz_format.load(path)[0])
+
+
+def _module(
+    text: str, activation: str | None, drop_useless: bool, size: str | None, seed: int
+) -> tuple[torch.nn.Module, tuple[int, ...] | None]:
+    from lawful.cli.source import is_module, open_module, open_network
+
+    shape = input_shape(size)
+    if is_module(text):
+        return open_module(text), shape
+    from lawful.network.modules.convert import to_module
+
+    network = open_network(text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape)
+    return to_module(network), None
+
+
+def _read(
+    module: torch.nn.Module, data: Path, shape: tuple[int, ...] | None, blocks: str | None, gamma: float | None
+) -> Any:
+    import torch
+
+    from lawful.leaky import read_blocks
+    from lawful.network.formats.data import read_data
+
+    samples = read_data(data).x
+    if shape is not None and math.prod(shape) != samples.shape[1]:
+        raise LawfulError(f"--input {shape} does not fit the {samples.shape[1]} columns of {data}")
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
+    inputs = torch.from_numpy(samples.copy()).to(dtype).reshape(len(samples), *(shape or (-1,)))
+    names = None if blocks is None else tuple(blocks.split(","))
+    chosen = {} if gamma is None else {"gamma_ratio": gamma}
+    try:
+        return read_blocks(module, inputs, blocks=names, **chosen)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise LawfulError(f"the network does not run on these samples: {str(error)[:150]} (see --input)") from None
+
+
+@contextmanager
+def _bar(count: int, tolerance: float) -> Iterator[Callable[[float, Any], None] | None]:
+    """A bar per effective depth: how far the logarithm of the stationarity has come."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[float, Any] = {}
+        worst: dict[float, float] = {}
+
+        def watch(depth: float, progress: Any) -> None:
+            if depth not in tasks:
+                tasks[depth] = bar.add_task(f"depth {depth:g} ({len(tasks) + 1}/{count})", total=1.0, words="")
+                worst[depth] = max(progress.stationarity, 10 * tolerance)
+            gone = math.log(worst[depth] / max(progress.stationarity, tolerance)) / math.log(worst[depth] / tolerance)
+            words = f"stationarity {progress.stationarity:.1e}, {progress.evaluations:,} evaluations"
+            bar.update(tasks[depth], completed=max(0.0, gone), words=words)
+
+        yield watch

@@ -1,0 +1,198 @@
+"""Three layers with a bottleneck: hidden hyperplanes, identifiability, the whole generic fiber (P4 Sections 5, 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+
+import numpy as np
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.fibers.domain import Domain
+from lawful.fibers.genericity import Genericity, genericity
+from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
+from lawful.fibers.reduce import Reduced, head, hidden_neuron, simplify
+from lawful.fibers.same import same
+from lawful.fibers.stack import Stack
+from lawful.fibers.symmetry import Flip, Reorder, Rescale, Translate
+from lawful.fibers.verdict import Equal
+from lawful.network import Mlp
+from lawful.types import Floats
+
+
+@dataclass(frozen=True)
+class SecondLayer:
+    """What the sign pattern of `[W2 | b2]` says: silent rows, linear rows, and the hyperplane that all rows hide."""
+
+    dead: tuple[int, ...]
+    linear: tuple[int, ...]
+    hidden: int | None
+
+
+@dataclass(frozen=True)
+class Identifiability:
+    """Whether the function determines the parameters up to permutation and scaling; None means undecided."""
+
+    identifiable: bool | None
+    reasons: tuple[str, ...]
+    genericity: Genericity
+
+
+def check_bottleneck(stack: Stack) -> None:
+    """Raise unless this is a three-layer ReLU network whose first layer is no wider than its input."""
+    if stack.hidden != 2 or stack.slopes != (0.0, 0.0):
+        raise Unsupported(f"the theorem needs two hidden ReLU layers, not {stack.hidden} with slopes {stack.slopes}")
+    if stack.widths[1] > stack.widths[0]:
+        wide, inputs = stack.widths[1], stack.widths[0]
+        raise Unsupported(f"not a bottleneck: the first layer has {wide} neurons for {inputs} inputs")
+
+
+def second_layer(stack: Stack) -> SecondLayer:
+    """Read the sign pattern of `[W2 | b2]` (P4 Theorem 5).
+
+    A hyperplane is *anchored* unless it is the hidden one: some second-layer neuron crosses it or is active on it.
+    """
+    rows = stack.row(1)
+    dead = tuple(int(j) for j in np.flatnonzero((rows < 0).all(axis=1)))
+    linear = tuple(int(j) for j in np.flatnonzero((rows > 0).all(axis=1)))
+    alive = np.delete(np.arange(len(rows)), dead)
+    kept = stack.replaced(1, stack.weights[1][alive], stack.biases[1][alive]).replaced(2, stack.weights[2][:, alive])
+    return SecondLayer(dead, linear, hidden_neuron(kept) if len(alive) else None)
+
+
+def identifiable(network: Mlp | Stack, *, seed: int = 0) -> Identifiability:
+    """P4 Theorem 5: identifiable iff no row of `[W2 | b2]` is all negative or all positive and no hyperplane is hidden.
+
+    The theorem speaks of generic parameters: where the test of genericity fails, the answer is undecided.
+
+    >>> weights = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
+    >>> identifiable(Mlp(weights, [[0.1, 0.7], [-1.0, 1.0], [0.0]])).identifiable
+    True
+    >>> identifiable(Mlp([[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5]], [[1.0]]], [[0.1, 0.7], [-1.0], [0.0]])).reasons
+    ('the second layer hides hyperplane 0: it translates, and 1 other can be flipped',)
+    """
+    stack = (network if isinstance(network, Stack) else Stack.of(network)).floating()
+    check_bottleneck(stack)
+    generic = genericity(stack, seed=seed)
+    found = second_layer(stack)
+    reasons = [f"second-layer neuron {j} is dead: its weights are free" for j in found.dead]
+    reasons += [f"second-layer neuron {j} is linear on the image of the first layer" for j in found.linear]
+    if found.hidden is not None:
+        flips = stack.widths[1] - 1 if len(stack.row(1)) - len(found.dead) == 1 else 0
+        more = f", and {flips} other{'s' if flips > 1 else ''} can be flipped" if flips else ""
+        reasons.append(f"the second layer hides hyperplane {found.hidden}: it translates{more}")
+    if reasons:  # each of these symmetries exists without genericity
+        return Identifiability(False, tuple(reasons), generic)
+    if generic.holds is False:
+        return Identifiability(None, (f"not generic: {generic.reason}",), generic)
+    return Identifiability(True, ("no dead or linear second-layer neuron, and no hidden hyperplane",), generic)
+
+
+def identifiable_volume(first: int, second: int) -> Fraction:
+    """The exact share of parameters `(W2, b2)` of widths `n1`, `n2` that are identifiable.
+
+    `(1 − 2^{−n1})^{n2} − n1 2^{−(n1+1) n2}`: signs are independent, and the three events of Theorem 5 almost so.
+
+    >>> identifiable_volume(2, 2)
+    Fraction(17, 32)
+    """
+    _check_widths(first, second)
+    rows = (1 - Fraction(1, 2**first)) ** second
+    return rows - Fraction(first, 2 ** ((first + 1) * second))
+
+
+def volume_bounds(first: int, second: int) -> tuple[Fraction, Fraction]:
+    """The bounds that P4's corollary prints.
+
+    >>> volume_bounds(2, 2)
+    (Fraction(15, 32), Fraction(49, 64))
+    """
+    _check_widths(first, second)
+    row = Fraction(1, 2 ** (first + 1))
+    return 1 - 2 * second * row - first * row**second, (1 - row) ** second
+
+
+def sampled_volume(first: int, second: int, samples: int, seed: int = 0) -> float:
+    """The same share by Monte Carlo: signs of Gaussian `[W2 | b2]`, judged by the three conditions one by one."""
+    _check_widths(first, second)
+    rows = np.random.default_rng(seed).normal(size=(samples, second, first + 1))
+    wrong = np.any((rows < 0).all(axis=2), axis=1) | np.any((rows > 0).all(axis=2), axis=1)
+    for i in range(first):
+        others = np.delete(rows, i, axis=2)
+        wrong |= (rows[:, :, i] > 0).all(axis=1) & (others < 0).all(axis=(1, 2))
+    return float(1 - wrong.mean())
+
+
+def _check_widths(first: int, second: int) -> None:
+    if first < 1 or second < 1:
+        raise LawfulError(f"widths are positive, not {first} and {second}")
+
+
+@dataclass(frozen=True, eq=False)
+class BottleneckFiber:
+    """Every generic parameter of one function, for three layers with a bottleneck (P4 Section 6).
+
+    Not hiding: the first layer is rigid, the rest is a layerwise fiber on the orthant. Hiding hyperplane i: its
+    translations by `t > lowest_shift`, times the `2^(n1 − 1)` flips if one second-layer neuron remains.
+    """
+
+    stack: Stack
+    dropped: int
+    hidden: int | None
+    head: LayerwiseFiber | None
+    lowest_shift: float | None
+    flips: int
+
+    @property
+    def dimension(self) -> int:
+        """Continuous freedom modulo permutation and scaling; dropped dead neurons not counted."""
+        return self.head.dimension if self.head is not None else 1
+
+    def sample(self, count: int, seed: int = 0) -> list[Mlp]:
+        """Random parameters of the fiber, on as many components as `count` allows."""
+        return [self._one(number, seed + number) for number in range(count)]
+
+    def contains(self, other: Mlp, tolerance: float | None = None) -> bool:
+        """Whether another parameter is the same function, proved by `same`."""
+        return isinstance(same(self.stack.to_mlp(), other, tolerance=tolerance), Equal)
+
+    def _one(self, number: int, seed: int) -> Mlp:
+        rng = np.random.default_rng(seed)
+        stack = self.stack
+        if self.head is not None:
+            live = list(islice((c for c in self.head.components() if c.dimension is not None), 64))
+            above = self.head.sample(live[number % len(live)].flipped, seed)
+            biases = (
+                stack.biases[0],
+                *(np.zeros(len(w)) if b is None else b for w, b in zip(above.weights, above.biases, strict=True)),
+            )
+            stack = Stack((stack.weights[0], *above.weights), biases, (0.0, 0.0))
+        elif self.hidden is not None and self.lowest_shift is not None:
+            if self.flips:
+                others = [k for k in range(stack.widths[1]) if k != self.hidden]
+                chosen = tuple(k for k in others if rng.random() < 0.5) if number else ()
+                stack = Flip(1, self.hidden, chosen).apply(stack)
+            shift = self.lowest_shift + rng.exponential(scale=abs(self.lowest_shift) + 1e-3)
+            stack = Translate(1, self.hidden, shift).apply(stack)
+        width = stack.widths[1]
+        stack = Rescale(1, tuple(np.exp(rng.normal(size=width)))).apply(stack)
+        return Reorder(1, tuple(rng.permutation(width).tolist())).apply(stack).to_mlp()
+
+
+def bottleneck_fiber(network: Mlp | Stack) -> BottleneckFiber:
+    """The complete generic fiber; dead second-layer neurons are removed first, since their weights are free."""
+    stack = (network if isinstance(network, Stack) else Stack.of(network)).floating()
+    check_bottleneck(stack)
+    reduced = simplify(Reduced(stack), 1e-12)
+    stack = reduced.stack
+    check_bottleneck(stack)
+    if not stack.widths[1] or not stack.widths[2]:
+        raise Unsupported("nothing of this network reaches the output: it is constant")
+    hidden = hidden_neuron(stack)
+    if hidden is None:
+        fiber = layerwise_fiber(head(stack, 1), Domain.orthant(stack.widths[1]))
+        return BottleneckFiber(stack, len(reduced.steps), None, fiber, None, 0)
+    ratio: Floats = stack.biases[1] / stack.weights[1][:, hidden]
+    flips = stack.widths[1] - 1 if stack.widths[2] == 1 else 0
+    return BottleneckFiber(stack, len(reduced.steps), hidden, None, float(ratio.max()), flips)

@@ -1,0 +1,38 @@
+"""A rank in floating point that says how clear it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.types import Floats
+
+SMALL = 1e-7  # relative to the largest, below which a singular value may be zero
+NOISE = 1e-11  # and above which it is no rounding error: then nothing is clear
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank in floating point, and the ratio of the two singular values that it separates (1 if nothing is clear)."""
+
+    rank: int
+    gap: float
+    basis: Floats
+
+
+def rank_with_gap(rows: Floats) -> Rank:
+    """Cut the singular values at their largest jump into the range where rounding lives.
+
+    >>> rank_with_gap(np.diag([1.0, 0.5, 1e-15])).rank
+    2
+    """
+    if not rows.any():
+        return Rank(0, float("inf"), rows[:0])
+    _, values, basis = np.linalg.svd(rows, full_matrices=False)
+    floor = values[0] * 1e-16 * max(rows.shape)
+    ends = np.maximum(np.append(values, floor), floor)
+    ratios = ends[:-1] / ends[1:]
+    cut = int(np.argmax(np.where(ends[1:] <= SMALL * values[0], ratios, 0.0)))
+    gap = float(ratios[cut]) if ends[cut + 1] <= NOISE * values[0] else 1.0
+    return Rank(cut + 1, gap, basis[: cut + 1])

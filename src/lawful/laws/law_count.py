@@ -1,0 +1,71 @@
+"""The answer to *what does training conserve?*: a count, its bounds and its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lawful.laws.law import LawFamily
+from lawful.laws.other_flows import Flow
+from lawful.laws.region import Region
+from lawful.laws.wording import Wording
+from lawful.network import Dag
+from lawful.network.dynamics import HeavyBall
+from lawful.types import Residues
+
+
+@dataclass(frozen=True, eq=False)
+class RankWitness:
+    """What makes `dimensions` checkable: the prime, the seed of the fields, the point, the brackets of each level."""
+
+    prime: int
+    seed: int
+    point: Residues
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LawCount:
+    """How many independent laws training has, and why.
+
+    `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
+    with momentum also velocities and time). `independent` counts the explicit laws in `known` that are independent.
+    The status is "proved" if the two bounds meet, "numerical" if the closure stagnated above them, else "undecided".
+    """
+
+    parameters: int
+    states: int
+    dimensions: tuple[int, ...]
+    known: LawFamily
+    independent: int
+    status: str
+    level: str
+    flow: Flow
+    loss: str
+    arithmetic: str = "exact"
+    gap: float | None = None
+    dag: Dag | None = None
+    architecture: str | None = None
+    witness: RankWitness | None = None
+    region: Region | None = None
+    reason: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def laws(self) -> int:
+        """Number of independent laws; an upper bound that no law escapes, exact when proved."""
+        return self.states - self.dimensions[-1]
+
+    @property
+    def proved(self) -> bool:
+        """Whether explicit independent laws meet the upper bound."""
+        return self.status == "proved"
+
+    def summary(self) -> list[str]:
+        """The explicit laws in words, a line for each kind and layer."""
+        if self.dag is None:
+            return list(self.words)
+        lines = Wording(self.dag).summary(self.known)
+        if isinstance(self.flow, HeavyBall) and self.flow.friction and lines:
+            ratios = "the ratios of" if self.flow.autonomous else "e^(γt) times each of"
+            return [f"{ratios} (v: velocities)", *lines] if self.independent else []
+        return lines

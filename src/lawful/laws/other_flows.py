@@ -1,0 +1,233 @@
+"""Flows other than plain gradient flow, as families of fields: a metric on the weights, and heavy-ball momentum.
+
+P1's theory holds for any family of displacements (P1 Conclusion): only the fields change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lawful.errors import LawfulError
+from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues, to_residues
+from lawful.laws.family import Derived
+from lawful.laws.law import Law, LawFamily
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
+from lawful.types import Indices, Residues
+
+Matrix = dict[tuple[int, int], Fraction]
+
+
+Flow = GradientFlow | HeavyBall | Metric
+ACCEPTED = "GradientFlow(), HeavyBall(friction) with a constant friction, or a Metric of constant blocks"
+
+
+def checked_flow(flow: object) -> Flow:
+    """The flow, if its laws can be counted; otherwise an error that names the flows that can.
+
+    >>> checked_flow(GradientFlow(decay=0.1))
+    Traceback (most recent call last):
+    lawful.errors.LawfulError: laws of gradient with weight decay 0.1 are not counted; accepted: GradientFlow(), ...
+    """
+    match flow:
+        case GradientFlow(decay=0.0) | Metric():
+            return flow
+        case HeavyBall(friction=float() | int()):
+            return flow
+    raise LawfulError(f"laws of {flow} are not counted; accepted: {ACCEPTED}")
+
+
+@dataclass(frozen=True, eq=False)
+class MetricFields(Derived):
+    """`M ∇f` for the gradients of a network."""
+
+    metric: Metric
+
+    def __post_init__(self) -> None:
+        self.metric.check(self.gradients.size)
+
+    def field(self, state: Dual, sample: Residues) -> Dual:
+        """Gradients times the metric."""
+        plain = self.gradients.field(state, sample)
+        if self.metric.diagonal is not None:
+            return plain.scaled(to_residues(self.metric.diagonal, self.prime)[:, None])
+        parts = plain.parts.copy()
+        for where, matrix in self.metric.blocks:
+            entries, inner = to_residues(matrix, self.prime), plain.parts[:, where]
+            total = np.zeros_like(inner)
+            for column in range(len(where)):
+                total = (total + entries[None, :, column, None] * inner[:, None, column]) % self.prime
+            parts[:, where] = total
+        return Dual(parts, self.prime)
+
+
+@dataclass(frozen=True, eq=False)
+class Momentum(Derived):
+    """Drift plus control in phase space: `a (v, −γv, 1) + (0, ∇f, 0)` with a random number a per sample."""
+
+    flow: HeavyBall
+
+    @property
+    def size(self) -> int:
+        """Weights, velocities and, unless autonomous, time."""
+        return 2 * self.gradients.size + (not self.flow.autonomous)
+
+    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
+        """The random numbers of the gradients, then one for the drift."""
+        drift = residues(self.seed, (*labels, 2), rows, 1, self.prime)
+        return np.concatenate([self.gradients.draw(labels, rows), drift.T])
+
+    def field(self, state: Dual, sample: Residues) -> Dual:
+        """The fields at (θ, v, t)."""
+        size, drift = self.gradients.size, sample[-1]
+        force = self.gradients.field(Dual(state.parts[:, :size], self.prime), sample[:-1])
+        velocity = state.parts[:, size : 2 * size] * drift % self.prime
+        friction = int(to_residues([self.flow.constant_friction], self.prime)[0])
+        parts = [velocity, (force.parts - friction * velocity) % self.prime]
+        if not self.flow.autonomous:
+            clock = np.zeros((len(state.parts), 1, sample.shape[1]), dtype=np.int64)
+            clock[0] = drift
+            parts.append(clock)
+        return Dual(np.concatenate(parts, axis=1), self.prime)
+
+
+def angular_momenta(pairs: LawFamily) -> LawFamily:
+    """For each pair of linear neurons a, b the bilinear part of a law of momentum, in the variables (θ, v).
+
+    A rotation of the two neurons is an isometry that keeps the function, so by Noether's theorem
+    `e^{γt} Σ_e (θ_ae v_be − θ_be v_ae)`, over all weights of the two neurons, is conserved.
+    """
+    size = pairs.parameters
+    laws = []
+    for law in pairs:
+        if law.kind == "pair":
+            terms: dict[tuple[int, ...], Fraction] = {}
+            for first, second in law.terms:
+                terms[first, size + second], terms[second, size + first] = Fraction(1), Fraction(-1)
+            laws.append(Law("rotation", law.nodes, terms))
+    return LawFamily(tuple(laws), 2 * size)
+
+
+def independent_rotations(rotations: LawFamily, flow: HeavyBall, point: Residues, prime: int) -> int:
+    """How many laws of momentum the rotations give: `e^{γt}Q_i` with time, `Q_i` without friction, else `Q_i/Q_1`."""
+    if not len(rotations):
+        return 0
+    state = point[: rotations.parameters]
+    slopes = rotations.gradients_modulo(state, prime)
+    values = rotations.values_modulo(state, prime)[:, None]
+    friction = int(to_residues([flow.constant_friction], prime)[0])
+    if not flow.autonomous:
+        return rank(np.concatenate([slopes, friction * values % prime], axis=1), prime)
+    if friction == 0:
+        return rank(slopes, prime)
+    ratios = (slopes[1:] * values[0] - values[1:] * slopes[:1]) % prime
+    return rank(ratios, prime) if len(ratios) else 0
+
+
+def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFamily:
+    """The laws that survive a metric: `½ θᵀ M⁻¹ G θ` for the symmetries G, or sums of them, with M⁻¹G symmetric.
+
+    A law of degree 2 is `½ θᵀ G θ` with a symmetric G that maps θ to a direction along which the function is constant.
+    A linear law `⟨a, θ⟩` always survives, as `⟨M⁻¹a, θ⟩`.
+    """
+    inverse = _inverse_rows(metric, laws.parameters)
+    linear = [
+        Law(law.kind, law.nodes, _linear(law, inverse))
+        for law in laws
+        if law.exponent is None and all(len(edges) == 1 for edges in law.terms)
+    ]
+    quadratic = [law for law in laws if all(len(edges) == 2 for edges in law.terms)]  # a detour may not survive
+    products = [_product(law, inverse) for law in quadratic]
+    skews = [_skew(product) for product in products]
+    kept = [
+        Law(law.kind, law.nodes, _terms(product))
+        for law, product, skew in zip(quadratic, products, skews, strict=True)
+        if not skew
+    ]
+    return LawFamily((*kept, *linear, *_sums(quadratic, products, skews, prime)), laws.parameters)
+
+
+def _sums(laws: list[Law], products: list[Matrix], skews: list[Matrix], prime: int) -> list[Law]:
+    """Combinations of symmetries, each broken by the metric, that the metric leaves whole."""
+    broken = [number for number, skew in enumerate(skews) if skew]
+    places = sorted({place for number in broken for place in skews[number]})
+    if not broken:
+        return []
+    table = np.array([[_residue(skews[n].get(place, Fraction(0)), prime) for n in broken] for place in places])
+    found = []
+    for weights in nullspace(table, prime):
+        total: Matrix = {}
+        parts: list[Law] = []
+        for number, weight in zip(broken, weights.tolist(), strict=True):
+            factor = rational(weight, prime)
+            if factor is None:
+                break
+            if factor:
+                law = laws[number]
+                parts.append(Law(law.kind, law.nodes, {edges: factor * value for edges, value in law.terms.items()}))
+            for place, value in products[number].items():
+                total[place] = total.get(place, Fraction(0)) + factor * value
+        else:
+            if all(total.get(place[::-1], 0) == value for place, value in total.items()):
+                found.append(Law("combination", (), _terms(total), tuple(parts)))
+    return found
+
+
+def _skew(product: Matrix) -> Matrix:
+    """The entries above the diagonal of the antisymmetric part."""
+    places = {(min(place), max(place)) for place in product}
+    parts = {(row, column): product.get((row, column), 0) - product.get((column, row), 0) for row, column in places}
+    return {place: Fraction(value) for place, value in parts.items() if value}
+
+
+def _residue(value: Fraction, prime: int) -> int:
+    return value.numerator * pow(value.denominator, -1, prime) % prime
+
+
+def _terms(product: Matrix) -> dict[tuple[int, ...], Fraction]:
+    return {
+        (row, column): value if row < column else value / 2
+        for (row, column), value in product.items()
+        if row <= column and value
+    }
+
+
+def _product(law: Law, inverse: dict[int, dict[int, Fraction]]) -> Matrix:
+    """`M⁻¹ G` for a law `½ θᵀ G θ`."""
+    product: Matrix = {}
+    for (first, second), factor in law.terms.items():
+        for row, column in ((first, second), (second, first)):
+            for other, weight in inverse[row].items():
+                product[other, column] = product.get((other, column), Fraction(0)) + weight * factor
+    return product
+
+
+def _linear(law: Law, inverse: dict[int, dict[int, Fraction]]) -> dict[tuple[int, ...], Fraction]:
+    """`M⁻¹ a` for a law `⟨a, θ⟩`."""
+    found: dict[tuple[int, ...], Fraction] = {}
+    for (edge,), factor in law.terms.items():
+        for other, weight in inverse[edge].items():
+            found[other,] = found.get((other,), Fraction(0)) + weight * factor
+    return {edges: value for edges, value in found.items() if value}
+
+
+def _inverse_rows(metric: Metric, size: int) -> dict[int, dict[int, Fraction]]:
+    if metric.diagonal is not None:
+        return {edge: {edge: 1 / Fraction(float(value))} for edge, value in enumerate(metric.diagonal)}
+    rows = {edge: {edge: Fraction(1)} for edge in range(size)}
+    for where, matrix in metric.blocks:
+        for row, line in zip(where.tolist(), _inverse(matrix), strict=True):
+            rows[row] = dict(zip(where.tolist(), line, strict=True))
+    return rows
+
+
+def _inverse(matrix: ArrayLike) -> list[list[Fraction]]:
+    """The exact inverse of a small matrix of floats."""
+    import sympy
+
+    exact = sympy.Matrix([[sympy.Rational(float(value)) for value in line] for line in np.asarray(matrix)])
+    inverse = exact.inv()
+    return [[Fraction(int(value.p), int(value.q)) for value in inverse.row(row)] for row in range(inverse.rows)]

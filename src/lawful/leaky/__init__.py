@@ -1,0 +1,71 @@
+"""Leaky ResNets as mechanics: representation geodesics, energies and the bottleneck (paper 3)."""
+
+from lawful.leaky.instruments import BlockReadings, read_blocks
+from lawful.leaky.landscape import (
+    FlatPath,
+    IdentityMinimum,
+    added_neuron_gain,
+    flat_path,
+    minimise_identity_cost,
+)
+from lawful.leaky.mechanics import (
+    IdentityCost,
+    Lagrangian,
+    TheoremFour,
+    hamiltonian,
+    identity_cost,
+    integrate,
+    lagrangian,
+    minimal_weights,
+    motion,
+    stable_norm,
+    stable_rank,
+    theorem_four,
+)
+from lawful.leaky.model import LeakyResNet, relayered
+from lawful.leaky.path import Energies, EnergyBalance, RepresentationPath, balance, energies, trace
+from lawful.leaky.solver import Geodesic, SolverProgress, deepened, recipe, solve, solve_depths
+from lawful.leaky.steps import adapted, equidistant, irregular
+from lawful.leaky.task import TeacherTask, parse_teacher, teacher
+
+__all__ = [
+    "BlockReadings",
+    "Energies",
+    "EnergyBalance",
+    "FlatPath",
+    "Geodesic",
+    "IdentityCost",
+    "IdentityMinimum",
+    "Lagrangian",
+    "LeakyResNet",
+    "RepresentationPath",
+    "SolverProgress",
+    "TeacherTask",
+    "TheoremFour",
+    "adapted",
+    "added_neuron_gain",
+    "balance",
+    "deepened",
+    "energies",
+    "equidistant",
+    "flat_path",
+    "hamiltonian",
+    "identity_cost",
+    "integrate",
+    "irregular",
+    "lagrangian",
+    "minimal_weights",
+    "minimise_identity_cost",
+    "motion",
+    "parse_teacher",
+    "read_blocks",
+    "recipe",
+    "relayered",
+    "solve",
+    "solve_depths",
+    "stable_norm",
+    "stable_rank",
+    "teacher",
+    "theorem_four",
+    "trace",
+]

@@ -1,0 +1,280 @@
+"""Energies of a representation: Hamiltonian, Lagrangian, cost of identity and Theorem 4 (P3 Sections 2 and 3).
+
+Arrays may carry leading axes (one entry per layer): `A`, `B` and `∂A` have shape (…, w, N), `W` (…, w, w + 1).
+The γ-norm is the value of a ridge regression, `‖M‖²_{K+γ} = min_W ‖W‖² + ‖M - W σ(A)‖²/γ`: one solve of size w + 1,
+a sum of squares, and no pseudo-inverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.types import Floats
+
+
+def rectified(A: Floats, softness: float = 0.0) -> tuple[Floats, Floats]:
+    """The rectified entries and their slopes."""
+    if softness == 0:
+        return np.maximum(A, 0), (A > 0).astype(np.float64)
+    slope = np.clip(A / (2 * softness) + 0.5, 0, 1)
+    return np.where(slope < 1, softness * slope * slope, A), slope
+
+
+def lifted(A: Floats, softness: float = 0.0, bias: bool = True) -> Floats:
+    """`σ(A)`: rectify, and append a row of ones for the bias.
+
+    >>> lifted(np.array([[1.0, -2.0]]))
+    array([[1., 0.],
+           [1., 1.]])
+    """
+    values = rectified(A, softness)[0]
+    return np.concatenate([values, np.ones((*A.shape[:-2], 1, A.shape[-1]))], axis=-2) if bias else values
+
+
+def hamiltonian(A: Floats, B: Floats, depth: float, softness: float = 0.0) -> Floats:
+    """`𝓗 = (L̃/2) ‖B σ(A)ᵀ‖² - L̃ Tr B Aᵀ` (P3 equation 1).
+
+    >>> A = np.array([[1.0, 2.0]])
+    >>> float(hamiltonian(A, np.zeros((1, 2)), depth=3.0))
+    0.0
+    """
+    product = B @ _t(lifted(A, softness))
+    return np.asarray(depth / 2 * _square(product) - depth * _dot(B, A))
+
+
+def motion(A: Floats, B: Floats, depth: float, softness: float = 0.0) -> tuple[Floats, Floats]:
+    """Hamilton's equations: `∂_p A = L̃ (B K - A)` and `∂_p B = -L̃ (σ̇(A) ⊙ [σ(A) Bᵀ B] - B)` (P3 Section 2.4)."""
+    sigma = lifted(A, softness)
+    product = B @ _t(sigma)
+    pull = (_t(product) @ B)[..., :-1, :] * rectified(A, softness)[1]
+    return depth * (product @ sigma - A), depth * (B - pull)
+
+
+def integrate(
+    A: Floats, B: Floats, depth: float, *, until: float = 1.0, steps: int = 1000, softness: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Hamilton's equations from `(A, B)` by Runge and Kutta's method: `A_p` and `B_p` at `steps + 1` times.
+
+    >>> rng = np.random.default_rng(0)
+    >>> A, B = integrate(rng.normal(size=(3, 4)), 0.1 * rng.normal(size=(3, 4)), 2.0, until=0.5)  # kinks cost accuracy
+    >>> energy = hamiltonian(A, B, 2.0)
+    >>> bool(np.ptp(energy) < 1e-4 * abs(energy[0]))
+    True
+    """
+    h = until / steps
+    states, momenta = [A], [B]
+    for _ in range(steps):
+        slopes = [motion(A, B, depth, softness)]
+        for part in (h / 2, h / 2, h):
+            slopes.append(motion(A + part * slopes[-1][0], B + part * slopes[-1][1], depth, softness))
+        A, B = (
+            start + h / 6 * (slopes[0][i] + 2 * slopes[1][i] + 2 * slopes[2][i] + slopes[3][i])
+            for i, start in enumerate((A, B))
+        )
+        states.append(A)
+        momenta.append(B)
+    return np.stack(states), np.stack(momenta)
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeFit:
+    """`M ≈ W σ(A)` with `W = M σᵀ (σσᵀ + γ)⁻¹`, and what is left over: everything the γ-norm needs of `M`."""
+
+    weights: Floats
+    rest: Floats
+    gamma: Floats
+
+    def inner(self, other: RidgeFit) -> Floats:
+        """`⟨M, M'⟩_{K+γ} = ⟨W, W'⟩ + ⟨R, R'⟩ / γ`."""
+        return np.asarray(_dot(self.weights, other.weights) + _dot(self.rest, other.rest) / self.gamma)
+
+
+def ridges(sigma: Floats, gamma: Floats | float, *matrices: Floats) -> list[RidgeFit]:
+    """One solve for all matrices."""
+    level = np.asarray(gamma, dtype=np.float64)
+    gram = sigma @ _t(sigma) + level[..., None, None] * np.eye(sigma.shape[-2])
+    stacked = np.concatenate(matrices, axis=-2)
+    weights = _t(np.asarray(np.linalg.solve(gram, sigma @ _t(stacked)), dtype=np.float64))
+    rest = stacked - weights @ sigma
+    cuts = np.cumsum([matrix.shape[-2] for matrix in matrices])[:-1]
+    return [
+        RidgeFit(part, left, level)
+        for part, left in zip(np.split(weights, cuts, axis=-2), np.split(rest, cuts, axis=-2), strict=True)
+    ]
+
+
+def stable_norm(M: Floats, sigma: Floats, gamma: Floats | float) -> Floats:
+    """`‖M‖²_{K+γI} = Tr M (K + γI)⁻¹ Mᵀ` with `K = σᵀσ`.
+
+    >>> sigma = np.array([[1.0, 2.0], [1.0, 1.0]])
+    >>> float(stable_norm(sigma, sigma, 1e-9).round(6))  # as γ → 0: the dimension of the range
+    2.0
+    """
+    (found,) = ridges(sigma, gamma, M)
+    return found.inner(found)
+
+
+def operator_norm(sigma: Floats) -> Floats:
+    """`‖K‖_op = ‖σ(A)‖²_op`."""
+    return np.asarray(np.linalg.eigvalsh(sigma @ _t(sigma))[..., -1])
+
+
+@dataclass(frozen=True)
+class IdentityCost:
+    """`‖A‖²_K`, the squared norm of the smallest `W` with `W σ(A) = A`; infinite when there is none.
+
+    `rank` counts the singular values of σ(A) above the tolerance; `gap` is the ratio of the last one kept to the
+    first one dropped; `residual` is how far, relatively, A sticks out of their span.
+    """
+
+    value: float
+    rank: int
+    gap: float
+    residual: float
+
+
+def identity_cost(A: Floats, *, bias: bool = True, softness: float = 0.0, tolerance: float = 1e-9) -> IdentityCost:
+    """The cost of identity (COI) with or without bias (P3 Sections 2.2 and 2.3).
+
+    >>> round(identity_cost(np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]), bias=False).value, 9)  # A >= 0: its rank
+    2.0
+    >>> identity_cost(np.array([[1.0, -1.0]]), bias=False).value  # a negative entry no ReLU can give back
+    inf
+    """
+    sigma = lifted(A, softness, bias)
+    _, values, right = np.linalg.svd(sigma, full_matrices=False)
+    if not A.any():
+        return IdentityCost(0.0, int(bias), float("inf"), 0.0)
+    rank = int((values > tolerance * values[0]).sum()) if values[0] > 0 else 0
+    seen = A @ right[:rank].T
+    residual = float(np.linalg.norm(A - seen @ right[:rank]) / np.linalg.norm(A))
+    if rank and rank < len(values):
+        dropped = float(values[rank])
+        gap = float(values[rank - 1]) / dropped if dropped > 0 else float("inf")
+    else:
+        gap = float("inf")
+    finite = residual <= max(tolerance, 1e-12) ** 0.5
+    value = float(_square(seen / values[:rank])) if finite else float("inf")
+    return IdentityCost(value, rank, gap, residual)
+
+
+def stable_rank(A: Floats) -> Floats:
+    """`‖A‖_*² / ‖A‖_F²`, a continuous lower bound of the cost of identity without bias (P3 Proposition 1).
+
+    >>> float(stable_rank(np.diag([2.0, 2.0, 0.0])).round(12))
+    2.0
+    """
+    values = np.linalg.svd(A, compute_uv=False)
+    total = (values**2).sum(axis=-1)
+    return np.asarray(np.where(total > 0, values.sum(axis=-1) ** 2 / np.where(total > 0, total, 1.0), 0.0))
+
+
+def minimal_weights(A: Floats, velocity: Floats, depth: float, softness: float = 0.0) -> Floats:
+    """The smallest `W` with `∂_p A = -L̃ A + W σ(A)`: `W = (L̃ A + ∂_p A) σ(A)⁺` (P3 Section 2.2)."""
+    sigma = lifted(A, softness)
+    return np.asarray(np.linalg.lstsq(sigma.T, (depth * A + velocity).T, rcond=None)[0].T)
+
+
+@dataclass(frozen=True, eq=False)
+class Lagrangian:
+    """The three terms of `‖L̃A + ∂A‖²_K / (2L̃)` (P3 Section 2.2)."""
+
+    identity: Floats  # (L̃/2) ‖A‖²
+    middle: Floats  # ⟨∂A, A⟩
+    kinetic: Floats  # ‖∂A‖² / (2L̃)
+
+    @property
+    def total(self) -> Floats:
+        """Their sum."""
+        return np.asarray(self.identity + self.middle + self.kinetic)
+
+
+def lagrangian(A: Floats, velocity: Floats, depth: float, gamma: Floats | float, softness: float = 0.0) -> Lagrangian:
+    """The three terms in the γ-norm."""
+    here, move = ridges(lifted(A, softness), gamma, A, velocity)
+    return Lagrangian(depth / 2 * here.inner(here), move.inner(here), move.inner(move) / (2 * depth))
+
+
+@dataclass(frozen=True, eq=False)
+class TheoremFour:
+    """Every side of P3 Theorem 4, per layer; each `…_left <= …_right` is a statement of the theorem.
+
+    `identity` is the first line's right side and equals `hamiltonian` for any `(A, B)` with `∂A = L̃(BK - A)`.
+    `rate` needs `‖A‖²_{K+γ} + 2𝓗/L̃ >= 0` to have a square root: NaN where it is negative.
+    """
+
+    hamiltonian: Floats
+    identity: Floats
+    stable_hamiltonian: Floats  # 𝓗_γ = kinetic - potential, both in the γ-norm
+    stable_identity: Floats  # ‖A‖²_{K+γ}
+    speed: Floats  # ‖∂A‖_{K+γ}
+    distance_left: Floats  # |2𝓗/L̃ - 2𝓗_γ/L̃|
+    distance_right: Floats  # (2/L̃) ‖∂A‖ √γ c + γ c²
+    rate_left: Floats  # | ‖∂A‖ - L̃ √(‖A‖² + 2𝓗/L̃) |
+    rate_right: Floats  # 2L̃ √γ c
+    rank_low: float  # -(ℓ/L̃ + √γ c)²
+    rank_middle: float  # -2𝓗/L̃ - min_p ‖A_p‖², with 𝓗 where the minimum is
+    rank_high: float  # γ c²
+
+    def violations(self, slack: float = 1e-9) -> dict[str, float]:
+        """How far each statement fails, relative to its sizes; all zero up to rounding when the theorem holds."""
+        scale = float(np.abs(self.hamiltonian).max() + np.abs(self.stable_hamiltonian).max())
+        real = ~np.isnan(self.rate_left)
+        excess = {
+            "identity": float(np.abs(self.identity - self.hamiltonian).max()) / scale,
+            "distance": float((self.distance_left - self.distance_right).max()) / scale,
+            "rate": float((self.rate_left - self.rate_right)[real].max(initial=0.0) / self.speed.max(initial=1.0)),
+            "rank_low": self.rank_low - self.rank_middle,
+            "rank_high": self.rank_middle - self.rank_high,
+        }
+        return {name: value if value > slack else 0.0 for name, value in excess.items()}
+
+
+def theorem_four(
+    A: Floats, B: Floats, velocity: Floats, steps: Floats, depth: float, gamma: Floats, softness: float = 0.0
+) -> TheoremFour:
+    """Evaluate all sides on a path; `γ` may differ from layer to layer, `√γ c` stands for `max_p √γ_p ‖B_p‖`."""
+    sigma = lifted(A, softness)
+    here, move, shifted = ridges(sigma, gamma, A, velocity, velocity + _wide(gamma) * depth * B)
+    coi, speed = here.inner(here), np.sqrt(move.inner(move))
+    total = hamiltonian(A, B, depth, softness)
+    stable = speed**2 / (2 * depth) - depth / 2 * coi
+    push = np.sqrt(gamma) * np.sqrt(_square(B))  # √γ ‖B‖ of each layer
+    excess = coi + 2 * total / depth
+    with np.errstate(invalid="ignore"):
+        rate = np.abs(speed - depth * np.sqrt(excess))
+    worst = float(np.max(push))
+    length = float((steps * speed).sum() / steps.sum())  # over a unit of p, as the proof averages
+    lowest = int(np.argmin(coi))
+    return TheoremFour(
+        hamiltonian=total,
+        identity=shifted.inner(shifted) / (2 * depth) - depth / 2 * coi - gamma * depth / 2 * _square(B),
+        stable_hamiltonian=stable,
+        stable_identity=coi,
+        speed=speed,
+        distance_left=np.abs(2 / depth * (total - stable)),
+        distance_right=2 / depth * speed * push + push**2,
+        rate_left=rate,
+        rate_right=2 * depth * push,
+        rank_low=-((length / depth + worst) ** 2),
+        rank_middle=float(-2 / depth * total[lowest] - coi[lowest]),
+        rank_high=worst**2,
+    )
+
+
+def _t(matrix: Floats) -> Floats:
+    return np.swapaxes(matrix, -1, -2)
+
+
+def _dot(left: Floats, right: Floats) -> Floats:
+    return np.asarray(np.einsum("...ij,...ij->...", left, right))
+
+
+def _square(matrix: Floats) -> Floats:
+    return _dot(matrix, matrix)
+
+
+def _wide(values: Floats | float) -> Floats:
+    return np.asarray(values, dtype=np.float64)[..., None, None]

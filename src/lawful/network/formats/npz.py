@@ -1,0 +1,63 @@
+"""`.npz`: headers are read and sizes checked before an array is made, and nothing is unpickled."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from lawful.errors import InvalidNetwork
+from lawful.network.formats.limits import check_numbers, open_zip
+
+SLOPES = "lawful.slopes"
+
+
+def load(path: Path) -> tuple[dict[str, NDArray[Any]], list[float] | None]:
+    """The arrays of the file in its order, and the slopes it states, if any."""
+    arrays: dict[str, NDArray[Any]] = {}
+    with open_zip(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name in arrays:
+                raise InvalidNetwork(f"array {name[:80]!r} appears twice")
+            try:
+                with archive.open(member) as stream:
+                    arrays[name] = _array(name, stream, member.file_size)
+            except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
+                raise InvalidNetwork(f"array {name[:80]!r} cannot be read: {str(error)[:120]}") from None
+    slopes = arrays.pop(SLOPES, None)
+    if slopes is not None and (slopes.ndim != 1 or slopes.dtype != np.float64):
+        raise InvalidNetwork(f"{SLOPES!r} is not a list of slopes")
+    return arrays, None if slopes is None else slopes.tolist()
+
+
+def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -> bytes:
+    """The bytes of a file that holds the arrays."""
+    buffer = io.BytesIO()
+    stated = {} if slopes is None else {SLOPES: np.array(slopes, dtype=np.float64)}
+    np.savez(buffer, allow_pickle=False, **{**arrays, **stated})
+    return buffer.getvalue()
+
+
+def _array(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
+    version = npy.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise InvalidNetwork(f"array {name[:80]!r} has an unknown format {version}")
+    header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = header(stream)
+    if dtype.hasobject or dtype.kind not in "fiubc":
+        raise InvalidNetwork(f"array {name[:80]!r} holds {dtype}, not numbers: it would have to be unpickled")
+    needed = check_numbers(f"array {name[:80]!r}", shape) * dtype.itemsize
+    if stream.tell() + needed != size:
+        raise InvalidNetwork(f"array {name[:80]!r} claims {needed:,} bytes but has {size - stream.tell():,}")
+    content = stream.read(needed + 1)  # one byte more makes the archive check its sum
+    if len(content) != needed:
+        raise InvalidNetwork(f"array {name[:80]!r} is truncated: {len(content):,} of {needed:,} bytes")
+    return np.frombuffer(content, dtype=dtype).reshape(shape, order="F" if fortran else "C")

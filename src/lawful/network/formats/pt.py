@@ -1,0 +1,118 @@
+"""`.pt` state dicts: the archive and the names its pickle asks for are checked before PyTorch loads weights only."""
+
+from __future__ import annotations
+
+import io
+import pickletools
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_STORED, BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.errors import InvalidNetwork, Unsupported
+from lawful.network.formats.limits import check_bytes, check_entries, check_numbers, open_zip
+
+MAX_PICKLE = 8 * 2**20
+NUMBERS = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+ALLOWED = {
+    "collections OrderedDict",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_parameter",
+    "torch Size",
+    *(f"torch {kind}Storage" for kind in NUMBERS),
+}
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # the usual keys of checkpoints
+
+
+def load(path: Path) -> tuple[dict[str, NDArray[Any]], list[float] | None]:
+    """The tensors of a state dict in its order, and the slopes it states, if any."""
+    _check_archive(path)
+    import torch
+
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a broken pickle makes of PyTorch
+        first = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidNetwork(f"PyTorch cannot load it as weights: {first[0][:160]}") from None
+    state = next((loaded[key] for key in WRAPPERS if key in loaded), loaded) if isinstance(loaded, dict) else loaded
+    if not isinstance(state, dict):
+        raise Unsupported(f"holds a {type(state).__name__}, not a state dict: save module.state_dict()")
+    check_entries(len(state))
+    arrays = {}
+    for name, tensor in state.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise Unsupported(f"entry {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor")
+        arrays[name] = _array(name, tensor)
+    return arrays, _slopes(state)
+
+
+def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -> bytes:
+    """The bytes of a file that holds the arrays; the slopes go where `load_state_dict` does not mind them."""
+    import torch
+
+    state: OrderedDict[str, torch.Tensor] = OrderedDict()
+    for name, array in arrays.items():
+        state[name] = torch.from_numpy(np.array(array))
+    if slopes is not None:
+        state._metadata = OrderedDict({"": {"version": 1, "lawful.slopes": list(slopes)}})  # type: ignore[attr-defined]
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse bombs, old pickles, and pickles that ask for anything but tensors."""
+    with path.open("rb") as stream:
+        if stream.read(2) != b"PK":
+            raise InvalidNetwork("not a zip archive: load and save it again with a recent PyTorch (1.6 or later)")
+    with open_zip(path) as archive:
+        members = archive.infolist()
+        packed = [member for member in members if member.compress_type != ZIP_STORED]
+        if packed or sum(member.file_size for member in members) > path.stat().st_size:
+            raise InvalidNetwork("its entries are packed or overlap, as PyTorch never writes them")
+        pickles = [member for member in members if member.filename.endswith(".pkl")]
+        if len(pickles) != 1 or not pickles[0].filename.endswith("/data.pkl"):
+            raise InvalidNetwork("holds no state dict (one data.pkl was expected; TorchScript is not read)")
+        check_bytes("its pickle", pickles[0].file_size, MAX_PICKLE)
+        try:
+            code = archive.read(pickles[0])
+        except (BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
+            raise InvalidNetwork(f"its pickle cannot be read: {error}") from None
+    _check_pickle(code)
+
+
+def _check_pickle(code: bytes) -> None:
+    """Every name that the pickle would import must be a tensor's or a dict's."""
+    try:
+        for operation, argument, _ in pickletools.genops(code):
+            if operation.name == "GLOBAL" and argument not in ALLOWED:
+                raise InvalidNetwork(f"its pickle asks for {str(argument)[:80]!r}: only tensors are read")
+            if operation.name in ("STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"):
+                raise InvalidNetwork(f"its pickle uses {operation.name}, as PyTorch never does: only tensors are read")
+    except (ValueError, UnicodeError, EOFError, IndexError) as error:
+        raise InvalidNetwork(f"its pickle is broken: {str(error)[:120]}") from None
+
+
+def _array(name: str, tensor: Any) -> NDArray[Any]:
+    import torch
+
+    check_numbers(f"tensor {name[:80]!r}", tensor.shape)
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+        raise Unsupported(f"tensor {name[:80]!r} is {tensor.layout} on {tensor.device}: only dense tensors are read")
+    plain = tensor.detach()
+    return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+
+
+def _slopes(state: Mapping[str, Any]) -> list[float] | None:
+    metadata = getattr(state, "_metadata", None)
+    own = metadata.get("") if isinstance(metadata, dict) else None
+    slopes = own.get("lawful.slopes") if isinstance(own, dict) else None
+    if slopes is None:
+        return None
+    if not isinstance(slopes, list) or not all(isinstance(slope, float) for slope in slopes):
+        raise InvalidNetwork("its metadata 'lawful.slopes' is not a list of numbers")
+    return slopes

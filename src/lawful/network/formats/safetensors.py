@@ -1,0 +1,105 @@
+"""`.safetensors`: a length, a JSON header, then raw numbers; the header is believed only as far as the file reaches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.errors import InvalidNetwork, Unsupported
+from lawful.network.formats.limits import check_entries, check_numbers
+
+MAX_HEADER = 16 * 2**20
+TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+}  # fmt: skip
+
+
+def load(path: Path) -> tuple[dict[str, NDArray[Any]], list[float] | None]:
+    """The arrays of the file in the order of their bytes, and the slopes it states, if any."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise InvalidNetwork(f"its header claims {length:,} bytes, but the file has {size:,}")
+        if length > MAX_HEADER:
+            raise InvalidNetwork(f"its header takes {length:,} bytes, more than the {MAX_HEADER:,} that are read")
+        header = _header(stream.read(length))
+    stated = _slopes(header.pop("__metadata__", None))
+    start, end = 8 + length, size
+    check_entries(len(header))
+    arrays: dict[str, NDArray[Any]] = {}
+    spans = sorted((_entry(name, entry), name) for name, entry in header.items())
+    reached = 0
+    for (begin, stop, kind, shape), name in spans:
+        count = check_numbers(f"tensor {name[:80]!r}", shape)
+        if begin != reached or stop - begin != count * np.dtype(TYPES[kind]).itemsize or start + stop > end:
+            raise InvalidNetwork(
+                f"tensor {name[:80]!r} claims bytes {begin} to {stop} for shape {shape} of {kind}, "
+                f"which does not fit (it follows byte {reached} of {end - start})"
+            )
+        reached = stop
+        flat = np.fromfile(path, dtype=TYPES[kind], count=count, offset=start + begin)
+        arrays[name] = (_from_bfloat16(flat) if kind == "BF16" else flat).reshape(shape)
+    if reached != end - start:
+        raise InvalidNetwork(f"its tensors take {reached:,} bytes, but {end - start:,} follow the header")
+    return arrays, stated
+
+
+def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -> bytes:
+    """The bytes of a file that holds the arrays."""
+    from safetensors.numpy import save
+
+    stated = None if slopes is None else {"lawful.slopes": json.dumps(slopes)}
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, stated)
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise InvalidNetwork(f"its header is not JSON: {str(error)[:120]}") from None
+    if not isinstance(header, dict):
+        raise InvalidNetwork("its header is not a JSON object")
+    return header
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) != len(pairs):
+        raise ValueError("a name appears twice")
+    return found
+
+
+def _entry(name: str, entry: Any) -> tuple[int, int, str, tuple[int, ...]]:
+    """Begin, end, type and shape that the header gives for a tensor."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise InvalidNetwork(f"tensor {name[:80]!r} needs exactly dtype, shape and data_offsets")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    whole = (
+        [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2 else [None]
+    )
+    if not all(type(number) is int and number >= 0 for number in whole):
+        raise InvalidNetwork(f"tensor {name[:80]!r} needs a shape and two offsets made of whole numbers")
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise Unsupported(f"tensor {name[:80]!r} has type {str(kind)[:20]}: supported are {', '.join(TYPES)}")
+    return offsets[0], offsets[1], kind, tuple(shape)
+
+
+def _slopes(metadata: Any) -> list[float] | None:
+    if metadata is None or not isinstance(metadata, dict) or "lawful.slopes" not in metadata:
+        return None
+    try:
+        slopes = json.loads(metadata["lawful.slopes"])
+        return [float(slope) for slope in slopes]
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidNetwork("its metadata 'lawful.slopes' is not a list of numbers") from None
+
+
+def _from_bfloat16(bits: NDArray[Any]) -> NDArray[Any]:
+    """A bfloat16 is the upper half of a float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

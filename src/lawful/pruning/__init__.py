@@ -1,0 +1,21 @@
+"""What can be removed from a network, with a bound on what that changes (P0 and beyond)."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lawful.pruning.prune import Pruning, Stage, prune
+from lawful.pruning.verify import verify as verify_pruning
+
+if TYPE_CHECKING:
+    from lawful.pruning.module import prune_module
+    from lawful.pruning.trainer import SingularTrainer
+
+_WITH_TORCH = {"SingularTrainer": "trainer", "prune_module": "module"}
+__all__ = ["Pruning", "SingularTrainer", "Stage", "prune", "prune_module", "verify_pruning"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs PyTorch is imported when first used."""
+    if name in _WITH_TORCH:
+        return getattr(import_module(f"lawful.pruning.{_WITH_TORCH[name]}"), name)
+    raise AttributeError(f"module 'lawful.pruning' has no attribute {name!r}")

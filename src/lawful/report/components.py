@@ -1,0 +1,159 @@
+"""Components, paths and rebalanced networks as text and as JSON objects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path as File
+from typing import Any
+
+from lawful.components import Apart, Components, OutputMeaning, Rebalanced, WeightPath
+from lawful.network import Dag
+
+MOST = 12  # rows shown to people; JSON has them all
+
+
+def components_json(found: Components, meanings: Sequence[OutputMeaning], exact: bool) -> dict[str, Any]:
+    """The documented keys of `lawful components --json`."""
+    dag = found.dag
+    numbers: Sequence[Any] = found.balance.fractions if exact else found.balance.values.tolist()
+    return {
+        "connected": found.connected,
+        "log2_components": found.log2_components,
+        "locked": [
+            {
+                "edge": list(dag.edge_name(lock.edge)),
+                "sign": lock.sign or None,
+                "barrier": lock.barrier,
+                "minimum": lock.minimum if exact else float(lock.minimum),
+                "side": lock.side,
+                "certificate": [dag.names[node] for node in found.stable_set(lock)],
+            }
+            for lock in found.locked
+        ],
+        "free_bottlenecks": [list(dag.edge_name(edge)) for edge in found.free_bottlenecks],
+        "marginal": [list(dag.edge_name(edge)) for edge in found.marginal],
+        "balance": {dag.names[node]: number for node, number in zip(dag.hidden, numbers, strict=True)},
+        "tolerance": float(found.balance.tolerance),
+        "exact": exact,
+        "outputs": [_meaning_json(dag, meaning) for meaning in meanings],
+    }
+
+
+def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str:
+    """The answer, the locked weights with their proofs, and what they mean."""
+    dag = found.dag
+    bottlenecks = len(found.locked) + len(found.free_bottlenecks)
+    if found.connected:
+        why = "no neuron is a bottleneck" if not bottlenecks else f"all {bottlenecks} bottleneck edges can be zero"
+        lines = [f"connected: training can reach every sign pattern ({why})"]
+    else:
+        count = f" = {2**found.log2_components}" if found.log2_components <= 20 else ""
+        lines = [f"disconnected: 2^{found.log2_components}{count} components, one sign for each locked weight"]
+        lines.append(f"  {'locked weight':24} {'sign':>4} {'|weight| stays above':>20}  proof: balance sum over")
+        for lock in found.locked[:MOST]:
+            nodes = [dag.names[node] for node in found.stable_set(lock)]
+            sign = {1: "+", -1: "-", 0: "?"}[lock.sign]
+            lines.append(f"  {' -> '.join(dag.edge_name(lock.edge)):24} {sign:>4} {lock.barrier:>20.6g}  {_few(nodes)}")
+        if len(found.locked) > MOST:
+            lines.append(f"  ... and {len(found.locked) - MOST} more")
+        lines.append(f"{len(found.free_bottlenecks)} other bottleneck edges are free")
+    lines += [line for meaning in meanings for line in _meaning_text(dag, meaning)]
+    if found.marginal:
+        lines.append(f"{len(found.marginal)} edges are free only within round-off: --exact decides them")
+    tolerance = float(found.balance.tolerance)
+    lines.append("balance taken as exact" if not tolerance else f"balance trusted to a total of {tolerance:.2g}")
+    return "\n".join(lines)
+
+
+def _meaning_json(dag: Dag, meaning: OutputMeaning) -> dict[str, Any]:
+    return {
+        "output": dag.names[meaning.output],
+        "confined": meaning.confined,
+        "locked": [
+            {"neuron": dag.names[neuron.neuron], "sign": neuron.lock.sign or None, "factor": neuron.factor}
+            for neuron in meaning.locked
+        ],
+    }
+
+
+def _meaning_text(dag: Dag, meaning: OutputMeaning) -> list[str]:
+    name = dag.names[meaning.output]
+    many = "1 neuron" if len(meaning.locked) == 1 else f"{len(meaning.locked)} neurons"
+    lines = [f"output {name}: training can never change the sign of {many} here"]
+    if meaning.confined:
+        other = {"above": "below", "below": "above"}[meaning.confined]
+        lines.append(f"  so {name} never goes {other} its bias (0 if it has none), whatever the data")
+    factors = [neuron.factor for neuron in meaning.locked if neuron.factor is not None]
+    if factors:
+        most = max(factors)
+        lines.append(f"  inputs times up to {most:.4g}, output divided by it, frees them without change:")
+        lines.append("  lawful rebalance NETWORK --balance unlock --out FILE")
+    return lines
+
+
+def path_json(found: WeightPath | Apart, dag: Dag, points: int) -> dict[str, Any]:
+    """The documented keys of `lawful path --json`."""
+    if isinstance(found, Apart):
+        return {
+            "connected": False,
+            "reason": found.reason,
+            "locked": [list(dag.edge_name(edge)) for edge in found.edges],
+            "balance_differs": [dag.names[node] for node in found.nodes],
+        }
+    return {
+        "connected": True,
+        "reason": None,
+        "pieces": found.pieces,
+        "points": points,
+        "max_residual": found.residual(points),
+        "locked": [],
+        "balance_differs": [],
+    }
+
+
+def path_text(found: WeightPath | Apart, dag: Dag, points: int) -> str:
+    """Whether there is a path, and what it is like."""
+    if isinstance(found, Apart):
+        names = [" -> ".join(dag.edge_name(edge)) for edge in found.edges] or [dag.names[node] for node in found.nodes]
+        return f"no path: {found.reason}\n  {_few(names)}"
+    pieces = "1 piece" if found.pieces == 1 else f"{found.pieces} pieces"
+    return f"a path of {pieces} joins them; balance off by at most {found.residual(points):.1e} at {points} points"
+
+
+def rebalance_json(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> dict[str, Any]:
+    """The documented keys of `lawful rebalance --json`."""
+    return {
+        "reached": done.reached,
+        "residual": done.residual,
+        "steps": done.steps,
+        "unreachable": [done.dag.names[node] for node in done.unreachable],
+        "largest_factor": _largest(done),
+        "function_change": change,
+        "log2_components_before": locked[0],
+        "log2_components_after": locked[1],
+        "written": None if out is None else str(out),
+    }
+
+
+def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> str:
+    """What was reached, at what cost."""
+    lines = [f"balance reached to {done.residual:.1e} in {done.steps} Newton steps"]
+    if not done.reached:
+        names = [done.dag.names[node] for node in done.unreachable]
+        lines = [
+            f"out of reach for {len(names)} neurons, whose weights are all zero on one side: {_few(names)}",
+            f"all others reached it to {done.residual:.1e} in {done.steps} Newton steps",
+        ]
+    lines.append(f"neurons rescaled by factors up to {_largest(done):.4g}; outputs changed by {change:.1e} (relative)")
+    lines.append(f"locked weights: {locked[0]} before, {locked[1]} after")
+    lines.append("not written (give --out FILE)" if out is None else f"written to {out}")
+    return "\n".join(lines)
+
+
+def _largest(done: Rebalanced) -> float:
+    return math.exp(max(map(abs, done.log_scales.tolist()), default=0.0))
+
+
+def _few(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")

@@ -1,0 +1,225 @@
+"""Follow a flow of truncation maps from sign change to sign change, with R orthogonal to round-off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.integrate import DOP853
+
+from lawful.errors import LawfulError
+from lawful.truncation.boundary import Boundary
+from lawful.truncation.crossing import Sample, first_crossing
+from lawful.truncation.field import Field, Maps
+from lawful.types import Floats
+
+CHART = 1.0  # entries of θ beyond which the Cayley chart is moved to the current R
+STALL = 100  # pieces in a row without progress after which a run gives up
+
+
+@dataclass(frozen=True)
+class Event:
+    """At `time`, map `layer` changes what it does to `coordinate` of `point`: "truncate", "release" or "hold".
+
+    A held coordinate stays on the boundary `z = 0`: the flow pushes it there from both sides.
+    """
+
+    time: float
+    kind: str
+    layer: int
+    point: int
+    coordinate: int
+
+
+@dataclass(frozen=True, eq=False)
+class TruncationTrajectory:
+    """The flow at chosen times, and every sign change in between.
+
+    `truncated` has H^⊥ (L, N, Q) at each time. `descent` has the two parts `−|∂_s β|²` and `−|Ω|²` of `∂_s C` (3.24).
+    `halted` says why a run ended before the last time: undecided, not wrong; `interrupted`, that a user ended it.
+    """
+
+    times: Floats
+    maps: tuple[Maps, ...]
+    truncated: tuple[NDArray[np.bool_], ...]
+    costs: Floats
+    descent: Floats
+    events: tuple[Event, ...]
+    evaluations: int
+    halted: str | None = None
+    interrupted: bool = False
+
+
+def integrate(
+    field: Field,
+    start: Maps,
+    times: ArrayLike,
+    *,
+    tolerance: float = 1e-11,
+    max_events: int = 1_000_000,
+    progress: Callable[[float], None] = lambda time: None,
+) -> TruncationTrajectory:
+    """Integrate `∂_s β`, `∂_s R = ΩR` through `times` (increasing, from the first).
+
+    Between sign changes the velocity is smooth. There `R(s) = cay(θ(s))R_0` with the Cayley transform
+    `cay(θ) = (1 − θ/2)⁻¹(1 + θ/2)` and `∂_s θ = (1 − θ/2)Ω(1 + θ/2)`, so that R is orthogonal whatever the error of θ;
+    an eighth-order Runge-Kutta method follows β and θ, and the first root of any pre-activation ends the piece.
+
+    >>> from lawful.truncation.field import Separated
+    >>> field = Separated(np.array([[-1.0, -1.0], [1.0, 0.5]]), np.array([2.0, 2.0]))
+    >>> run = integrate(field, Maps(np.zeros((1, 2)), np.eye(2)[None]), [0.0, 5.0])
+    >>> [(event.kind, event.point, event.coordinate) for event in run.events]
+    [('truncate', 1, 1), ('truncate', 1, 0)]
+    """
+    (found,) = integrate_together(
+        [(field, start)], times, tolerance=tolerance, max_events=max_events, progress=progress
+    )
+    return found
+
+
+def integrate_together(
+    problems: Sequence[tuple[Field, Maps]],
+    times: ArrayLike,
+    *,
+    tolerance: float = 1e-11,
+    max_events: int = 1_000_000,
+    progress: Callable[[float], None] = lambda time: None,
+) -> tuple[TruncationTrajectory, ...]:
+    """Several flows that do not touch, the one that is behind moving next: an interrupt keeps what all have reached."""
+    chosen = np.asarray(times, dtype=np.float64)
+    runs = [_TruncationIntegration(field, start, chosen, tolerance, max_events) for field, start in problems]
+    interrupted = False
+    for run in runs:
+        run.record(lambda _, run=run: run.maps, run.now)  # type: ignore[misc]
+    try:
+        while moving := [run for run in runs if run.next < len(run.times) and run.halted is None]:
+            behind = min(moving, key=lambda run: run.now)
+            behind.piece()
+            progress(min(run.now for run in runs))
+    except KeyboardInterrupt:
+        interrupted = True
+    return tuple(run.result(interrupted) for run in runs)
+
+
+def cayley(generator: Floats) -> Floats:
+    """`(1 − θ/2)⁻¹(1 + θ/2)`, orthogonal for antisymmetric θ; works on stacks.
+
+    >>> np.round(cayley(np.array([[0.0, -2.0], [2.0, 0.0]])), 12)
+    array([[ 0., -1.],
+           [ 1.,  0.]])
+    """
+    one = np.eye(generator.shape[-1])
+    return np.asarray(np.linalg.solve(one - generator / 2, one + generator / 2), dtype=np.float64)
+
+
+def orthogonalised(rotations: Floats) -> Floats:
+    """One Newton step towards the nearest orthogonal matrix: errors of size ε become ε²."""
+    return 0.5 * rotations @ (3 * np.eye(rotations.shape[-1]) - np.swapaxes(rotations, -1, -2) @ rotations)
+
+
+class _TruncationIntegration:
+    """The moving state of one integration."""
+
+    def __init__(self, field: Field, start: Maps, times: Floats, tolerance: float, max_events: int) -> None:
+        if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+            raise LawfulError("times must be finite and increasing")
+        self.field, self.times, self.tolerance, self.max_events = field, times, tolerance, max_events
+        self.boundary = Boundary(field, start)
+        self.maps, self.now, self.next = start, float(times[0]), 0
+        self.step: float | None = None
+        self.stalled = 0
+        self.halted: str | None = None
+        self.states: list[Maps] = []
+        self.truncated: list[NDArray[np.bool_]] = []
+        self.costs: list[float] = []
+        self.descent: list[tuple[float, float]] = []
+        self.events: list[Event] = []
+
+    def piece(self) -> None:
+        """Move to the next sign change, or to the last time, recording the times on the way."""
+        origin, one = self.maps, np.eye(self.maps.rotations.shape[-1])
+        count, shape = origin.shifts.size, origin.rotations.shape
+
+        def at(values: Floats) -> Maps:
+            return Maps(values[:count].reshape(origin.shifts.shape), cayley(values[count:].reshape(shape)) @ origin[1])
+
+        def slope(_: float, values: Floats) -> Floats:
+            theta = values[count:].reshape(shape)
+            moved = self.boundary.velocity(at(values))
+            turn = (one - theta / 2) @ moved.generators @ (one + theta / 2)
+            return np.concatenate([moved.shifts.ravel(), turn.ravel()])
+
+        end = float(self.times[-1])
+        if self.now >= end:
+            self.record(lambda _: self.maps, end)
+            return
+        first = None if self.step is None else min(self.step, end - self.now)
+        values = np.concatenate([origin.shifts.ravel(), np.zeros(origin.rotations.size)])
+        solver = DOP853(slope, self.now, values, end, rtol=self.tolerance, atol=self.tolerance, first_step=first)
+        sign, here = self.boundary.watch(origin)
+        stop, crossed = self.now, False
+        while solver.status == "running" and not crossed and np.abs(solver.y[count:]).max() < CHART:
+            message = solver.step()
+            if solver.status == "failed":
+                self.halted = f"the flow could not be integrated past s = {solver.t:.6g}: {message}"
+                return
+            path = _path(solver.dense_output(), at)
+            there = self.boundary.signed(at(solver.y), sign)
+            sample = _sample(self.boundary, path, sign)
+            found = first_crossing(sample, solver.t_old, solver.t, here, there, self.boundary.slack)
+            stop = float(solver.t if found is None else found)
+            left = self.boundary.first_release(path, solver.t_old, stop)
+            stop, crossed = (stop, found is not None) if left is None else (left, True)
+            self.record(path, stop)
+            here = there
+            self.maps = path(stop)
+        self.step = max(min(solver.step_size, 4 * (stop - self.now)), 1e-12) if crossed else solver.step_size
+        self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
+        self.stalled = self.stalled + 1 if stop - self.now < 1e-9 * (end - self.times[0]) else 0
+        self.now = stop
+        if crossed:
+            self.cross()
+
+    def cross(self) -> None:
+        """Settle the signs that have reached zero, and write down what changed."""
+        changes = self.boundary.settle(self.maps)
+        if changes is None:
+            self.halted = f"at s = {self.now:.6g} many coordinates meet zero at once, held by several maps"
+        elif self.stalled > STALL:
+            self.halted = f"the flow makes no progress at s = {self.now:.6g}: coordinates chatter about zero"
+        else:
+            self.events += [Event(self.now, kind, *index) for index, kind in changes.items()]
+        if len(self.events) > self.max_events:
+            self.halted = f"more than {self.max_events:,} sign changes before s = {self.now:.6g}"
+
+    def record(self, path: Callable[[float], Maps], stop: float) -> None:
+        """Keep the state at every chosen time up to `stop`."""
+        while self.next < len(self.times) and self.times[self.next] <= stop:
+            maps = path(float(self.times[self.next]))
+            maps = Maps(maps.shifts, orthogonalised(maps.rotations))
+            velocity = self.boundary.velocity(maps)
+            self.states.append(maps)
+            self.truncated.append(self.boundary.active < 1)
+            self.costs.append(self.field.cost(maps, self.boundary.active))
+            self.descent.append((-float((velocity.shifts**2).sum()), -float((velocity.generators**2).sum())))
+            self.next += 1
+
+    def result(self, interrupted: bool) -> TruncationTrajectory:
+        """What was computed; an interrupt may have come between two lines of `record`."""
+        stopped = interrupted and self.next < len(self.times)
+        halted = f"interrupted at s = {self.now:.6g}" if stopped and self.halted is None else self.halted
+        return TruncationTrajectory(
+            self.times[: self.next], tuple(self.states[: self.next]), tuple(self.truncated[: self.next]),
+            np.array(self.costs[: self.next]), np.array(self.descent[: self.next]), tuple(self.events),
+            self.boundary.evaluations, halted, stopped,
+        )  # fmt: skip
+
+
+def _path(dense: Callable[[float], Floats], at: Callable[[Floats], Maps]) -> Callable[[float], Maps]:
+    return lambda time: at(dense(time))
+
+
+def _sample(boundary: Boundary, path: Callable[[float], Maps], sign: Floats) -> Callable[[float], Sample]:
+    return lambda time: boundary.signed(path(time), sign)
