@@ -112,9 +112,10 @@ def _tidied(module: nn.Module, program: Any) -> ExportedModule:
     graph = program.graph
     seen: dict[str, fx.Node] = {}
     for node in list(graph.nodes):
-        name = names.get(node.name) if node.op == "placeholder" else None
-        if name is not None and seen.setdefault(name, node) is not node:
-            node.replace_all_uses_with(seen[name])
+        if node.op == "placeholder" and node.name in names:
+            twin = seen.setdefault(names[node.name], node)
+            if twin is not node:
+                node.replace_all_uses_with(twin)
         elif node.op == "call_function" and operator_name(node.target) in NOTES:
             graph.erase_node(node)
     graph.eliminate_dead_code()
