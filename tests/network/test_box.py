@@ -104,5 +104,5 @@ def test_two_networks_with_the_same_input(tmp_path: Path) -> None:
     assert np.array_equal(np.array(read_box(str(path), 2)), WANTED)
     for wrong in (equal.replace("== X[0,0]", "<= X[0,0]"), equal.replace("Z[0,1]", "Z[0,0]"), equal.split("\n")[0]):
         path.write_text(SECOND + second + wrong)
-        with pytest.raises(LawfulError, match="together|not asserted"):
+        with pytest.raises(LawfulError, match=r"together|not asserted"):
             read_box(str(path), 2)
