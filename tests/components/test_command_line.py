@@ -36,7 +36,8 @@ def test_components_of_the_toy_dag(lawful: Lawful) -> None:
     assert sorted(lock["certificate"]) == ["2", "3", "4"]
     assert sorted(got["free_bottlenecks"]) == [["3", "4"], ["x1", "2"]]
     assert got["balance"] == pytest.approx({"2": -5, "3": 1, "4": 3})
-    assert 0 < got["tolerance"] < 1e-12
+    assert got["tolerance"] == 0
+    assert got["exact"] is True
     assert got["outputs"][0]["confined"] == "above"
     text = lawful("components", TOY).stdout
     assert text.startswith("disconnected: 2^1 = 2 components")
