@@ -87,7 +87,7 @@ def test_targets_out_of_reach_and_bad_ones_are_refused() -> None:
     graph = Architecture.parse("1-1-1").to_dag()
     assert rebalance(graph.with_theta([1e200, 1.0])).dag.theta == pytest.approx([1e100, 1e100])
     with pytest.raises(LawfulError, match="do not fit into float64"):
-        rebalance(graph.with_theta([1e200, 1e200]), [-1e-300])
+        rebalance(graph.with_theta([1e-300, 1e-300]), [1.0])
     with pytest.raises(LawfulError, match="one number per hidden node"):
         rebalance(weighted(3), [1.0])
 

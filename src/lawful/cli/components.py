@@ -10,12 +10,20 @@ import typer
 
 from lawful.cli.output import print_json
 from lawful.cli.progress import working
-from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
+from lawful.cli.source import (
+    ActivationOption,
+    JsonOption,
+    Named,
+    is_module,
+    open_module,
+    open_network,
+    takes_network,
+)
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.components import Rebalanced
-    from lawful.network import Dag, Mlp
+    from lawful.network import Architecture, Dag, Mlp
 
 MAX_BYTES = 200_000_000
 BalanceOption = Annotated[
@@ -42,20 +50,23 @@ def components(
     as_json: JsonOption = False,
 ) -> None:
     """Connected components of the invariant set: which weights can never change sign, and why."""
-    import lawful.components as room
+    from lawful.components import certificate as evidence
+    from lawful.components import components as decide
+    from lawful.components import locked_outputs
     from lawful.network import Architecture
     from lawful.report.components import components_json, components_text
 
     source = named.source()
+    check_untied(named.text, named.shape, source)
     if isinstance(source, Architecture):
         source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance)
     with working("looking for locked weights"):
-        found = room.components(source, given, tolerance=tolerance)
+        found = decide(source, given, tolerance=tolerance)
     if certificate is not None:
         with working("writing the proof"):
-            certificate.write_text(json.dumps(room.certificate(found)) + "\n", encoding="utf-8")
-    meanings = room.locked_outputs(found)
+            certificate.write_text(json.dumps(evidence(found)) + "\n", encoding="utf-8")
+    meanings = locked_outputs(found)
     if as_json:
         print_json(components_json(found, meanings, exact))
     else:
@@ -82,6 +93,8 @@ def path(
     from lawful.report.components import path_json, path_text
 
     first, last = (open_network(text, activation=activation) for text in (start, stop))
+    for text, network in ((start, first), (stop, last)):
+        check_untied(text, None, network)
     with working("looking for a path"):
         found = find_path(first, last, tolerance=tolerance)
     if out is not None and isinstance(found, WeightPath):
@@ -103,14 +116,17 @@ def rebalance(
     as_json: JsonOption = False,
 ) -> None:
     """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
-    import lawful.components as room
+    from lawful.components import components as decide
+    from lawful.components import rebalance as balanced_at
+    from lawful.components import unlock
     from lawful.report.components import rebalance_json, rebalance_text
 
     found = named.network()
+    check_untied(named.text, named.shape, found)
     target = read_balance(Path(balance)) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
-        done = room.unlock(found) if balance == "unlock" else room.rebalance(found, target)
-    locked = room.components(found).log2_components, done.locked
+        done = unlock(found) if balance == "unlock" else balanced_at(found, target)
+    locked = decide(found).log2_components, done.locked
     if out is not None:
         write(found, done, out)
     change = function_change(found.to_dag(), done.dag)
@@ -120,6 +136,16 @@ def rebalance(
         typer.echo(rebalance_text(done, locked, change, out))
     if not done.reached:
         raise typer.Exit(1)
+
+
+def check_untied(text: str, shape: tuple[int, ...] | None, network: Architecture | Mlp | Dag) -> None:
+    """Refuse modules and ONNX files whose weights are shared, fixed or folded: their graph has other laws."""
+    from lawful.components.untied import check_module, check_onnx
+
+    if is_module(text):
+        check_module(open_module(text), shape or (len(network.to_dag().inputs),))
+    elif text.lower().endswith(".onnx"):
+        check_onnx(Path(text), network.parameters)
 
 
 def read_balance(file: Path) -> Any:

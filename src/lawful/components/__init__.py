@@ -13,6 +13,7 @@ from lawful.components.verify import verify
 
 __all__ = [
     "Apart", "Balance", "Components", "Flow", "Lock", "LockedNeuron", "OutputMeaning", "Rebalanced", "Unsettled",
-    "WeightPath", "balance", "certificate", "components", "draw", "find_path", "flow_residual", "flow_without", "free_flows",
-    "generic_point", "locked_outputs", "nearest_unlocked", "rebalance", "sparse_point", "unlock", "verify",
+    "WeightPath", "balance", "certificate", "components", "draw", "find_path", "flow_residual", "flow_without",
+    "free_flows", "generic_point", "locked_outputs", "nearest_unlocked", "rebalance", "sparse_point", "unlock",
+    "verify",
 ]  # fmt: skip

@@ -79,7 +79,7 @@ class Balance:
     def given(
         cls, dag: Dag, values: Mapping[str, Number] | Sequence[Number] | Floats, *, tolerance: Tolerance = 0.0
     ) -> Balance:
-        """A prescribed balance, by node name or in the order of `dag.hidden`; numbers, fractions, or text like "1/3"."""
+        """A prescribed balance, by node name or in the order of `dag.hidden`: numbers, fractions, or text ("1/3")."""
         numbers = _in_order(dag, values)
         if isinstance(numbers, np.ndarray):
             units, denominator = _integers(numbers)

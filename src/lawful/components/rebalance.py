@@ -18,6 +18,7 @@ from lawful.types import Floats, Indices, Mask
 
 Prescribed = Balance | Mapping[str, Number] | Sequence[Number] | Floats
 STEPS = 100
+PASSES = 3  # the second finds what the logarithms of extreme weights rounded away
 ITERATIONS = 300  # of conjugate gradients: about the cost of factorising a layered network
 ACCURACY = 1e-6  # of each Newton step: the next one finds what is left
 EPSILON = float(np.finfo(np.float64).eps)
@@ -36,9 +37,9 @@ class Rebalanced:
     @property
     def residual(self) -> float:
         """The largest `|B̃θ² − c|` over the neurons that can be rebalanced."""
-        wrong = _missing(self.dag, self.target)
+        wrong, _, scale = _at_unit_scale(self.dag, self.target)
         wrong[np.isin(self.dag.hidden, self.unreachable)] = 0.0
-        return float(wrong.max(initial=0.0))
+        return float(wrong.max(initial=0.0)) * scale * scale
 
     @property
     def locked(self) -> int:
@@ -67,42 +68,58 @@ def rebalance(network: Mlp | Dag, target: Prescribed | float = 0.0) -> Rebalance
     """
     dag = network.to_dag()
     wanted = _target(dag, target)
-    scale = _power_of_two(dag)  # the problem at this scale is the same, and squares neither overflow nor vanish
-    with np.errstate(divide="ignore"):
-        logs = 2 * np.log(np.abs(dag.theta / scale))
     nonzero = dag.theta != 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])
     live = ~stuck[dag.hidden]
-    if (_missing(dag, wanted) <= EPSILON * np.abs(wanted))[live].all():
-        scales, steps = np.zeros(len(dag.hidden)), 0
-    else:
-        scales, steps = _newton(dag, logs, wanted / scale / scale, live)
-    half = np.exp(_spread(dag, scales) / 2)  # the factor itself may overflow where the weight does not
-    with np.errstate(over="ignore", invalid="ignore"):
-        theta = dag.theta * half * half
-    if not np.isfinite(theta).all() or (theta[nonzero] == 0).any():
-        raise LawfulError("the rescaled weights do not fit into float64: the balance asked for is too far away")
-    done = dag.with_theta(theta)
-    unequal = _missing(done, wanted) > 4 * EPSILON * _through(done)
-    unreachable = tuple(dag.hidden[stuck[dag.hidden] & unequal].tolist())
+    done, scales, steps = dag, np.zeros(len(dag.hidden)), 0
+    for _ in range(PASSES):
+        missing, through, _ = _at_unit_scale(done, wanted)
+        if (missing <= 2 * EPSILON * through)[live].all() and (steps or not _vanished(done)):
+            break
+        more, taken = _newton(done, wanted, live)
+        done, scales, steps = _rescaled(done, more), scales + more, steps + taken
+    missing, through, _ = _at_unit_scale(done, wanted)
+    unreachable = tuple(dag.hidden[stuck[dag.hidden] & (missing > 4 * EPSILON * through)].tolist())
     return Rebalanced(done, scales, wanted, steps, unreachable)
 
 
-def _power_of_two(dag: Dag) -> float:
-    """A power of two near the largest weight."""
-    return float(np.ldexp(1.0, int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1])))
+def _rescaled(dag: Dag, scales: Floats) -> Dag:
+    half = np.exp(_spread(dag, scales) / 2)  # the factor itself may overflow where the weight does not
+    with np.errstate(over="ignore", invalid="ignore"):
+        theta = dag.theta * half * half
+    if not np.isfinite(theta).all() or (theta[dag.theta != 0] == 0).any():
+        raise LawfulError("the rescaled weights do not fit into float64: the balance asked for is too far away")
+    return dag.with_theta(theta)
 
 
-def _missing(dag: Dag, target: Floats) -> Floats:
-    """`|B̃θ² − c|` of each hidden node, at any scale."""
-    scale = _power_of_two(dag)
-    return np.abs(divergence(dag, (dag.theta / scale) ** 2) - target / scale / scale) * scale * scale
+def _at_unit_scale(dag: Dag, target: Floats) -> tuple[Floats, Floats, float]:
+    """`|B̃θ² − c|` and the sum of all squares at each hidden node, after dividing the weights by a power of two."""
+    scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
+    squares = (dag.theta / scale) ** 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.abs(divergence(dag, squares) - target / scale / scale), _sums_at(dag, squares), scale
 
 
-def _through(dag: Dag) -> Floats:
-    """The sum of the squares of all weights at each hidden node."""
-    scale = _power_of_two(dag)
-    return _sums_at(dag, (dag.theta / scale) ** 2) * scale * scale
+def _vanished(dag: Dag) -> bool:
+    """Whether the square of some weight is lost beside the largest."""
+    nonzero = np.abs(dag.theta[dag.theta != 0])
+    return bool(len(nonzero)) and float(nonzero.min() / nonzero.max()) < 1e-150
+
+
+def _logs(dag: Dag, target: Floats) -> tuple[Floats, int]:
+    """The logarithms of the squares over `4^k`, and k: such that the *rebalanced* squares fit into floats.
+
+    A neuron with squares a in and b out ends near `√(ab)`, or at its target.
+    """
+    mantissa, exponent = np.frexp(np.abs(dag.theta))
+    with np.errstate(divide="ignore"):
+        logs = 2 * (np.log(mantissa) + np.log(2.0) * exponent)
+        middle = (_log_sums(dag.heads, logs, len(dag.names)) + _log_sums(dag.tails, logs, len(dag.names)))[dag.hidden]
+        sizes = np.concatenate([middle / 2, np.log(np.abs(target))])
+    largest = max(sizes[np.isfinite(sizes)], default=0.0)
+    power = int(np.floor(largest / np.log(4.0)))
+    with np.errstate(divide="ignore"):
+        return 2 * (np.log(mantissa) + np.log(2.0) * (exponent - power)), power
 
 
 def _sums_at(dag: Dag, values: Floats) -> Floats:
@@ -124,8 +141,10 @@ def _spread(dag: Dag, scales: Floats) -> Floats:
     return everywhere[dag.heads] - everywhere[dag.tails]
 
 
-def _newton(dag: Dag, logs: Floats, target: Floats, live: Mask) -> tuple[Floats, int]:
-    """Damped Newton; stops when the gradient is round-off, or falls no longer. `logs` are those of the squares."""
+def _newton(dag: Dag, wanted: Floats, live: Mask) -> tuple[Floats, int]:
+    """Damped Newton; stops when the gradient is round-off, or falls no longer."""
+    logs, power = _logs(dag, wanted)
+    target = np.ldexp(wanted, -2 * power)
     scales = _neuron_by_neuron(dag, logs, target, live)
     laplacian = _Laplacian(dag, live)
     now = np.exp(logs + 2 * _spread(dag, scales))

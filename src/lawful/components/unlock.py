@@ -37,10 +37,11 @@ def unlock(network: Mlp | Dag) -> Rebalanced:
     (2, 0, 0)
     """
     dag = network.to_dag()
-    scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1])
+    scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     unit = dag.with_theta(dag.theta / scale)
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
-    return replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
+    with np.errstate(over="ignore"):
+        return replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
 
 
 def nearest_unlocked(dag: Dag, start: Floats, margin: float = 0.0) -> Floats:
