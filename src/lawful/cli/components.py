@@ -42,7 +42,9 @@ def components(
     as_json: JsonOption = False,
 ) -> None:
     """Connected components of the invariant set: which weights can never change sign, and why."""
-    from lawful import invariant
+    from lawful.components import certificate as evidence
+    from lawful.components import components as decide
+    from lawful.components import locked_outputs
     from lawful.network import Architecture
     from lawful.report.components import components_json, components_text
 
@@ -51,11 +53,11 @@ def components(
         source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance, exact)
     with working("looking for locked weights"):
-        found = invariant.components(source, given, exact=exact, tolerance=tolerance)
+        found = decide(source, given, exact=exact, tolerance=tolerance)
     if certificate is not None:
         with working("writing the proof"):
-            certificate.write_text(json.dumps(invariant.certificate(found)) + "\n", encoding="utf-8")
-    meanings = invariant.locked_outputs(found)
+            certificate.write_text(json.dumps(evidence(found)) + "\n", encoding="utf-8")
+    meanings = locked_outputs(found)
     if as_json:
         print_json(components_json(found, meanings, exact))
     else:
@@ -101,14 +103,16 @@ def rebalance(
     as_json: JsonOption = False,
 ) -> None:
     """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
-    from lawful import invariant
+    from lawful.components import components as decide
+    from lawful.components import rebalance as balanced_at
+    from lawful.components import unlock
     from lawful.report.components import rebalance_json, rebalance_text
 
     found = named.network()
     target = read_balance(Path(balance), False) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
-        done = invariant.unlock(found) if balance == "unlock" else invariant.rebalance(found, target)
-    locked = tuple(invariant.components(dag).log2_components for dag in (found, done.dag))
+        done = unlock(found) if balance == "unlock" else balanced_at(found, target)
+    locked = tuple(decide(dag).log2_components for dag in (found, done.dag))
     if out is not None:
         write(found, done, out)
     change = function_change(found.to_dag(), done.dag)
