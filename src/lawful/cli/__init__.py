@@ -74,7 +74,7 @@ def options(
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2, never a traceback."""
     try:
-        app()
+        app(prog_name="lawful")
     except LawfulError as error:
         _fail(str(error), 2)
     except KeyboardInterrupt:
