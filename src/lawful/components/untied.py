@@ -41,7 +41,7 @@ def check_module(module: nn.Module, shape: tuple[int, ...]) -> None:
     for call in read.calls:
         name = operator_name(call.target)
         if name == "linear" and _rank(call.args[0]) == 2:
-            parts = [part.name for part in call.args[1:] if part is not None]
+            parts = [str(getattr(part, "name", part)) for part in call.args[1:] if part is not None]
             if not all(part in read.trained and module.get_parameter(read.names[part]).requires_grad for part in parts):
                 _refuse(module, "a Linear layer has frozen or computed weights")
             used.update(parts)
