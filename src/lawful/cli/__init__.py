@@ -76,7 +76,7 @@ def options(
 def main() -> None:
     """Run the command line: an answer, or one line and an exit code, never a traceback."""
     if "_LAWFUL_COMPLETE" in os.environ:
-        app()
+        app(prog_name="lawful")
     arguments = sys.argv[1:]
     with speaking("--json" in arguments) as out, warnings.catch_warnings():
         if not sys.warnoptions:
