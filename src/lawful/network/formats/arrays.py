@@ -107,16 +107,13 @@ def network_of(
         refuse_activation(activation, None)
         layers = tuple(stored.layer(name) for name in arrays if name == "dag.weights")
         return carrying(_graph(arrays, drop_useless), Reading(kind, layers, ignored=stored.ignored))
-    prefixes = layer_prefixes(arrays)
+    chain = chain_of(stored, order)
     numbers = {name: as_float64(name, array) for name, array in arrays.items()}
-    shapes = {prefix: numbers[f"{prefix}weight"].shape for prefix in prefixes}
-    chain = stated_order(prefixes, order) if order is not None else layer_order(shapes)
-    _check_chain(chain, shapes)
     assumed = []
     if stored.slopes is not None:
         refuse_activation(activation, stored.slopes)
-        if len(stored.slopes) != len(prefixes) - 1:
-            raise InvalidNetwork(f"states {len(stored.slopes)} activations for {len(prefixes) - 1} hidden layers")
+        if len(stored.slopes) != len(chain) - 1:
+            raise InvalidNetwork(f"states {len(stored.slopes)} activations for {len(chain) - 1} hidden layers")
     elif activation is None and len(chain) > 1:
         names = listed(prefix.rstrip(".") for prefix in chain)
         assumed.append(
@@ -136,6 +133,14 @@ def network_of(
         return Mlp(weights, biases, slopes, reading)
     except InvalidNetwork as error:
         raise InvalidNetwork(f"{error} (layers in order: {listed(p.rstrip('.') for p in chain)})"[:400]) from None
+
+
+def chain_of(stored: StoredArrays, order: Sequence[str] | None) -> list[str]:
+    """What stands before `weight` in the names of the Linear layers, from input to output."""
+    shapes = {prefix: stored.arrays[f"{prefix}weight"].shape for prefix in layer_prefixes(stored.arrays)}
+    chain = stated_order(list(shapes), order) if order is not None else layer_order(shapes)
+    _check_chain(chain, shapes)
+    return chain
 
 
 def layer_prefixes(arrays: Arrays) -> list[str]:

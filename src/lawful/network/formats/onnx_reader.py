@@ -51,9 +51,7 @@ def _reading(model: Any, parameters: int) -> Reading:
     entangled = (
         ()
         if parameters <= stored
-        else (
-            f"the file holds {stored:,} weights and its graph {parameters:,}: those used at several places move together",
-        )
+        else (f"the file holds {stored:,} weights and its graph {parameters:,}: some are used more than once",)
     )
     return Reading("onnx", layers, entangled=entangled, template=model)
 
