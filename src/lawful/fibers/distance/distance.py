@@ -125,7 +125,7 @@ def _search(
     def enough() -> float:
         if question is not None:
             return threshold
-        return max(candidates.values[-1] * (1 + PRECISION), candidates.size * ROUNDING, UNDERFLOW)
+        return max(float(candidates.values[-1]) * (1 + PRECISION), candidates.size * ROUNDING, UNDERFLOW)
 
     def improve(points: Floats) -> None:
         before = candidates.values[-1]
