@@ -117,7 +117,8 @@ def network_of(
     elif activation is None and len(chain) > 1:
         names = listed(prefix.rstrip(".") for prefix in chain)
         assumed.append(
-            f"ReLU between the layers {names} and nothing after the last: weights alone do not say; use --activation"
+            f"ReLU between the layers {names} and nothing after the last, as weights alone do not say: the answer "
+            "holds only if so (say it with --activation)"
         )
     slopes = stored.slopes if stored.slopes is not None else parse_activation(activation or "relu")
     parts = [f"{prefix}{part}" for prefix in chain for part in ("weight", "bias")]

@@ -141,13 +141,13 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
     check_target(path)
     like = network.reading if like is None else like
     with naming(path):
-        content, stored, exact = _encode(network, kind, like, dtype)
+        content, stored, exact = _encode(network, kind, like, dtype, path.stem[:40])
         write_bytes(path, content)
     return _written(path, stored, exact)
 
 
 def _encode(
-    network: Mlp | Dag, kind: str, like: Reading | None, dtype: str | None
+    network: Mlp | Dag, kind: str, like: Reading | None, dtype: str | None, stem: str
 ) -> tuple[bytes, dict[str, str], dict[str, NDArray[Any]]]:
     """The file, and for each tensor its type and its numbers."""
     if kind == "json":
@@ -173,9 +173,11 @@ def _encode(
         return dump_npz(held, slopes), types, found
     if kind == "safetensors":
         from lawful.network.formats.safetensors import dump
-    else:
-        from lawful.network.formats.pt import dump
-    return dump(found, types, slopes), types, found
+
+        return dump(found, types, slopes), types, found
+    from lawful.network.formats.pt import dump as dump_pt
+
+    return dump_pt(found, types, slopes, stem), types, found
 
 
 def _types(

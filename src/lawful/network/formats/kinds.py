@@ -54,10 +54,10 @@ def _by_content(path: Path, start: bytes) -> str | None:
         if any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
             return "pt"
         return "npz" if names and all(name.endswith(".npy") for name in names) else None
-    if start[:1] == b"\x80" and len(start) > 1 and start[1] <= 5:
-        return "pt"  # a bare pickle, which is refused there with the way out
     if len(start) > 8 and start[8:9] == b"{" and 0 < int.from_bytes(start[:8], "little") <= path.stat().st_size - 8:
         return "safetensors"
+    if start[:1] == b"\x80" and len(start) > 1 and start[1] <= 5:
+        return "pt"  # a bare pickle, which is refused there with the way out
     if start.lstrip()[:1] == b"{":
         return "json"
     if start[:2] == b"//":

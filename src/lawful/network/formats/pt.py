@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import pickletools
+import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,8 +84,10 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
     return state, tuple(f"{name[:80]} (beside the weights)" for name in others)
 
 
-def dump(arrays: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str], slopes: tuple[float, ...] | None) -> bytes:
-    """The bytes of a file that holds the arrays; the slopes go where `load_state_dict` does not mind them."""
+def dump(
+    arrays: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str], slopes: tuple[float, ...] | None, stem: str
+) -> bytes:
+    """The bytes of a file of this name that holds the arrays; the slopes go where `load_state_dict` ignores them."""
     import torch
 
     state: OrderedDict[str, torch.Tensor] = OrderedDict()
@@ -93,9 +95,10 @@ def dump(arrays: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str], slopes: 
         state[name] = torch.from_numpy(np.array(array)).to(getattr(torch, dtypes.get(name, str(array.dtype))))
     if slopes is not None:
         state._metadata = OrderedDict({"": {"version": 1, "lawful.slopes": list(slopes)}})  # type: ignore[attr-defined]
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+    with tempfile.TemporaryDirectory() as folder:  # PyTorch repeats the name of the file in every entry
+        path = Path(folder) / f"{stem}.pt"
+        torch.save(state, path)
+        return path.read_bytes()
 
 
 def _check_archive(path: Path, limit: int) -> list[str]:
@@ -107,15 +110,14 @@ def _check_archive(path: Path, limit: int) -> list[str]:
             )
     with open_zip(path, limit) as archive:
         members = archive.infolist()
+        if any("/code/" in member.filename or member.filename.endswith("/constants.pkl") for member in members):
+            raise InvalidNetwork(f"TorchScript is not read: it is a program; load it with torch.jit.load and {WAY_OUT}")
         packed = [member for member in members if member.compress_type != ZIP_STORED]
         if packed or sum(member.file_size for member in members) > path.stat().st_size:
             raise InvalidNetwork("its entries are packed or overlap, as PyTorch never writes them")
         pickles = [member for member in members if member.filename.endswith(".pkl")]
         if len(pickles) != 1 or not pickles[0].filename.endswith("/data.pkl"):
-            raise InvalidNetwork(
-                "holds no state dict (one data.pkl was expected). TorchScript is not read: it is a program; "
-                "load it with torch.jit.load and " + WAY_OUT
-            )
+            raise InvalidNetwork(f"holds no state dict (one data.pkl was expected): {WAY_OUT}")
         check_bytes("its pickle", pickles[0].file_size, MAX_PICKLE)
         try:
             code = archive.read(pickles[0])

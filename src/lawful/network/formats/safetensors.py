@@ -71,7 +71,8 @@ def load(path: Path) -> StoredArrays:
     arrays: dict[str, NDArray[Any]] = {}
     for name, place in places.items():
         count = check_numbers(f"tensor {name[:80]!r}", place.shape)
-        flat = np.fromfile(path, dtype=TYPES[place.kind], count=count, offset=place.begin)
+        kind = np.dtype(TYPES[place.kind])
+        flat = np.memmap(path, kind, "r", place.begin, (count,)) if count else np.zeros(0, kind)
         arrays[name] = (_from_bfloat16(flat) if place.kind == "BF16" else flat).reshape(place.shape)
     return StoredArrays(arrays, {name: DTYPES[place.kind] for name, place in places.items()}, stated)
 

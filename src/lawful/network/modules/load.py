@@ -60,8 +60,6 @@ def _imported(text: str) -> Any:
         return getattr(importlib.import_module(where), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise LawfulError(f"cannot import {text}: {error}") from None
-    finally:
-        sys.path.remove(str(Path.cwd()))
 
 
 def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
