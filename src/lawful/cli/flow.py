@@ -200,7 +200,7 @@ def _integrated(settings: dict[str, Any]) -> Run:
         if network is None:
             raise LawfulError("certificates are for networks, not for other modules")
         x, y = at.x, at.targets  # type: ignore[attr-defined]
-        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]), metric)
+        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]))
         Path(settings["certificate"]).write_text(json.dumps(evidence) + "\n", encoding="utf-8")
     return record(trajectory, laws, network, about)
 

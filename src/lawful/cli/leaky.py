@@ -120,7 +120,7 @@ def _leaky_energies(
 
     from lawful.figure import save as draw
     from lawful.leaky import energies, trace
-    from lawful.leaky.verify import certificate
+    from lawful.leaky.certificate import certificate
     from lawful.report.leaky import run_json, run_text
     from lawful.study.leaky_figure import depth_figure
     from lawful.study.leaky_runs import is_run, load_network, load_task, read_run

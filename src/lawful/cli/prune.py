@@ -91,20 +91,22 @@ def prune(
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
     from lawful.pruning.prune import prune as run
-    from lawful.pruning.verify import verify
     from lawful.report.singular import pruning_text
     from lawful.singular.spectrum import singularity
 
     found = named.network()
     pruning = run(found, tolerance=tolerance, box=read_box(box))
-    if certify:
-        verify(pruning)
-    if certificate is not None:
+    if certify or certificate is not None:
         import json
 
         from lawful.pruning.certificate import certificate as proof
+        from lawful.verify import verify
 
-        certificate.write_text(json.dumps(proof(pruning)) + "\n", encoding="utf-8")
+        made = proof(pruning)
+        if certify:
+            verify(made)
+        if certificate is not None:
+            certificate.write_text(json.dumps(made) + "\n", encoding="utf-8")
     if out is not None:
         from lawful.network.formats.files import write
 

@@ -213,7 +213,7 @@ def separate(
     from lawful.report.truncation import separation_text
     from lawful.truncation.construct import ZeroLoss, zero_loss_network
     from lawful.truncation.separation import separate_aligned, separate_all
-    from lawful.truncation.verify import certificate, described
+    from lawful.truncation.certificate import certificate, described
 
     points = open_data(data, clusters, project, seed)
     if points.count < 2:
@@ -250,7 +250,7 @@ def separate(
 
         write(built.network, network)
     if out is not None:
-        out.write_text(json.dumps(plain(certificate(points, answers, found["verdict"]))) + "\n", encoding="utf-8")
+        out.write_text(json.dumps(plain(certificate(points, answers))) + "\n", encoding="utf-8")
     print_json(found) if as_json else typer.echo(separation_text(found))
     if verdict != "yes":
         raise typer.Exit(1 if verdict == "no" else 3)

@@ -6,10 +6,13 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
-from lawful.fibers.stack import Stack
+from lawful.fibers.skips_as_layers import layered
 from lawful.fibers.symmetry import SymmetryStep
+from lawful.network import Dag, Mlp
+from lawful.network.digest import digest
 
 
 @dataclass(frozen=True)
@@ -119,23 +122,43 @@ def nearest_float(value: Fraction) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]:
-    """Everything `lawful verify` needs: both networks, the statement and its evidence."""
+def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
+    """Everything `lawful verify` needs: both networks as layers, the verdict and its evidence."""
+    if not certified(verdict):
+        raise Unsupported(f"this verdict ({verdict.verdict}) has no evidence that can be re-checked")
     domain = verdict.domain
     box = None if domain is None or not domain.bounded else [domain.low.tolist(), domain.high.tolist()]
-    statement = f"the networks are {verdict.verdict}" + (f" on {domain}" if domain is not None else "")
-    networks = [stack_json(stack) for stack in (first, second)]
-    return {"kind": "same", "statement": statement, "networks": networks, "box": box} | to_json(verdict)
-
-
-def stack_json(stack: Stack) -> dict[str, Any]:
-    """A network as lists of floats; JSON keeps every bit of them."""
-    floats = stack.floating()
+    towers = [network if isinstance(network, Mlp) else layered(network) for network in (first, second)]
+    found = verdict.counterexample if isinstance(verdict, Different) else None
     return {
-        "weights": [weight.tolist() for weight in floats.weights],
-        "biases": [bias.tolist() for bias in floats.biases],
-        "slopes": list(stack.slopes),
+        "kind": "same",
+        "version": 1,
+        "about": [digest(tower) for tower in towers],
+        "networks": [mlp_json(tower) for tower in towers],
+        "box": box,
+        "verdict": verdict.verdict,
+        "tolerance": verdict.tolerance,
+        "witness": _evidence(verdict.witness) if isinstance(verdict, Equal) else None,
+        "counterexample": None if found is None else {"input": found.point.tolist()},
     }
+
+
+def mlp_json(network: Mlp) -> dict[str, Any]:
+    """A network as lists of floats; JSON keeps every bit of them."""
+    return {
+        "weights": [weight.tolist() for weight in network.weights],
+        "biases": [None if bias is None else bias.tolist() for bias in network.biases],
+        "slopes": list(network.slopes),
+    }
+
+
+def _evidence(witness: EqualityWitness) -> dict[str, Any]:
+    """The part of a witness that `lawful verify` reads: what it can work out itself is left out."""
+    found = _witness_json(witness)
+    for step in (*found["first"], *found["second"]):
+        if step["do"] == "quiet":
+            del step["low"], step["high"]
+    return {key: value for key, value in found.items() if key not in ("residual", "regions")}
 
 
 def _witness_json(witness: EqualityWitness) -> dict[str, Any]:
