@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from lawful.pruning.verify import verify
 from torch import nn
 
 from benchmarks.harness import Row, best_of, compare
 from lawful.network import Architecture, Mlp
 from lawful.pruning.prune import prune
-from lawful.pruning.verify import verify
 from lawful.singular.laplacian import layered_edge_weights
 from lawful.singular.regulariser import NuclearPenalty
 

@@ -99,24 +99,32 @@ class Run:
         return dict(json.loads(self.stdout))
 
 
-@pytest.fixture
-def lawful(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+@pytest.fixture(scope="session")
+def lawful() -> Callable[..., Run]:
     """Run the command line in this process and check its exit code; an exception that escapes always fails."""
     from lawful.cli import main
 
     def run(*arguments: object, code: int = 0, cwd: Path | None = None) -> Run:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         found: object = 0
-        with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["lawful", *map(str, arguments)])
             for name, stream in (("stdin", io.TextIOWrapper(io.BytesIO())), ("stdout", out), ("stderr", err)):
                 patch.setattr(sys, name, stream)
             if cwd is not None:
                 patch.chdir(cwd)
+            before, path = set(sys.modules), sys.path.copy()
+            heard = signal.getsignal(signal.SIGINT)
             try:
                 main()
             except SystemExit as stop:
                 found = stop.code or 0
+            finally:  # a factory's module belongs to this run alone
+                signal.signal(signal.SIGINT, heard)
+                sys.path[:] = path
+                for name in set(sys.modules) - before:
+                    if str(getattr(sys.modules[name], "__file__", None)).startswith(str(cwd or Path.cwd())):
+                        del sys.modules[name]
         texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
         assert "Traceback" not in texts[1], texts[1]
         assert found == code, f"exit {found}: {texts[1] or texts[0]}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lawful.study.audit import audit
     from lawful.verify import verify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "NotACertificate", "Unsupported"),
     "lawful.network": ("Architecture", "Dag", "Mlp"),

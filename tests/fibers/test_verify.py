@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lawful.fibers.verify import verify
 
 from lawful import CertificateError, Mlp
 from lawful.fibers import same
 from lawful.fibers.disguise import disguise, hiding_network, random_network
 from lawful.fibers.same import stack_of
 from lawful.fibers.verdict import certificate
-from lawful.fibers.verify import verify
 
 
 def proof(first: Mlp, second: Mlp, **question: Any) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lawful.laws.verify import verify
 
 from lawful import CertificateError, Mlp, Unsupported
 from lawful.laws import HeavyBall, LawCount, Metric, count_laws
 from lawful.laws.certificate import certificate, digest
-from lawful.laws.verify import verify
 
 BLOCK = Metric(blocks=((np.arange(3), np.array([[2.0, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 3.0]])),))
 

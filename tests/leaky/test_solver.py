@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from lawful.leaky.verify import certificate, verify
 
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.leaky import (
@@ -28,7 +29,6 @@ from lawful.leaky.lbfgs import minimise
 from lawful.leaky.mechanics import motion, operator_norm
 from lawful.leaky.path import GAMMA
 from lawful.leaky.solver import SINGLE_NOISE
-from lawful.leaky.verify import certificate, verify
 
 RIDGE = 0.06
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lawful.pruning.module_verify import certificate, verify
 from torch import nn
 
 from lawful.errors import CertificateError, Unsupported
@@ -17,7 +18,6 @@ from lawful.network import Architecture, Mlp
 from lawful.network.formats.files import read, write
 from lawful.network.modules.convert import from_module, to_module
 from lawful.pruning.module import prune_module
-from lawful.pruning.module_verify import certificate, verify
 from lawful.pruning.prune import prune
 
 

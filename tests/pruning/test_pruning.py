@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lawful.pruning.verify import verify
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.network import Architecture, Dag, Mlp, Role, initialise
 from lawful.pruning.prune import Pruning, prune
-from lawful.pruning.verify import verify
 
 RNG = np.random.default_rng(0)
 

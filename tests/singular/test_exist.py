@@ -8,13 +8,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from lawful.singular.verify import verify_points
 from scipy.optimize import linprog
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.network import Architecture, Dag, initialise
 from lawful.singular.existence import exact_balance, singular_points, zero_sums
 from lawful.singular.spectrum import singularity
-from lawful.singular.verify import verify_points
 
 
 def brute_force(dag: Dag, c: list[int]) -> bool:

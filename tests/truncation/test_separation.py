@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lawful.truncation.verify import certificate, verify_separation
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.truncation.clusters import Clusters, synthetic
@@ -23,7 +24,6 @@ from lawful.truncation.separation import (
     separate_aligned,
     separate_all,
 )
-from lawful.truncation.verify import certificate, verify_separation
 
 
 @settings(max_examples=40, deadline=None)

@@ -211,9 +211,9 @@ def separate(
     import json
 
     from lawful.report.truncation import separation_text
+    from lawful.truncation.certificate import certificate, described
     from lawful.truncation.construct import ZeroLoss, zero_loss_network
     from lawful.truncation.separation import separate_aligned, separate_all
-    from lawful.truncation.certificate import certificate, described
 
     points = open_data(data, clusters, project, seed)
     if points.count < 2:

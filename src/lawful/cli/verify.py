@@ -32,7 +32,9 @@ def verify(
     from lawful.verify import verify as check
 
     shape = input_shape(input_size)
-    given = [open_source(text, activation=activation, drop_useless=drop_useless, shape=shape) for text in networks or []]
+    given = [
+        open_source(text, activation=activation, drop_useless=drop_useless, shape=shape) for text in networks or []
+    ]
     try:
         found = check(read(file), *given)
     except CertificateError as error:

@@ -32,7 +32,9 @@ def certificate(
     values = (dag.hidden_incidence @ (theta**2).T).T
     drift = np.abs(values - values[0] * np.exp(-2.0 * decay * times)[:, None]).max(initial=0.0)
     labels = loss == "ce"
-    targets = np.asarray(y, dtype=np.int64 if labels else np.float64).reshape((-1,) if labels else (-1, len(dag.outputs)))
+    targets = np.asarray(y, dtype=np.int64 if labels else np.float64).reshape(
+        (-1,) if labels else (-1, len(dag.outputs))
+    )
     size = float((targets**2).mean()) if loss == "mse" else 1.0
     return {
         "kind": "flow",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lawful import fibers, invariant
+from lawful import fibers
+from lawful.components.locks import components
 from lawful.errors import LawfulError
 from lawful.fibers.verdict import Verdict
 from lawful.flow.losses import find_loss
@@ -60,7 +61,7 @@ def diff(
     scale = float(np.abs(balances[0]).sum()) or 1.0
     decay = float(balances[0] @ balances[1] / max(float(balances[0] @ balances[0]), 1e-300))
     dead = [{one.names[v] for v in np.flatnonzero(classify(dag).dead)} for dag in (one, two)]
-    locked = {lock.edge for dag in (one, two) for lock in invariant.components(dag).locked}
+    locked = {lock.edge for dag in (one, two) for lock in components(dag).locked}
     flipped = np.flatnonzero(one.theta * two.theta < 0)
     losses = None if data is None else _losses(one, two, data, loss)
     return Diff(

@@ -9,9 +9,9 @@ from lawful.study.claim import Claim
 
 MODULES = (
     "network",
-    "invariant",
-    "invariant_components",
-    "invariant_training",
+    "components",
+    "components_locks",
+    "components_training",
     "singular",
     "singular_training",
     "laws",
@@ -23,9 +23,9 @@ MODULES = (
     "truncation",
     "truncation_times",
     "truncation_limits",
-    "bottleneck",
-    "bottleneck_identity",
-    "bottleneck_training",
+    "leaky",
+    "leaky_identity",
+    "leaky_training",
     "fibers",
     "fibers_composition",
 )

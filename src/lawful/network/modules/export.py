@@ -1,0 +1,150 @@
+"""Any PyTorch module as one graph of ATen calls: the only place where modules are traced."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from lawful.errors import LawfulError, Unsupported
+
+NOTES = ("_assert_tensor_metadata", "_assert_scalar")  # calls that compute nothing
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedModule:
+    """What a module computes: its graph, and the tensors behind the graph's placeholders.
+
+    `names` gives a placeholder's parameter or buffer the name it has in the module; parameters that are one tensor
+    share the first of their names, and the graph reads them through one placeholder. `trained` are the placeholders of
+    parameters. `inputs` are the placeholders of the module's own inputs.
+    """
+
+    graph: fx.Graph
+    tensors: Mapping[str, torch.Tensor]
+    names: Mapping[str, str]
+    trained: frozenset[str]
+    inputs: tuple[str, ...]
+
+    @property
+    def calls(self) -> list[fx.Node]:
+        """The calls in order."""
+        return [node for node in self.graph.nodes if node.op == "call_function"]
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """The nodes that the module returns, flattened."""
+        last = next(node for node in reversed(self.graph.nodes) if node.op == "output")
+        return tuple(last.args[0])
+
+
+def export_module(
+    module: nn.Module,
+    inputs: Sequence[torch.Tensor | tuple[int, ...]],
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    training: bool = False,
+    decompose: bool = False,
+) -> ExportedModule:
+    """Trace a module with `torch.export` (non-strict), on stand-in tensors that take no memory.
+
+    An input is an example tensor, or its size with the batch (of at least 2): then it has the module's own type. A
+    module on the meta device is read without weights. Changes in place are replaced by new values; `decompose` breaks
+    calls down to ATen's core. Nothing of the module is changed.
+
+    >>> tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    >>> tied[2].weight = tied[0].weight
+    >>> read = export_module(tied, [(2, 3)])
+    >>> [call.target.__name__ for call in read.calls], sorted(set(read.names.values()))
+    (['linear.default', 'relu.default', 'linear.default'], ['0.bias', '0.weight', '2.bias'])
+    """
+    examples = tuple(_example(module, entry) for entry in inputs)
+    with _mode(module, training), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(module, examples, dict(keywords or {}), strict=False)
+            if decompose:
+                program = program.run_decompositions()
+            elif any(_changes(node) for node in program.graph.nodes):
+                program = program.run_decompositions({})
+        except LawfulError:
+            raise
+        except Exception as error:  # the module's own code runs, and may raise anything
+            lines = str(error).strip().splitlines() or [""]
+            reason = f"{type(error).__name__}: {lines[0][:200]}"
+            raise Unsupported(f"torch.export cannot read {type(module).__name__} ({reason})") from None
+    return _tidied(module, program)
+
+
+def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.Tensor:
+    if isinstance(entry, torch.Tensor):
+        return entry
+    own = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), torch.zeros(0))
+    return torch.zeros(tuple(entry), dtype=own.dtype, device=own.device)
+
+
+def _changes(node: fx.Node) -> bool:
+    """Whether a call changes one of its arguments in place."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _tidied(module: nn.Module, program: Any) -> ExportedModule:
+    """Placeholders with the module's names, one for each tensor; calls without effect dropped."""
+    first: dict[int, str] = {}
+    canonical: dict[str, str] = {}
+    for name, tensor in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
+        canonical[name] = first.setdefault(id(tensor), name)
+    signature = program.graph_signature
+    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names = {place: canonical.get(name, name) for place, name in held.items()}
+    tensors = {place: _held(program, name) for place, name in held.items()}
+    for place, name in signature.inputs_to_lifted_tensor_constants.items():
+        tensors[place] = program.constants[name]
+    graph = program.graph
+    seen: dict[str, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and node.name in names:
+            twin = seen.setdefault(names[node.name], node)
+            if twin is not node:
+                node.replace_all_uses_with(twin)
+        elif node.op == "call_function" and operator_name(node.target) in NOTES:
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+    kept = {node.name for node in seen.values()}
+    trained = frozenset(kept & set(signature.inputs_to_parameters))
+    alive = {place: tensor for place, tensor in tensors.items() if place in kept or place not in names}
+    own = tuple(node.name for node in graph.nodes if node.op == "placeholder" and node.name not in tensors)
+    return ExportedModule(graph, alive, {place: names[place] for place in names if place in kept}, trained, own)
+
+
+def _held(program: Any, name: str) -> torch.Tensor:
+    found: torch.Tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
+    return found
+
+
+def operator_name(target: Any) -> str:
+    """The bare name of an ATen operator or a Python function: `linear`, `getitem`."""
+    if isinstance(target, torch._ops.OpOverload):
+        target = target.overloadpacket
+    return str(getattr(target, "__name__", target))
+
+
+@contextmanager
+def _mode(module: nn.Module, training: bool) -> Iterator[None]:
+    """The module in eval (or train) mode for a while."""
+    before = OrderedDict((part, part.training) for part in module.modules())
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, mode in before.items():
+            part.training = mode

@@ -1,0 +1,68 @@
+"""One tracer for all modules: tied tensors are one, nothing is changed, in-place operations become values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lawful.errors import Unsupported
+from lawful.network.modules.export import export_module
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.register_buffer("shift", torch.ones(3))
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu_(self.first(x))
+        twin = x
+        x += self.shift
+        x[:, 0] = 0
+        return self.second(x) + twin
+
+
+def names(module: nn.Module, *shape: int) -> list[str]:
+    return [str(call.target.__name__).split(".")[0] for call in export_module(module, [shape]).calls]
+
+
+def test_a_tied_weight_has_one_placeholder_and_the_first_name() -> None:
+    read = export_module(Tied(), [(2, 3)])
+    place = next(place for place, name in read.names.items() if name == "first.weight")
+    assert "second.weight" not in read.names.values()
+    users = [call for call in read.calls if any(getattr(arg, "name", "") == place for arg in call.args)]
+    assert len(users) == 2
+    assert place in read.trained
+    assert read.inputs == ("x",)
+
+
+def test_changes_in_place_become_values() -> None:
+    found = names(Tied(), 2, 3)
+    assert not [name for name in found if name.endswith("_")]
+    assert found.count("add") == 2
+    assert "select_scatter" in found
+
+
+def test_the_tensors_are_the_modules_own_and_its_mode_stays() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.BatchNorm1d(4)).train()
+    module[1].eval()
+    read = export_module(module, [(2, 3)])
+    weight = next(read.tensors[place] for place, name in read.names.items() if name == "0.weight")
+    assert weight.data_ptr() == module[0].weight.data_ptr()
+    assert [part.training for part in module] == [True, False, True]
+    assert "running_mean" in " ".join(read.names.values())
+
+
+def test_a_module_without_memory_is_read() -> None:
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Linear(3, 100_000), nn.ReLU(), nn.Linear(100_000, 100_000))
+    assert names(module, 2, 3) == ["linear", "relu", "linear"]
+
+
+def test_the_modules_own_errors_become_one_line() -> None:
+    with pytest.raises(Unsupported, match=r"torch\.export cannot read Linear"):
+        export_module(nn.Linear(3, 2), [(2, 4)])
