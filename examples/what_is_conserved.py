@@ -7,11 +7,11 @@ them, and proves that there are no others (P1). A second program re-checks the p
 from __future__ import annotations
 
 import numpy as np
-from lawful.laws.verify import verify
 
 from lawful.laws import count_laws
 from lawful.laws.certificate import certificate
 from lawful.network import Architecture, Mlp
+from lawful.verify import verify
 
 
 def run() -> int:

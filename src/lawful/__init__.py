@@ -34,8 +34,9 @@ _HOMES = {
     "lawful.verify": ("verify",),
 }
 __all__ = [
-    "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate", "Unsupported",
-    "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same", "to_module", "verify", "write",
+    "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
+    "Unsupported", "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same",
+    "to_module", "verify", "write",
 ]  # fmt: skip
 
 

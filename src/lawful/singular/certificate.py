@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from lawful.errors import Unsupported
@@ -10,8 +12,10 @@ from lawful.network.digest import digest, written
 from lawful.singular.existence import SingularPoints
 
 
-def certificate(dag: Dag, found: SingularPoints) -> dict[str, Any]:
+def certificate(dag: Dag, found: SingularPoints, balance: Mapping[str, Fraction] | None = None) -> dict[str, Any]:
     """The network, and the witness or the refutations of `singular_points(dag, exact_balance(dag))`.
+
+    With another `balance` than that of the weights it speaks of the graph alone.
 
     >>> from lawful.network import Mlp
     >>> from lawful.singular.existence import exact_balance, singular_points
@@ -26,8 +30,9 @@ def certificate(dag: Dag, found: SingularPoints) -> dict[str, Any]:
     body: dict[str, Any] = {
         "kind": "singular",
         "version": 1,
-        "about": [digest(dag)],
-        "network": written(dag),
+        "about": [digest(dag, weights=balance is None)],
+        "network": written(dag, weights=balance is None),
+        "balance": None if balance is None else [str(Fraction(balance[dag.names[node]])) for node in dag.hidden],
         "exist": found.exist,
         "cut_off": None,
         "squares": None,

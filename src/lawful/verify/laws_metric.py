@@ -34,9 +34,9 @@ def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
             stated.append((where, [exactly(row) for row in rows]))
     named = [edge for where, _ in stated for edge in where]
     need(len(set(named)) == len(named), "the metric names a weight twice")
-    for where, block in stated:
-        mirrored = all(block[i][j] == block[j][i] for i in range(len(where)) for j in range(i))
-        need(mirrored and _positive(block), "the metric is not symmetric and positive")
+    for where, lines in stated:
+        mirrored = all(lines[i][j] == lines[j][i] for i in range(len(where)) for j in range(i))
+        need(mirrored and _positive(lines), "the metric is not symmetric and positive")
     rest = sorted(set(range(size)) - set(named))
     return (*stated, *(([edge], [[Fraction(1)]]) for edge in rest))
 

@@ -74,7 +74,7 @@ def check_regions(decisions: object, first: Layered, second: Layered, box: Seque
 
 def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     """The sides of a neuron that must be walked."""
-    decision = next(stated, None)
+    decision: Any = next(stated, None)
     if decision == "both":
         return [True, False]
     need(isinstance(decision, list) and len(decision) == 2, "the proof stops before all regions were seen")

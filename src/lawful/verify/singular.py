@@ -20,21 +20,26 @@ Balances = dict[int, Fraction]
 
 def check(body: dict[str, Any]) -> Finding:
     """Whether the invariant set of the network's own balance has a singular point."""
-    given = record(body, "certificate", "network exist cut_off squares refutations")
+    given = record(body, "certificate", "network balance exist cut_off squares refutations")
     wiring = read_wiring(given["network"])
-    need(wiring.weights is not None, "the network has no weights")
+    need((wiring.weights is None) is not (given["balance"] is None), "a balance is prescribed, or that of the weights")
+    balance = wiring.balance if given["balance"] is None else _prescribed(given["balance"], wiring)
     afford(100.0 * len(wiring.roles) * len(wiring.tails))
     name = short(wiring.digest())
+    if wiring.weights is None:
+        shown = ", ".join(str(value) for value in list(balance.values())[:6])
+        name += f" with the balance ({shown}{', ...' if len(balance) > 6 else ''})"
+    told = {"balance": list(balance.values())}
     if truth(given["exist"], "exist"):
         need(given["refutations"] is None, "a witness needs no refutations")
-        cut_off = _witness(given, wiring)
+        cut_off = _witness(given, wiring, balance)
         some = f"{len(cut_off)} hidden neurons" if len(cut_off) > 1 else "one hidden neuron"
         words = f"the invariant set of {name} has a singular point, which cuts off {some}"
-        return Finding(words, {"exist": True, "cut_off": sorted(cut_off)}, (wiring.digest(),))
+        return Finding(words, told | {"exist": True, "cut_off": sorted(cut_off)}, (wiring.digest(),))
     need(given["cut_off"] is None and given["squares"] is None, "a witness does not go with the answer no")
-    sets = _none(given["refutations"], wiring)
+    sets = _none(given["refutations"], wiring, balance)
     words = f"the invariant set of {name} has no singular point: no set of hidden neurons can be cut off"
-    return Finding(words, {"exist": False, "refuted": sets}, (wiring.digest(),))
+    return Finding(words, told | {"exist": False, "refuted": sets}, (wiring.digest(),))
 
 
 def _hidden_set(value: object, where: str, wiring: Wiring) -> set[int]:
@@ -44,7 +49,12 @@ def _hidden_set(value: object, where: str, wiring: Wiring) -> set[int]:
     return set(found)
 
 
-def _witness(given: dict[str, Any], wiring: Wiring) -> set[int]:
+def _prescribed(value: object, wiring: Wiring) -> Balances:
+    given = listed(value, "balance", length=len(wiring.hidden))
+    return {node: rational(item, "balance") for node, item in zip(wiring.hidden, given, strict=True)}
+
+
+def _witness(given: dict[str, Any], wiring: Wiring, balance: Balances) -> set[int]:
     """The neurons cut off, after showing that the squares are a point of the set that no edge joins to the others."""
     inside = _hidden_set(given["cut_off"], "cut_off", wiring)
     need(bool(inside), "no neurons are cut off")
@@ -61,19 +71,18 @@ def _witness(given: dict[str, Any], wiring: Wiring) -> set[int]:
             total[head] += amount
         if tail in total:
             total[tail] -= amount
-    need(total == wiring.balance, "the squares do not have the balance of the network")
+    need(total == balance, "the squares do not have the balance")
     return inside
 
 
-def _none(value: object, wiring: Wiring) -> int:
+def _none(value: object, wiring: Wiring, balance: Balances) -> int:
     """How many connected zero-sum sets there are, after refuting each."""
-    balance = wiring.balance
     inner = [
         (tail, head)
         for tail, head in zip(wiring.tails, wiring.heads, strict=True)
         if tail in balance and head in balance
     ]
-    refuted = {_refutation(item, wiring) for item in listed(value, "refutations", most=100_000)}
+    refuted = {_refutation(item, wiring, balance) for item in listed(value, "refutations", most=100_000)}
     count = 0
     for part in _possible(inner, balance):
         need(len(part) <= MOST_LISTED, f"{len(part)} neurons could take part, more than can be listed")
@@ -84,7 +93,7 @@ def _none(value: object, wiring: Wiring) -> int:
     return count
 
 
-def _refutation(item: object, wiring: Wiring) -> frozenset[int]:
+def _refutation(item: object, wiring: Wiring, balance: Balances) -> frozenset[int]:
     """A set that cannot be cut off: on one side nothing leaves (or enters) some neurons whose balance needs it."""
     given = record(item, "refutations", "cut_off inside blocked forward")
     cut_off = _hidden_set(given["cut_off"], "refutations.cut_off", wiring)
@@ -96,7 +105,7 @@ def _refutation(item: object, wiring: Wiring) -> frozenset[int]:
     open_to = cut_off if inside else set(range(len(wiring.roles))) - cut_off
     ends = wiring.out_of if forward else wiring.into
     crossing = any(end in open_to and end not in blocked for node in blocked for end, _ in ends[node])
-    total = sum((wiring.balance[node] for node in blocked), Fraction(0))
+    total = sum((balance[node] for node in blocked), Fraction(0))
     need(not crossing and (total < 0 if forward else total > 0), "a set is not refuted")
     return frozenset(cut_off)
 
