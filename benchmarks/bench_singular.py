@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from lawful.pruning.verify import verify
 from torch import nn
 
 from benchmarks.harness import Row, best_of, compare
@@ -17,6 +16,7 @@ from lawful.network import Architecture, Mlp
 from lawful.pruning.prune import prune
 from lawful.singular.laplacian import layered_edge_weights
 from lawful.singular.regulariser import NuclearPenalty
+from lawful.verify import verify
 
 LARGE = (100, *[240] * 9, 10)  # ten layers, 0.49 million parameters; J would have 2160 × 489 370 entries, 8.5 GB
 EVERY = 100
