@@ -13,7 +13,7 @@ from typing import Any
 from flint import fmpq_mat
 
 from lawful.verify.schema import afford, listed, need, wholes
-from lawful.verify.steps import ONE, ZERO, Layered, Row, Span
+from lawful.verify.steps import ONE, ZERO, Row, Span, Storeys
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Place:
     rows: list[Row]
 
 
-def check_regions(decisions: object, first: Layered, second: Layered, box: Sequence[Span]) -> int:
+def check_regions(decisions: object, first: Storeys, second: Storeys, box: Sequence[Span]) -> int:
     """Replay the walk; the number of regions on which the two affine maps are identical."""
     stated = iter(listed(decisions, "witness.decisions"))
     nets = (first, second)
@@ -86,7 +86,7 @@ def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     return [side == "on"]
 
 
-def _entered(nets: Sequence[Layered], place: _Place) -> list[Row]:
+def _entered(nets: Sequence[Storeys], place: _Place) -> list[Row]:
     """The sums of a layer as affine functions of the input."""
     found = []
     width = nets[0].inputs + 1
@@ -100,7 +100,7 @@ def _entered(nets: Sequence[Layered], place: _Place) -> list[Row]:
     return found
 
 
-def _left(nets: Sequence[Layered], place: _Place, affine: list[Row], active: list[bool]) -> _Place:
+def _left(nets: Sequence[Storeys], place: _Place, affine: list[Row], active: list[bool]) -> _Place:
     """The next layer, given which neurons are active."""
     slope = nets[place.network].slopes[place.layer]
     values = [row if on else [slope * entry for entry in row] for row, on in zip(affine, active, strict=True)]

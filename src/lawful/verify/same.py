@@ -17,11 +17,11 @@ from lawful.verify.schema import afford, listed, need, number, numbers, record, 
 from lawful.verify.steps import (
     ONE,
     ZERO,
-    Layered,
     Rational,
     Row,
     Setting,
     Span,
+    Storeys,
     close,
     exact,
     images,
@@ -75,8 +75,8 @@ def _box(value: object, inputs: int) -> tuple[list[Span], str]:
 
 def _different(
     value: object,
-    first: Layered,
-    second: Layered,
+    first: Storeys,
+    second: Storeys,
     box: list[Span],
     tolerance: Rational,
     names: str,
@@ -120,7 +120,7 @@ def _nearest(value: Rational) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def _equal(value: object, first: Layered, second: Layered, setting: Setting) -> str:
+def _equal(value: object, first: Storeys, second: Storeys, setting: Setting) -> str:
     """How the ends of both walks agree."""
     need(first.inputs == second.inputs, "the networks take inputs of different sizes")
     ending = word(value.get("ending") if isinstance(value, dict) else None, "witness.ending", *ENDINGS)
@@ -151,7 +151,7 @@ def _equal(value: object, first: Layered, second: Layered, setting: Setting) -> 
 ENDINGS = {"weights": "", "normal form": "groups", "regions": "decisions"}
 
 
-def _check_rows(ours: Layered, theirs: Layered, layers: int, tolerance: Rational) -> None:
+def _check_rows(ours: Storeys, theirs: Storeys, layers: int, tolerance: Rational) -> None:
     same = ours.widths[: layers + 1] == theirs.widths[: layers + 1]
     need(same and ours.slopes[:layers] == theirs.slopes[:layers], "the steps do not lead to networks of one shape")
     for layer in range(layers):
@@ -159,7 +159,7 @@ def _check_rows(ours: Layered, theirs: Layered, layers: int, tolerance: Rational
             need(close(*rows, tolerance), f"layer {layer + 1}, neuron {neuron}: the weights differ after the steps")
 
 
-def _check_heads(ours: Layered, theirs: Layered, groups: object, setting: Setting) -> None:
+def _check_heads(ours: Storeys, theirs: Storeys, groups: object, setting: Setting) -> None:
     """Above the last common layer: on every hyperplane the bends cancel, and so does what remains affine."""
     layer = len(ours.layers) - 2
     nets = (ours, theirs)
@@ -210,7 +210,7 @@ def _sum(ours: list[Row], theirs: list[Row], *, minus: bool) -> list[Row]:
     return [[a - b if minus else a + b for a, b in zip(*rows, strict=True)] for rows in zip(ours, theirs, strict=True)]
 
 
-def _constants(nets: tuple[Layered, Layered]) -> list[Row]:
+def _constants(nets: tuple[Storeys, Storeys]) -> list[Row]:
     """The difference of the last biases, as affine functions of what the last hidden layer sees."""
     width = len(nets[0].layers[-2][0]) if nets[0].layers[-2] else nets[0].widths[-3] + 1
     pairs = zip(nets[0].layers[-1], nets[1].layers[-1], strict=True)

@@ -31,7 +31,7 @@ def quotient(value: object, where: str) -> Rational:
 
 
 @dataclass(frozen=True)
-class Layered:
+class Storeys:
     """Rows of every layer, biases at the end, and the slope after each but the last."""
 
     inputs: int
@@ -43,29 +43,29 @@ class Layered:
         """Sizes of all layers, input first."""
         return [self.inputs, *(len(layer) for layer in self.layers)]
 
-    def changed(self, layer: int, rows: list[Row], above: list[Row]) -> Layered:
+    def changed(self, layer: int, rows: list[Row], above: list[Row]) -> Storeys:
         """Other rows in hidden layer `layer` (from 1) and in the one above it."""
         layers = list(self.layers)
         layers[layer - 1], layers[layer] = rows, above
         return replace(self, layers=tuple(layers))
 
-    def without(self, layer: int, neuron: int, above: list[Row] | None = None) -> Layered:
+    def without(self, layer: int, neuron: int, above: list[Row] | None = None) -> Storeys:
         """The network less one hidden neuron."""
         rows = [row for place, row in enumerate(self.layers[layer - 1]) if place != neuron]
         heads = [[*row[:neuron], *row[neuron + 1 :]] for row in above or self.layers[layer]]
         return self.changed(layer, rows, heads)
 
 
-def layered(tower: Tower) -> Layered:
+def layered(tower: Tower) -> Storeys:
     """Every double as the rational that it is; a missing bias is 0."""
     layers = tuple(
         [[*map(exact, row), ZERO if bias is None else exact(bias[neuron])] for neuron, row in enumerate(rows)]
         for rows, bias in tower.layers
     )
-    return Layered(len(tower.layers[0][0][0]), layers, tuple(map(exact, tower.slopes)))
+    return Storeys(len(tower.layers[0][0][0]), layers, tuple(map(exact, tower.slopes)))
 
 
-def outputs(net: Layered, point: Sequence[Rational], *, size: bool = False) -> list[Rational]:
+def outputs(net: Storeys, point: Sequence[Rational], *, size: bool = False) -> list[Rational]:
     """The outputs at a point; or with `size` the sums of absolute values of all their terms."""
     values = [abs(value) if size else value for value in point]
     for layer, slope in zip(net.layers, (*net.slopes, ONE), strict=True):
@@ -106,7 +106,7 @@ def bent(low: Rational | None, high: Rational | None, slope: Rational) -> Span:
     return min(known), None if None in ends else max(known)
 
 
-def images(net: Layered, box: Sequence[Span], layers: int) -> list[Span]:
+def images(net: Storeys, box: Sequence[Span], layers: int) -> list[Span]:
     """Ranges of the values behind the first layers, by interval arithmetic."""
     found = list(box)
     for layer in range(layers):
@@ -125,7 +125,7 @@ class Setting:
     tolerance: Rational
 
 
-def taken(net: Layered, value: object, setting: Setting) -> Layered:
+def taken(net: Storeys, value: object, setting: Setting) -> Storeys:
     """The network after one step, which must keep the function."""
     kind = word(value.get("do") if isinstance(value, dict) else None, "step.do", *STEPS)
     keys, step = STEPS[kind]
@@ -134,18 +134,18 @@ def taken(net: Layered, value: object, setting: Setting) -> Layered:
     return step(net, layer, given, setting)
 
 
-def _neuron(net: Layered, layer: int, value: object) -> int:
+def _neuron(net: Storeys, layer: int, value: object) -> int:
     return whole(value, "step.neuron", 0, len(net.layers[layer - 1]) - 1)
 
 
-def _reorder(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Layered:
+def _reorder(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
     rows, above = net.layers[layer - 1], net.layers[layer]
     order = wholes(given["order"], "step.order", length=len(rows))
     need(sorted(order) == list(range(len(rows))), f"layer {layer}: not an order of its neurons")
     return net.changed(layer, [rows[k] for k in order], [[*(row[k] for k in order), row[-1]] for row in above])
 
 
-def _rescale(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Layered:
+def _rescale(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
     rows, above = net.layers[layer - 1], net.layers[layer]
     factors = [quotient(v, "step.factors") for v in listed(given["factors"], "step.factors", length=len(rows))]
     need(all(factor > 0 for factor in factors), f"layer {layer}: rescaling needs positive factors")
@@ -155,7 +155,7 @@ def _rescale(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Lay
     )
 
 
-def _drop(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Layered:
+def _drop(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
     """A neuron that is constant (its value moves into the next bias), unheard, or never active."""
     neuron = _neuron(net, layer, given["neuron"])
     row, above = net.layers[layer - 1][neuron], net.layers[layer]
@@ -169,7 +169,7 @@ def _drop(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Layere
     return net.without(layer, neuron)
 
 
-def _quiet(net: Layered, layer: int, given: dict[str, Any], setting: Setting) -> Layered:
+def _quiet(net: Storeys, layer: int, given: dict[str, Any], setting: Setting) -> Storeys:
     """A ReLU neuron whose sum stays below 0 on the box of the question."""
     neuron = _neuron(net, layer, given["neuron"])
     high = span(net.layers[layer - 1][neuron], images(net, setting.box, layer - 1))[1]
@@ -178,7 +178,7 @@ def _quiet(net: Layered, layer: int, given: dict[str, Any], setting: Setting) ->
     return net.without(layer, neuron)
 
 
-def _merge(net: Layered, layer: int, given: dict[str, Any], setting: Setting) -> Layered:
+def _merge(net: Storeys, layer: int, given: dict[str, Any], setting: Setting) -> Storeys:
     keep, drop = (_neuron(net, layer, given[key]) for key in ("keep", "drop"))
     rows, above = net.layers[layer - 1], net.layers[layer]
     pivot = max(range(len(rows[keep])), key=lambda place: abs(rows[keep][place]))
@@ -192,7 +192,7 @@ def _merge(net: Layered, layer: int, given: dict[str, Any], setting: Setting) ->
     return net.without(layer, drop, heads)
 
 
-def _collapse(net: Layered, layer: int, _: dict[str, Any], __: Setting) -> Layered:
+def _collapse(net: Storeys, layer: int, _: dict[str, Any], __: Setting) -> Storeys:
     """Two layers with the identity between them are one."""
     need(net.slopes[layer - 1] == 1, f"layer {layer} is not linear")
     below, above = net.layers[layer - 1], net.layers[layer]
@@ -206,7 +206,7 @@ def _collapse(net: Layered, layer: int, _: dict[str, Any], __: Setting) -> Layer
     return replace(net, layers=layers, slopes=(*net.slopes[: layer - 1], *net.slopes[layer:]))
 
 
-def _hides(net: Layered, layer: int, neuron: int) -> bool:
+def _hides(net: Storeys, layer: int, neuron: int) -> bool:
     """Every neuron above gives `neuron` a positive weight, all others and its bias none (P4 Definition 3)."""
     if layer >= len(net.layers) - 1 or net.slopes[layer - 1] != 0 or net.slopes[layer] != 0:
         return False
@@ -216,7 +216,7 @@ def _hides(net: Layered, layer: int, neuron: int) -> bool:
     )
 
 
-def _translate(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Layered:
+def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
     """Move a hidden hyperplane: `b_l[i] += t`, `b_{l+1}[j] −= t W_{l+1}[j, i]` (P4 Section 5, Lemma 5)."""
     neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
     need(_hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
@@ -227,7 +227,7 @@ def _translate(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> L
     return net.changed(layer, rows, above)
 
 
-def _flip(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Layered:
+def _flip(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
     """Reverse the neurons `flipped` below a single neuron that hides neuron i: the group `F_S` (P4 Section 5)."""
     neuron = _neuron(net, layer, given["neuron"])
     flipped = wholes(given["flipped"], "step.flipped", 0, len(net.layers[layer - 1]) - 1)
@@ -243,7 +243,7 @@ def _flip(net: Layered, layer: int, given: dict[str, Any], _: Setting) -> Layere
     return net.changed(layer, rows, [above])
 
 
-Step = Callable[[Layered, int, dict[str, Any], Setting], Layered]
+Step = Callable[[Storeys, int, dict[str, Any], Setting], Storeys]
 STEPS: dict[str, tuple[str, Step]] = {
     "reorder": ("order", _reorder),
     "rescale": ("factors", _rescale),
