@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lawful.pruning import prune
     from lawful.study.audit import audit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
