@@ -10,20 +10,20 @@ import flint
 
 
 @dataclass(frozen=True)
-class CommonPoint:
+class InnerPoint:
     """A point strictly inside all half-spaces."""
 
     point: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class NoCommonPoint:
+class EmptyMeet:
     """Half-spaces that alone have no common point: positive multipliers sum their rows to `0·x + c` with c ≤ 0."""
 
     multipliers: dict[int, Any]
 
 
-def common_point(rows: Sequence[Sequence[Any]]) -> CommonPoint | NoCommonPoint:
+def common_point(rows: Sequence[Sequence[Any]]) -> InnerPoint | EmptyMeet:
     """Whether some x has `row[:-1]·x + row[-1] > 0` for all rows of rationals (Motzkin's alternative).
 
     The simplex method solves `min Σ y_i c_i` over `y ≥ 0, Σ y_i = 1, Σ y_i a_i = 0`. Its value is positive, or it has
@@ -31,13 +31,13 @@ def common_point(rows: Sequence[Sequence[Any]]) -> CommonPoint | NoCommonPoint:
 
     >>> rows = [[flint.fmpq(1), flint.fmpq(0)], [flint.fmpq(-1), flint.fmpq(1, 10**40)]]
     >>> common_point(rows)
-    CommonPoint(point=(1/20000000000000000000000000000000000000000,))
+    InnerPoint(point=(1/20000000000000000000000000000000000000000,))
     >>> common_point([*rows, [flint.fmpq(-2), flint.fmpq(0)]])
-    NoCommonPoint(multipliers={0: 2/3, 2: 1/3})
+    EmptyMeet(multipliers={0: 2/3, 2: 1/3})
     """
     size = len(rows[0]) if rows else 1
     if not rows:
-        return CommonPoint(())
+        return InnerPoint(())
     zero, one = flint.fmpq(0), flint.fmpq(1)
     columns = [[*row[:-1], one] for row in rows]  # the last equation is Σ y = 1
     costs = [(zero, row[-1]) for row in rows]  # (cost of artificial columns, cost): compared in this order
@@ -64,8 +64,8 @@ def common_point(rows: Sequence[Sequence[Any]]) -> CommonPoint | NoCommonPoint:
     artificial = sum((values[k] for k, b in enumerate(basis) if b >= count), zero)
     value = sum((costs[b][1] * values[k] for k, b in enumerate(basis)), zero)
     if artificial == 0 and value <= 0:
-        return NoCommonPoint({b: values[k] for k, b in sorted(enumerate(basis), key=lambda p: p[1]) if values[k] > 0})
-    return CommonPoint(_point(rows, prices))
+        return EmptyMeet({b: values[k] for k, b in sorted(enumerate(basis), key=lambda p: p[1]) if values[k] > 0})
+    return InnerPoint(_point(rows, prices))
 
 
 def _entering(columns: Any, costs: Any, prices: Any, basis: list[int]) -> int | None:

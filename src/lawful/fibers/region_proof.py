@@ -15,7 +15,7 @@ import flint
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.exact.half_spaces import CommonPoint, common_point
+from lawful.exact.half_spaces import InnerPoint, common_point
 from lawful.fibers.cells import OutOfTime, Polyhedron
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, Stack, floating, rational
@@ -248,7 +248,7 @@ class _Prover:
             if empties(sides, support):
                 return support
         found = common_point([list(side) for side in sides])
-        return found.point if isinstance(found, CommonPoint) else sorted(found.multipliers)
+        return found.point if isinstance(found, InnerPoint) else sorted(found.multipliers)
 
 
 def value_at(row: Array, point: Point) -> Any:
