@@ -23,7 +23,10 @@ def signed(proof: Proof) -> Proof:
     try:
         match proof["kind"]:
             case "same":
-                about = [read_tower(network).wiring().digest() for network in proof["networks"]]
+                about = [
+                    (read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()
+                    for network in proof["networks"]
+                ]
             case "pruning":
                 about = [read_wiring(proof[key]).digest() for key in ("original", "result")]
             case "flow":

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from forging import REFUSED, signed
 
-from lawful import CertificateError, Mlp
+from lawful import Mlp
 from lawful.fibers import same
-from lawful.fibers.disguise import disguise, hiding_network, random_network
+from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
 from lawful.fibers.verdict import certificate
 from lawful.verify import verify
 
@@ -54,7 +54,7 @@ def cases() -> list[dict[str, Any]]:
 
 def test_proofs_are_accepted() -> None:
     facts = [verify(saved).facts for saved in cases()]
-    assert {found.get("by") for found in facts} == {"weights", "normal form", None}
+    assert {found.get("by") for found in facts} >= {"weights", "normal form", None}
     assert any("sizes" in found for found in facts)
 
 
@@ -88,11 +88,11 @@ def test_tampered_steps_are_rejected() -> None:
         lambda step: step.pop("layer"),
     ):
         broken = copy.deepcopy(hidden)
-        change(broken["witness"]["first"][0])
+        change(broken["witness"]["second"][0])
         with pytest.raises(REFUSED):
             verify(signed(broken))
     broken = copy.deepcopy(hidden)
-    moved = next(step for step in broken["witness"]["first"] if step["do"] == "translate")
+    moved = next(step for step in broken["witness"]["second"] if step["do"] == "translate")
     moved["shift"] += 0.5
     with pytest.raises(REFUSED):
         verify(signed(broken))
@@ -110,22 +110,19 @@ def test_groups_must_cancel() -> None:
 
 def test_a_counterexample_must_be_real_and_inside() -> None:
     plain = random_network(4, 3, 3, 2, seed=1)
-    saved = proof(plain, plain.with_theta(plain.theta * 1.0001), box=(-1.0, 1.0))
+    saved = proof(plain, plain.with_theta(plain.theta * 1.01), box=(-1.0, 1.0))
     verify(saved)
     broken = copy.deepcopy(saved)
     broken["counterexample"]["input"] = [3.0] * 4
-    with pytest.raises(CertificateError, match="outside"):
+    with pytest.raises(REFUSED, match="outside"):
         verify(signed(broken))
-    broken = copy.deepcopy(saved)
-    broken["tolerance"] = 1e-3
-    with pytest.raises(CertificateError, match="excuses"):
+    broken = saved | {"networks": [saved["networks"][0]] * 2}
+    with pytest.raises(REFUSED, match="outputs"):
         verify(signed(broken))
 
 
 def test_a_proof_by_regions_is_replayed_in_rationals() -> None:
-    network = random_network(2, 3, 2, 1, seed=4)
-    first, second, third = network.weights
-    deep = Mlp([first, np.eye(3), second, third], [network.biases[0], None, *network.biases[1:]])
+    network, deep = deepened(random_network(2, 3, 2, 1, seed=4))
     saved = proof(network, deep, exact=True)
     verify(saved)
     decisions = saved["witness"]["decisions"]
@@ -150,7 +147,7 @@ def test_a_proof_by_regions_is_replayed_in_rationals() -> None:
 
 def test_damaged_files_are_rejected() -> None:
     saved = cases()[0]
-    for key in ("networks", "witness", "tolerance", "verdict"):
+    for key in ("networks", "witness", "within", "verdict"):
         with pytest.raises(REFUSED):
             verify({name: value for name, value in saved.items() if name != key})
     for nonsense in (None, [], "x", [[1.0]]):

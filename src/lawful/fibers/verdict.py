@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
-from lawful.fibers.skips_as_layers import layered
+from lawful.fibers.stack import quotient
 from lawful.fibers.symmetry import SymmetryStep
 from lawful.network import Dag, Mlp
-from lawful.network.digest import digest
+from lawful.network.digest import digest, written
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,23 @@ class EqualityWitness:
 
 
 @dataclass(frozen=True)
+class Within:
+    """What *equal* means: "exactly"; "weights", each within a relative `value`; "outputs", each within `value`."""
+
+    kind: Literal["exactly", "weights", "outputs"]
+    value: float
+
+
+@dataclass(frozen=True)
 class Equal:
-    """The same function on the whole domain; with `tolerance` > 0, up to rounding of that relative size."""
+    """The same function on the whole domain, `within` what it says; `tolerance` is what was asked for."""
 
     method: str
     witness: EqualityWitness
     domain: Domain
     tolerance: float
     seconds: float = 0.0
+    within: Within = Within("exactly", 0.0)
     verdict: str = field(default="equal", init=False)
 
 
@@ -76,11 +84,9 @@ Verdict = Equal | Different | Undecided
 def certified(verdict: Verdict) -> bool:
     """Whether the verdict has evidence that `lawful verify` can re-check.
 
-    An undecided one has none, and neither has an equality by regions that were listed in floating point.
+    All do but an undecided one.
     """
-    if isinstance(verdict, Equal):
-        return verdict.witness.ending != "regions" or verdict.witness.decisions is not None
-    return isinstance(verdict, Different)
+    return not isinstance(verdict, Undecided)
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
@@ -92,13 +98,14 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         found = verdict.counterexample
         counterexample = {
             "input": found.point.tolist(),
-            "outputs": [[nearest_float(value) for value in values] for values in found.outputs],
+            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
             "exact_outputs": [[str(value) for value in values] for values in found.outputs],
-            "gap": nearest_float(found.gap),
-            "allowed": nearest_float(found.allowed),
+            "gap": quotient(*found.gap.as_integer_ratio()),
+            "allowed": quotient(*found.allowed.as_integer_ratio()),
         }
     return {
         "verdict": verdict.verdict,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
         "method": verdict.method,
         "reason": getattr(verdict, "reason", None),
         "domain": None if verdict.domain is None else str(verdict.domain),
@@ -110,34 +117,21 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def nearest_float(value: Fraction) -> float:
-    """The nearest float, infinite where there is none.
-
-    >>> nearest_float(Fraction(10) ** 400), nearest_float(Fraction(1, 4))
-    (inf, 0.25)
-    """
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
 def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
-    """Everything `lawful verify` needs: both networks as layers, the verdict and its evidence."""
+    """Everything `lawful verify` needs: both networks, the verdict and its evidence."""
     if not certified(verdict):
         raise Unsupported(f"this verdict ({verdict.verdict}) has no evidence that can be re-checked")
     domain = verdict.domain
     box = None if domain is None or not domain.bounded else [domain.low.tolist(), domain.high.tolist()]
-    towers = [network if isinstance(network, Mlp) else layered(network) for network in (first, second)]
     found = verdict.counterexample if isinstance(verdict, Different) else None
     return {
         "kind": "same",
         "version": 1,
-        "about": [digest(tower) for tower in towers],
-        "networks": [mlp_json(tower) for tower in towers],
+        "about": [digest(network) for network in (first, second)],
+        "networks": [mlp_json(net) if isinstance(net, Mlp) else written(net) for net in (first, second)],
         "box": box,
         "verdict": verdict.verdict,
-        "tolerance": verdict.tolerance,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
         "witness": _evidence(verdict.witness) if isinstance(verdict, Equal) else None,
         "counterexample": None if found is None else {"input": found.point.tolist()},
     }

@@ -9,7 +9,7 @@ from typing import Any
 from flint import fmpq
 
 from lawful.verify.schema import listed, need, number, rational, record, whole, wholes, word
-from lawful.verify.wiring import Tower
+from lawful.verify.wiring import Tower, Wiring
 
 Rational = Any  # flint.fmpq, whose type the stubs do not tell
 Row = list[Rational]  # the weights of a neuron, then its bias
@@ -65,19 +65,56 @@ def layered(tower: Tower) -> Storeys:
     return Storeys(len(tower.layers[0][0][0]), layers, tuple(map(exact, tower.slopes)))
 
 
-def outputs(net: Storeys, point: Sequence[Rational], *, size: bool = False) -> list[Rational]:
-    """The outputs at a point; or with `size` the sums of absolute values of all their terms."""
-    values = [abs(value) if size else value for value in point]
+def carried(wiring: Wiring) -> Storeys:
+    """A graph level by level: what later levels need passes through neurons of its own.
+
+    The value of a ReLU neuron passes through one of them, any other value v through the pair
+    `(σ(v) − σ(−v)) / (1 + slope) = v`. Outputs form the last level.
+    """
+    depth = max((wiring.levels[node] for node in wiring.hidden), default=0) + 1
+    level = [depth if node in wiring.outputs else wiring.levels[node] for node in range(len(wiring.roles))]
+    last_use = [max((level[head] for head, _ in edges), default=0) for edges in wiring.out_of]
+    weights = [exact(weight) for weight in wiring.weights or ()]
+    slope_of = {node: exact(slope) for node, slope in zip(wiring.hidden, wiring.slopes, strict=True)}
+    known: dict[int, dict[int, Rational]] = {node: {place: ONE} for place, node in enumerate(wiring.inputs)}
+    width, layers, slopes = len(known), [], []
+    for height in range(1, depth + 1):
+        own = wiring.outputs if height == depth else [node for node in wiring.hidden if level[node] == height]
+        used = {slope_of[node] for node in own} if height < depth else {ONE}
+        need(len(used) == 1, "a level of the graph mixes activations")
+        slope = used.pop()
+        rows: list[Row] = []
+        fresh: dict[int, dict[int, Rational]] = {}
+        for node in own:
+            row = [ZERO] * (width + 1)
+            for tail, edge in wiring.into[node]:
+                for place, share in {width: ONE}.items() if tail == wiring.constant else known[tail].items():
+                    row[place] += share * weights[edge]
+            fresh[node] = {len(rows): ONE}
+            rows.append(row)
+        for node, shares in known.items():
+            if height == depth or last_use[node] <= height:
+                continue
+            row = [shares.get(place, ZERO) for place in range(width)] + [ZERO]
+            if slope_of.get(node) == 0:
+                fresh[node] = {len(rows): ONE}
+                rows.append(row)
+            else:
+                need(slope != -1, "no pair of neurons carries a value through the absolute value")
+                fresh[node] = {len(rows): ONE / (ONE + slope), len(rows) + 1: -ONE / (ONE + slope)}
+                rows += [row, [-entry for entry in row]]
+        layers.append(rows)
+        slopes.append(slope)
+        known, width = fresh, len(rows)
+    return Storeys(len(wiring.inputs), tuple(layers), tuple(slopes[:-1]))
+
+
+def outputs(net: Storeys, point: Sequence[Rational]) -> list[Rational]:
+    """The outputs at a point."""
+    values = list(point)
     for layer, slope in zip(net.layers, (*net.slopes, ONE), strict=True):
-        summed = []
-        for row in layer:
-            total = abs(row[-1]) if size else row[-1]
-            for weight, value in zip(row[:-1], values, strict=True):
-                if weight and value:
-                    total += (abs(weight) if size else weight) * value
-            summed.append(total)
-        gain = max(ONE, abs(slope))
-        values = [total * gain if size else total if total > 0 else slope * total for total in summed]
+        sums = [sum((w * v for w, v in zip(row[:-1], values, strict=True) if w and v), row[-1]) for row in layer]
+        values = [total if total > 0 else slope * total for total in sums]
     return values
 
 
@@ -117,35 +154,30 @@ def images(net: Storeys, box: Sequence[Span], layers: int) -> list[Span]:
 # The steps
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Where the inputs live, and how far two rows may be from multiples of each other to be merged."""
-
-    box: Sequence[Span]
-    tolerance: Rational
+Box = Sequence[Span]  # where the inputs live
 
 
-def taken(net: Storeys, value: object, setting: Setting) -> Storeys:
+def taken(net: Storeys, value: object, box: Box) -> Storeys:
     """The network after one step, which must keep the function."""
     kind = word(value.get("do") if isinstance(value, dict) else None, "step.do", *STEPS)
     keys, step = STEPS[kind]
     given = record(value, "step", f"do layer {keys}")
     layer = whole(given["layer"], "step.layer", 1, len(net.layers) - 1)
-    return step(net, layer, given, setting)
+    return step(net, layer, given, box)
 
 
 def _neuron(net: Storeys, layer: int, value: object) -> int:
     return whole(value, "step.neuron", 0, len(net.layers[layer - 1]) - 1)
 
 
-def _reorder(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
+def _reorder(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     rows, above = net.layers[layer - 1], net.layers[layer]
     order = wholes(given["order"], "step.order", length=len(rows))
     need(sorted(order) == list(range(len(rows))), f"layer {layer}: not an order of its neurons")
     return net.changed(layer, [rows[k] for k in order], [[*(row[k] for k in order), row[-1]] for row in above])
 
 
-def _rescale(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
+def _rescale(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     rows, above = net.layers[layer - 1], net.layers[layer]
     factors = [quotient(v, "step.factors") for v in listed(given["factors"], "step.factors", length=len(rows))]
     need(all(factor > 0 for factor in factors), f"layer {layer}: rescaling needs positive factors")
@@ -155,7 +187,7 @@ def _rescale(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Sto
     )
 
 
-def _drop(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
+def _drop(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     """A neuron that is constant (its value moves into the next bias), unheard, or never active."""
     neuron = _neuron(net, layer, given["neuron"])
     row, above = net.layers[layer - 1][neuron], net.layers[layer]
@@ -169,32 +201,34 @@ def _drop(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storey
     return net.without(layer, neuron)
 
 
-def _quiet(net: Storeys, layer: int, given: dict[str, Any], setting: Setting) -> Storeys:
+def _quiet(net: Storeys, layer: int, given: dict[str, Any], box: Box) -> Storeys:
     """A ReLU neuron whose sum stays below 0 on the box of the question."""
     neuron = _neuron(net, layer, given["neuron"])
-    high = span(net.layers[layer - 1][neuron], images(net, setting.box, layer - 1))[1]
+    high = span(net.layers[layer - 1][neuron], images(net, box, layer - 1))[1]
     off = net.slopes[layer - 1] == 0 and high is not None and high <= 0
     need(off, f"layer {layer}: neuron {neuron} may be active on the box")
     return net.without(layer, neuron)
 
 
-def _merge(net: Storeys, layer: int, given: dict[str, Any], setting: Setting) -> Storeys:
+def _merge(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     keep, drop = (_neuron(net, layer, given[key]) for key in ("keep", "drop"))
     rows, above = net.layers[layer - 1], net.layers[layer]
     pivot = max(range(len(rows[keep])), key=lambda place: abs(rows[keep][place]))
     need(keep != drop and rows[keep][pivot] != 0, f"layer {layer}: neuron {keep} cannot stand for {drop}")
     factor = rows[drop][pivot] / rows[keep][pivot]
     twin = [factor * entry for entry in rows[keep]]
-    need(factor > 0 and close(rows[drop], twin, 2 * setting.tolerance), f"layer {layer}: {keep}, {drop}: no multiples")
+    need(factor > 0 and rows[drop] == twin, f"layer {layer}: neurons {keep} and {drop} are not multiples")
     heads = [[*head] for head in above]
     for head in heads:
         head[keep] += factor * head[drop]
     return net.without(layer, drop, heads)
 
 
-def _collapse(net: Storeys, layer: int, _: dict[str, Any], __: Setting) -> Storeys:
-    """Two layers with the identity between them are one."""
-    need(net.slopes[layer - 1] == 1, f"layer {layer} is not linear")
+def _collapse(net: Storeys, layer: int, _: dict[str, Any], __: Box) -> Storeys:
+    """Two layers with the identity between them are one: by the slope, or as nothing seen or added is negative."""
+    positive = layer >= 2 and net.slopes[layer - 2] == 0
+    positive = positive and all(entry >= 0 for row in net.layers[layer - 1] for entry in row)
+    need(net.slopes[layer - 1] == 1 or positive, f"layer {layer} is not linear")
     below, above = net.layers[layer - 1], net.layers[layer]
     width = net.widths[layer - 1]
     rows = []
@@ -216,7 +250,7 @@ def _hides(net: Storeys, layer: int, neuron: int) -> bool:
     )
 
 
-def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
+def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     """Move a hidden hyperplane: `b_l[i] += t`, `b_{l+1}[j] −= t W_{l+1}[j, i]` (P4 Section 5, Lemma 5)."""
     neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
     need(_hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
@@ -227,7 +261,7 @@ def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> S
     return net.changed(layer, rows, above)
 
 
-def _flip(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storeys:
+def _flip(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     """Reverse the neurons `flipped` below a single neuron that hides neuron i: the group `F_S` (P4 Section 5)."""
     neuron = _neuron(net, layer, given["neuron"])
     flipped = wholes(given["flipped"], "step.flipped", 0, len(net.layers[layer - 1]) - 1)
@@ -243,7 +277,7 @@ def _flip(net: Storeys, layer: int, given: dict[str, Any], _: Setting) -> Storey
     return net.changed(layer, rows, [above])
 
 
-Step = Callable[[Storeys, int, dict[str, Any], Setting], Storeys]
+Step = Callable[[Storeys, int, dict[str, Any], Box], Storeys]
 STEPS: dict[str, tuple[str, Step]] = {
     "reorder": ("order", _reorder),
     "rescale": ("factors", _rescale),
@@ -254,11 +288,3 @@ STEPS: dict[str, tuple[str, Step]] = {
     "translate": ("neuron shift", _translate),
     "flip": ("neuron flipped", _flip),
 }
-
-
-def close(ours: Row, theirs: Row, tolerance: Rational) -> bool:
-    """Whether two rows agree: weights relative to the largest weight, the bias to the largest entry."""
-    sizes = [max(abs(a), abs(b)) for a, b in zip(ours, theirs, strict=True)]
-    gaps = [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
-    largest = max(sizes[:-1], default=ZERO)
-    return all(gap <= tolerance * largest for gap in gaps[:-1]) and gaps[-1] <= tolerance * max(largest, sizes[-1])
