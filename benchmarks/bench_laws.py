@@ -13,7 +13,7 @@ from flint import nmod_mat
 
 from benchmarks.harness import Row, best_of, compare
 from lawful.exact import PRIME, rank, residues
-from lawful.figure import Figure, Panel, Series, save
+from lawful.figure import Figure, Panel, Series
 from lawful.laws import count_laws
 from lawful.laws.family import Gradients
 from lawful.laws.lie_closure import POINT, brackets

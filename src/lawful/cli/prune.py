@@ -96,7 +96,7 @@ def prune(
     from lawful.singular.spectrum import singularity
 
     found = named.network()
-    pruning = run(found, tolerance=tolerance, box=read_box(box))
+    pruning = run(found, tolerance=tolerance, box=read_box(box, len(found.to_dag().inputs)))
     if certify:
         verify(pruning)
     if certificate is not None:
@@ -133,18 +133,14 @@ def prune(
         typer.echo(pruning_text(result))
 
 
-def read_box(text: str | None) -> tuple[Any, Any] | None:
+def read_box(text: str | None, inputs: int) -> tuple[Any, Any] | None:
     """`lo,hi` as two numbers, or two arrays from a .npz file."""
     if text is None:
         return None
     if text.endswith(".npz"):
-        import numpy as np
+        from lawful.network.formats.box import read_box as read_corners
 
-        try:
-            with np.load(text, allow_pickle=False) as arrays:
-                return arrays["low"], arrays["high"]
-        except (KeyError, ValueError):
-            raise LawfulError(f"{text}: a box file has the arrays low and high") from None
+        return read_corners(text, inputs)
     if not re.fullmatch(r"\s*[-+.\deE]+\s*,\s*[-+.\deE]+\s*", text):
         raise LawfulError(f"--box takes lo,hi (as in --box=-1,1) or a .npz file, not {text[:40]!r}")
     try:
