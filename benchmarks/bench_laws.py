@@ -20,6 +20,7 @@ from lawful.laws.lie_closure import POINT, brackets
 from lawful.laws.polynomial import polynomial_laws
 from lawful.network import Architecture
 from lawful.study.claims.laws import appendix_i
+from lawful.study.figure_file import save
 
 CURVE = (8, 12, 17, 24, 34)  # widths of n-n-n relu bias: D from 144 to 2380
 

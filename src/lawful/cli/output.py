@@ -117,16 +117,14 @@ def will_write(*paths: Path | None) -> None:
 
 def write_json(path: Path, result: Mapping[str, Any]) -> None:
     """One strict JSON object in a file."""
-    from lawful.network.formats.writing import write_text
-
     write_text(path, json.dumps(plain(result), allow_nan=False) + "\n")
 
 
-def write_page(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """A page, a picture or a table in a file."""
-    from lawful.network.formats.writing import write_text
+    from lawful.network.formats import writing
 
-    write_text(path, text)
+    writing.write_text(path, text)
 
 
 def print_json(result: Mapping[str, Any]) -> None:

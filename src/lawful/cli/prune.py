@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.components import check_untied
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
@@ -97,16 +97,15 @@ def prune(
     from lawful.report.singular import pruning_text
     from lawful.singular.spectrum import singularity
 
+    will_write(out, certificate)
     found = named.network()
     pruning = run(found, tolerance=tolerance, box=read_box(box, len(found.to_dag().inputs)))
     if certify:
         verify(pruning)
     if certificate is not None:
-        import json
-
         from lawful.pruning.certificate import certificate as proof
 
-        certificate.write_text(json.dumps(proof(pruning)) + "\n", encoding="utf-8")
+        write_json(certificate, proof(pruning))
     if out is not None:
         from lawful.network.formats.files import write
 
