@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, write_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.progress import working
 from lawful.cli.source import (
     ActivationOption,
