@@ -154,6 +154,8 @@ def read_balance(file: Path) -> Any:
     """A balance file: an object by node name, or a list in node order; decimals are read as the fractions they are."""
     from lawful.network.formats.reading import read_json
 
+    if not file.exists():
+        raise LawfulError(f"--balance: {file} is not a file (zero, unlock, or a JSON file of balances)")
     found = read_json(file, number=str)
     if not isinstance(found, (dict, list)):
         raise LawfulError(f'{file}: a balance is {{"node": number, ...}} or a list of numbers')
