@@ -211,8 +211,9 @@ def separate(
     import json
 
     from lawful.report.truncation import separation_text
+    from lawful.truncation.aligned import separate_aligned
     from lawful.truncation.construct import ZeroLoss, zero_loss_network
-    from lawful.truncation.separation import separate_aligned, separate_all
+    from lawful.truncation.separation import separate_all
     from lawful.truncation.verify import certificate, described
 
     points = open_data(data, clusters, project, seed)

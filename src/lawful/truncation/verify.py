@@ -7,8 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from lawful.errors import CertificateError
+from lawful.truncation.aligned import Frame, ObtusePair
 from lawful.truncation.clusters import Clusters
-from lawful.truncation.separation import CommonPoint, Frame, Hyperplane, ObtusePair, OrderUndecided
+from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided
 
 Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
 Vector = list[Fraction]
@@ -30,10 +31,10 @@ def certificate(data: Clusters, answers: Sequence[Answer], statement: str) -> di
 def described(answer: Answer) -> dict[str, Any]:
     """One answer as JSON."""
     match answer:
-        case Hyperplane(normal, low, high):
-            return {"answer": "hyperplane", "normal": normal.tolist(), "low": low, "high": high}
+        case Hyperplane(exact, _, low, high):
+            return {"answer": "hyperplane", "normal": [str(value) for value in exact], "low": low, "high": high}
         case CommonPoint(inside, outside, point):
-            return {"answer": "common point", "inside": inside.tolist(), "outside": outside.tolist(),
+            return {"answer": "common point", "inside": [str(v) for v in inside], "outside": [str(v) for v in outside],
                     "point": point.tolist()}  # fmt: skip
         case Frame(rotation, low, high):
             return {"answer": "frame", "rotation": rotation.tolist(), "low": low.tolist(), "high": high.tolist()}
