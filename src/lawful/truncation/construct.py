@@ -13,10 +13,10 @@ from lawful.errors import LawfulError
 from lawful.network import Mlp
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import Chain, TruncationMap
-from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, cone_map, separate
+from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, cone_map, parting, separate
 from lawful.types import Floats
 
-ASIDES = (0.0, 0.5, 1.0, 2.0)  # how far beside its cluster a collapsed point may go, in sizes of the data
+ASIDES = (0.0, 0.5, -0.5, 2.0, -2.0, 8.0, -8.0)  # how far beside its cluster a collapsed point goes, in data sizes
 WORST = 1e12  # condition number of a map that is still used
 SMALL = 1e-12  # a loss above this share of the labels is not zero
 
@@ -50,15 +50,15 @@ class NotSeparable:
 
 
 def zero_loss_network(
-    data: Clusters, labels: ArrayLike | None = None, *, tries: int = 200, seed: int = 0
+    data: Clusters, labels: ArrayLike | None = None, *, tries: int = 60, seed: int = 0
 ) -> ZeroLoss | NotSeparable | OrderUndecided:
     """Collapse clusters one by one, each to a point just off its own hull, then send the points to the labels.
 
     A cluster counts as parted when a hyperplane has it on one side and all *other current* data on the other: clusters
     not yet collapsed, and the points that earlier ones became. So data that are only sequentially separable work too.
-    The search is depth first over orders, widest gap first; where a collapsed point stands in the way of the rest, it
-    is put elsewhere in its gap, and earlier choices are taken back (at most `tries` maps in all). One affine map sends
-    up to Q + 1 points to free labels; for more clusters a last hidden layer of one neuron a step comes before it.
+    The search is depth first over orders, widest gap first (at most `tries` maps). If collapsed points stand in the way
+    of the rest, it starts again and puts them further to one side, all along one direction. One affine map sends up to
+    Q + 1 points to free labels; for more clusters a last hidden layer of one neuron a step comes before it.
 
     >>> data = Clusters([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], [0, 0, 1, 1, 2])
     >>> built = zero_loss_network(data)
@@ -86,17 +86,22 @@ class _Search:
     """Depth first over which cluster to collapse next and where to put the point that it becomes."""
 
     def __init__(self, data: Clusters, wanted: Floats, tries: int, seed: int) -> None:
-        self.data, self.wanted, self.left = data, wanted, tries
-        self.rng = np.random.default_rng(seed)
-        self.reason = ""
+        self.data, self.wanted, self.tries, self.left = data, wanted, tries, tries
+        direction = np.random.default_rng(seed).normal(size=data.dimension)
+        self.direction = direction / np.linalg.norm(direction)
+        self.reason = f"no order was found within {tries} maps"
 
     def run(self) -> ZeroLoss | NotSeparable | OrderUndecided:
         """The first order that works; *no* if some clusters block each other; else undecided."""
         blocked = self._blocked()
         if blocked is not None:
             return blocked
-        found = self._descend(self.data.points, ())
-        return found or OrderUndecided(self.reason or f"no order was found within {self.left} maps")
+        for aside in ASIDES:
+            self.left = self.tries
+            found = self._descend(self.data.points, (), aside)
+            if found is not None:
+                return found
+        return OrderUndecided(self.reason)
 
     def _blocked(self) -> NotSeparable | None:
         """Leave out, one by one, clusters that can be parted from the others still there: what is left is blocked."""
@@ -114,40 +119,39 @@ class _Search:
                 return NotSeparable(tuple(left), tuple(reasons))
         return None
 
-    def _descend(self, points: Floats, layers: tuple[_Layer, ...]) -> ZeroLoss | None:
+    def _descend(self, points: Floats, layers: tuple[_Layer, ...], aside: float) -> ZeroLoss | None:
         if len(layers) == self.data.count:
             return self._finished(layers)
         done = {layer.cluster for layer in layers}
         left = [number for number in range(self.data.count) if number not in done]
         planes = {number: self._parted(points, number) for number in left}
-        parted = {number: plane for number, plane in planes.items() if isinstance(plane, Hyperplane)}
+        parted = {number: plane for number, plane in planes.items() if plane is not None}
         if not parted:
             named = ", ".join(self.data.names[number] for number in left)
             self.reason = f"clusters {named} could not be parted after the other {len(layers)} were collapsed"
         for number in sorted(parted, key=lambda each: parted[each].low - parted[each].high):
-            for aside in ASIDES:
-                if self.left <= 0:
-                    return None
-                self.left -= 1
-                layer = self._collapse(points, number, parted[number], aside)
-                if layer.map.condition > WORST:
-                    self.reason = "the gaps are too thin for maps that floating point can invert"
-                    continue
-                moved = np.where((self.data.labels == number)[:, None], -layer.map.shift, points)
-                found = self._descend(moved, (*layers, layer))
-                if found is not None:
-                    return found
+            if self.left <= 0:
+                return None
+            self.left -= 1
+            layer = self._collapse(points, number, parted[number], aside)
+            if layer.map.condition > WORST:
+                self.reason = "the gaps are too thin for maps that floating point can invert"
+                continue
+            moved = np.where((self.data.labels == number)[:, None], -layer.map.shift, points)
+            found = self._descend(moved, (*layers, layer), aside)
+            if found is not None:
+                return found
         return None
 
-    def _parted(self, points: Floats, number: int) -> Hyperplane | CommonPoint | OrderUndecided:
+    def _parted(self, points: Floats, number: int) -> Hyperplane | None:
         inside = self.data.labels == number
-        return separate(points[inside], points[~inside]) if self.data.count > 1 else _alone(points)
+        return parting(points[inside], points[~inside]) if self.data.count > 1 else _alone(points)
 
     def _collapse(self, points: Floats, number: int, plane: Hyperplane, aside: float) -> _Layer:
-        """The apex lies in the middle of the gap, above the cluster's mean or up to `aside` data sizes beside it."""
+        """The apex lies in the middle of the gap, above the cluster's mean or `aside` data sizes beside it."""
         cluster, others = points[self.data.labels == number], points[self.data.labels != number]
         size = float(np.ptp(points, axis=0).max())
-        mean = cluster.mean(axis=0) + aside * size * self.rng.normal(size=self.data.dimension)
+        mean = cluster.mean(axis=0) + aside * size * self.direction
         apex = mean + ((plane.low + plane.high) / 2 - plane.normal @ mean) * plane.normal
         return _Layer(number, plane, cone_map(plane, apex, cluster, others))
 

@@ -74,7 +74,7 @@ def hypotheses(points: Floats, target: Floats, shift: Floats, rotation: Floats) 
     >>> cluster = np.vstack([np.full((99, 2), -3.0), [[-0.9, -3.0]]])
     >>> found = hypotheses(cluster, np.zeros(2), np.array([1.0, 0.0]), np.eye(2))
     >>> found.holds, round(found.eta0, 3), round(found.bound, 3)
-    (True, 0.01, 0.219)
+    (True, 0.01, 0.183)
     """
     radius = float(np.linalg.norm(shift + target))
     place = (points - target) @ rotation.T

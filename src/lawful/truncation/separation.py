@@ -59,12 +59,10 @@ def separate(cluster: Floats, others: Floats) -> Hyperplane | CommonPoint | Orde
     >>> type(separate(np.array([[0.0, 0.0], [0.0, 1.0]]), np.array([[1e-10, 0.5], [1.0, 0.2]]))).__name__
     'Hyperplane'
     """
-    scale = _scale(cluster, others)
-    near, far = ((points - others[0]) / scale for points in (cluster, others))
-    for direction in _directions(near, far):
-        exact = tuple(Fraction(a) / Fraction(b) for a, b in zip(direction.tolist(), scale.tolist(), strict=True))
-        if any(exact) and parts(exact, cluster, others):
-            return _hyperplane(exact, cluster, others)
+    quick = parting(cluster, others)
+    if quick is not None:
+        return quick
+    near, far = _level(cluster, others)
     inside, outside, units = _integers(cluster, others)
     matrix = np.vstack([np.c_[inside.T, -outside.T], _row(1, cluster, 0, others), _row(0, cluster, 1, others)])
     answer = feasible(matrix, [0] * cluster.shape[1] + [1, 1], _common_support(near, far))
@@ -75,6 +73,16 @@ def separate(cluster: Floats, others: Floats) -> Hyperplane | CommonPoint | Orde
         case Solution():
             return _common_point(answer, cluster, others)
     return OrderUndecided("the exact simplex method took too many steps")
+
+
+def parting(cluster: Floats, others: Floats) -> Hyperplane | None:
+    """A hyperplane that floating point proposes and rationals confirm; None does not mean that there is none."""
+    scale = _scale(cluster, others).tolist()
+    for direction in _directions(*_level(cluster, others)):
+        exact = tuple(Fraction(a) / Fraction(b) for a, b in zip(direction.tolist(), scale, strict=True))
+        if any(exact) and parts(exact, cluster, others):
+            return _hyperplane(exact, cluster, others)
+    return None
 
 
 def separate_all(data: Clusters) -> tuple[Hyperplane | CommonPoint | OrderUndecided, ...]:
@@ -99,9 +107,15 @@ def _integers(cluster: Floats, others: Floats) -> tuple[Integers, Integers, list
 
 
 def _scale(cluster: Floats, others: Floats) -> Floats:
-    """The size of each coordinate, seen from one point: guesses work on points of size 1."""
+    """The size of each coordinate, seen from one of the points."""
     size = np.maximum(np.abs(cluster - others[0]).max(axis=0), np.abs(others - others[0]).max(axis=0))
     return np.where((size > 0) & np.isfinite(size), size, 1.0)
+
+
+def _level(cluster: Floats, others: Floats) -> tuple[Floats, Floats]:
+    """The points seen from one of them, each coordinate of size 1."""
+    scale = _scale(cluster, others)
+    return (cluster - others[0]) / scale, (others - others[0]) / scale
 
 
 def _directions(near: Floats, far: Floats) -> Iterator[Floats]:

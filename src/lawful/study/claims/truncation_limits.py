@@ -60,7 +60,7 @@ def spectral_gap(full: bool) -> Outcome:
         (Panel((Series(first.costs[shown], first.times[shown], "cost"),
                 Series(first.bound[shown], first.times[shown], "bound")), "standard cost", "s", log_y=True),),
     )  # fmt: skip
-    measured = {"smallest_gap": gap, "slowest_rate_over_promise": min(rates), "rate_where_it_is_nearly_sharp": rates[-1],
+    measured = {"smallest_gap": gap, "slowest_rate_over_promise": min(rates), "rate_where_nearly_sharp": rates[-1],
                 "late_movement": late, "final_cost": final}  # fmt: skip
     holds = gap > 0 and min(rates) >= 1 - 1e-9 and rates[-1] < 1.01 and late < 1e-9 and final < 1e-15
     return Outcome(holds, measured, figure=figure)
