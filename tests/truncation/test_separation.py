@@ -152,7 +152,7 @@ def answers() -> list[dict[str, object]]:
 def test_the_verifier_accepts_and_rejects() -> None:
     for good in answers():
         verify_separation(good)
-    breaks = [("normal", lambda v: [-x for x in v]), ("outside", lambda v: [1.0, 0.0]),
+    breaks = [("normal", lambda v: [str(-Fraction(x)) for x in v]), ("outside", lambda v: [1.0, 0.0]),
               ("rotation", lambda v: [[2 * x for x in v[0]], v[1]]), ("outside", lambda v: [v[0], v[0]])]  # fmt: skip
     for good, (key, change) in zip(answers(), breaks, strict=True):
         bad = copy.deepcopy(good)

@@ -221,7 +221,9 @@ def separate(
     if network is not None and isinstance(found.built, ZeroLoss):
         write(found.built.network, network)
     if out is not None:
-        write_text(out, json.dumps(plain(certificate(found.data, found.answers, ""))) + "\n")
+        write_text(
+            out, json.dumps(plain(certificate(found.data, found.answers, separation_json(found)["verdict"]))) + "\n"
+        )
     print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
     if network is not None and not isinstance(found.built, ZeroLoss):
         typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)

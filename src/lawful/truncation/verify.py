@@ -107,4 +107,4 @@ def _obtuse(answer: Mapping[str, Any], inside: list[Vector], outside: list[Vecto
         [b - a for a, b in zip(inside[i], outside[j], strict=True)]
         for i, j in zip(answer["inside"], answer["outside"], strict=True)
     )
-    return None if _dot(first, second) < 0 else "the two differences do not make an obtuse angle"
+    return None if _dot(first, second) <= 0 else "the two differences do not make an obtuse angle"
