@@ -70,7 +70,7 @@ def test_damaged_runs_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "run")
     words.write_text(kept[0])
     arrays.write_bytes(kept[1][:300])
-    with pytest.raises(LawfulError, match="not a run folder"):
+    with pytest.raises(LawfulError, match="not a zip archive"):
         load(tmp_path / "run")
     np.savez(arrays, times=np.zeros(2))
     with pytest.raises(LawfulError, match="incomplete or damaged"):
