@@ -118,7 +118,7 @@ def _leaky_energies(
     as_json: bool,
 ) -> None:  # fmt: skip
     from lawful.leaky import energies, trace
-    from lawful.leaky.verify import certificate
+    from lawful.leaky.certificate import certificate
     from lawful.report.leaky import run_json, run_text, trusted
     from lawful.study.figure_file import save as draw
     from lawful.study.leaky_figure import depth_figure

@@ -93,19 +93,21 @@ def prune(
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
     from lawful.pruning.prune import prune as run
-    from lawful.pruning.verify import verify
     from lawful.report.singular import pruning_text
     from lawful.singular.spectrum import singularity
 
     will_write(out, certificate)
     found = named.network()
     pruning = run(found, tolerance=tolerance, box=read_box(box, len(found.to_dag().inputs)))
-    if certify:
-        verify(pruning)
-    if certificate is not None:
+    if certify or certificate is not None:
         from lawful.pruning.certificate import certificate as proof
+        from lawful.verify import verify
 
-        write_json(certificate, proof(pruning))
+        made = proof(pruning)
+        if certify:
+            verify(made)
+        if certificate is not None:
+            write_json(certificate, made)
     if out is not None:
         from lawful.network.formats.files import write
 

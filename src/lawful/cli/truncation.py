@@ -212,16 +212,16 @@ def separate(
     """Can every cluster be truncated alone? If so, build a network of zero loss (exit 1 no, 3 undecided)."""
     from lawful.network.formats.files import write
     from lawful.report.truncation import separation_json, separation_text
+    from lawful.truncation.certificate import certificate
     from lawful.truncation.construct import ZeroLoss
     from lawful.truncation.separability import separability
-    from lawful.truncation.verify import certificate
 
     will_write(network, out)
     found = separability(open_data(data, clusters, project, seed), aligned=aligned, seed=seed)
     if network is not None and isinstance(found.built, ZeroLoss):
         write(found.built.network, network)
     if out is not None:
-        write_json(out, certificate(found.data, found.answers, separation_json(found)["verdict"]))
+        write_json(out, certificate(found.data, found.answers))
     print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
     if network is not None and not isinstance(found.built, ZeroLoss):
         typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)
