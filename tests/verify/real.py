@@ -27,9 +27,10 @@ from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
 from lawful.singular.certificate import certificate as of_singular
 from lawful.singular.existence import exact_balance, singular_points
+from lawful.truncation.aligned import separate_aligned
 from lawful.truncation.certificate import certificate as of_separation
 from lawful.truncation.clusters import Clusters
-from lawful.truncation.separation import separate_aligned, separate_all
+from lawful.truncation.separation import separate_all
 
 
 def redundant() -> Mlp:

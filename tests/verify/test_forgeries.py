@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -94,8 +95,8 @@ THIN = {
     "kind": "truncation-separation", "version": 1, "about": [], "labels": [0, 0, 1, 1],
     "points": [[0.0, 0.0], [0.0, 1.0], [1e-10, 0.5], [1.0, 0.2]],
 }  # fmt: skip
-PLANE = {"answer": "hyperplane", "normal": [1.0, 0.0]}
-BACK = {"answer": "hyperplane", "normal": [-1.0, 0.0]}
+PLANE = {"answer": "hyperplane", "normal": ["1", "0"]}
+BACK = {"answer": "hyperplane", "normal": ["-1", "0"]}
 
 
 def test_a_thin_gap_has_one_answer() -> None:
@@ -183,7 +184,7 @@ def test_prunings_with_negative_slopes_are_accepted(seed: int) -> None:
     """`max(z, 0) − z/2` is never negative: intervals must know it."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 4, size=5)
-    weights = [rng.choice([-1.0, 0.0, 1.0, 2.0], size=(b, a)) for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [rng.choice([-1.0, 0.0, 1.0, 2.0], size=(b, a)) for a, b in pairwise(sizes)]
     network = Mlp(weights, [rng.choice([-1.0, 0.0, 1.0], size=b) for b in sizes[1:]], [0.0, -0.5, -0.5])
     for question in ({}, {"box": (-1.0, 1.0)}, {"tolerance": 0.5}):
         pruning = prune(network, **question)
