@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -137,6 +138,27 @@ def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
     ignored = list(dict.fromkeys(part for each in readings for part in each.ignored))
     both = {"format": [each.format for each in readings], "assumed": assumed, "ignored": ignored}
     return {**result, "reading": both, "readings": [each.to_json() for each in readings]}
+
+
+def will_write(*paths: Path | None) -> None:
+    """Refuse places that cannot be written before the work begins."""
+    from lawful.network.formats.writing import check_target
+
+    for path in paths:
+        if path is not None:
+            check_target(path)
+
+
+def write_json(path: Path, result: Mapping[str, Any]) -> None:
+    """One strict JSON object in a file."""
+    write_text(path, json.dumps(plain(result), allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A page, a picture or a table in a file."""
+    from lawful.network.formats import writing
+
+    writing.write_text(path, text)
 
 
 def print_json(result: Mapping[str, Any]) -> None:

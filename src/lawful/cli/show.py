@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import console, note_reading, print_json
+from lawful.cli.output import console, note_reading, print_json, write_text
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
@@ -54,7 +54,7 @@ def show(
         return
     summary = summarise(found)
     if svg is not None:
-        svg.write_text(draw_graph(found.to_dag()), encoding="utf-8")
+        write_text(svg, draw_graph(found.to_dag()))
     if as_json:
         print_json(summary_json(summary))
     else:
