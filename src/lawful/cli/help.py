@@ -14,8 +14,8 @@ A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory",
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Ask what a network is, and what its training can do": (
-        "audit", "show", "laws", "components", "path", "singular", "same", "diff", "identifiable", "fiber", "regions",
-        "bottleneck", "truncate", "separate",
+        "audit", "show", "laws", "components", "path", "singular", "same", "distance", "diff", "identifiable",
+        "fiber", "regions", "bottleneck", "truncate", "separate",
     ),
     "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical"),
     "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
@@ -40,6 +40,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "same": (
         "lawful same model.safetensors later.safetensors",
         "lawful same model.safetensors model.onnx --box=-1,1 --certificate same.json",
+    ),
+    "distance": (
+        "lawful distance model.safetensors later.safetensors --box=-1,1 --time 2",
+        "lawful distance model.safetensors later.safetensors --box=-1,1 --within 100 --json",
     ),
     "diff": (
         "lawful diff model.safetensors later.safetensors",
