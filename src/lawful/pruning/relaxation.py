@@ -1,8 +1,8 @@
 """Tighter certified ranges of neurons on a box: linear relaxations, carried back to the inputs.
 
-A neuron that bends on its range lies between two lines, `s z + t ≥ h ≥ λ z` (for a convex activation). A sum is replaced
-by the better line of each neuron it hears, level by level, until it is a linear function of the inputs, whose largest
-value on a box is known. Interval arithmetic forgets that neurons share inputs; this does not.
+A neuron that bends on its range lies between two lines, `s z + t ≥ h ≥ λ z` (for a convex activation). A sum is
+replaced by the better line of each neuron it hears, level by level, until it is a linear function of the inputs, whose
+largest value on a box is known. Interval arithmetic forgets that neurons share inputs; this does not.
 
 Everything is float64 with the rounding added to the result. Slopes of lines have 20 bits, so that the same bounds are
 had in rational arithmetic from the claimed ranges alone.
@@ -26,7 +26,7 @@ Box = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class BentLines:
     """For every node an upper line `s z + t` and a lower one, valid on its range."""
 
     upper_slope: Floats
@@ -39,10 +39,10 @@ def relaxed_bounds(dag: Dag, box: Box) -> tuple[Floats, Floats]:
     """Bounds on every pre-activation for every input in a box, never wider than interval arithmetic's.
 
     >>> from lawful.network import Mlp
-    >>> dag = Mlp([[[1.0], [-1.0]], [[1.0, -1.0]], [[1.0]]], [None, [0.5], None]).to_dag()  # h = 0.5 + x
-    >>> _, high = relaxed_bounds(dag, (np.array([-1.0]), np.array([1.0])))
-    >>> preactivation_bounds(dag, -1.0, 1.0)[1][3], bool(high[3] < 1.5 + 1e-9)
-    (np.float64(1.5), True)
+    >>> dag = Mlp([[[1.0], [1.0]], [[1.0, -1.0]], [[1.0]]]).to_dag()  # h2.0 hears relu(x) − relu(x)
+    >>> low, high = relaxed_bounds(dag, (np.array([-1.0]), np.array([1.0])))
+    >>> float(preactivation_bounds(dag, -1.0, 1.0)[1][3]), round(float(high[3]), 6)
+    (1.0, 0.5)
     """
     low, high = preactivation_bounds(dag, *box)
     inputs = np.isfinite(box[0]).all() and np.isfinite(box[1]).all()
@@ -102,25 +102,25 @@ def _rows(step: _Step, nodes: Indices) -> Floats:
     return step.matrix[[place[int(node)] for node in nodes]]
 
 
-def lines(low: Floats, high: Floats, slopes: Floats, choice: str) -> Lines:
-    """Lines above and below `max(z, 0) + slope min(z, 0)` on `[low, high]`; `choice` is that of the tangent.
+def lines(low: Floats, high: Floats, slopes: Floats, choice: str) -> BentLines:
+    """BentLines above and below `max(z, 0) + slope min(z, 0)` on `[low, high]`; `choice` is that of the tangent.
 
     The chord's slope is rounded to 20 bits and its shift is then the least that is valid at both ends, rounded out.
     """
     bent = (low < 0) & (high > 0) & (slopes != 1)
     on = np.where(low >= 0, 1.0, slopes)  # where it does not bend: one line
-    l, u = np.where(bent, low, -1.0), np.where(bent, high, 1.0)
+    left, right = np.where(bent, low, -1.0), np.where(bent, high, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
-        chord = np.rint((u - slopes * l) / (u - l) * BITS) / BITS
+        chord = np.rint((right - slopes * left) / (right - left) * BITS) / BITS
         if choice == "nearer":
-            tangent = np.where(u >= -l, 1.0, slopes)
+            tangent = np.where(right >= -left, 1.0, slopes)
         else:
             tangent = np.clip(chord, np.minimum(slopes, 1.0), np.maximum(slopes, 1.0))
-        ends = (slopes - chord) * l, (1.0 - chord) * u
-    slack = 4 * EPSILON * ((np.abs(slopes) + np.abs(chord)) * np.abs(l) + (1 + np.abs(chord)) * u) + TINY
+        ends = (slopes - chord) * left, (1.0 - chord) * right
+    slack = 4 * EPSILON * ((np.abs(slopes) + np.abs(chord)) * np.abs(left) + (1 + np.abs(chord)) * right) + TINY
     above, below = np.maximum(*ends) + slack, np.minimum(*ends) - slack
     convex = slopes < 1
-    return Lines(
+    return BentLines(
         np.where(bent, np.where(convex, chord, tangent), on),
         np.where(bent & convex, above, 0.0),
         np.where(bent, np.where(convex, tangent, chord), on),
@@ -129,7 +129,7 @@ def lines(low: Floats, high: Floats, slopes: Floats, choice: str) -> Lines:
 
 
 def _largest(
-    dag: Dag, levels: list[_Step], rows: Floats, with_lines: Lines, box: Box, low: Floats, high: Floats
+    dag: Dag, levels: list[_Step], rows: Floats, with_lines: BentLines, box: Box, low: Floats, high: Floats
 ) -> Floats:
     """Upper bounds of linear functions of node values (one a row), in terms of the levels below."""
     size = np.maximum(np.abs(low), np.abs(high))  # of sums, and of values
