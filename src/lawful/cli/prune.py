@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.components import check_untied
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.progress import working
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
@@ -99,19 +99,17 @@ def prune(
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
     from lawful.network.formats.box import read_box
     from lawful.network.formats.data import read_data
-    from lawful.network.formats.writing import check_target
     from lawful.pruning.curve import size_curve
+    from lawful.pruning.measure import measure
     from lawful.pruning.prune import prune as run
     from lawful.report.pruning import curve_json, curve_text, pruning_json, pruning_text
 
+    will_write(out, certificate)
     found = named.network()
     inputs = len(found.to_dag().inputs)
     number, relative = read_tolerance(tolerance)
     region = None if box is None else read_box(box, inputs)
     batch = None if data is None else read_data(data, inputs).x
-    for file in (out, certificate):
-        if file is not None:
-            check_target(file)
     if curve:
         with working("bounding smaller and smaller networks"):
             points = size_curve(found, box=region, data=batch)
@@ -123,25 +121,23 @@ def prune(
     options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
     with working("looking for neurons to remove"):
         pruning = run(found, **options, replayable=certify or certificate is not None)
-    if certify:
-        from lawful.pruning.verify import verify
-
-        verify(pruning)
-    if certificate is not None:
-        import json
-
-        from lawful.network.formats.writing import write_text
+    if certify or certificate is not None:
         from lawful.pruning.certificate import certificate as proof
+        from lawful.verify import verify
 
-        write_text(certificate, json.dumps(proof(pruning)) + "\n")
+        made = proof(pruning)
+        if certify:
+            verify(made)
+        if certificate is not None:
+            write_json(certificate, made)
     if out is not None:
         from lawful.network.formats.files import write
 
         write(pruning.network, out)
     if as_json:
-        print_json(pruning_json(pruning, batch, named.seed, certify, out))
+        print_json(pruning_json(pruning, measure(pruning, batch, named.seed), certify, out))
     else:
-        typer.echo(pruning_text(pruning, batch, named.seed, out))
+        typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
 
 
 def read_tolerance(text: str) -> tuple[float, bool]:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.pruning.curve import SizePoint, size_curve
 from lawful.pruning.prune import Pruning, Stage, prune
-from lawful.pruning.verify import verify as verify_pruning
 
 if TYPE_CHECKING:
     from lawful.pruning.module import prune_module
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 _WITH_TORCH = {"SingularTrainer": "trainer", "prune_module": "module"}
 __all__ = [
-    "Pruning", "SingularTrainer", "SizePoint", "Stage", "prune", "prune_module", "size_curve", "verify_pruning",
+    "Pruning", "SingularTrainer", "SizePoint", "Stage", "prune", "prune_module", "size_curve",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Remove neurons, with a certified bound on how far any output moves; by default only what moves none.
 
 Each `Stage` takes one kind of neuron out of a `Dag` and keeps the two networks and the evidence, so that
-`pruning_verify` can replay it in rational arithmetic. Folded weights are computed exactly and rounded once; what
+`lawful verify` can replay it in rational arithmetic. Folded weights are computed exactly and rounded once; what
 that rounding can do is bounded apart from what the pruning itself approximates.
 """
 
@@ -21,7 +21,6 @@ from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
 from lawful.pruning.rebuild import rebuilt, rounding_defects
 from lawful.pruning.standins import Search, samples
-from lawful.singular.spectrum import singularity
 from lawful.types import Floats
 
 UNIT_BOX = (-1.0, 1.0)
@@ -91,24 +90,16 @@ class Pruning:
         outputs = len(self.original.to_dag().outputs)
         return self.compared or (self.bound + self.rounding,) * outputs
 
-    @property
-    def rank(self) -> int:
-        """`rank J` of the original (P0 Theorem 2)."""
-        return singularity(self.original.to_dag()).rank
-
-    def output_range(self, data: Floats | None, seed: int = 0) -> Floats:
-        """How far apart the values of each output are on data, or on random inputs from the box."""
-        return output_range(self.original, self._batch(1000, seed) if data is None else data)
-
     def change_on(self, batch: Floats) -> float:
         """Largest change seen on given inputs."""
         return float(np.abs(self.original.evaluate(batch) - self.network.evaluate(batch)).max(initial=0.0))
 
     def measured(self, count: int = 1000, seed: int = 0) -> float:
         """Largest change seen on random inputs from the box (or from [−1, 1])."""
-        return self.change_on(self._batch(count, seed))
+        return self.change_on(self.batch(count, seed))
 
-    def _batch(self, count: int, seed: int) -> Floats:
+    def batch(self, count: int, seed: int = 0) -> Floats:
+        """Random inputs from the box (or from [−1, 1])."""
         low, high = self.box or make_box(self.original.to_dag(), UNIT_BOX)
         low, high = np.maximum(low, -1e6), np.minimum(high, 1e6)
         return np.random.default_rng(seed).uniform(low, high, (count, len(low)))

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from lawful.pruning.curve import SizePoint
+from lawful.pruning.measure import PruningMeasurement
 from lawful.pruning.prune import Pruning
 from lawful.report.singular import named
-from lawful.types import Floats
 
-SAMPLES = 1000
 WHY = {
     "silent": "all outgoing weights lead nowhere",
     "constant": "constant for every input; folded into biases",
@@ -25,7 +24,7 @@ WHY = {
 }
 
 
-def pruning_json(pruning: Pruning, data: Floats | None, seed: int, verified: bool, out: Path | None) -> dict[str, Any]:
+def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out: Path | None) -> dict[str, Any]:
     """The documented keys of `lawful prune --json`."""
     return {
         "neurons_before": pruning.neurons_before,
@@ -35,11 +34,11 @@ def pruning_json(pruning: Pruning, data: Floats | None, seed: int, verified: boo
         "max_output_change_bound": pruning.bound,
         "bounds": pruning.bounds,
         "rounding_bound": pruning.rounding,
-        "output_range": pruning.output_range(data, seed),
-        "measured_change": pruning.measured(SAMPLES, seed),
-        "change_on_data": None if data is None else pruning.change_on(data),
-        "samples": SAMPLES,
-        "rank": pruning.rank,
+        "output_range": seen.output_range,
+        "measured_change": seen.change,
+        "change_on_data": seen.on_data,
+        "samples": seen.samples,
+        "rank": seen.rank,
         "box": pruning.box,
         "verified": verified,
         "steps": [
@@ -50,7 +49,7 @@ def pruning_json(pruning: Pruning, data: Floats | None, seed: int, verified: boo
     }
 
 
-def pruning_text(pruning: Pruning, data: Floats | None, seed: int, out: Path | None) -> str:
+def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -> str:
     """What `lawful prune` did, answer first."""
     before, after = pruning.neurons_before, pruning.neurons_after
     lines = [
@@ -61,16 +60,16 @@ def pruning_text(pruning: Pruning, data: Floats | None, seed: int, out: Path | N
     if pruning.bound == 0:
         lines.append(f"the function is the same {where}")
     else:
-        wide = float(pruning.output_range(data, seed).max(initial=0.0))
+        wide = float(seen.output_range.max(initial=0.0))
         share = f" ({100 * pruning.bound / wide:.2g}% of its range)" if wide else ""
         lines.append(f"no output moves by more than {pruning.bound:.3g} {where}{share}")
     if pruning.rounding:
         inside = "[-1, 1]" if pruning.box is None else "the box"
         lines.append(f"storing folded weights as float64 adds at most {pruning.rounding:.1g} on {inside}")
-    if data is not None:
-        lines.append(f"on the {len(data)} samples of the data: {pruning.change_on(data):.3g}")
-    lines.append(f"measured on {SAMPLES} random inputs: {pruning.measured(SAMPLES, seed):.3g}")
-    lines.append(f"rank J = {pruning.rank} before")
+    if seen.on_data is not None:
+        lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
+    lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
+    lines.append(f"rank J = {seen.rank} before")
     for step in pruning.stages:
         lines.append(named(f"  {len(step.removed)} {step.kind} ({WHY[step.kind]})", step.removed))
     if out is not None:
