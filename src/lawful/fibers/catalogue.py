@@ -23,6 +23,7 @@ from lawful.fibers.shallow import Kind, normal_form
 from lawful.fibers.three_layers import BottleneckFiber, Identifiability, bottleneck_fiber, identifiable
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
+from lawful.network.opening import Source, open_graph
 from lawful.types import Floats
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
@@ -44,9 +45,9 @@ class Described:
         return [self.fiber.sample(live[number % len(live)].flipped, seed + number) for number in range(count)]
 
 
-def describe_fiber(network: Mlp | Dag, domain: str = "space") -> Described:
+def describe_fiber(network: Source, domain: str = "space") -> Described:
     """The fiber of one hidden layer or of a three-layer bottleneck, in numbers."""
-    reduced = simplify(Reduced(stack_of(network)), 1e-12)
+    reduced = simplify(Reduced(stack_of(open_graph(network))), 1e-12)
     stack = reduced.stack
     if stack.hidden == 1:
         inputs = stack.widths[0]

@@ -27,10 +27,11 @@ from lawful.laws.region import Region, at_data, clear, near
 from lawful.network import Architecture, Dag, Mlp
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
+from lawful.network.opening import Source, open_trained
 from lawful.types import Residues
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 LEVELS = ("phi", "near", "data")
 EXTRA_SEEDS = 2
@@ -38,7 +39,7 @@ SIDES = 6  # of a boundary that are looked at
 
 
 def count_laws(
-    network: str | Architecture | Mlp | Dag | torch.nn.Module,
+    network: Source,
     *,
     level: str = "phi",
     data: ArrayLike | None = None,
@@ -67,7 +68,7 @@ def count_laws(
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)
-    source = Architecture.parse(network) if isinstance(network, str) else network
+    source = open_trained(network, input_shape=input_shape)
     if not isinstance(source, (Architecture, Mlp, Dag)):
         found = as_graph(source, input_shape, mode)
         if found is None:
@@ -189,5 +190,7 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "eval
     try:
         found = from_module(module, input_shape)
     except Unsupported:
+        return None
+    if found.reading is not None and (found.reading.entangled or found.reading.tail):
         return None
     return found if found.parameters == sum(parameter.numel() for parameter in module.parameters()) else None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 Opened = Architecture | Mlp | Dag | ModuleNetwork
+Source = Any  # whatever `open` reads: a path, an architecture, a module, a state dict, an ONNX model, a network
 Model = str | Callable[[], Any]
 
 
@@ -57,7 +58,7 @@ def open(
     names = [part for part in order.split(",") if part] if isinstance(order, str) else order
     chosen = _Options(model, activation, names, input_shape, drop_useless)
     if isinstance(source, (Architecture, Mlp, Dag, ModuleNetwork)):
-        chosen.refuse("a network is complete")
+        chosen.refuse("a network is complete", but=("input_shape", "drop_useless"))
         return _described(source)
     if isinstance(source, Mapping):
         return _from_state(source, chosen)
@@ -113,6 +114,16 @@ def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
             "unrolled graph would be false"
         )
     return found
+
+
+def open_pair(first: Source, second: Source, *, seed: int = 0) -> tuple[Mlp | Dag, Mlp | Dag]:
+    """Two networks to compare as functions: an end that was cut off must have been the same."""
+    one, two = open_graph(first, seed=seed), open_graph(second, seed=seed)
+    tails = [each.reading.tail if each.reading is not None else "" for each in (one, two)]
+    if tails[0] != tails[1]:
+        words = [f"{tail} at its end" if tail else "no such end" for tail in tails]
+        raise Unsupported(f"the first network has {words[0]}, the second {words[1]}: they compute different things")
+    return one, two
 
 
 class _Options:
