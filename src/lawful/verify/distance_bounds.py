@@ -2,7 +2,7 @@
 
 Values have `point` binary places, slopes have `BITS`. Lower and upper affine forms in the input go forward through both
 networks and their difference; for neurons of unknown sign a linear function is substituted backwards through the layers
-below. φ is convex and rises by at least its slope and at most 1, which makes every line below true for any slope chosen.
+below. φ is convex and rises by at least its slope and at most 1: that makes the lines true for any slopes chosen.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.verify.distance_layers import Integers, Matrix, Shared
+from lawful.verify.distance_layers import Integers, FixedMatrix, Shared
 
 BITS = 30
 ONE = 1 << BITS
-VERSIONS = ("low", "high", "flat")  # slopes of lines below φ
+VERSIONS = ("low", "flat")  # slopes of lines below φ
 Ends = list[Integers]  # lower and upper ends of y, z and d
 
 
@@ -51,34 +51,34 @@ class Known:
     sizes: tuple[int, int, int]  # sums over the neurons of the largest |y|, |z| and |d|; activations are no larger
 
 
-class Form(NamedTuple):
+class IntegerForm(NamedTuple):
     """A form below and one above each neuron, (neurons, 1 + inputs): the constant, then a coefficient per input."""
 
     low: Integers
     high: Integers
 
 
-def gaps(layers: Sequence[Shared], box: Sequence[tuple[Fraction, Fraction]], point: int, versions: int) -> list[int]:
+def gaps(layers: Sequence[Shared], box: Sequence[tuple[Fraction, Fraction]], point: int) -> list[int]:
     """An upper bound of `|g − f|` for each output, with `point` binary places."""
     inputs = len(box)
     start = np.zeros((inputs, 1 + inputs), dtype=object)
     for number, (low, high) in enumerate(box):
         start[number, 0] = floor((low + high) / 2 * (1 << point))
         start[number, 1 + number] = ceil((high - low) / 2 * (1 << point)) + 1
-    h = k = Form(start, start)
-    D = Form(start * 0, start * 0)
+    h = k = IntegerForm(start, start)
+    D = IntegerForm(start * 0, start * 0)
     known: list[Known] = []
     for number, layer in enumerate(layers):
         y = _affine([(layer.W, h)], layer.b, point)
         z = _affine([(layer.V, k)], layer.c, point)
         d = _affine([(layer.V, D), (layer.E, h)], layer.e, point)
         if number:
-            d = Form(_pick([d.low, z.low - y.high], -1), _pick([d.high, z.high - y.low], 1))
+            d = IntegerForm(_pick([d.low, z.low - y.high], -1), _pick([d.high, z.high - y.low], 1))
         ends = _tightened([end for form in (y, z, d) for end in (_least(form.low), _greatest(form.high))])
         if number == len(layers) - 1:
             return _outputs(layers, known, start, point, ends)
         if number:
-            ends = _refined(layers[: number + 1], known, start, point, ends, versions)
+            ends = _refined(layers[: number + 1], known, start, point, ends)
         f, g = _lines(ends[0], ends[1], layer.slopes), _lines(ends[2], ends[3], layer.slopes)
         rise, fall = _lines(ends[4], ends[5], layer.slopes), _lines(-ends[5], -ends[4], layer.slopes)
         sizes = [int(np.maximum(abs(ends[at]), abs(ends[at + 1])).sum()) for at in (0, 2, 4)]
@@ -90,19 +90,23 @@ def gaps(layers: Sequence[Shared], box: Sequence[tuple[Fraction, Fraction]], poi
 # Forms
 
 
-def _affine(parts: list[tuple[Matrix, Form]], bias: Integers, point: int) -> Form:
-    middle, width, loss = 2 * bias, 0, 2
-    total: Integers | int = 0
+def _affine(parts: list[tuple[FixedMatrix, IntegerForm]], bias: Integers, point: int) -> IntegerForm:
+    """`Σ A v + bias`: twice the middle times A, plus and minus the width times |A|, less what rounding A changed."""
+    middle, width, loss = _none(bias, parts), _none(bias, parts), 2
     for matrix, form in parts:
-        total = total + matrix.times(form.low + form.high)
+        middle = middle + matrix.times(form.low + form.high)
         if form.low is not form.high:
             width = width + matrix.times(form.high - form.low, size=True)
         if matrix.loose:
             loss += 2 * int(np.maximum(abs(form.low), abs(form.high)).sum())
-    low, high = total - width, total + width
-    low[:, 0] += middle - loss  # type: ignore[index]
-    high[:, 0] += middle + loss  # type: ignore[index]
-    return Form(_down(low, point + 1), _up(high, point + 1))
+    low, high = middle - width, middle + width
+    low[:, 0] += 2 * bias - loss
+    high[:, 0] += 2 * bias + loss
+    return IntegerForm(_down(low, point + 1), _up(high, point + 1))
+
+
+def _none(bias: Integers, parts: list[tuple[FixedMatrix, IntegerForm]]) -> Integers:
+    return np.zeros((len(bias), parts[0][1].low.shape[1]), dtype=object)
 
 
 def _down(form: Integers, places: int) -> Integers:
@@ -145,9 +149,11 @@ def _pick(choices: list[Integers], sign: int) -> Integers:
     return best
 
 
-def _activated(y: Form, z: Form, d: Form, f: Line, g: Line, rise: Line, fall: Line) -> tuple[Form, Form, Form]:
-    h = Form(_below(y.low, f.low), _above(y.high, f.high, f.shift))
-    k = Form(_below(z.low, g.low), _above(z.high, g.high, g.shift))
+def _activated(
+    y: IntegerForm, z: IntegerForm, d: IntegerForm, f: Line, g: Line, rise: Line, fall: Line
+) -> tuple[IntegerForm, IntegerForm, IntegerForm]:
+    h = IntegerForm(_below(y.low, f.low), _above(y.high, f.high, f.shift))
+    k = IntegerForm(_below(z.low, g.low), _above(z.high, g.high, g.shift))
     above = [
         _above(d.high, rise.high, rise.shift),
         k.high - h.low,
@@ -158,7 +164,7 @@ def _activated(y: Form, z: Form, d: Form, f: Line, g: Line, rise: Line, fall: Li
         k.low - h.high,
         d.low + _below(y.low, ONE - f.high, f.shift) + _below(-z.high, ONE - g.low),
     ]
-    return h, k, Form(_pick(below, -1), _pick(above, 1))
+    return h, k, IntegerForm(_pick(below, -1), _pick(above, 1))
 
 
 # Lines and planes
@@ -174,7 +180,7 @@ def _tightened(ends: Ends) -> Ends:
 
 
 def _lines(low: Integers, high: Integers, slopes: Sequence[Fraction]) -> Line:
-    found = [_line(int(l), int(u), slope) for l, u, slope in zip(low, high, slopes, strict=True)]
+    found = [_line(int(left), int(right), slope) for left, right, slope in zip(low, high, slopes, strict=True)]
     return Line(*(np.array(column, dtype=object) for column in zip(*found, strict=True)))
 
 
@@ -183,15 +189,13 @@ def _line(low: int, high: int, slope: Fraction) -> tuple[int, int, int, int]:
     leak = ceil(slope * ONE)
     if low >= 0 or leak == ONE:
         return ONE, ONE, ONE, 0
-    if high <= 0:
-        flat = steep = base = leak
-    else:
-        flat, base = leak, ONE if high > -low else leak
-        steep = leak + (ONE - leak) * high // (high - low)
-    at_low = slope * low if low < 0 else low
-    at_high = slope * high if high < 0 else high
-    shift = max(at_low - Fraction(steep * low, ONE), at_high - Fraction(steep * high, ONE), Fraction(0))
-    return base, flat, steep, ceil(shift)
+    bent = high > 0
+    base = ONE if bent and high > -low else leak
+    steep = leak + (ONE - leak) * high // (high - low) if bent else leak
+    if not slope:
+        return base, leak, steep, -(-max(-steep * low, (ONE - steep) * high, 0) >> BITS) if bent else 0
+    needed = (end * (slope if end < 0 else 1) - Fraction(steep * end, ONE) for end in (low, high))
+    return base, leak, steep, ceil(max(*needed, Fraction(0)))
 
 
 def _planes(ends: Ends, f: Line, g: Line, rise: Line, fall: Line) -> tuple[Plane, Plane]:
@@ -217,7 +221,7 @@ class _Sum:
         self.constant = np.array([0] * rows, dtype=object)
         self.point = point
 
-    def enter(self, rows: Integers, bias: Integers, parts: Sequence[tuple[Integers, Matrix, int]]) -> None:
+    def enter(self, rows: Integers, bias: Integers, parts: Sequence[tuple[Integers, FixedMatrix, int]]) -> None:
         """`rows · bias`, less what rounding the bias and the matrices may change; each part: rows, matrix, size."""
         self.constant = self.constant + rows @ bias - abs(rows).sum(axis=1)
         for left, matrix, size in parts:
@@ -239,7 +243,7 @@ class _Sum:
 
 
 def _single(
-    matrices: Sequence[Matrix],
+    matrices: Sequence[FixedMatrix],
     biases: Sequence[Integers],
     lines: Sequence[Line],
     sizes: Sequence[int],
@@ -263,7 +267,9 @@ def _single(
     raise AssertionError("a network has at least one layer")
 
 
-def _paired(layers: Sequence[Shared], known: Sequence[Known], sizes: list[list[int]], rows: Integers, total: _Sum) -> Integers:
+def _paired(
+    layers: Sequence[Shared], known: Sequence[Known], sizes: list[list[int]], rows: Integers, total: _Sum
+) -> Integers:
     """Rows on `z − y` at the last layer become rows on the input, with twice the places."""
     on_d, on_y = rows, rows * 0
     for number in range(len(layers) - 1, -1, -1):
@@ -295,9 +301,7 @@ def _sizes(known: Sequence[Known], start: Integers) -> list[list[int]]:
     return [[inputs, inputs, 0], *(list(each.sizes) for each in known)]
 
 
-def _refined(
-    layers: Sequence[Shared], known: list[Known], start: Integers, point: int, ends: Ends, versions: int
-) -> Ends:
+def _refined(layers: Sequence[Shared], known: list[Known], start: Integers, point: int, ends: Ends) -> Ends:
     """Backward bounds for the neurons whose sign is not known."""
     y_low, y_high, z_low, z_high = ends[:4]
     bent = np.array(((y_low < 0) & (y_high > 0)) | ((z_low < 0) & (z_high > 0)), dtype=bool)
@@ -314,7 +318,7 @@ def _refined(
         ([each.V for each in layers], [each.c for each in layers], [each.g for each in known], 1),
     ):
         best = None
-        for version in VERSIONS[:versions]:
+        for version in VERSIONS:
             total = _Sum(len(unit), point)
             rows = _single(matrices, biases, lines, [each[which] for each in sizes], unit, total, version)
             here = total.least(rows, start)
@@ -350,4 +354,4 @@ def _outputs(layers: Sequence[Shared], known: list[Known], start: Integers, poin
     )  # fmt: skip
     best = np.maximum(joint, total.least(rows, start))
     low, high = np.maximum(ends[4], best[:count]), np.minimum(ends[5], -best[count:])
-    return [max(int(u), -int(l), 0) for l, u in zip(low, high, strict=True)]
+    return [max(int(top), -int(bottom), 0) for bottom, top in zip(low, high, strict=True)]

@@ -1,4 +1,4 @@
-"""Two networks as matched layers of integers: weights at a fixed binary point, with what rounding them may have lost."""
+"""Two networks as matched layers of integers: weights at a fixed binary point, and whether rounding changed them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plain:
 
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
+class FixedMatrix:
     """An integer matrix and its absolute values, for products from both sides; `loose`: each entry within one unit."""
 
     entries: Integers
@@ -58,13 +58,14 @@ def _integers(matrix: Any) -> Integers:
 class Shared:
     """One layer of both: `y = W h + b`, `z = V k + c`, `z − y = V (k − h) + E h + e`; biases at twice the point."""
 
-    W: Matrix
-    V: Matrix
-    E: Matrix
+    W: FixedMatrix
+    V: FixedMatrix
+    E: FixedMatrix
     b: Integers
     c: Integers
     e: Integers
     slopes: list[Fraction]
+    same: bool
 
 
 def plain_layers(network: Wiring) -> list[Plain]:
@@ -120,7 +121,9 @@ class Places:
     scale: Sequence[Fraction]
 
 
-def shared_layers(first: list[Plain], second: list[Plain], matches: list[Places], inputs: int, point: int) -> list[Shared]:
+def shared_layers(
+    first: list[Plain], second: list[Plain], matches: list[Places], inputs: int, point: int
+) -> list[Shared]:
     """The pair after the matching, rounded to `point` binary places."""
     before = Places(range(inputs), range(inputs), [Fraction(1)] * inputs)
     found = []
@@ -130,15 +133,17 @@ def shared_layers(first: list[Plain], second: list[Plain], matches: list[Places]
         _check_match(here, mine, yours)
         W, b = _moved(mine, before.first, here.first, before.scale, here.scale, rescaled=False)
         V, c = _moved(yours, before.second, here.second, before.scale, here.scale, rescaled=True)
-        E = [{k: right.get(k, Fraction(0)) - left.get(k, Fraction(0)) for k in {*left, *right}} for left, right in zip(W, V, strict=True)]
-        width = len(before.first)
-        slopes = [
-            mine.slopes[i] if i >= 0 else yours.slopes[j] for i, j in zip(here.first, here.second, strict=True)
+        E = [
+            {k: right.get(k, Fraction(0)) - left.get(k, Fraction(0)) for k in {*left, *right}}
+            for left, right in zip(W, V, strict=True)
         ]
+        width = len(before.first)
+        slopes = [mine.slopes[i] if i >= 0 else yours.slopes[j] for i, j in zip(here.first, here.second, strict=True)]
         shifts = [np.array([_nearest(value, 2 * point)[0] for value in bias], dtype=object) for bias in (b, c)]
         difference = np.array([_nearest(v - u, 2 * point)[0] for u, v in zip(b, c, strict=True)], dtype=object)
-        matrices = [_matrix(rows, width, point) for rows in (W, V, E)]
-        found.append(Shared(*matrices, *shifts, difference, slopes))
+        W_, V_, E_ = (_matrix(rows, width, point) for rows in (W, V, E))
+        same = b == c and not any(any(row.values()) for row in E)
+        found.append(Shared(W_, V_, E_, shifts[0], shifts[1], difference, slopes, same))
         before = here
     return found
 
@@ -154,7 +159,13 @@ def _check_match(match: Places, mine: Plain, yours: Plain) -> None:
 
 
 def _moved(
-    layer: Plain, below: Sequence[int], here: Sequence[int], old: Sequence[Fraction], new: Sequence[Fraction], *, rescaled: bool
+    layer: Plain,
+    below: Sequence[int],
+    here: Sequence[int],
+    old: Sequence[Fraction],
+    new: Sequence[Fraction],
+    *,
+    rescaled: bool,
 ) -> tuple[list[Row], list[Fraction]]:
     """Rows and biases at their places; a neuron's factor multiplies what enters and divides what leaves."""
     place = {neuron: number for number, neuron in enumerate(below) if neuron >= 0}
@@ -178,11 +189,11 @@ def _nearest(value: Fraction, point: int) -> tuple[int, bool]:
     return round(scaled), scaled.denominator == 1
 
 
-def _matrix(rows: list[Row], width: int, point: int) -> Matrix:
+def _matrix(rows: list[Row], width: int, point: int) -> FixedMatrix:
     entries = np.zeros((len(rows), width), dtype=object)
     loose = False
     for number, row in enumerate(rows):
         for place, value in row.items():
             entries[number, place], exact = _nearest(value, point)
             loose |= not exact
-    return Matrix(entries, loose)
+    return FixedMatrix(entries, loose)

@@ -13,7 +13,7 @@ from lawful.fibers.distance.relaxations import ULP, Bounds, Lines, Planes, lines
 from lawful.types import Floats
 
 Relaxation = TypeVar("Relaxation", Lines, Planes)
-VERSIONS = ("low", "parallel", "flat")
+VERSIONS = ("low", "flat")
 
 
 class BoxBounds(NamedTuple):

@@ -41,10 +41,9 @@ class Bounds(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """`low · z ≤ φ(z) ≤ high · z + shift` on an interval; `low` in three versions, each of them true."""
+    """`low · z ≤ φ(z) ≤ high · z + shift` on an interval; `flat` is another true `low`."""
 
     low: Floats
-    parallel: Floats
     flat: Floats
     high: Floats
     shift: Floats
@@ -92,7 +91,7 @@ def lines(low: Floats, high: Floats, slopes: Floats) -> Lines:
     shift = np.where(bent, needed + 8 * ULP * (needed + slopes * np.abs(low)) + TINY, 0.0)
     flat = np.where(bent, slopes, settled)
     lower = np.where(bent & (high > -low), 1.0, flat)
-    return Lines(lower, steep, flat, steep, shift, np.maximum(lower, steep) * largest(low, high) + shift)
+    return Lines(lower, flat, steep, shift, np.maximum(lower, steep) * largest(low, high) + shift)
 
 
 def planes(bounds: Bounds, y: Lines, z: Lines, slopes: Floats) -> Planes:
