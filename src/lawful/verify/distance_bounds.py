@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.verify.distance_layers import Integers, FixedMatrix, Shared
+from lawful.verify.distance_layers import FixedMatrix, Integers, Shared
 
 BITS = 30
 ONE = 1 << BITS
