@@ -28,10 +28,21 @@ def compact(labels: torch.Tensor) -> torch.Tensor:
     >>> varying(compact(torch.arange(3).repeat(2, 1)))
     (1,)
     """
-    for d in varying(labels):
+    shape, changing = labels.shape, varying(labels)
+    labels = narrowed(labels)
+    for d in changing:
         first = labels.narrow(d, 0, 1)
-        if bool((labels == first).all()):
-            labels = first.expand(labels.shape)
+        if torch.equal(labels, first.expand(labels.shape)):
+            labels = first
+    return labels.expand(shape)
+
+
+def narrowed(labels: torch.Tensor) -> torch.Tensor:
+    """Labels with size 1 along the dimensions where they do not change."""
+    changing = varying(labels)
+    for d in range(labels.dim()):
+        if d not in changing and labels.shape[d]:
+            labels = labels.narrow(d, 0, 1)
     return labels
 
 

@@ -36,7 +36,7 @@ def nullspace(relations: Sequence[Relation], root: Residues, sign: Residues, fre
     column = np.full(len(root), -1)
     column[coordinates] = np.arange(len(coordinates))
     matrix = _matrix(relations, root, sign, column, len(coordinates))
-    return Nullspace(coordinates, sparse_nullspace(matrix))
+    return Nullspace(coordinates, kernel(matrix))
 
 
 def _matrix(
@@ -59,10 +59,39 @@ def _matrix(
     return found
 
 
-def sparse_nullspace(matrix: sparse.csr_array) -> sparse.csr_array:
+def kernel(matrix: sparse.csr_array) -> sparse.csr_array:
+    """A basis of the kernel (columns).
+
+    A variable that one equation alone names is given by the others: such equations are set aside, layer by layer, and
+    solved last, all at once; what remains is small.
+    """
+    layers, rest = [], matrix
+    while rest.shape[0]:
+        private = np.bincount(rest.indices, minlength=rest.shape[1])[rest.indices] == 1
+        owner = np.repeat(np.arange(rest.shape[0]), np.diff(rest.indptr))
+        rows, last = np.unique(owner[private][::-1], return_index=True)
+        if not len(rows):
+            break
+        pivot = np.flatnonzero(private)[::-1][last]
+        layers.append((rest[rows], rest.indices[pivot], rest.data[pivot]))
+        rest = rest[np.setdiff1d(np.arange(rest.shape[0]), rows)]
+    found = set(column for _, columns, _ in layers for column in columns.tolist())
+    others = np.setdiff1d(np.arange(matrix.shape[1]), np.fromiter(found, dtype=np.int64, count=len(found)))
+    inner = _kernel_by_parts(rest[:, others])
+    place = sparse.csr_array((np.ones(len(others)), (others, np.arange(len(others)))), (matrix.shape[1], len(others)))
+    basis = place @ inner
+    for rows, columns, entries in reversed(layers):
+        solved = sparse.diags_array(-1.0 / entries) @ (rows @ basis)
+        spread = (np.ones(len(columns)), (columns, np.arange(len(columns))))
+        basis = basis + sparse.csr_array(spread, (matrix.shape[1], len(columns))) @ solved
+    basis.eliminate_zeros()
+    return basis.tocsr()
+
+
+def _kernel_by_parts(matrix: sparse.csr_array) -> sparse.csr_array:
     """A basis of the kernel (columns), by exact elimination in each connected part; equal parts are solved once.
 
-    >>> sparse_nullspace(sparse.csr_array([[1.0, 1.0, 0.0, 0.0], [0.0, 2.0, -1.0, 0.0]])).toarray().T
+    >>> _kernel_by_parts(sparse.csr_array([[1.0, 1.0, 0.0, 0.0], [0.0, 2.0, -1.0, 0.0]])).toarray().T
     array([[-1.,  1.,  2.,  0.],
            [ 0.,  0.,  0.,  1.]])
     """

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sparse
-from scipy.sparse.csgraph import connected_components
 
 from lawful.symmetry.labels import flat
 from lawful.symmetry.nullspace import Nullspace, nullspace
@@ -35,13 +33,7 @@ def solve_shifts(shifts: Shifts) -> ShiftSolution:
     zero[ZERO] = True
     for labels in shifts.zero:
         zero[labels] = True
-    pairs = [np.zeros((2, 0), dtype=np.int64), *(np.stack(pair) for pair in shifts.equal)]
-    tails, heads = np.concatenate(pairs, axis=1)
-    graph = sparse.coo_array((np.ones(len(tails), dtype=np.int8), (tails, heads)), shape=(count, count))
-    _, component = connected_components(graph, directed=False)
-    first = np.full(count, count, dtype=np.int64)
-    np.minimum.at(first, component, np.arange(count))
-    root = first[component]
+    root = shifts.leaders(np.arange(count))
     related = np.zeros(count, dtype=bool)
     for relation in shifts.relations:
         for labels in (relation.result, relation.first, relation.second):

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
+from scipy.sparse.csgraph import connected_components
 
 from lawful.symmetry.gauges import Relation
-from lawful.symmetry.labels import compact, flat, numbered, on, squeezed, varying
+from lawful.symmetry.labels import compact, flat, narrowed, numbered, on, squeezed, varying
 from lawful.types import Residues
 
 ZERO = 0  # the label of what does not move
@@ -56,12 +58,17 @@ class Direction:
     mean: bool = False
 
 
+def _nested(one: Shift, other: Shift) -> bool:
+    own, their = set(varying(one.labels)), set(varying(other.labels))
+    return one.constant and other.constant and (own <= their or their <= own)
+
+
 class Shifts:
     """Labels of shifts made so far, and what is demanded of them."""
 
     def __init__(self) -> None:
         self.count = 1
-        self.equal: list[tuple[Residues, Residues]] = []
+        self.leader = np.arange(1024)  # of labels whose unknowns are equal, one stands for all
         self.zero: list[Residues] = []
         self.relations: list[Relation] = []
         self.parts: list[tuple[Residues, Residues]] = []  # labels made of others: (whole, part)
@@ -113,46 +120,82 @@ class Shifts:
             self.vanish(shift.labels)
 
     def alive(self, shifts: Iterable[Shift]) -> tuple[Shift, ...]:
-        """Those that were not demanded to vanish."""
+        """Those that were not demanded to vanish, equal labels replaced by one of them."""
         self._grow()
-        return tuple(shift for shift in shifts if not self._dead[flat(shift.labels)].all())
+        found = []
+        for shift in shifts:
+            small = narrowed(shift.labels)
+            labels = torch.as_tensor(self.leaders(small.numpy()))
+            if not self._dead[labels.numpy()].all():
+                found.append(replace(shift, labels=compact(labels).expand(shift.labels.shape)))
+        return tuple(found)
+
+    def leaders(self, labels: Residues) -> Residues:
+        """For each label the one that stands for it."""
+        self._grow()
+        while True:
+            above = self.leader[labels]
+            if (above == labels).all():
+                return labels
+            labels = above
 
     def _grow(self) -> None:
         if len(self._dead) < self.count:
             grown = np.zeros(2 * self.count, dtype=bool)
             grown[: len(self._dead)] = self._dead
             self._dead = grown
-            self._dead[ZERO] = True
+            self.leader = np.r_[self.leader, np.arange(len(self.leader), 2 * self.count)]
+        self._dead[ZERO] = True
+
+    def _unite(self, left: Residues, right: Residues) -> None:
+        """Make unknowns equal; what must vanish stays so."""
+        members, place = np.unique(np.r_[left, right], return_inverse=True)
+        tails, heads = place[: len(left)], place[len(left) :]
+        ones = np.ones(len(left), dtype=np.int8)
+        graph = sparse.coo_array((ones, (tails, heads)), shape=(len(members), len(members)))
+        component = connected_components(graph, directed=False)[1]
+        first = np.full(len(members), self.count)
+        np.minimum.at(first, component, members)
+        self.leader[members] = first[component]
+        self._dead[first[component[self._dead[members]]]] = True
 
     def unseen(self, shifts: Iterable[Shift], dims: Iterable[int], *, softmax: bool = False) -> None:
-        """Demand that shifts are constant along dimensions (the operation does not see such), or else vanish."""
-        for shift in self.alive(shifts):
+        """Demand that shifts are constant along dimensions (the operation does not see such), or else vanish.
+
+        Those that are the same for all data may also be constant together.
+        """
+        inside = set(dims)
+        found = self.alive(shifts)
+        steady = [shift for shift in found if shift.constant and inside & set(varying(shift.labels))]
+        while len(steady) > 1:
+            steady.append(self._sum(steady.pop(), steady.pop()))
+        for shift in (*steady, *(shift for shift in found if not shift.constant)):
             labels = shift.labels
-            inside = set(dims)
             if inside & set(varying(shift.phases)) or (shift.masked and not softmax):
                 self.vanish(labels)
                 continue
             for d in inside & set(varying(labels)):
                 (one, other), _ = squeezed(labels, labels.narrow(d, 0, 1).expand(labels.shape))
-                self.equal.append((one.reshape(-1).numpy(), other.reshape(-1).numpy()))
+                self._unite(*(self.leaders(part.reshape(-1).numpy()) for part in (one, other)))
 
     def plus(self, left: Sequence[Shift], right: Sequence[Shift]) -> tuple[Shift, ...]:
-        """Shifts of a sum: those that are the same for all data add up, the others stand side by side."""
-        left, right = self.alive(left), self.alive(right)
-        steady = [shift for shift in (*left, *right) if shift.constant]
-        found = [shift for shift in (*left, *right) if not shift.constant]
-        while len(steady) > 1:
-            a, b = steady.pop(), steady.pop()
-            (first, second), kept = squeezed(a.labels, b.labels)
-            one, two = first.reshape(-1).numpy(), second.reshape(-1).numpy()
-            number = numbered(one, two)
-            place = np.unique(number, return_index=True)[1]
-            result = self.fresh(len(place))
-            # u_result = a.factor u_one + b.factor u_two, divided by a.factor
-            self.relations.append(Relation(result.numpy(), one[place], two[place], b.factor / a.factor))
-            labels = on(kept, a.labels.shape, result[torch.as_tensor(number)])
-            steady.append(Shift(labels, a.phases, a.factor))
-        return (*steady, *found)
+        """Shifts of a sum stand side by side; two that are the same for all data add up if one changes no further."""
+        found: list[Shift] = []
+        for shift in self.alive((*left, *right)):
+            place = next((n for n, other in enumerate(found) if _nested(shift, other)), None)
+            found.append(shift if place is None else self._sum(found.pop(place), shift))
+        return tuple(found)
+
+    def _sum(self, a: Shift, b: Shift) -> Shift:
+        """The sum of two steady shifts: `u = u_a + (factor b / factor a) u_b`, times factor a."""
+        (first, second), kept = squeezed(a.labels, b.labels)
+        one, two = first.reshape(-1).numpy(), second.reshape(-1).numpy()
+        number = numbered(one, two)
+        place = np.unique(number, return_index=True)[1]
+        result = self.fresh(len(place))
+        self.relations.append(Relation(result.numpy(), one[place], two[place], b.factor / a.factor))
+        self._grow()
+        return Shift(on(kept, a.labels.shape, result[torch.as_tensor(number)]), a.phases, a.factor)
 
     def scaled(self, shifts: Iterable[Shift], factor: float) -> tuple[Shift, ...]:
         """Shifts of a multiple."""

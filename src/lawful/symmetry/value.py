@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.labels import align, compact, on, varying
+from lawful.symmetry.labels import align, compact, narrowed, on, varying
 from lawful.symmetry.shifts import LARGEST, Shift, Shifts
 
 Shape = tuple[int, ...]
@@ -75,11 +75,11 @@ class Step:
         found = self.shifts.parameter(value.raw, shape, tuple(axes), axes)
         if found is None:
             return ()
-        place = torch.zeros((), dtype=torch.int64).expand(value.shape)
+        place = torch.zeros((1,) * len(value.shape), dtype=torch.int64)
         for axis in axes:
-            place = place * shape[axis] + value.indices[axis]
-        first = _line(found[0].labels, axes)
-        return (Shift(compact(first[place]), torch.zeros((), dtype=torch.int64).expand(value.shape)),)
+            place = place * shape[axis] + narrowed(value.indices[axis])
+        labels = compact(_line(found[0].labels, axes)[place]).expand(value.shape)
+        return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
 
     def spread(self, value: Value) -> Value:
         """A value broadcast to the shape of the result."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.labels import align, varying
+from lawful.symmetry.labels import varying
 from lawful.symmetry.value import Shape, Step, Value
 
 Number = int | float
@@ -86,8 +86,7 @@ def multiply(step: Step, x: Value, y: Value, factor: float = 1.0) -> Value:
     """
     if x.zero or (y.zero and factor == 1):
         return Value(step.shape, zero=True)
-    moving = [d for d, size in enumerate(align(torch.zeros(y.shape), step.shape).stride()) if size and step.shape[d] > 1]
-    still = [d for d, size in enumerate(align(torch.zeros(x.shape), step.shape).stride()) if size and step.shape[d] > 1]
+    moving, still = (_changing(value.shape, len(step.shape)) for value in (y, x))
     scalar = [value for value in (x, y) if value.raw is not None and torch.Size(value.shape).numel() == 1]
     x, y = step.spread(x), step.spread(y)
     for own, dims in ((x, moving), (y, still)):
@@ -105,6 +104,11 @@ def multiply(step: Step, x: Value, y: Value, factor: float = 1.0) -> Value:
     else:
         step.shifts.drop(y.shifts)
     return Value(step.shape, gauges, shifts, steady=x.steady and y.steady)
+
+
+def _changing(shape: Shape, rank: int) -> list[int]:
+    """The dimensions of a result along which a factor of this shape is more than one number."""
+    return [rank - len(shape) + d for d, size in enumerate(shape) if size > 1]
 
 
 def scale(step: Step, x: Value, factor: float) -> Value:
