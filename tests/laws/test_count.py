@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful import Architecture, Dag, InvalidNetwork, LawfulError, Mlp, Unsupported
-from lawful.laws import HeavyBall, Metric, count_laws, known_laws
+from lawful import flow as flows
+from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws, known_laws
 from lawful.laws.family import Gradients
 from lawful.laws.lie_closure import close
 from lawful.laws.polynomial import is_law
@@ -271,3 +273,15 @@ def test_bad_input_is_named() -> None:
 def test_a_network_beyond_memory_is_refused_with_the_estimate() -> None:
     with pytest.raises(Unsupported, match=r"need about .* GB"):
         count_laws("3000-3000-10 relu")
+
+
+@pytest.mark.parametrize("flow", ["momentum", 3, GradientFlow(decay=0.5), HeavyBall(lambda time: 3 / (time + 1))])
+def test_a_flow_that_cannot_be_counted_is_refused(flow: Any) -> None:
+    with pytest.raises(LawfulError, match="accepted: GradientFlow"):
+        count_laws("3-4-2 linear", flow=flow)
+
+
+def test_the_heavy_ball_is_one_noun() -> None:
+    """P1 Conclusion: with time as a state r(r−1)/2 laws, wherever the flow was imported from."""
+    assert flows.HeavyBall is HeavyBall
+    assert count_laws("3-4-2 linear", flow=flows.HeavyBall(0.5)).laws == 6

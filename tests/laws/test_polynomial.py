@@ -126,3 +126,8 @@ def test_summaries_are_short_and_latex_is_latex() -> None:
     assert wording.law(odd) == "2·U1[0,0]²·U1[1,0] − 1/3·U1[1,1]"
     many = Law("polynomial", (), {(0, e): Fraction(1) for e in range(8)})
     assert wording.law(many).endswith("(2 more terms)")
+
+
+def test_a_degree_that_would_take_hours_is_refused_with_an_estimate() -> None:
+    with pytest.raises(Unsupported, match="minutes of elimination"):
+        polynomial_laws("2-3-2 relu", 9)

@@ -8,7 +8,8 @@ import torch
 
 from lawful import Architecture, Dag, LawfulError, Mlp
 from lawful.laws import count_laws
-from lawful.laws.region import at_data, near, preactivations, proved_gates
+from lawful.laws.patterns import exact_signs, rough_signs, signs
+from lawful.laws.region import at_data, near, proved_gates
 
 
 def second_layer(rows: list[list[float]], bias: list[float]) -> Mlp:
@@ -64,7 +65,7 @@ def test_proved_gates_are_the_gates_of_every_input(dag: Dag) -> None:
     gates = proved_gates(dag)
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(300, len(dag.inputs))) * 10 ** rng.uniform(-2, 2, size=(300, 1))
-    found = np.where(preactivations(dag, inputs) > 0, 1.0, dag.slopes[dag.hidden])
+    found = np.where(signs(dag, inputs) > 0, 1.0, dag.slopes[dag.hidden])
     stated = gates[dag.hidden]
     known = ~np.isnan(stated)
     assert (found[:, known] == stated[known]).all()
@@ -123,3 +124,53 @@ def test_regions_report_what_they_saw() -> None:
 def test_data_that_does_not_fit(data: np.ndarray, words: str) -> None:
     with pytest.raises(LawfulError, match=words):
         count_laws(second_layer([MIXED], [0.0]), level="data", data=data)
+
+
+def test_a_signal_that_vanishes_because_of_a_weight_is_no_pattern() -> None:
+    """A zero weight lies on the boundary of its neuron: what is counted are the laws on a side of it."""
+    count = count_laws(Mlp([[[0.0]], [[1.0]]]), level="data", data=[[1.0]])
+    assert (count.laws, count.status) == (1, "proved")
+    rng = np.random.default_rng(0)
+    zero = Mlp([rng.normal(size=(2, 2)), np.zeros((2, 2)), rng.normal(size=(1, 2))])
+    for count in (count_laws(zero, level="data", data=rng.normal(size=(20, 2))), count_laws(zero, level="near")):
+        assert count.region is not None
+        assert count.region.nudged
+        assert (count.laws, count.independent) == (4, 4)
+        assert np.abs(count.region.theta - zero.to_dag().theta).max() < 1e-6
+
+
+def test_an_input_of_zero_is_a_pattern() -> None:
+    """Nothing arrives whatever the weights, so nothing ever moves."""
+    count = count_laws(Mlp([[[2.0]], [[1.0]]]), level="data", data=[[0.0]])
+    assert (count.laws, count.status) == (2, "proved")
+    assert count.region is not None
+    assert not count.region.nudged
+
+
+def test_a_zero_bias_alone_proves_no_gate() -> None:
+    dag = Dag(["1", "a", "h", "y"], [3, 0, 1, 2], [0, 1, 2], [2, 3, 3], [0.0, 1.0, 1.0])
+    assert dag.constant == 0
+    assert np.isnan(proved_gates(dag)[2])
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+@pytest.mark.parametrize("apart", [1e-3, 1e-6, 1e-9, 1e-12])
+def test_hyperplanes_that_almost_coincide_are_told_apart(apart: float, scale: float) -> None:
+    mlp = Mlp([np.array([[1.0, 0.5], [1.0, 0.5 + apart]]) * scale, [[1.0, 2.0]]])
+    count = count_laws(mlp, level="near")
+    assert (count.laws, count.status) == (2, "proved")
+
+
+@pytest.mark.parametrize("bias", [None, [0.3, 0.3]])
+def test_hyperplanes_that_coincide_leave_the_count_undecided(bias: list[float] | None) -> None:
+    count = count_laws(Mlp([[[1.0, 0.5], [1.0, 0.5]], [[1.0, 2.0]]], [bias, None]), level="near")
+    assert count.status == "undecided"
+    assert "h1.0 and h1.1" in count.reason
+
+
+def test_signs_in_float_and_in_fractions_agree(dag: Dag) -> None:
+    inputs = np.random.default_rng(1).normal(size=(20, len(dag.inputs)))
+    rough = rough_signs(dag, inputs)
+    exact = np.array([exact_signs(dag, point) for point in inputs])
+    assert (rough[rough != 0] == exact[rough != 0]).all()
+    assert np.array_equal(signs(dag, inputs), exact)

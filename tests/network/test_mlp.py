@@ -159,3 +159,9 @@ def test_activation_names() -> None:
     assert parse_activation("leaky_relu") == 0.01
     with pytest.raises(InvalidNetwork, match="homogeneous"):
         parse_activation("gelu")
+
+
+def test_overflow_is_the_same_as_mlp_and_as_graph() -> None:
+    mlp = Mlp([[[1e308, 1e308], [1.0, 0.0]], [[1.0, 1.0]]])
+    with np.errstate(over="ignore"):
+        assert mlp.evaluate([[-10.0, -10.0]]) == mlp.to_dag().evaluate([[-10.0, -10.0]]) == 0.0

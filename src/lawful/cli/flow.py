@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, will_write, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption
 from lawful.cli.training import laws_under, read_settings, training_problem
@@ -21,8 +20,11 @@ if TYPE_CHECKING:
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Data: .npz with x and y, or .csv with a header and a y column.")
 ]
-LossOption = Annotated[str | None, typer.Option("--loss", help="mse, bce (logistic) or ce (softmax). [default: mse]")]
-TimeOption = Annotated[float | None, typer.Option("--time", help="Time of the flow. [default: 1]")]
+LossOption = Annotated[
+    str | None, typer.Option("--loss", help="mse, bce (logistic) or ce (cross-entropy). [default: mse]")
+]
+UntilOption = Annotated[float | None, typer.Option("--until", help="End time of the flow, not seconds. [default: 1]")]
+OldTimeOption = Annotated[float | None, typer.Option("--time", hidden=True)]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="Draw to a file: .svg, .png or .pdf.")]
 
 
@@ -37,7 +39,8 @@ def flow(
     source: Annotated[str, typer.Argument(metavar="NETWORK|CONFIG.toml", help="A network, or a file of settings.")],
     data: DataOption = None,
     loss: LossOption = None,
-    time: TimeOption = None,
+    until: UntilOption = None,
+    time: OldTimeOption = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the run.")] = None,
     dynamics: Annotated[str | None, typer.Option(help="gradient or heavy-ball. [default: gradient]")] = None,
     friction: Annotated[float | None, typer.Option(help="Friction of the heavy ball. [default: 1]")] = None,
@@ -64,8 +67,8 @@ def flow(
     from lawful.report.flow import flow_json, flow_text
 
     given = {
-        "data": data, "loss": loss, "time": time, "out": out, "dynamics": dynamics, "friction": friction,
-        "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
+        "data": data, "loss": loss, "time": time if until is None else until, "out": out, "dynamics": dynamics,
+        "friction": friction, "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
         "activation": activation, "input": input_size, "seed": seed, "project": project or None,
         "ignore_kinks": ignore_kinks or None, "metric": metric,
@@ -74,6 +77,7 @@ def flow(
     folder = None if settings["out"] is None else Path(settings["out"])
     if folder is not None and folder.exists():
         raise LawfulError(f"{folder} exists already: name a new folder for the run")
+    will_write(None if settings["certificate"] is None else Path(settings["certificate"]))
     run = _integrated(settings)
     if folder is not None:
         from lawful.flow.runs import save
@@ -99,6 +103,7 @@ def drift(
     from lawful.flow.runs import load
     from lawful.report.flow import drift_figure, drift_json, drift_text
 
+    will_write(plot, html)
     run = load(folder)
     signs = _locked(run)
     if plot is not None:
@@ -106,7 +111,7 @@ def drift(
     if html is not None:
         from lawful.report.run_page import run_html
 
-        html.write_text(run_html(run, str(folder)), encoding="utf-8")
+        write_text(html, run_html(run, str(folder)))
     if as_json:
         print_json(drift_json(run, signs))
     else:
@@ -122,7 +127,8 @@ def compare(
     ] = "flow,sgd:0.1,sgd:0.01,adam:0.001",
     data: DataOption = None,
     loss: LossOption = None,
-    time: TimeOption = None,
+    until: UntilOption = None,
+    time: OldTimeOption = None,
     plot: PlotOption = None,
     activation: ActivationOption = None,
     input_size: InputOption = None,
@@ -134,8 +140,12 @@ def compare(
     from lawful.flow import compare as run_all
     from lawful.report.flow import compare_figure, compare_json, compare_text
 
+    will_write(plot)
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
-    given = {"data": data, "loss": loss, "time": time, "activation": activation, "input": input_size, "seed": seed}
+    given = {
+        "data": data, "loss": loss, "time": time if until is None else until, "activation": activation,
+        "input": input_size, "seed": seed,
+    }  # fmt: skip
     settings = read_settings(network, {key: value for key, value in given.items() if value is not None})
     at, laws, _ = training_problem(settings)
     with bar("comparing") as tell:
@@ -200,8 +210,8 @@ def _integrated(settings: dict[str, Any]) -> Run:
         if network is None:
             raise LawfulError("certificates are for networks, not for other modules")
         x, y = at.x, at.targets  # type: ignore[attr-defined]
-        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]), metric)
-        Path(settings["certificate"]).write_text(json.dumps(evidence) + "\n", encoding="utf-8")
+        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]))
+        write_json(Path(settings["certificate"]), evidence)
     return record(trajectory, laws, network, about)
 
 
@@ -219,8 +229,6 @@ def _locked(run: Run) -> list[dict[str, Any]] | None:
 
 
 def _draw(figure: Any, path: Path) -> None:
-    from lawful.figure import save
+    from lawful.study.figure_file import save
 
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise LawfulError(f"{path}: figures end in .svg, .png or .pdf")
     save(figure, path)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
 from lawful.errors import LawfulError, Unsupported
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.polynomial import PolynomialLaws
     from lawful.network.dynamics import Metric
+
+LossOption = Annotated[
+    str, typer.Option("--loss", help="full (mse, bce, or any whose output gradients span), or ce (cross-entropy).")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,7 +37,7 @@ def laws(
     data: Annotated[
         Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
     ] = None,
-    loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
+    loss: LossOption = "full",
     momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
     friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
     autonomous: Annotated[
@@ -47,13 +51,19 @@ def laws(
     reduction: Annotated[
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
+    mode: Annotated[
+        str, typer.Option(help="Batch norms of a module: eval (stored statistics) or train (those of the batch).")
+    ] = "eval",
     latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
     from lawful.laws import GradientFlow, HeavyBall, count_laws
+    from lawful.network.losses import output_gradients
 
+    will_write(certificate)
+    loss = output_gradients(loss)
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
     if degree is not None and (near or data is not None or momentum or metric is not None):
@@ -78,15 +88,16 @@ def laws(
             flow=flow if metric is None else _metric(metric, source),
             seed=seed,
             input_shape=shape,
+            mode=mode,
             progress=lambda what, done, total: tell(what, done / total),
         )
-    found = None if degree is None else _polynomials(source, degree, loss, seed, shape)
+        found = None if degree is None else _polynomials(source, degree, loss, seed, shape, tell)
     reduced = _reduction(source, count, seed, shape) if reduction else None
     _print(count, found, reduced, as_json, latex)
     if certificate is not None and count.proved:
         from lawful.laws.certificate import certificate as make
 
-        certificate.write_text(json.dumps(plain(make(count))) + "\n", encoding="utf-8")
+        write_json(certificate, make(count))
     elif certificate is not None:
         typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
     if count.status == "undecided" or (certificate is not None and not count.proved):
@@ -106,7 +117,9 @@ def _refuse_shared_weights(path: str, parameters: int) -> None:
         )
 
 
-def _polynomials(source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None) -> PolynomialLaws:
+def _polynomials(
+    source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None, tell: Callable[[str, float], None]
+) -> PolynomialLaws:
     from lawful.laws.polynomial import polynomial_laws
     from lawful.network import Architecture, Dag, Mlp
 
@@ -117,7 +130,8 @@ def _polynomials(source: Any, degree: int, loss: str, seed: int, shape: tuple[in
         if graph is None:
             raise Unsupported("polynomial laws are found for perceptrons and graphs, not for this module")
         source = graph
-    return polynomial_laws(source, degree, loss=loss, seed=seed)
+    watch = lambda what, done, total: tell(what, done / total)  # noqa: E731
+    return polynomial_laws(source, degree, loss=loss, seed=seed, progress=watch)
 
 
 def _reduction(source: Any, count: LawCount, seed: int, shape: tuple[int, ...] | None) -> NetworkReduction:
@@ -153,6 +167,7 @@ def _print(
         "flow": str(count.flow),
         "loss": count.loss,
         "reason": count.reason,
+        "mode": count.mode,
     }
     if found is not None:
         result["polynomial"] = _described(found)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import console, print_json, write_text
 from lawful.cli.source import (
     ActivationOption,
     DropOption,
@@ -34,19 +34,17 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Describe a network: layers, parameters, bottlenecks, dead and linear neurons, balances."""
-    from rich.console import Console
-
     from lawful.network.summary import summarise
     from lawful.report.network import draw_graph, print_summary
 
     found = open_source(network, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size))
     summary = summarise(found)
     if svg is not None:
-        svg.write_text(draw_graph(found.to_dag()), encoding="utf-8")
+        write_text(svg, draw_graph(found.to_dag()))
     if as_json:
         low, middle, high = summary.balance or (None, None, None)
         print_json(
             asdict(summary) | {"balance": {"min": low, "median": middle, "max": high} if summary.balance else None}
         )
     else:
-        print_summary(summary, Console(highlight=False))
+        print_summary(summary, console())

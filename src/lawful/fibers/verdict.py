@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
+from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
-from lawful.fibers.stack import Stack
+from lawful.fibers.stack import quotient
 from lawful.fibers.symmetry import SymmetryStep
+from lawful.network import Dag, Mlp
+from lawful.network.digest import digest, written
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,23 @@ class EqualityWitness:
 
 
 @dataclass(frozen=True)
+class Within:
+    """What *equal* means: "exactly"; "weights", each within a relative `value`; "outputs", each within `value`."""
+
+    kind: Literal["exactly", "weights", "outputs"]
+    value: float
+
+
+@dataclass(frozen=True)
 class Equal:
-    """The same function on the whole domain; with `tolerance` > 0, up to rounding of that relative size."""
+    """The same function on the whole domain, `within` what it says; `tolerance` is what was asked for."""
 
     method: str
     witness: EqualityWitness
     domain: Domain
     tolerance: float
     seconds: float = 0.0
+    within: Within = Within("exactly", 0.0)
     verdict: str = field(default="equal", init=False)
 
 
@@ -73,11 +84,9 @@ Verdict = Equal | Different | Undecided
 def certified(verdict: Verdict) -> bool:
     """Whether the verdict has evidence that `lawful verify` can re-check.
 
-    An undecided one has none, and neither has an equality by regions that were listed in floating point.
+    All do but an undecided one.
     """
-    if isinstance(verdict, Equal):
-        return verdict.witness.ending != "regions" or verdict.witness.decisions is not None
-    return isinstance(verdict, Different)
+    return not isinstance(verdict, Undecided)
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
@@ -89,13 +98,14 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         found = verdict.counterexample
         counterexample = {
             "input": found.point.tolist(),
-            "outputs": [[nearest_float(value) for value in values] for values in found.outputs],
+            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
             "exact_outputs": [[str(value) for value in values] for values in found.outputs],
-            "gap": nearest_float(found.gap),
-            "allowed": nearest_float(found.allowed),
+            "gap": quotient(*found.gap.as_integer_ratio()),
+            "allowed": quotient(*found.allowed.as_integer_ratio()),
         }
     return {
         "verdict": verdict.verdict,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
         "method": verdict.method,
         "reason": getattr(verdict, "reason", None),
         "domain": None if verdict.domain is None else str(verdict.domain),
@@ -107,35 +117,42 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def nearest_float(value: Fraction) -> float:
-    """The nearest float, infinite where there is none.
-
-    >>> nearest_float(Fraction(10) ** 400), nearest_float(Fraction(1, 4))
-    (inf, 0.25)
-    """
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]:
-    """Everything `lawful verify` needs: both networks, the statement and its evidence."""
+def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
+    """Everything `lawful verify` needs: both networks, the verdict and its evidence."""
+    if not certified(verdict):
+        raise Unsupported(f"this verdict ({verdict.verdict}) has no evidence that can be re-checked")
     domain = verdict.domain
     box = None if domain is None or not domain.bounded else [domain.low.tolist(), domain.high.tolist()]
-    statement = f"the networks are {verdict.verdict}" + (f" on {domain}" if domain is not None else "")
-    networks = [stack_json(stack) for stack in (first, second)]
-    return {"kind": "same", "statement": statement, "networks": networks, "box": box} | to_json(verdict)
-
-
-def stack_json(stack: Stack) -> dict[str, Any]:
-    """A network as lists of floats; JSON keeps every bit of them."""
-    floats = stack.floating()
+    found = verdict.counterexample if isinstance(verdict, Different) else None
     return {
-        "weights": [weight.tolist() for weight in floats.weights],
-        "biases": [bias.tolist() for bias in floats.biases],
-        "slopes": list(stack.slopes),
+        "kind": "same",
+        "version": 1,
+        "about": [digest(network) for network in (first, second)],
+        "networks": [mlp_json(net) if isinstance(net, Mlp) else written(net) for net in (first, second)],
+        "box": box,
+        "verdict": verdict.verdict,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
+        "witness": _evidence(verdict.witness) if isinstance(verdict, Equal) else None,
+        "counterexample": None if found is None else {"input": found.point.tolist()},
     }
+
+
+def mlp_json(network: Mlp) -> dict[str, Any]:
+    """A network as lists of floats; JSON keeps every bit of them."""
+    return {
+        "weights": [weight.tolist() for weight in network.weights],
+        "biases": [None if bias is None else bias.tolist() for bias in network.biases],
+        "slopes": list(network.slopes),
+    }
+
+
+def _evidence(witness: EqualityWitness) -> dict[str, Any]:
+    """The part of a witness that `lawful verify` reads: what it can work out itself is left out."""
+    found = _witness_json(witness)
+    for step in (*found["first"], *found["second"]):
+        if step["do"] == "quiet":
+            del step["low"], step["high"]
+    return {key: value for key, value in found.items() if key not in ("residual", "regions")}
 
 
 def _witness_json(witness: EqualityWitness) -> dict[str, Any]:

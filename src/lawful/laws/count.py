@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, residues
-from lawful.laws.family import LOSSES, Family, Gradients, Pieces
+from lawful.laws.family import Family, Gradients, Pieces
 from lawful.laws.known import known_laws
 from lawful.laws.law import LawFamily
 from lawful.laws.law_count import LawCount, RankWitness
@@ -26,6 +26,7 @@ from lawful.laws.other_flows import (
 from lawful.laws.region import Region, at_data, near
 from lawful.network import Architecture, Dag, Mlp
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
+from lawful.network.losses import output_gradients
 from lawful.types import Residues
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("phi", "near", "data")
 EXTRA_SEEDS = 2
+SIDES = 6  # of a boundary that are looked at
 
 
 def count_laws(
@@ -45,13 +47,15 @@ def count_laws(
     prime: int = PRIME,
     seed: int = 0,
     input_shape: tuple[int, ...] | None = None,
+    mode: str = "eval",
     progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
 
     Levels: "phi" (any weights, any data), "near" (near the given weights, any data), "data" (near the given weights,
     for these inputs and any labels). Losses: "full" (mean squared error and any other whose output gradients span),
-    or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64.
+    or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the `mode`
+    "eval" (batch norms use their stored statistics) or "train" (those of the batch).
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
     >>> count.laws, count.parameters, count.dimensions, count.status
@@ -59,33 +63,48 @@ def count_laws(
     """
     if level not in LEVELS:
         raise LawfulError(f"unknown level {level!r}: choose from {', '.join(LEVELS)}")
-    if loss not in LOSSES:
-        raise LawfulError(f"unknown loss {loss!r}: choose from {', '.join(LOSSES)}")
+    loss = output_gradients(loss)
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)
     source = Architecture.parse(network) if isinstance(network, str) else network
     if not isinstance(source, (Architecture, Mlp, Dag)):
-        found = as_graph(source, input_shape)
+        found = as_graph(source, input_shape, mode)
         if found is None:
             from lawful.laws.module import count_module
 
-            return count_module(source, input_shape, level=level, data=data, loss=loss, flow=flow, seed=seed)
+            return count_module(source, input_shape, level=level, data=data, loss=loss, flow=flow, seed=seed, mode=mode)
         source = found
     refuse_if_too_large(source.parameters)
     architecture = str(source) if isinstance(source, Architecture) else None
     dag = source.to_dag()
-    region = None
+    job = _Job(dag, level, loss, flow, check_prime(prime), None, progress)
     if level != "phi":
-        region = near(dag, seed) if data is None else at_data(dag, data, check_prime(prime))
-    job = _Job(dag, level, loss, flow, check_prime(prime), region, progress)
+        return replace(_in_region(job, data, seed), architecture=architecture)
+    best = _best(job, seed)
+    return replace(best, architecture=architecture)
+
+
+def _best(job: _Job, seed: int) -> LawCount:
+    """The count at a random point, and at more if it is not proved: an unlucky point can only miss directions."""
     best = job.run(seed)
-    for other in range(seed + 1, seed + EXTRA_SEEDS):  # an unlucky point can only miss directions
+    for other in range(seed + 1, seed + EXTRA_SEEDS):
         if best.status == "proved":
             break
         again = job.run(other)
         best = max(best, again, key=lambda count: (count.status != "undecided", count.dimensions[-1]))
-    return replace(best, architecture=architecture)
+    return best
+
+
+def _in_region(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
+    """The count near weights. On a boundary between patterns: the fewest laws of several regions that meet there."""
+    counts = []
+    for side in range(seed, seed + SIDES):
+        region = near(job.dag, side) if data is None else at_data(job.dag, data, job.prime, side)
+        counts.append(_best(replace(job, dag=job.dag.with_theta(region.theta), region=region), seed))
+        if not region.nudged:
+            break
+    return min(counts, key=lambda count: count.laws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +135,9 @@ class _Job:
             return "proved", ""
         if not closure.stagnated:
             return "undecided", "the brackets kept finding new directions"
+        if self.region is not None and self.region.together:
+            names = " and ".join(self.region.together[0])
+            return "undecided", f"{names} switch at inputs that float64 cannot tell apart"
         unsure = self.region.unsure if self.region is not None else ()
         seen = f"; only one gate was seen of {', '.join(unsure[:5])}" if unsure else ""
         return "numerical", f"{closure.dimensions[-1]} directions found, {bound} are possible" + seen
@@ -145,7 +167,7 @@ class _Job:
         return laws, laws.independent(point, self.prime)
 
 
-def as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | None:
+def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "eval") -> Mlp | Dag | None:
     """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
     import torch
 
@@ -156,6 +178,8 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None) -> Mlp | Dag | No
     weighted = [part for part in module.modules() if next(part.parameters(recurse=False), None) is not None]
     if not weighted or not all(isinstance(part, torch.nn.Linear) for part in weighted):
         return None  # a convolution is a graph too, but one whose weights move together
+    if mode != "eval" and any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in module.modules()):
+        return None
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 
 from lawful.types import Floats
 
@@ -29,10 +30,19 @@ def rank_with_gap(rows: Floats) -> Rank:
     """
     if not rows.any():
         return Rank(0, float("inf"), rows[:0])
-    _, values, basis = np.linalg.svd(rows, full_matrices=False)
+    values, basis = _svd(rows)
     floor = values[0] * 1e-16 * max(rows.shape)
     ends = np.maximum(np.append(values, floor), floor)
     ratios = ends[:-1] / ends[1:]
     cut = int(np.argmax(np.where(ends[1:] <= SMALL * values[0], ratios, 0.0)))
     gap = float(ratios[cut]) if ends[cut + 1] <= NOISE * values[0] else 1.0
     return Rank(cut + 1, gap, basis[: cut + 1])
+
+
+def _svd(rows: Floats) -> tuple[Floats, Floats]:
+    """Singular values and right singular vectors; the slower of LAPACK's methods where the faster does not converge."""
+    try:
+        _, values, basis = np.linalg.svd(rows, full_matrices=False)
+    except np.linalg.LinAlgError:
+        _, values, basis = scipy.linalg.svd(rows, full_matrices=False, lapack_driver="gesvd")
+    return np.asarray(values), np.asarray(basis)

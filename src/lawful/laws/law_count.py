@@ -49,6 +49,7 @@ class LawCount:
     region: Region | None = None
     reason: str = ""
     words: tuple[str, ...] = ()
+    mode: str | None = None
 
     @property
     def laws(self) -> int:

@@ -1,123 +1,30 @@
-"""Count the laws of any PyTorch module in float64: brackets by automatic differentiation, ranks with their gap."""
+"""Count the laws of any PyTorch module in float64: several generic points, ranks with their gap, known laws checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch.func import grad, jvp, vmap
 
-from lawful.errors import Unsupported
 from lawful.laws.float_rank import rank_with_gap
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
+from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
 from lawful.laws.other_flows import Flow
-from lawful.laws.probe import Probe, first_line, probe
+from lawful.laws.probe import Probe, probe
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Floats
 
-Field = Callable[..., torch.Tensor]
 SEEDS = 2  # points that have to agree
 MOST_SEEDS = 5
+CANDIDATES = 6  # points of which the most generic ones are used
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
-CHUNK = 64
+LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
 DEEPEST = 5
-
-
-# Fields and brackets
-
-
-def _field(case: Probe, flow: Flow) -> Field:
-    """The field of one sample, as a function of the state."""
-    slope = grad(case.value)
-    if isinstance(flow, Metric):
-        flow.check(case.size)
-        matrix = _metric(flow, case.size)
-        return lambda state, inputs, weights, drift: matrix(slope(state, inputs, weights))
-    if isinstance(flow, HeavyBall):
-        size = case.size
-
-        def moving(state: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, drift: torch.Tensor) -> Any:
-            velocity = state[size : 2 * size]
-            force = slope(state[:size], inputs, weights)
-            parts = [drift * velocity, force - drift * flow.constant_friction * velocity]
-            return torch.cat(parts if flow.autonomous else [*parts, drift[None]])
-
-        return moving
-    return lambda state, inputs, weights, drift: slope(state, inputs, weights)
-
-
-def _metric(flow: Metric, size: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    if flow.diagonal is not None:
-        scale = torch.as_tensor(flow.diagonal, dtype=torch.float64)
-        return lambda vector: scale * vector
-    dense = torch.eye(size, dtype=torch.float64)
-    for where, block in flow.blocks:
-        dense[np.ix_(where, where)] = torch.as_tensor(block, dtype=torch.float64)
-    return lambda vector: dense @ vector
-
-
-def _bracket(field: Field, level: int) -> Field:
-    """`[X_k, Z] = JX_k·Z − JZ·X_k` with Z the bracket of one level less; samples are tuples of tensors."""
-    if level == 0:
-        return lambda state, samples: field(state, *samples[0])
-    inner = _bracket(field, level - 1)
-
-    def bracket(state: torch.Tensor, samples: Any) -> torch.Tensor:
-        outer = partial(_apply, field, samples[-1])
-        before = partial(_swapped, inner, samples[:-1])
-        value, ahead = outer(state), before(state)
-        along_inner: torch.Tensor = jvp(outer, (state,), (ahead,))[1]
-        along_outer: torch.Tensor = jvp(before, (state,), (value,))[1]
-        return along_inner - along_outer
-
-    return bracket
-
-
-def _apply(field: Field, sample: Any, state: torch.Tensor) -> torch.Tensor:
-    return field(state, *sample)
-
-
-def _swapped(field: Field, samples: Any, state: torch.Tensor) -> torch.Tensor:
-    return field(state, samples)
-
-
-def brackets(case: Probe, flow: Flow, state: torch.Tensor, level: int, count: int, seed: int) -> Floats:
-    """Values of random brackets of a level at a state, one row each, of length 1 (or 0 where a bracket vanishes)."""
-    function = _bracket(_field(case, flow), level)
-    samples = []
-    for slot in range(level + 1):
-        label = ((seed * 16 + level) * 16 + slot) * 2 + 1
-        drift = torch.randn(count, generator=torch.Generator().manual_seed(label), dtype=torch.float64)
-        samples.append((*case.draw(label, count), drift))
-    try:
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            rows = _mapped(function, state, samples, count).detach().numpy()
-    except Exception as error:
-        raise Unsupported(f"the module cannot be differentiated {level + 1} times: {first_line(error)}") from None
-    if not np.isfinite(rows).all():
-        raise Unsupported("a gradient of the module is not finite")
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    typical = float(np.median(lengths))
-    return np.asarray(rows / np.maximum(lengths, 1e-12 * max(typical, 1e-300)))
-
-
-def _mapped(function: Field, state: torch.Tensor, samples: Any, count: int) -> torch.Tensor:
-    """All brackets at once, or one by one for modules that vmap does not cover."""
-    try:
-        return vmap(function, in_dims=(None, 0), chunk_size=CHUNK)(state, samples)
-    except RuntimeError:
-        rows = [function(state, [tuple(part[row] for part in sample) for sample in samples]) for row in range(count)]
-        return torch.stack(rows)
-
-
-# Rank and count
 
 
 def count_module(
@@ -129,39 +36,42 @@ def count_module(
     loss: str = "full",
     flow: Flow,
     seed: int = 0,
+    mode: str = "eval",
 ) -> LawCount:
     """The count for any module: several random points must agree, each with a clear gap, or it stays undecided.
 
     Level "phi" moves every parameter by about its own size, "near" and "data" by a twentieth of it.
     """
-    case = probe(module, input_shape, data, loss)
+    case = probe(module, input_shape, data, loss, mode)
     refuse_if_too_large(case.size)
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (0.05, SEEDS)
+    seeds = _generic(case, flow, seed, spread) if level == "phi" else list(range(seed, seed + most))
     runs: list[BracketRun] = []
-    while (
-        len(_largest(runs)) < SEEDS and len(runs) < most
-    ):  # at special points, such as dead neurons, more is conserved
-        runs.append(_run(case, flow, seed + len(runs), spread))
+    while len(_largest(runs)) < SEEDS and len(runs) < most:
+        runs.append(_run(case, flow, seeds[len(runs)], spread))
     best = _largest(runs)
-    dimensions, gap, words, laws = min(best, key=lambda run: run.gap)
-    reason = "" if len(best) == SEEDS else f"seeds disagree: {', '.join(str(run.dimensions) for run in runs)}"
+    dimensions, gap, words, laws, _ = min(best, key=lambda run: run.gap)
+    reason = next((run.doubt for run in runs if run.doubt), "")
+    if not reason and len(best) < SEEDS:
+        reason = f"seeds disagree: {', '.join(str(run.dimensions) for run in runs)}"
     if not reason and gap < GAP:
         reason = f"the smallest gap between singular values is {gap:.2g}, less than {GAP:g}"
     states = _states(case.size, flow)
     return LawCount(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
-        words=tuple(words),
+        words=tuple(words), mode=mode if case.has_modes else None,
     )  # fmt: skip
 
 
 class BracketRun(NamedTuple):
-    """Dimensions, the smallest gap, and the known laws in words and as polynomials."""
+    """Dimensions, the smallest gap, the known laws in words and as polynomials, and what speaks against all that."""
 
     dimensions: tuple[int, ...]
     gap: float
     words: list[str]
     laws: list[Law]
+    doubt: str = ""
 
 
 def _largest(runs: list[BracketRun]) -> list[BracketRun]:
@@ -174,31 +84,65 @@ def _states(size: int, flow: Flow) -> int:
     return 2 * size + (not flow.autonomous) if isinstance(flow, HeavyBall) else size
 
 
+def _start(case: Probe, flow: Flow, seed: int, spread: float) -> torch.Tensor:
+    """A random state: parameters and, with momentum, velocities and time."""
+    generator = torch.Generator().manual_seed(seed)
+    extra = torch.randn(_states(case.size, flow) - case.size, generator=generator, dtype=torch.float64)
+    return torch.cat([case.theta(seed, spread), extra])
+
+
+def _generic(case: Probe, flow: Flow, seed: int, spread: float) -> list[int]:
+    """Seeds of random points, those first whose fields span most: where a channel is dead, more is conserved."""
+    if not case.piecewise:
+        return list(range(seed, seed + MOST_SEEDS))
+    found = []
+    for number in range(seed, seed + CANDIDATES):
+        state = _start(case, flow, number, spread)
+        rows = brackets(case, flow, state, 0, len(state) + SPARE, number)
+        found.append((-rank_with_gap(rows).rank, number))
+    return [number for _, number in sorted(found)]
+
+
 def _run(case: Probe, flow: Flow, seed: int, spread: float) -> BracketRun:
     """One random point: close the fields under brackets until the dimension stagnates or meets the known laws."""
-    theta = case.theta(seed, spread)
-    states = _states(case.size, flow)
-    generator = torch.Generator().manual_seed(seed)
-    extra = torch.randn(states - case.size, generator=generator, dtype=torch.float64)
-    state = torch.cat([theta, extra])
+    state = _start(case, flow, seed, spread)
+    states = len(state)
     basis = np.zeros((0, states))
+    slopes = np.zeros((0, states))
     dimensions: list[int] = []
     gaps: list[float] = []
     words: list[str] = []
     laws: list[Law] = []
     while len(dimensions) <= DEEPEST:
-        before = dimensions[-1] if dimensions else 0
-        rows = brackets(case, flow, state, len(dimensions), states - before + SPARE, seed)
+        level, before = len(dimensions), dimensions[-1] if dimensions else 0
+        rows = brackets(case, flow, state, level, states - before + SPARE, seed)
         if not dimensions and states == case.size and not isinstance(flow, Metric):
+            theta = state[: case.size]
             known = conserved_laws(case.module, case.unflatten(theta), rows)
-            words, laws = known.words, known.laws
+            words, laws, slopes = known.words, known.laws, known.basis
+        doubt = _doubt(case, flow, state, level, seed, rows, slopes)
         found = rank_with_gap(np.concatenate([basis, rows]))
         basis = found.basis
         dimensions.append(found.rank)
         gaps.append(found.gap)
+        if doubt:
+            return BracketRun(tuple(dimensions), 0.0, words, laws, doubt)
+        if found.gap >= GAP and found.rank > states - len(laws):
+            raise AssertionError(f"{found.rank} directions beside {len(laws)} laws of {states} variables")
         if found.rank == before or found.rank >= states - len(laws):
             return BracketRun(tuple(dimensions), min(gaps), words, laws)
     return BracketRun(tuple(dimensions), 0.0, words, laws)
+
+
+def _doubt(case: Probe, flow: Flow, state: torch.Tensor, level: int, seed: int, rows: Floats, slopes: Floats) -> str:
+    """Why the brackets of a level cannot be trusted, if so: they leave the laws, or differ from differences."""
+    lean = float(np.abs(rows @ slopes.T).max(initial=0.0))
+    if lean > LEAVES:
+        return f"brackets of level {level} leave the known laws by {lean:.1g} of their length"
+    off = contradiction(case, flow, state, level, seed) if level else 0.0
+    if off > AGREEMENT:
+        return f"PyTorch's derivatives of order {level + 1} differ from differences by {off:.1g} of their size"
+    return ""
 
 
 def module_laws(module: torch.nn.Module, input_shape: tuple[int, ...] | None = None, *, seed: int = 0) -> LawFamily:

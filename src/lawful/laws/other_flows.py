@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+import flint
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -226,8 +227,7 @@ def _inverse_rows(metric: Metric, size: int) -> dict[int, dict[int, Fraction]]:
 
 def _inverse(matrix: ArrayLike) -> list[list[Fraction]]:
     """The exact inverse of a small matrix of floats."""
-    import sympy
-
-    exact = sympy.Matrix([[sympy.Rational(float(value)) for value in line] for line in np.asarray(matrix)])
-    inverse = exact.inv()
-    return [[Fraction(int(value.p), int(value.q)) for value in inverse.row(row)] for row in range(inverse.rows)]
+    exact = flint.fmpq_mat(
+        [[flint.fmpq(*float(value).as_integer_ratio()) for value in row] for row in np.asarray(matrix)]
+    )
+    return [[Fraction(int(value.p), int(value.q)) for value in row] for row in exact.inv().tolist()]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations_with_replacement
 from math import comb
 
@@ -23,11 +24,14 @@ from lawful.exact import PRIME, Dual, batched_nullities, nullspace, rank, ration
 from lawful.laws.family import Gradients
 from lawful.laws.known import known_laws
 from lawful.laws.law import Law, Monomial
+from lawful.laws.lie_closure import Watch
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.types import Indices, Residues
 
 SECOND_PRIME = 8_388_587  # identities are checked modulo another prime than the one that found them
 MOST_MONOMIALS = 20_000_000
+MOST_WORK = 2e11  # sum of the cubes of the blocks' sizes
+WORK_PER_SECOND = 8e8
 SPARE, CHECKS = 3, 8
 SMALL_BLOCK = 48
 BATCH = 4_000_000
@@ -58,7 +62,13 @@ class PolynomialLaws:
 
 
 def polynomial_laws(
-    network: str | Architecture | Mlp | Dag, degree: int = 2, *, loss: str = "full", prime: int = PRIME, seed: int = 0
+    network: str | Architecture | Mlp | Dag,
+    degree: int = 2,
+    *,
+    loss: str = "full",
+    prime: int = PRIME,
+    seed: int = 0,
+    progress: Watch | None = None,
 ) -> PolynomialLaws:
     """All polynomial laws of degree at most `degree`, at the φ level.
 
@@ -77,7 +87,7 @@ def polynomial_laws(
             "lower the degree"
         )
     family = Gradients(dag, prime, seed, loss)
-    search = _Search(family, degree, _Known(dag, loss, degree))
+    search = _Search(family, degree, _Known(dag, loss, degree), progress)
     laws, blocks, largest = search.run()
     laws.sort(key=lambda law: (ORDER.index(law.kind), law.nodes))
     checked = [law for law in laws if is_law(law, dag, loss, seed)]
@@ -118,13 +128,20 @@ def sign_characters(dag: Dag, loss: str) -> NDArray[np.uint64]:
     return np.asarray(words[ids[dag.tails, 1]] ^ words[ids[dag.heads, 0]])
 
 
+@dataclass(frozen=True, eq=False)
 class _Known:
     """Laws that the graph gives away, and their products, by the block of monomials they live in."""
 
-    def __init__(self, dag: Dag, loss: str, degree: int) -> None:
-        every = known_laws(dag, loss=loss, every_pair=True)
-        laws = [law for law in every if law.exponent is None and all(len(edges) <= degree for edges in law.terms)]
-        self.laws = laws + list(_products(laws, degree))
+    dag: Dag
+    loss: str
+    degree: int
+
+    @cached_property
+    def laws(self) -> list[Law]:
+        """Built when the first block asks."""
+        every = known_laws(self.dag, loss=self.loss, every_pair=True)
+        laws = [law for law in every if law.exponent is None and all(len(edges) <= self.degree for edges in law.terms)]
+        return laws + list(_products(laws, self.degree))
 
 
 def _products(laws: list[Law], degree: int) -> Iterator[Law]:
@@ -155,6 +172,7 @@ class _Search:
     family: Gradients
     degree: int
     known: _Known
+    progress: Watch | None = None
 
     def run(self) -> tuple[list[Law], int, int]:
         """The laws, the number of blocks, and the size of the largest."""
@@ -167,8 +185,15 @@ class _Search:
         order = np.argsort(keys, kind="stable")
         starts = np.flatnonzero(np.concatenate([[True], keys[order][1:] != keys[order][:-1]]))
         sizes = np.diff(np.append(starts, len(order)))
+        work = float((sizes.astype(np.float64) ** 3).sum())
+        if work > MOST_WORK:
+            raise Unsupported(
+                f"the equations for degree {self.degree} fall into blocks of up to {sizes.max():,} unknowns, about "
+                f"{work / WORK_PER_SECOND / 60:,.0f} minutes of elimination, more than "
+                f"{MOST_WORK / WORK_PER_SECOND / 60:.0f}: lower the degree"
+            )
         points, fields = _samples(self.family, int(sizes.max()) + SPARE)
-        laws = []
+        laws, done = [], 0.0
         for size in np.unique(sizes):
             for chosen in _chunks(starts[sizes == size], max(1, BATCH // int(size * (size + SPARE)))):
                 blocks = table[order[chosen[:, None] + np.arange(size)]]
@@ -176,6 +201,9 @@ class _Search:
                 nullities = self._nullities(matrices)
                 for number in np.flatnonzero(nullities):
                     laws += self._block_laws(blocks[number], matrices[number], int(nullities[number]))
+                done += float(len(chosen)) * float(size) ** 3
+                if self.progress is not None:
+                    self.progress(f"laws of degree {self.degree}", int(1000 * done / work), 1000)
         return laws, len(starts), int(sizes.max())
 
     def _nullities(self, matrices: Residues) -> Indices:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
+MODES = ("eval", "train")
+KINKED = (  # parts of the names of functions that are smooth in pieces only
+    "relu", "max", "min", "abs", "clamp", "clip", "hard", "elu", "shrink", "threshold", "where", "sort", "topk",
+    "median", "round", "floor", "ceil", "sign",
+)  # fmt: skip
+SMOOTH = ("softmax", "log_softmax", "softmin", "gelu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +36,8 @@ class Probe:
     data: torch.Tensor | None
     loss: str
     vocabulary: int | None = None
+    piecewise: bool = True
+    has_modes: bool = False
 
     @property
     def size(self) -> int:
@@ -79,13 +89,26 @@ class Probe:
 
 
 def probe(
-    module: torch.nn.Module, input_shape: tuple[int, ...] | None, data: ArrayLike | None = None, loss: str = "full"
+    module: torch.nn.Module,
+    input_shape: tuple[int, ...] | None,
+    data: ArrayLike | None = None,
+    loss: str = "full",
+    mode: str = "eval",
 ) -> Probe:
-    """Look at a module once: its parameters, its output, and whether it can be differentiated at all."""
+    """Look at a module once: its parameters, its output, and whether it can be differentiated at all.
+
+    In the mode "train" batch norms use the statistics of the batch (eight random inputs, or all the data) and move no
+    others; dropout is left out in both modes.
+    """
+    if mode not in MODES:
+        raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
     try:
         twin = copy.deepcopy(module).double().eval()
     except Exception as error:
         raise Unsupported(f"the module cannot be copied: {first_line(error)}") from None
+    has_modes = any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in twin.modules())
+    if mode == "train":
+        _train(twin)
     trainable = [(name, value) for name, value in twin.named_parameters() if value.requires_grad]
     if not trainable:
         raise InvalidNetwork("the module has no trainable parameters")
@@ -99,13 +122,38 @@ def probe(
     if points is None and input_shape is None:
         input_shape = _guessed_shape(twin)
     shape = tuple(points.shape[1:]) if points is not None else tuple(input_shape or ())
-    batch = points if points is not None else torch.randn((1, *shape), generator=_fixed(), dtype=torch.float64)
+    batch = points if points is not None else torch.randn((MIXED, *shape), generator=_fixed(), dtype=torch.float64)
     if points is None and vocabulary is not None:
-        batch = torch.randint(vocabulary, (1, *shape), generator=_fixed())
-    output = _output(twin, batch, shape)
+        batch = torch.randint(vocabulary, (MIXED, *shape), generator=_fixed())
+    with _Names() as calls:
+        output = _output(twin, batch, shape)
     names, values = zip(*trainable, strict=True)
     shapes = tuple(value.shape for value in values)
-    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary)
+    kinked = any(part in name for name in calls.names - set(SMOOTH) for part in KINKED)
+    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes)
+
+
+class _Names(TorchFunctionMode):
+    """The names of the functions that are called inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
+def _train(module: torch.nn.Module) -> None:
+    """Train mode, without dropout and without running statistics."""
+    for part in module.modules():
+        part.training = not isinstance(part, torch.nn.modules.dropout._DropoutNd)
+        if isinstance(part, torch.nn.modules.batchnorm._NormBase):
+            part.track_running_stats = False
+            part.running_mean = part.running_var = part.num_batches_tracked = None
 
 
 def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -116,7 +164,7 @@ def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]
     if not isinstance(first, torch.Tensor):
         raise Unsupported(f"the module returns a {type(first).__name__}, not a tensor")
     if not torch.equal(first, again):
-        raise Unsupported("the module is random even in eval mode: two runs on one input differ")
+        raise Unsupported("the module is random (dropout that is no layer, or noise): two runs on one input differ")
     if not first.is_floating_point() or not first.requires_grad:
         raise Unsupported("the module's output cannot be differentiated by its parameters")
     if not torch.isfinite(first).all():

@@ -6,19 +6,24 @@ difference to a linear neuron, so there are more laws than at the φ level (P4 T
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.exact import residues, to_residues
+from lawful.laws.patterns import exact_signs, refined, rough_signs, signs
 from lawful.network import Dag, Role
 from lawful.types import Floats, Residues
 
-SAMPLES = 2**16  # inputs that look for activation patterns, fewer for networks of more than
+SAMPLES = 2**13  # inputs that look for activation patterns, fewer for networks of more than
 ENTRIES = 2**23  # so many values in all
+LINES = 256  # pairs of inputs between which every pattern is looked for
 MOST_PATTERNS = 1024
+MOST_EXACT = 128
+OFTEN = 0.01  # a neuron on its boundary at so many random inputs is there because of its weights
+NUDGE = 2.0**-30  # how far, relative to their size, weights move that lie on a boundary
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +34,20 @@ class Region:
     `witnesses` are inputs that show them: one each or, if there are `groups`, all the data, with the number of the
     pattern that each shows; `spans` then holds the data of each pattern (with a 1 for the constant) as residues.
     `fixed` is the gate of every node that provably has one gate only, else NaN. `unsure` are neurons that showed one
-    gate only although nothing proves that it is the only one.
+    gate only although nothing proves that it is the only one, `together` sets of neurons that were never seen to
+    switch one without the other. `theta` are the weights: those asked for or, where these lie on a boundary between
+    patterns, `nudged` ones next to them.
     """
 
     patterns: Floats
     witnesses: Floats
     fixed: Floats
-    unsure: tuple[str, ...]
+    theta: Floats
+    unsure: tuple[str, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
     spans: tuple[Residues, ...] | None = None
     groups: NDArray[np.intp] | None = None
+    nudged: bool = False
 
     def gates(self, prime: int) -> Residues:
         """The patterns as residues."""
@@ -46,7 +56,9 @@ class Region:
 
 
 def near(dag: Dag, seed: int = 0) -> Region:
-    """The patterns of random inputs of many sizes, and the gates that interval bounds prove for every input.
+    """The patterns of random inputs and between them, and the gates that interval bounds prove for every input.
+
+    A neuron whose signal vanishes at every input because its weights do is on a boundary: the weights are nudged.
 
     >>> from lawful.network import Mlp
     >>> always_on = Mlp([[[1.0], [-1.0]], [[1.0, 2.0]], [[1.0]]], [[0.0, 0.0], [0.5], None]).to_dag()
@@ -56,54 +68,79 @@ def near(dag: Dag, seed: int = 0) -> Region:
     rng = np.random.default_rng(seed)
     samples = min(SAMPLES, max(256, ENTRIES // (len(dag.names) + dag.parameters)))
     sizes = 10.0 ** rng.uniform(-3, 3, size=(samples, 1))
-    inputs = rng.normal(size=(samples, len(dag.inputs))) * sizes
-    _, witnesses, _ = _patterns(dag, inputs)
-    if len(witnesses) > MOST_PATTERNS:
-        witnesses = rng.choice(witnesses, MOST_PATTERNS, replace=False)
-    patterns, witnesses, _ = _patterns(dag, _rounded(witnesses))
+    inputs = _rounded(rng.normal(size=(samples, len(dag.inputs))) * sizes)
+    found = rough_signs(dag, inputs)
+    if (found == 0).mean(axis=0).max(initial=0.0) > OFTEN:
+        return replace(near(nudged(dag, seed), seed), nudged=True)
+    clear = (found != 0).all(axis=1)
+    inputs, found = inputs[clear], found[clear]
+    lines = LINES if dag.constant is not None or len(dag.inputs) > 1 else 0  # else there are only x > 0 and x < 0
+    between, together = refined(dag, inputs[:lines], np.roll(inputs[:lines], 1, axis=0))
+    thin = _told_apart(dag, between)
+    inputs, found = np.concatenate([inputs, between]), np.concatenate([found, thin])
+    inputs, found = inputs[(found != 0).all(axis=1)], found[(found != 0).all(axis=1)]
+    patterns, witnesses, _ = _distinct(dag, found, inputs)
+    if len(patterns) > MOST_PATTERNS:
+        kept = rng.choice(len(patterns), MOST_PATTERNS, replace=False)
+        patterns, witnesses = patterns[kept], witnesses[kept]
     fixed = proved_gates(dag)
     seen_once = (patterns == patterns[:1]).all(axis=0)
     unsure = tuple(dag.names[node] for node, once in zip(dag.hidden, seen_once, strict=True) if once)
-    return Region(patterns, witnesses, fixed, tuple(name for name in unsure if np.isnan(fixed[dag.index[name]])))
+    unsure = tuple(name for name in unsure if np.isnan(fixed[dag.index[name]]))
+    return Region(patterns, witnesses, fixed, dag.theta, unsure, together)
 
 
-def at_data(dag: Dag, data: ArrayLike, prime: int) -> Region:
+def _told_apart(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
+    """Signs at inputs between others, some of which only fractions can tell."""
+    found = rough_signs(dag, inputs)
+    for row in np.flatnonzero((found == 0).any(axis=1))[:MOST_EXACT]:
+        found[row] = exact_signs(dag, inputs[row])
+    return found
+
+
+def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
     """The patterns of the data, and for each pattern the span of its points (with a 1 for the constant)."""
     points = np.asarray(data, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != len(dag.inputs) or not len(points):
         raise LawfulError(f"data for this network has shape (samples, {len(dag.inputs)}), not {points.shape}")
     if not np.isfinite(points).all():
         raise LawfulError("the data has entries that are not finite")
-    patterns, _, where = _patterns(dag, points)
+    found = signs(dag, points)
+    moved = bool((found == 0).any())
+    if moved:
+        dag = nudged(dag, seed)
+        found = signs(dag, points)
+        if (found == 0).any():
+            raise LawfulError("the data lie on a boundary between activation patterns that no small change resolves")
+    patterns, _, where = _distinct(dag, found, points)
     fixed = np.where(dag.slopes == 1.0, 1.0, np.nan)
     once = (patterns == patterns[:1]).all(axis=0)
     fixed[dag.hidden[once]] = patterns[0, once]
     extended = points if dag.constant is None else np.append(points, np.ones((len(points), 1)), axis=1)
     exact = to_residues(extended, prime)
     spans = tuple(_basis(exact[where == number], prime) for number in range(len(patterns)))
-    return Region(patterns, points, fixed, (), spans, where)
+    return Region(patterns, points, fixed, dag.theta, spans=spans, groups=where, nudged=moved)
 
 
-def _patterns(dag: Dag, inputs: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
+def nudged(dag: Dag, seed: int) -> Dag:
+    """The same network with every weight moved a little: what vanishes by accident no longer does."""
+    rng = np.random.default_rng((seed, 1))
+    sizes = np.abs(dag.theta)
+    typical = float(np.median(sizes[sizes > 0])) if sizes.any() else 1.0
+    return dag.with_theta(dag.theta + NUDGE * np.maximum(sizes, typical) * rng.normal(size=len(sizes)))
+
+
+def _distinct(dag: Dag, found: NDArray[np.int8], inputs: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
     """Distinct gates of the hidden neurons, an input for each, and the pattern of every input."""
-    positive = preactivations(dag, inputs) > 0
-    distinct, first, where = np.unique(positive, axis=0, return_index=True, return_inverse=True)
-    gates = np.where(distinct, 1.0, dag.slopes[dag.hidden])
-    gates, again, merged = np.unique(gates, axis=0, return_index=True, return_inverse=True)
-    return gates, inputs[first[again]], np.asarray(merged.ravel()[where.ravel()])
+    gates = np.where(found > 0, 1.0, dag.slopes[dag.hidden])
+    gates, first, where = np.unique(gates, axis=0, return_index=True, return_inverse=True)
+    return gates, inputs[first], np.asarray(where.ravel())
 
 
 def _rounded(values: Floats) -> Floats:
-    """Short decimal numbers: certificates store them."""
-    return np.array([float(f"{value:.4g}") for value in values.ravel()]).reshape(values.shape)
-
-
-def preactivations(dag: Dag, inputs: Floats) -> Floats:
-    """What each hidden neuron reads, one row per sample."""
-    values = dag.activations(inputs)
-    found = np.zeros((len(inputs), len(dag.names)))
-    np.add.at(found.T, dag.heads, (values[:, dag.tails] * dag.theta).T)
-    return found[:, dag.hidden]
+    """Numbers of few binary digits: certificates store them."""
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(mantissa * 2**12), exponent - 12))
 
 
 def _basis(points: Residues, prime: int) -> Residues:
@@ -121,7 +158,8 @@ def _basis(points: Residues, prime: int) -> Residues:
 def proved_gates(dag: Dag) -> Floats:
     """The gate of each node that interval bounds over *all* inputs prove, robustly under small changes of θ; else NaN.
 
-    A weight that is exactly 0 on an unbounded signal proves nothing: the slightest change could turn the neuron.
+    A weight that is exactly 0 proves nothing: the slightest change could turn the neuron. Only a neuron that reads
+    nothing but neurons that are silent (dead, or reading nothing but silent ones) is 0 whatever its weights.
     """
     low, high = np.full(len(dag.names), -np.inf), np.full(len(dag.names), np.inf)
     if dag.constant is not None:
@@ -131,22 +169,24 @@ def proved_gates(dag: Dag) -> Floats:
         if dag.roles[node] != Role.HIDDEN:
             continue
         edges = np.flatnonzero(dag.heads == node)
-        bottom, top = _interval(dag.theta[edges], low[dag.tails[edges]], high[dag.tails[edges]])
+        least, most = low[dag.tails[edges]], high[dag.tails[edges]]
+        heard = (least != 0.0) | (most != 0.0)  # a bound of 0 on both sides is silence, never a small number
+        bottom, top = _interval(dag.theta[edges[heard]], least[heard], most[heard])
         slope = dag.slopes[node]
         if bottom > 0:
             gates[node] = 1.0
-        elif top < 0 or bottom == top == 0.0:
+        elif top < 0 or not heard.any():
             gates[node] = slope
         ends = [end if end > 0 else slope * end if slope else 0.0 for end in (bottom, top)]
         low[node], high[node] = min(ends), max(ends)
+        if low[node] == high[node] == 0.0 and heard.any() and not top < 0:
+            low[node], high[node] = -np.inf, np.inf  # zero by the values of its weights only
     return gates
 
 
 def _interval(weights: Floats, low: Floats, high: Floats) -> tuple[float, float]:
     bottom = top = 0.0
     for weight, least, most in zip(weights, low, high, strict=True):
-        if least == most == 0.0:
-            continue
         if weight == 0.0 and np.isinf([least, most]).any():
             return -np.inf, np.inf
         ends = sorted((weight * least if least else 0.0, weight * most if most else 0.0))

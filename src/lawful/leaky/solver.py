@@ -16,7 +16,6 @@ from lawful.leaky.objective import Curvature, Objective
 from lawful.leaky.steps import LARGEST_LEAK, adapted, capped, positions, resampled
 from lawful.leaky.task import TeacherTask
 
-SOFTNESS = 0.01
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
 SINGLE_NOISE = 1e-7  # relative error of a cost whose passes were in single precision
 SINGLE_FLOOR = 1e-4  # a stationarity that single precision still sees

@@ -44,7 +44,7 @@ def to_json(audit: Audit) -> dict[str, Any]:
                 {"edge": found.dag.edge_name(lock.edge), "sign": lock.sign, "barrier": lock.barrier}
                 for lock in found.locked
             ],
-            "locked_after_rescaling": None if audit.unlocked is None else _locked_after(audit),
+            "locked_after_rescaling": audit.locked_after_rescaling,
         },
         "waste": {
             "dead": summary.dead,
@@ -63,12 +63,6 @@ def to_json(audit: Audit) -> dict[str, Any]:
         "skipped": [vars(part) for part in audit.skipped],
         "recommendations": [vars(each) for each in audit.recommendations],
     }  # fmt: skip
-
-
-def _locked_after(audit: Audit) -> int:
-    from lawful.components import components
-
-    return components(audit.unlocked.dag).log2_components if audit.unlocked is not None else 0
 
 
 def _same_json(audit: Audit) -> dict[str, Any] | None:
@@ -140,7 +134,7 @@ def _where(audit: Audit) -> str:
     confined = [f"{found.dag.names[o.output]} stays {o.confined} its bias" for o in audit.outputs if o.confined]
     text += f" {', '.join(confined)}." if confined else ""
     if audit.unlocked is not None:
-        text += f" A rescaling that keeps the function leaves {_locked_after(audit)} locked."
+        text += f" A rescaling that keeps the function leaves {audit.locked_after_rescaling} locked."
     return text
 
 

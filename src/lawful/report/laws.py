@@ -14,6 +14,10 @@ LEVELS = {
     "near": "near these weights, any data",
     "data": "near these weights, these inputs, any labels",
 }
+MODES = {
+    "eval": "eval: batch norms use their stored statistics (--mode train: the batch's own)",
+    "train": "train: batch norms use the statistics of the batch",
+}
 LOSSES = {"full": "any (full span: squared error, logistic, ...)", "cross-entropy": "cross-entropy"}
 
 
@@ -32,6 +36,8 @@ def text(result: Mapping[str, Any], summary: Sequence[str]) -> str:
         ("arithmetic", _arithmetic(result)),
         ("status", result["status"]),
     ]
+    if result.get("mode") is not None:
+        rows.insert(6, ("mode", MODES[result["mode"]]))
     head = f"{count:,} independent conservation {noun}" if result["status"] != "undecided" else "undecided"
     lines = [head, "", *(f"  {name:20}{value}" for name, value in rows)]
     if summary:

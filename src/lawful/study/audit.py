@@ -67,6 +67,7 @@ class Audit:
     components: Components
     outputs: tuple[OutputMeaning, ...]
     unlocked: Rebalanced | None
+    locked_after_rescaling: int | None  # of the weights that are locked now, if rescaling can free some
     balanced_norm: float | None  # squared norm after rescaling to balance 0 over the norm now, if that can be reached
     pruning: Pruning
     box_pruning: Pruning | None
@@ -109,6 +110,7 @@ def audit(
         "components": where,
         "outputs": locked_outputs(where),
         "unlocked": unlocked,
+        "locked_after_rescaling": None if unlocked is None else unlocked.locked,
         "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
         if balanced and balanced.reached and norm
         else None,
@@ -190,7 +192,7 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
             found.append(Recommendation(title, command, benefit, more))
     if facts["unlocked"] is not None:
         locked = facts["components"].log2_components
-        left = components(facts["unlocked"].dag).log2_components
+        left = facts["locked_after_rescaling"]
         share = (locked - left) / len(facts["components"].dag.hidden)
         if share > 0:
             title = f"rescale neurons to free {locked - left} of {locked} sign-locked weights"

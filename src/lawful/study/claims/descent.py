@@ -18,12 +18,6 @@ def squared(outputs: Floats, targets: Floats) -> tuple[float, Floats]:
     return float((difference**2).mean()), 2 * difference / difference.size
 
 
-def logistic(outputs: Floats, targets: Floats) -> tuple[float, Floats]:
-    """Mean binary cross-entropy of logits with labels 0 and 1."""
-    loss = np.logaddexp(0.0, outputs) - targets * outputs
-    return float(loss.mean()), (1 / (1 + np.exp(-outputs)) - targets) / outputs.size
-
-
 def gradient(mlp: Mlp, inputs: Floats, targets: Floats, loss: Loss) -> tuple[float, list[Floats]]:
     """The loss and its gradient with respect to each weight matrix of a perceptron without biases."""
     layers = mlp.activations(inputs)

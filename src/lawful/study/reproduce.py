@@ -1,0 +1,69 @@
+"""Run claims of the papers, one by one or all as a sweep, and keep what each measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lawful.errors import LawfulError
+from lawful.figure import Figure
+from lawful.study.claim import Claim
+from lawful.study.sweep import Plan, Store
+
+SECONDS, FULL_SECONDS = 600.0, 7200.0  # what one claim may take
+
+
+@dataclass(frozen=True)
+class ClaimRun:
+    """One claim, what a run of it measured, and the verdict (`failed: ...` if the run raised in a sweep)."""
+
+    claim: Claim
+    verdict: str
+    measured: Mapping[str, Any]
+    full: bool
+    seconds: float
+    figure: Figure | None = None
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether the paper's statement, or the one that corrects it, holds."""
+        return self.verdict in ("confirmed", "corrected")
+
+
+def run_claim(claim: Claim, full: bool = False) -> ClaimRun:
+    """Measure one claim.
+
+    >>> from lawful.study.claims import find
+    >>> run_claim(find("p0-incidence")).verdict
+    'confirmed'
+    """
+    start = time.perf_counter()
+    outcome = claim.run(full)
+    seconds = round(time.perf_counter() - start, 3)
+    return ClaimRun(claim, claim.verdict(outcome).value, outcome.measured, full, seconds, outcome.figure)
+
+
+def run_all(claims: Sequence[Claim], full: bool, out: Path, sweep: Callable[[Plan, Path], object]) -> list[ClaimRun]:
+    """All claims as one sweep of the job `claim`, by the function that runs plans; figures go to `out/figures`."""
+    if not claims:
+        raise LawfulError("there are no claims to run")
+    figures = (out / "figures").resolve()
+    figures.mkdir(parents=True, exist_ok=True)
+    values: dict[str, list[str | bool]] = {
+        "id": [claim.id for claim in claims],
+        "full": [full],
+        "figures": [str(figures)],
+    }
+    sweep(Plan("claim", values, seconds=FULL_SECONDS if full else SECONDS), out)
+    by_id = {claim.id: claim for claim in claims}
+    runs = []
+    for row in Store(out, write=False).rows():
+        measured = {
+            name.removeprefix("measured."): v for name, v in row.outputs.items() if name.startswith("measured.")
+        }
+        verdict = str(row.outputs.get("verdict", f"failed: {row.error}"))
+        runs.append(ClaimRun(by_id[str(row.inputs["id"])], verdict, measured, full, round(row.seconds, 3)))
+    return runs
