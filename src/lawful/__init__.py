@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lawful.network.modules.convert import from_module, to_module
     from lawful.pruning import prune
     from lawful.study.audit import audit
+    from lawful.symmetry import symmetries
     from lawful.verify import verify
 
 __version__ = "0.2.0"
@@ -31,12 +32,13 @@ _HOMES = {
     "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
     "lawful.study.audit": ("audit",),
+    "lawful.symmetry": ("symmetries",),
     "lawful.verify": ("verify",),
 }
 __all__ = [
     "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
     "Unsupported", "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same",
-    "to_module", "verify", "write",
+    "symmetries", "to_module", "verify", "write",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ class Cells:
     """A partition of labels that can only get finer."""
 
     def __init__(self, axes: Iterable[tuple[int, int]], links: list[Link]) -> None:
-        starts, counts = np.array(list(axes)).T
+        counts = np.array([count for _, count in axes])
         self.of = np.repeat(np.arange(len(counts)), counts)
         self._sizes = np.zeros(2 * int(counts.sum()) + len(counts), dtype=np.int64)
         self._sizes[: len(counts)] = counts

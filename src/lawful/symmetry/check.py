@@ -33,7 +33,7 @@ def check_symmetries(
 
     One backward pass serves all generators: the pairing is bilinear in gradient and parameters.
     """
-    tolerance, floor = (LOOSE, LOOSE_FLOOR) if _casts(exported) else (TOLERANCE, FLOOR)
+    tolerance, floor = (LOOSE, LOOSE_FLOOR) if casts(exported) else (TOLERANCE, FLOOR)
     worst, where = 0.0, None
     for point in range(POINTS):
         generator = torch.Generator().manual_seed(seed * POINTS + point)
@@ -77,14 +77,16 @@ def _point(
         for tensor in named.values():
             spread = float(tensor.std()) if tensor.numel() > 1 else float(tensor.abs().max()) if tensor.numel() else 0.0
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-            tensor += 0.5 * (spread or 0.5) * noise
-    given = [_random_input(each, place, exported, generator) for place, each in enumerate(inputs)]
+            tensor.add_(noise, alpha=0.5 * (spread or 0.5))
+    given = random_inputs(inputs, exported, generator)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(int(torch.randint(1 << 30, (1,), generator=generator)))
         outputs = [tensor for tensor in tensors_in(twin(*given)) if tensor.requires_grad]
         paired = [(torch.randn(each.shape, generator=generator, dtype=each.dtype) * each).sum() for each in outputs]
-        slopes = torch.autograd.grad(sum(paired, torch.zeros((), dtype=torch.float64)), list(named.values()), allow_unused=True)
+        slopes = torch.autograd.grad(
+            sum(paired, torch.zeros((), dtype=torch.float64)), list(named.values()), allow_unused=True
+        )
     theta = {name: tensor.detach() for name, tensor in named.items()}
     slope = {
         name: torch.zeros_like(theta[name]) if each is None else each for name, each in zip(theta, slopes, strict=True)
@@ -105,7 +107,16 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
     return []
 
 
-def _random_input(example: torch.Tensor, place: int, exported: ExportedModule, generator: torch.Generator) -> torch.Tensor:
+def random_inputs(
+    given: Sequence[torch.Tensor], exported: ExportedModule, generator: torch.Generator
+) -> list[torch.Tensor]:
+    """Random inputs of the sizes and kinds of the examples; ids that every embedding has."""
+    return [_random_input(each, place, exported, generator) for place, each in enumerate(given)]
+
+
+def _random_input(
+    example: torch.Tensor, place: int, exported: ExportedModule, generator: torch.Generator
+) -> torch.Tensor:
     if example.is_floating_point():
         return torch.randn(example.shape, generator=generator, dtype=torch.float64)
     if example.dtype == torch.bool:
@@ -125,16 +136,17 @@ def vocabulary(exported: ExportedModule, place: int) -> int:
             seen.add(user)
             if operator_name(user.target) == "embedding":
                 if user.args[1] is node:
-                    sizes.append(int(user.args[0].meta["val"].shape[0]))  # type: ignore[union-attr]
+                    sizes.append(int(user.args[0].meta["val"].shape[0]))
             elif not getattr(user.meta.get("val"), "is_floating_point", lambda: True)():
                 waiting.append(user)
     return min(sizes, default=2)
 
 
-def _casts(exported: ExportedModule) -> bool:
+def casts(exported: ExportedModule) -> bool:
     """Whether the module itself asks for single or half precision somewhere."""
     low = {torch.float32, torch.float16, torch.bfloat16}
-    return any(
-        operator_name(call.target) in ("to", "_to_copy") and low & {each for each in (*call.args, *call.kwargs.values()) if isinstance(each, torch.dtype)}
-        for call in exported.calls
-    )
+    for call in exported.calls:
+        kinds = {each for each in (*call.args, *call.kwargs.values()) if isinstance(each, torch.dtype)}
+        if operator_name(call.target) in ("to", "_to_copy") and low & kinds:
+            return True
+    return False

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.csgraph import connected_components
 
 from lawful.symmetry.cells import Cells
 from lawful.symmetry.gauges import Gauges, Link
 from lawful.symmetry.solve import GaugeSolution
+from lawful.types import Residues
 
 
 def log10_permutations(gauges: Gauges, solution: GaugeSolution) -> float:
@@ -24,8 +27,6 @@ def log10_permutations(gauges: Gauges, solution: GaugeSolution) -> float:
     cells = Cells(gauges.axes, links)
     cells.separate(np.concatenate([[0], *(pin.labels for pin in gauges.pins if not pin.permutes)]).astype(np.int64))
     cells.settle()
-    owner = np.unique(np.stack([cells.of, solution.root]), axis=1)
-    del owner
     total, seen = 0.0, set[int]()
     sizes = np.bincount(cells.of)
     alone = np.bincount(solution.cell)[solution.cell] == 1
@@ -39,11 +40,8 @@ def log10_permutations(gauges: Gauges, solution: GaugeSolution) -> float:
     return total
 
 
-def _joined(cells: Cells, links: list[Link]) -> np.ndarray:
+def _joined(cells: Cells, links: list[Link]) -> Residues:
     """Cells that links tie together permute together."""
-    import scipy.sparse as sparse
-    from scipy.sparse.csgraph import connected_components
-
     count = int(cells.of.max()) + 1
     tails = np.concatenate([np.zeros(0, np.int64), *(cells.of[link.left] for link in links)])
     heads = np.concatenate([np.zeros(0, np.int64), *(cells.of[link.right] for link in links)])

@@ -289,7 +289,9 @@ class ColumnLaws(Family):
             return self._summed(rows)
         first = rows[:, :1].clone()
         rows[:, 0] = 0
-        return self._summed(rows) + self._summed(torch.cat([torch.zeros_like(first), first.expand(-1, self.columns - 1)], 1))
+        return self._summed(rows) + self._summed(
+            torch.cat([torch.zeros_like(first), first.expand(-1, self.columns - 1)], 1)
+        )
 
     def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
         """The weights of a class, on each of its rows."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lawful.symmetry.labels import flat, numbered, occurrences, on, squeezed, varying
+from lawful.symmetry.labels import broadcast, flat, numbered, occurrences, on, squeezed, varying
 from lawful.types import Residues
 
 PINNED = 0  # the label whose gauge is the identity
@@ -78,11 +78,11 @@ class Gauges:
         inside = [place for place, d in enumerate(kept) if line is None or d in line]
         group = [place for place in range(len(kept)) if place not in inside]
         key = on(group, left.shape, torch.arange(int(np.prod([left.shape[place] for place in group], dtype=int))))
-        parts = (part.reshape(-1).numpy() for part in (left, right, key))
-        self.links.append(_link(*parts, -1 if dual else 1))
+        one, two, third = (part.reshape(-1).numpy() for part in (left, right, key))
+        self.links.append(_link(one, two, third, -1 if dual else 1))
 
     def whole(self, f: torch.Tensor) -> None:
-        """Demand that M does not leave the field: labels of an axis that are in it do not mix with those that are not."""
+        """Demand that M does not leave the field: its labels do not mix with others of their axis."""
         self.same(f, f)
 
     def blocks(self, f: torch.Tensor, line: Sequence[int]) -> None:
@@ -117,7 +117,7 @@ class Gauges:
         result = self.fresh(len(representative))
         self.diagonals.append(result.numpy())
         self.relations.append(Relation(result.numpy(), a[representative], b[representative], factor))
-        shape = torch.broadcast_shapes(f.shape, g.shape)
+        shape = broadcast(f.shape, g.shape)
         return on(kept, shape, result[torch.as_tensor(number)])
 
     def power(self, f: torch.Tensor, degree: float) -> torch.Tensor:

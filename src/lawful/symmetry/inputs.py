@@ -23,16 +23,16 @@ def examples(module: nn.Module, given: Input | Sequence[Input] | None) -> list[t
     """
     if given is None:
         given = _guessed(module)
-    several = isinstance(given, list) or (
-        isinstance(given, tuple) and any(not isinstance(each, int) for each in given)
-    )
-    return [_example(module, each) for each in (given if several else [given])]  # type: ignore[union-attr, list-item]
+    several = isinstance(given, list) or (isinstance(given, tuple) and any(not isinstance(each, int) for each in given))
+    return [_example(module, each) for each in (given if several else [given])]
 
 
 def _example(module: nn.Module, given: Any) -> torch.Tensor:
     if isinstance(given, torch.Tensor):
         if given.ndim == 0 or len(given) < 2:
-            raise LawfulError("an example input needs a batch of at least 2: what holds for one sample may be an accident")
+            raise LawfulError(
+                "an example input needs a batch of at least 2: what holds for one sample may be an accident"
+            )
         return given
     own = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), torch.zeros(0))
     if isinstance(given, str):

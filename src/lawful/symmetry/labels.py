@@ -51,9 +51,15 @@ def align(labels: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return labels.reshape((1,) * (len(shape) - labels.dim()) + tuple(labels.shape)).expand(tuple(shape))
 
 
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that PyTorch broadcasts shapes to."""
+    return tuple(torch.broadcast_shapes(*map(tuple, shapes)))  # type: ignore[no-untyped-call]
+
+
 def squeezed(*fields: torch.Tensor) -> tuple[list[torch.Tensor], list[int]]:
     """Fields broadcast together, without the dimensions along which none of them changes; and the dimensions kept."""
-    together = list(torch.broadcast_tensors(*fields))
+    shape = broadcast(*(field.shape for field in fields))
+    together = [field.expand(shape) for field in fields]
     kept = [d for d in range(together[0].dim()) if any(d in varying(field) for field in together)]
     for d in reversed(range(together[0].dim())):
         if d not in kept:

@@ -75,7 +75,7 @@ def kernel(matrix: sparse.csr_array) -> sparse.csr_array:
         pivot = np.flatnonzero(private)[::-1][last]
         layers.append((rest[rows], rest.indices[pivot], rest.data[pivot]))
         rest = rest[np.setdiff1d(np.arange(rest.shape[0]), rows)]
-    found = set(column for _, columns, _ in layers for column in columns.tolist())
+    found = {column for _, columns, _ in layers for column in columns.tolist()}
     others = np.setdiff1d(np.arange(matrix.shape[1]), np.fromiter(found, dtype=np.int64, count=len(found)))
     inner = _kernel_by_parts(rest[:, others])
     place = sparse.csr_array((np.ones(len(others)), (others, np.arange(len(others)))), (matrix.shape[1], len(others)))
@@ -122,7 +122,10 @@ def _kernel_by_parts(matrix: sparse.csr_array) -> sparse.csr_array:
     for at in np.flatnonzero(low != high).tolist():
         members = columns[starts[at] : ends[at]]
         lines = tuple(
-            (tuple(indices[pointer[row] : pointer[row + 1]].tolist()), tuple(data[pointer[row] : pointer[row + 1]].tolist()))
+            (
+                tuple(indices[pointer[row] : pointer[row + 1]].tolist()),
+                tuple(data[pointer[row] : pointer[row + 1]].tolist()),
+            )
             for row in rows[low[at] : high[at]].tolist()
         )
         key = (len(members), lines)

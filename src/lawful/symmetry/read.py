@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network.modules.export import ExportedModule, export_module
+from lawful.network.modules.export import ExportedModule, export_module, operator_name
 from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
-from lawful.symmetry.gauges import Gauges
 from lawful.symmetry.discrete import log10_permutations
 from lawful.symmetry.inputs import Input, examples
+from lawful.symmetry.labels import flat
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Pinned, Symmetries
 from lawful.symmetry.shift_solution import solve_shifts
@@ -24,7 +23,12 @@ from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces,
 
 
 def symmetries(
-    module: Any, input: Input | Sequence[Input] | None = None, *, mode: Mode = "train", check: bool | None = None, seed: int = 0
+    module: Any,
+    input: Input | Sequence[Input] | None = None,
+    *,
+    mode: Mode = "train",
+    check: bool | None = None,
+    seed: int = 0,
 ) -> Symmetries:
     """The linear symmetries and invisible shifts of a module, with the laws that training therefore conserves.
 
@@ -79,11 +83,10 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
     places = {name: number for number, name in enumerate(trained)}
     spaces.sort(key=lambda space: (min(places.get(name, 0) for name in space.parameters), space.group))
-    tensors = {name: tensor for name, tensor in named.items()}
     return Symmetries(
         parameters=sum(math.prod(shape) for shape in trained.values()),
         spaces=tuple(spaces),
-        dead=(*dead, *unused_parameters(demands.unused, tensors)),
+        dead=(*dead, *unused_parameters(demands.unused, trained)),
         pinned=_pinned(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),
@@ -105,7 +108,7 @@ def _pinned(demands: Demands) -> tuple[Pinned, ...]:
         parameters = tuple(
             parameter
             for parameter, fields in demands.fields.items()
-            if any(np.isin(component[field.reshape(-1)[:: 1].unique().numpy()], touched).any() for field in fields)
+            if any(np.isin(component[flat(field)], touched).any() for field in fields)
         )
         share = sum(math.prod(demands.shapes[parameter]) for parameter in parameters) / max(total, 1)
         found.append(Pinned(name, calls, parameters, share))
@@ -113,11 +116,6 @@ def _pinned(demands: Demands) -> tuple[Pinned, ...]:
 
 
 def _words(exported: ExportedModule, demands: Demands, mode: Mode) -> str:
-    noise = {call.target.__name__.split(".")[0] for call in exported.calls if "dropout" in str(call.target)}
+    noise = {operator_name(call.target) for call in exported.calls if "dropout" in str(call.target)}
     words = f"{len(exported.calls)} calls of the exported graph, {mode} mode"
     return words + (f"; {', '.join(sorted(noise))} counts as noise" if noise and mode == "train" else "")
-
-
-def gauges_of(module: nn.Module, inputs: Sequence[torch.Tensor], mode: Mode) -> Gauges:
-    """What a module's graph demands of its gauges."""
-    return read_graph(export_module(module, inputs, training=mode == "train")).gauges

@@ -77,7 +77,9 @@ class _Reader:
         if name is None or node.name not in self.exported.trained or name in self.frozen:
             tensor = self.exported.tensors.get(node.name)
             small = tensor is not None and tensor.device.type != "meta" and tensor.numel() <= KNOWN
-            return Value(shape, steady=tensor is not None, known=tensor.detach() if small and tensor is not None else None)
+            return Value(
+                shape, steady=tensor is not None, known=tensor.detach() if small and tensor is not None else None
+            )
         if not node.users:
             return Value(shape)
         self.shapes[name] = shape
@@ -170,7 +172,11 @@ class _Reader:
         """The value of a call on constants alone, if it is small."""
         value = node.meta.get("val")
         inputs = [self.values[each] for each in node.all_input_nodes]
-        if not isinstance(value, torch.Tensor) or value.numel() > KNOWN or operator_name(node.target).startswith("rand"):
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.numel() > KNOWN
+            or operator_name(node.target).startswith("rand")
+        ):
             return None
         if not all(isinstance(each, Value) and each.known is not None for each in inputs):
             return None

@@ -133,7 +133,7 @@ class StructuralLaws:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def gradients(self, theta: Parameters) -> Floats:
-        """All gradients at θ, a row each, over the parameters laid end to end in the order of `shapes`: for small modules."""
+        """All gradients at θ, a row each, over the parameters in the order of `shapes`: for small modules."""
         rows: list[Floats] = []
         for family in self.families:
             for weights in np.eye(len(family.values(theta))):

@@ -91,7 +91,7 @@ class Shifts:
         return on(inside, shape, torch.arange(start, start + size))
 
     def parameter(self, name: str, shape: Sequence[int], key: object, axis: Sequence[int]) -> list[Direction] | None:
-        """The directions of a parameter by its indices along `axis`; None if another way of looking was chosen before."""
+        """The directions of a parameter by its indices along `axis`; None if it was looked at otherwise before."""
         if self._choice.setdefault(name, key) != key:
             self.forbid(name)
             return None
@@ -211,10 +211,10 @@ class Shifts:
             found.append(replace(shift, phases=phases))
         return tuple(found)
 
-    def summed(self, shift: Shift, dim: int, kept: bool) -> Shift | None:
-        """The shift of `Σ_s x[.., s, ..] y[s, ..]` along a dimension: one unknown that vanishes only if all its parts do.
+    def summed(self, shift: Shift, dim: int) -> Shift:
+        """The shift of `Σ_s x[.., s, ..] y[s, ..]`: one unknown that vanishes only if all its parts do.
 
-        The result has size 1 in the dimension (or none, unless kept); its phases still have to be weighted.
+        The result has size 1 in the dimension; its phases still have to be weighted.
         """
         labels, phases = shift.labels, shift.phases
         if dim in varying(labels):
@@ -229,6 +229,4 @@ class Shifts:
             labels = labels.narrow(dim, 0, 1)
         dims = [d for d in varying(phases) if d != dim]
         phases = self.phase(labels.shape, dims) if dim in varying(phases) else phases.narrow(dim, 0, 1)
-        if not kept:
-            labels, phases = labels.squeeze(dim), phases.squeeze(dim)
         return replace(shift, labels=labels, phases=phases)

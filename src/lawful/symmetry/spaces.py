@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 import scipy.sparse as sparse
-import torch
 
 from lawful.symmetry.families import Axis, ColumnLaws, MatrixLaws, Member, ScaleLaws, SumLaws
 from lawful.symmetry.labels import flat, occurrences, varying
@@ -100,7 +99,9 @@ def scale_spaces(sides: list[Side], solution: GaugeSolution) -> list[Space]:
         coordinates.append(found[kept])
         rows.append(kept)
         signs.append(solution.sign[side.labels[kept]])
-    owner, coordinate, row, sign = (np.concatenate(part).astype(np.int64) for part in (owners, coordinates, rows, signs))
+    owner, coordinate, row, sign = (
+        np.concatenate(part).astype(np.int64) for part in (owners, coordinates, rows, signs)
+    )
     count = len(scales.coordinates)
     every = np.arange(len(owner))
     # rows of parameters × solutions: the logarithm of the scale by which a generator multiplies a row
@@ -196,6 +197,6 @@ def _single_shifts(solution: ShiftSolution) -> tuple[list[Space], dict[str, int]
     return spaces, alone
 
 
-def unused_parameters(names: tuple[str, ...], tensors: dict[str, torch.Tensor]) -> list[Dead]:
+def unused_parameters(names: tuple[str, ...], shapes: dict[str, tuple[int, ...]]) -> list[Dead]:
     """Parameters that the graph never reads."""
-    return [Dead(name, tensors[name].numel(), tensors[name].numel(), unused=True) for name in names]
+    return [Dead(name, prod(shapes[name]), prod(shapes[name]), unused=True) for name in names]

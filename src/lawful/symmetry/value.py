@@ -21,7 +21,7 @@ class Value:
 
     A parameter that was only regrouped is `raw`: `indices[k]` says which index along axis k of the parameter each of
     its entries has. `zero` tensors fit any gauge. `square_of` is set while x² may still become part of a norm.
-    `steady` values depend on neither inputs nor parameters; small ones are `known`. `centred` names a parameter that can absorb a constant.
+    `steady` values depend on neither inputs nor parameters; small ones are `known`.
     """
 
     shape: Shape
@@ -33,7 +33,6 @@ class Value:
     square_of: Value | None = None
     steady: bool = False
     known: torch.Tensor | None = None
-    centred: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +69,9 @@ class Step:
 
     def parameter_shifts(self, value: Value, axes: Sequence[int]) -> tuple[Shift, ...]:
         """Shifts of a raw parameter that are the same for all entries with equal indices along some of its axes."""
-        assert value.raw is not None
-        shape = self.parameters[value.raw]
-        found = self.shifts.parameter(value.raw, shape, tuple(axes), axes)
+        name = str(value.raw)
+        shape = self.parameters[name]
+        found = self.shifts.parameter(name, shape, tuple(axes), axes)
         if found is None:
             return ()
         place = torch.zeros((1,) * len(value.shape), dtype=torch.int64)
@@ -84,9 +83,14 @@ class Step:
     def spread(self, value: Value) -> Value:
         """A value broadcast to the shape of the result."""
         value = self.settled(value)
-        shifts = (shift.moved(align(shift.labels, self.shape), align(shift.phases, self.shape)) for shift in value.shifts)
+        shifts = (
+            shift.moved(align(shift.labels, self.shape), align(shift.phases, self.shape)) for shift in value.shifts
+        )
         return replace(
-            value, shape=self.shape, gauges=tuple(align(field, self.shape) for field in value.gauges), shifts=tuple(shifts)
+            value,
+            shape=self.shape,
+            gauges=tuple(align(field, self.shape) for field in value.gauges),
+            shifts=tuple(shifts),
         )
 
     def regrouped(self, value: Value, move: Callable[[torch.Tensor], torch.Tensor]) -> Value:

@@ -53,11 +53,12 @@ RULES: dict[str, Rule] = {
     **_named(elementwise.detach, "detach"),
     **_named(
         other_elementwise,
-        "gelu silu tanh sigmoid softplus exp expm1 log log1p sin cos erf elu selu celu mish hardswish hardsigmoid relu6 "
-        "hardtanh log_sigmoid clamp clamp_min clamp_max gt lt ge le eq ne logical_and logical_or logical_not "
+        "gelu silu tanh sigmoid softplus exp expm1 log log1p sin cos erf elu selu celu mish hardswish hardsigmoid "
+        "relu6 hardtanh log_sigmoid clamp clamp_min clamp_max gt lt ge le eq ne logical_and logical_or logical_not "
         "bitwise_and bitwise_or bitwise_not sign floor ceil round atan asinh softsign hardshrink softshrink tanhshrink "
-        "threshold maximum minimum cumsum isfinite isnan",
+        "threshold maximum minimum isfinite isnan",
     ),
+    **_named(elementwise.seen, "cumsum cumprod sort topk argmax argmin max min amax amin any all"),
     **_named(regroup.reshape, "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as"),
     **_named(regroup.expand, "expand expand_as broadcast_to"),
     **_named(
@@ -82,7 +83,9 @@ RULES: dict[str, Rule] = {
     "native_layer_norm": normalise.native_layer_norm,
     "rms_norm": normalise.rms_norm,
     "batch_norm": normalise.batch_norm,
-    **_named(normalise.native_batch_norm, "_native_batch_norm_legit native_batch_norm _native_batch_norm_legit_functional"),
+    **_named(
+        normalise.native_batch_norm, "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional"
+    ),
     "_batch_norm_with_update_functional": normalise.training_batch_norm,
     "group_norm": normalise.group_norm,
     **_named(normalise.softmax, "softmax _softmax log_softmax _log_softmax _safe_softmax"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from lawful.symmetry.labels import on, varying
+from lawful.symmetry.labels import broadcast, on, varying
 from lawful.symmetry.rules.elementwise import add_values, multiply_fields
 from lawful.symmetry.shifts import LARGEST, Direction, Shift
 from lawful.symmetry.value import Shape, Step, Value
@@ -22,7 +21,7 @@ def contract(step: Step, x: Value, y: Value, batch: int) -> Value:
     changes with b), those along b multiply, as in a product of numbers.
     A shift of x becomes `Σ_c u_c y[c, j]`: one unknown that the data weight along b and j.
     """
-    shape = _broadcast(x.shape[:batch], y.shape[:batch]) + (x.shape[-2], y.shape[-1])
+    shape = (*broadcast(x.shape[:batch], y.shape[:batch]), x.shape[-2], y.shape[-1])
     line = batch + 2
     left = [_placed(field, x.shape, shape, line, (batch, line)) for field in x.gauges]
     right = [_placed(field, y.shape, shape, line, (line, batch + 1)) for field in y.gauges]
@@ -61,10 +60,6 @@ def _one_wide(step: Step, x: Value, y: Value, left: list[torch.Tensor], right: l
         return
 
 
-def _broadcast(a: Sequence[int], b: Sequence[int]) -> Shape:
-    return tuple(torch.broadcast_shapes(tuple(a), tuple(b)))
-
-
 def _placed(labels: torch.Tensor, own: Shape, shape: Shape, line: int, places: tuple[int, int]) -> torch.Tensor:
     """Labels of a factor in the index space (b, i, j, c); its last two dimensions go to `places`."""
     batch = len(own) - 2
@@ -93,7 +88,7 @@ def _contract_shifts(step: Step, x: Value, y: Value, shape: Shape, batch: int) -
                 for shift in step.parameter_shifts(factor, axes)
             ]
         else:
-            parts = [step.shifts.summed(shift, dim, True) for shift in step.shifts.alive(factor.shifts)]
+            parts = [step.shifts.summed(shift, dim) for shift in step.shifts.alive(factor.shifts)]
         moving = [d for d in (*range(batch), others) if d == others or other.shape[d] > 1]
         for shift in parts:
             labels, phases = shift.labels, shift.phases
@@ -101,7 +96,9 @@ def _contract_shifts(step: Step, x: Value, y: Value, shape: Shape, batch: int) -
                 labels, phases = labels.transpose(-1, -2), phases.transpose(-1, -2)
             sizes = [*factor.shape[:batch], 1, 1]
             sizes[own] = shape[own]
-            placed = replace(shift, labels=labels.reshape(sizes).expand(shape), phases=phases.reshape(sizes).expand(shape))
+            placed = replace(
+                shift, labels=labels.reshape(sizes).expand(shape), phases=phases.reshape(sizes).expand(shape)
+            )
             found += step.shifts.weighted([placed], moving)
     return tuple(found)
 
@@ -127,7 +124,9 @@ def _turned(value: Value) -> Value:
         value,
         shape=(*value.shape[:-2], value.shape[-1], value.shape[-2]),
         gauges=tuple(field.transpose(-1, -2) for field in value.gauges),
-        shifts=tuple(shift.moved(shift.labels.transpose(-1, -2), shift.phases.transpose(-1, -2)) for shift in value.shifts),
+        shifts=tuple(
+            shift.moved(shift.labels.transpose(-1, -2), shift.phases.transpose(-1, -2)) for shift in value.shifts
+        ),
         indices=tuple(index.transpose(-1, -2) for index in value.indices),
     )
 
@@ -148,7 +147,7 @@ def mm(step: Step, self: Value, mat2: Value) -> Value:
 
 
 def linear(step: Step, input: Value, weight: Value, bias: Value | None = None) -> Value:
-    """`z = x Wᵀ + b`: anything acts on a hidden space, `W → W A⁻¹` where it is read and `W → A W`, `b → A b` where written."""
+    """`z = x Wᵀ + b`: anything acts on a hidden space, `W → W A⁻¹` where read, `W → A W`, `b → A b` where written."""
     product = matmul(step, input, _turned(weight) if len(weight.shape) > 1 else weight)
     return product if bias is None else add_values(step, product, bias)
 
@@ -226,7 +225,10 @@ def _convolve(step: Step, input: Value, weight: Value, bias: Value | None, group
     paired = min(len(arriving), len(read))
     for field in (*arriving[paired:], *read[paired:]):
         step.gauges.pin(field, step.name)
-    out = [on([1], shape, field[:, :, 0].reshape(-1)) if varying(field) else field.reshape(-1)[0].expand(shape) for field in written]
+    out = [
+        on([1], shape, field[:, :, 0].reshape(-1)) if varying(field) else field.reshape(-1)[0].expand(shape)
+        for field in written
+    ]
     gauges = multiply_fields(step, [field.reshape(-1)[0].expand(shape) for field in passing], out, dims=(), shape=shape)
     product = Value(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs))
     if bias is None:
@@ -322,7 +324,7 @@ def embedding(
             step.gauges.pin(field, step.name)
         else:
             gauges.append(field[0].expand(*indices.shape, width))
-    shifts = ()
+    shifts: tuple[Shift, ...] = ()
     if weight.raw is not None and padding_idx < 0:
         shifts = _embedding_shifts(step, weight, indices)
     else:
@@ -331,8 +333,7 @@ def embedding(
 
 
 def _embedding_shifts(step: Step, weight: Value, indices: Value) -> tuple[Shift, ...]:
-    assert weight.raw is not None
-    shape, name = step.shape, weight.raw
+    shape, name = step.shape, str(weight.raw)
     last = len(shape) - 1
     fixed = indices.known
     if fixed is not None and weight.shape[0] * weight.shape[1] <= LARGEST:

@@ -23,7 +23,7 @@ def add_values(step: Step, x: Value, y: Value, factor: float = 1.0) -> Value:
     if x.zero or y.zero:
         kept = step.spread(y if x.zero else x)
         shifts = step.shifts.scaled(kept.shifts, factor) if x.zero else kept.shifts
-        return replace(kept, shifts=shifts, zero=x.zero and y.zero, steady=False, centred=None)
+        return replace(kept, shifts=shifts, zero=x.zero and y.zero, steady=False)
     x, y = step.spread(x), step.spread(y)
     waiting = list(y.gauges)
     found: list[torch.Tensor] = []
@@ -164,7 +164,7 @@ def div(step: Step, self: Any, other: Any, rounding_mode: str | None = None) -> 
         step.pin(self, other)
         return Value(step.shape)
     if not isinstance(other, Value):
-        return scale(step, self, 1.0 / float(other)) if float(other) else _seen(step, self)
+        return scale(step, self, 1.0 / float(other)) if float(other) else seen(step, self)
     return multiply(step, self if isinstance(self, Value) else Value(()), other, -1.0)
 
 
@@ -176,13 +176,13 @@ def square(step: Step, self: Value) -> Value:
 def power(step: Step, self: Any, exponent: Any) -> Value:
     """`x^k`: diagonal, and the scale is taken to the power k (degree 2 for ReLU²)."""
     if isinstance(exponent, Value) or not isinstance(self, Value):
-        return _seen(step, self, exponent)
+        return seen(step, self, exponent)
     if exponent == 2:
         return square(step, self)
     if exponent == 1:
         return self
     if exponent == 0:
-        return _seen(step, self)
+        return seen(step, self)
     return homogeneous(step, self, float(exponent))
 
 
@@ -258,14 +258,16 @@ def other_elementwise(step: Step, *values: Any, **options: Any) -> Value:
     """GELU, SiLU, tanh, exp, clamp: of continuous gauges only the identity passes (and permutations do)."""
     step.pin(*values, *options.values(), permutes=True)
     steady = all(value.steady for value in values if isinstance(value, Value))
-    first = values[0] if values and isinstance(values[0], Value) else None
-    kept = first.gauges if first is not None and first.shape == step.shape else ()  # pinned, but they still permute
+    given = [value for value in values if isinstance(value, Value)]
+    alone = len(given) == 1 and given[0].shape == step.shape
+    kept = given[0].gauges if alone else ()  # pinned, but they still permute
     return Value(step.shape, kept, steady=steady)
 
 
-def _seen(step: Step, *values: Any) -> Value:
-    step.pin(*values)
-    return Value(step.shape)
+def seen(step: Step, *values: Any, **options: Any) -> Any:
+    """Cumulative sums, extrema, sorting: no gauge or shift that moves an entry passes."""
+    step.pin(*values, *options.values())
+    return step.plain()
 
 
 def where(step: Step, condition: Value, self: Any, other: Any) -> Value:
@@ -274,7 +276,7 @@ def where(step: Step, condition: Value, self: Any, other: Any) -> Value:
     for kept, dropped in ((self, other), (other, self)):
         if isinstance(kept, Value) and _ignored(dropped):
             return _masked(step, kept)
-    return _seen(step, self, other)
+    return seen(step, self, other)
 
 
 def masked_fill(step: Step, self: Value, mask: Value, value: Any) -> Value:
@@ -282,7 +284,7 @@ def masked_fill(step: Step, self: Value, mask: Value, value: Any) -> Value:
     step.pin(mask)
     if _ignored(value):
         return _masked(step, self)
-    return _seen(step, self)
+    return seen(step, self)
 
 
 def _ignored(value: Any) -> bool:

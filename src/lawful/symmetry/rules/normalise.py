@@ -11,6 +11,7 @@ import torch
 from lawful.symmetry.labels import varying
 from lawful.symmetry.rules.contract import contract
 from lawful.symmetry.rules.elementwise import add_values, homogeneous, multiply
+from lawful.symmetry.shifts import Shift
 from lawful.symmetry.value import Step, Value
 
 
@@ -41,18 +42,18 @@ def _reduced(step: Step, self: Value, dim: Any, weight: float) -> Value:
             for d in dims:
                 field = field.narrow(d, 0, 1)
             gauges.append(field.reshape(step.shape))
-    shifts = []
+    shifts: list[Shift] = []
     for shift in step.shifts.alive(self.shifts):
         steady = shift.constant and not set(varying(shift.labels)) & set(dims)
         for d in dims:
-            shift = step.shifts.summed(shift, d, True)
+            shift = step.shifts.summed(shift, d)
         shift = shift.moved(shift.labels.reshape(step.shape), shift.phases.reshape(step.shape))
         shifts += step.shifts.scaled([shift], weight) if steady else step.shifts.weighted([shift], ())
     return Value(step.shape, tuple(gauges), tuple(shifts))
 
 
 def mean(step: Step, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
-    """Average over dimensions. Of x² over a whole field: a norm, kept by orthogonal maps. Otherwise a gauge along them is seen."""
+    """Average over dimensions; of x² over a whole field it is a norm, which orthogonal maps keep."""
     return _reduced(step, self, dim, 1.0)
 
 
@@ -62,7 +63,9 @@ def total(step: Step, self: Value, dim: Any = None, keepdim: bool = False, dtype
     return _reduced(step, self, dim, float(torch.Size([self.shape[d] for d in dims]).numel()))
 
 
-def norm_along(step: Step, self: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+def norm_along(
+    step: Step, self: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Value:
     """`‖x‖₂` over dimensions: kept by orthogonal maps."""
     if ord not in (2, 2.0):
         step.pin(self)
@@ -86,7 +89,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Value:
-    """`(x − mean)/√(var + ε)`: orthogonal maps that fix the vector 1 commute with it; what is constant along its dimensions is not seen."""
+    """`(x − mean)/√(var + ε)`: orthogonal maps that fix the vector 1 commute with it; constants are not seen."""
     x = step.settled(input)
     dims = list(range(len(x.shape) - len(normalized_shape), len(x.shape)))
     for field in x.gauges:
@@ -303,8 +306,7 @@ def _pooled(step: Step, self: Value, largest: bool) -> Value | tuple[Value, ...]
 def pad(step: Step, self: Value, pad: Sequence[int], mode: Any = "constant", value: Any = 0) -> Value:
     """A border of zeros is linear; any other constant is seen."""
     fill = mode if isinstance(mode, (int, float)) else value
-    if mode == "constant" or isinstance(mode, (int, float)):
-        if fill:
-            step.pin(self)
-            return Value(step.shape)
+    if fill and (mode == "constant" or isinstance(mode, (int, float))):
+        step.pin(self)
+        return Value(step.shape)
     return _pooled(step, self, largest=False)  # type: ignore[return-value]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,10 +30,11 @@ def move(step: Step, self: Value, *rest: Any, **options: Any) -> Value:
 
 def divide(step: Step, self: Value, *rest: Any, **options: Any) -> tuple[Value, ...]:
     """Split, chunk, unbind: one value for each piece."""
-    return tuple(
-        replace(step, shape=shape).regrouped(self, lambda labels, n=number: step.target(labels, *rest, **options)[n])
-        for number, shape in enumerate(step.shapes)
-    )
+
+    def piece(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda labels: step.target(labels, *rest, **options)[number]
+
+    return tuple(replace(step, shape=shape).regrouped(self, piece(number)) for number, shape in enumerate(step.shapes))
 
 
 def cat(step: Step, tensors: Sequence[Value], dim: int = 0) -> Value:
