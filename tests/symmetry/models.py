@@ -210,14 +210,18 @@ RULES: dict[str, Model] = {
         lambda: S(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3), nn.ReLU(), nn.Conv1d(3, 2, 1)), (2, 6), 6
     ),
     "a trained number": (
-        lambda: Function(lambda s, x: x + s.c * s.b(functional.relu(s.a(x))), a=L(3, 4), b=L(4, 3), c=(1,)), (3,), 5
+        lambda: Function(lambda s, x: x + s.c * s.b(functional.relu(s.a(x))), a=L(3, 4), b=L(4, 3), c=(1,)),
+        (3,),
+        5,
     ),
     "two biases": (lambda: Function(lambda s, x: (s.a(x) + s.b + s.c).tanh(), a=plain(3, 2), b=(2,), c=(2,)), (3,), 2),
     "layer scale": (
         lambda: Function(lambda s, x: x + s.g * s.b(functional.gelu(s.a(x))), a=L(3, 4), b=L(4, 3), g=(3,)), (3,), 3
     ),
     "low rank beside": (
-        lambda: Function(lambda s, x: (s.w(x) + s.b(s.a(x))).tanh(), w=plain(3, 3), a=plain(3, 2), b=plain(2, 3)), (3,), 3
+        lambda: Function(lambda s, x: (s.w(x) + s.b(s.a(x))).tanh(), w=plain(3, 3), a=plain(3, 2), b=plain(2, 3)),
+        (3,),
+        3,
     ),
     "experts": (lambda: Function(lambda s, x: (x[:, None] @ s.a) @ s.b, a=(2, 3, 2), b=(2, 2, 3)), (4, 3), 6),
     "group norm": (
