@@ -228,7 +228,9 @@ RULES: dict[str, Model] = {
         lambda: S(nn.Conv1d(2, 4, 2), nn.GroupNorm(2, 4), nn.GELU(), nn.Conv1d(4, 2, 1)), (2, 5), 2
     ),
     "RMSNorm of a product": (
-        lambda: Function(lambda s, x: s.o(s.n(s.a(x))), a=plain(3, 4), n=nn.RMSNorm(4, eps=0.01), o=plain(4, 2)), (3,), 4
+        lambda: Function(lambda s, x: s.o(s.n(s.a(x))), a=plain(3, 4), n=nn.RMSNorm(4, eps=0.01), o=plain(4, 2)),
+        (3,),
+        4,
     ),
     "PReLU": (lambda: S(L(3, 4), nn.PReLU(), L(4, 2)), (3,), 4),
     "heads of width one": (
