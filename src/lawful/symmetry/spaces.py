@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -106,15 +107,20 @@ def scale_spaces(sides: list[Side], solution: GaugeSolution) -> list[Space]:
     every = np.arange(len(owner))
     # rows of parameters × solutions: the logarithm of the scale by which a generator multiplies a row
     action = (sparse.csr_array((sign, (every, coordinate)), shape=(len(owner), count)) @ scales.basis).tocsc()
+    return [_scale_space(sides, action[:, numbers], owner, row, used) for used, numbers in _alike(action, owner)]
+
+
+def _alike(action: sparse.csc_array, owner: Residues) -> list[tuple[Residues, list[int]]]:
+    """The solutions that touch the same owners, together."""
+    number = np.repeat(np.arange(action.shape[1]), np.diff(action.indptr))
+    most = int(owner.max(initial=0)) + 1
+    solution, touched = np.divmod(np.unique(number * most + owner[action.indices]), most)
+    starts = np.searchsorted(solution, np.arange(action.shape[1] + 1)).tolist()
     groups: dict[bytes, list[int]] = defaultdict(list)
-    for solution_number in range(action.shape[1]):
-        touched = np.unique(owner[action.indices[action.indptr[solution_number] : action.indptr[solution_number + 1]]])
-        if len(touched):
-            groups[touched.tobytes()].append(solution_number)
-    return [
-        _scale_space(sides, action[:, numbers], owner, row, np.frombuffer(key, dtype=np.int64))
-        for key, numbers in groups.items()
-    ]
+    for each, (start, end) in enumerate(pairwise(starts)):
+        if end > start:
+            groups[touched[start:end].tobytes()].append(each)
+    return [(np.frombuffer(key, dtype=np.int64), numbers) for key, numbers in groups.items()]
 
 
 def _scale_space(sides: list[Side], action: sparse.csc_array, owner: Residues, row: Residues, used: Residues) -> Space:
@@ -175,19 +181,15 @@ def _single_shifts(solution: ShiftSolution) -> tuple[list[Space], dict[str, int]
         (np.ones(len(owner)), (np.arange(len(owner)), column)), shape=(len(owner), len(solution.single.coordinates))
     )
     action = (table @ solution.single.basis).tocsc()
-    groups: dict[bytes, list[int]] = defaultdict(list)
     alone: dict[str, int] = defaultdict(int)
-    for number in range(action.shape[1]):
-        lines = action.indices[action.indptr[number] : action.indptr[number + 1]]
-        if len(lines):
-            groups[np.unique(owner[lines]).tobytes()].append(number)
-            if len(lines) == 1 and directions[owner[lines[0]]].weight == 1:
-                alone[directions[owner[lines[0]]].parameter] += 1
+    for line in action.indices[action.indptr[:-1][np.diff(action.indptr) == 1]].tolist():
+        if directions[owner[line]].weight == 1:
+            alone[directions[owner[line]].parameter] += 1
     spaces = []
-    for key, numbers in groups.items():
+    for found, numbers in _alike(action, owner):
         part = action[:, numbers].tocsr()
         lines = np.flatnonzero(np.diff(part.indptr))
-        used = np.frombuffer(key, dtype=np.int64).tolist()
+        used = found.tolist()
         order = [lines[owner[lines] == number] for number in used]
         axes = tuple(Axis(directions[n].parameter, varying(directions[n].labels)) for n in used)
         weights = sparse.csr_array(part[np.concatenate(order)].T, dtype=np.float64)

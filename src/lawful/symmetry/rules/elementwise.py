@@ -164,7 +164,7 @@ def div(step: Step, self: Any, other: Any, rounding_mode: str | None = None) -> 
         step.pin(self, other)
         return Value(step.shape)
     if not isinstance(other, Value):
-        return scale(step, self, 1.0 / float(other)) if float(other) else seen(step, self)
+        return scale(step, self, 1.0 / float(other)) if float(other) else _seen(step, self)
     return multiply(step, self if isinstance(self, Value) else Value(()), other, -1.0)
 
 
@@ -176,13 +176,13 @@ def square(step: Step, self: Value) -> Value:
 def power(step: Step, self: Any, exponent: Any) -> Value:
     """`x^k`: diagonal, and the scale is taken to the power k (degree 2 for ReLU²)."""
     if isinstance(exponent, Value) or not isinstance(self, Value):
-        return seen(step, self, exponent)
+        return _seen(step, self, exponent)
     if exponent == 2:
         return square(step, self)
     if exponent == 1:
         return self
     if exponent == 0:
-        return seen(step, self)
+        return _seen(step, self)
     return homogeneous(step, self, float(exponent))
 
 
@@ -264,6 +264,11 @@ def other_elementwise(step: Step, *values: Any, **options: Any) -> Value:
     return Value(step.shape, kept, steady=steady)
 
 
+def _seen(step: Step, *values: Any) -> Value:
+    step.pin(*values)
+    return Value(step.shape)
+
+
 def seen(step: Step, *values: Any, **options: Any) -> Any:
     """Cumulative sums, extrema, sorting: no gauge or shift that moves an entry passes."""
     step.pin(*values, *options.values())
@@ -276,7 +281,7 @@ def where(step: Step, condition: Value, self: Any, other: Any) -> Value:
     for kept, dropped in ((self, other), (other, self)):
         if isinstance(kept, Value) and _ignored(dropped):
             return _masked(step, kept)
-    return seen(step, self, other)
+    return _seen(step, self, other)
 
 
 def masked_fill(step: Step, self: Value, mask: Value, value: Any) -> Value:
@@ -284,7 +289,7 @@ def masked_fill(step: Step, self: Value, mask: Value, value: Any) -> Value:
     step.pin(mask)
     if _ignored(value):
         return _masked(step, self)
-    return seen(step, self)
+    return _seen(step, self)
 
 
 def _ignored(value: Any) -> bool:
