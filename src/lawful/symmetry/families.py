@@ -45,7 +45,7 @@ class Axis:
         return rows.reshape(moved).movedim(tuple(range(len(self.dims))), self.dims)
 
 
-class Family:
+class SpaceLaws:
     """Laws that belong together. `count` of them are independent; `len(values)` may be more."""
 
     count: int
@@ -78,7 +78,7 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixLaws(Family):
+class MatrixLaws(SpaceLaws):
     """`Σ_written P Pᵀ − Σ_read P Pᵀ`, a symmetric matrix: all of GL(m) acts on a hidden space of size m.
 
     With fewer columns k than rows in all, only `k(2m + 1 − k)/2` of the entries are independent.
@@ -148,7 +148,7 @@ class MatrixLaws(Family):
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleLaws(Family):
+class ScaleLaws(SpaceLaws):
     """`Σ weights · θ²`: each law is a combination of the sums of squares of rows.
 
     `rows` lists axes; row i of axis a has number `offsets[a] + i`, and `weights` (laws × rows) is their share.
@@ -201,7 +201,7 @@ class ScaleLaws(Family):
 
 
 @dataclass(frozen=True, eq=False)
-class SumLaws(Family):
+class SumLaws(SpaceLaws):
     """`Σ weights · θ` over rows of parameters: each law is a combination of the sums of rows."""
 
     axes: tuple[Axis, ...]
@@ -244,7 +244,7 @@ class SumLaws(Family):
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnLaws(Family):
+class ColumnLaws(SpaceLaws):
     """`Σ_{row ∈ class} W[row, k]` for every column k: rows of a weight may all move by one vector.
 
     `classes[i]` is the class of row `picked[i]`. With `contrast`, differences to the first column: the common part of

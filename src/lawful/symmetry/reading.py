@@ -13,10 +13,10 @@ from torch import fx
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.gauges import Gauges
 from lawful.symmetry.labels import compact, on
+from lawful.symmetry.motion import Motion, Shape, Step, index_fields
 from lawful.symmetry.rules import KEEPS_SQUARES, RULES
 from lawful.symmetry.rules.elementwise import homogeneous
 from lawful.symmetry.shifts import Shifts
-from lawful.symmetry.value import Shape, Step, Value, index_fields
 
 CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 7, "conv_transpose2d": 7,
                 "conv_transpose3d": 7, "convolution": 8}  # where the number of groups stands  # fmt: skip
@@ -69,22 +69,22 @@ class _Reader:
             step = self._step(node, "output", node.target, ())
             step.pin(*(self._resolved(step, self.values[each]) for each in node.all_input_nodes))
         else:
-            self.values[node] = Value(_shapes(node)[0] if _shapes(node) else (), steady=True)
+            self.values[node] = Motion(_shapes(node)[0] if _shapes(node) else (), steady=True)
 
-    def _placeholder(self, node: fx.Node) -> Value:
+    def _placeholder(self, node: fx.Node) -> Motion:
         shape = (_shapes(node) or ((),))[0]
         name = self.exported.names.get(node.name)
         if name is None or node.name not in self.exported.trained or name in self.frozen:
             tensor = self.exported.tensors.get(node.name)
             small = tensor is not None and tensor.device.type != "meta" and tensor.numel() <= KNOWN
-            return Value(
+            return Motion(
                 shape, steady=tensor is not None, known=tensor.detach() if small and tensor is not None else None
             )
         if not node.users:
-            return Value(shape)
+            return Motion(shape)
         self.shapes[name] = shape
         self.fields[name] = self._parameter_fields(node, shape)
-        return Value(shape, self.fields[name], raw=name, indices=index_fields(shape))
+        return Motion(shape, self.fields[name], raw=name, indices=index_fields(shape))
 
     def _parameter_fields(self, node: fx.Node, shape: Shape) -> tuple[torch.Tensor, ...]:
         """One field for each axis. Convolutions with groups have one input space for each group, stacks of matrices
@@ -136,10 +136,10 @@ class _Reader:
         rule = RULES.get(name)
         moving = any(_moves(value) for value in values)
         if not moving and name not in ("getitem", "embedding", "zeros", "zeros_like", "new_zeros"):
-            steady = all(isinstance(value, Value) and value.steady for value in values)
-            kept = any(isinstance(value, Value) and value.zero for value in values) and rule is not None
+            steady = all(isinstance(value, Motion) and value.steady for value in values)
+            kept = any(isinstance(value, Motion) and value.zero for value in values) and rule is not None
             if not kept:
-                parts = tuple(Value(shape, steady=steady) for shape in step.shapes)
+                parts = tuple(Motion(shape, steady=steady) for shape in step.shapes)
                 return parts[0] if len(parts) == 1 and not _several(node) else parts
         if rule is None:
             return self._not_understood(node, step)
@@ -150,7 +150,7 @@ class _Reader:
             result = rule(step, *arguments, **options)
         except (TypeError, RuntimeError, IndexError, AssertionError):
             return self._not_understood(node, step)
-        return replace(result, known=None) if isinstance(result, Value) and result.known is not None else result
+        return replace(result, known=None) if isinstance(result, Motion) and result.known is not None else result
 
     def _given(self, step: Step, node: fx.Node, open_squares: bool) -> Any:
         value = self.values[node]
@@ -158,17 +158,17 @@ class _Reader:
 
     def _resolved(self, step: Step, value: Any) -> Any:
         """An open x² becomes a power."""
-        if isinstance(value, Value) and value.square_of is not None:
+        if isinstance(value, Motion) and value.square_of is not None:
             return homogeneous(replace(step, shape=value.shape), value.square_of, 2.0)
         return value
 
     def _not_understood(self, node: fx.Node, step: Step) -> Any:
         self.unknown[step.name] = self.unknown.get(step.name, 0) + 1
         step.pin(*(self._resolved(step, part) for each in node.all_input_nodes for part in _parts(self.values[each])))
-        parts = tuple(Value(shape) for shape in step.shapes)
-        return parts if _several(node) else parts[0] if parts else Value(())
+        parts = tuple(Motion(shape) for shape in step.shapes)
+        return parts if _several(node) else parts[0] if parts else Motion(())
 
-    def _worked_out(self, node: fx.Node) -> Value | None:
+    def _worked_out(self, node: fx.Node) -> Motion | None:
         """The value of a call on constants alone, if it is small."""
         value = node.meta.get("val")
         inputs = [self.values[each] for each in node.all_input_nodes]
@@ -178,7 +178,7 @@ class _Reader:
             or operator_name(node.target).startswith("rand")
         ):
             return None
-        if not all(isinstance(each, Value) and each.known is not None for each in inputs):
+        if not all(isinstance(each, Motion) and each.known is not None for each in inputs):
             return None
         try:
             arguments = fx.map_arg(node.args, lambda each: self.values[each].known)
@@ -191,12 +191,13 @@ class _Reader:
         if not isinstance(found, torch.Tensor) or found.device.type == "meta":
             return None
         zero = found.is_floating_point() and not bool(found.any())
-        return Value(tuple(found.shape), steady=True, known=found, zero=zero)
+        return Motion(tuple(found.shape), steady=True, known=found, zero=zero)
 
 
 def _moves(value: Any) -> bool:
     return any(
-        isinstance(part, Value) and (part.gauges or part.shifts or part.raw or part.square_of) for part in _parts(value)
+        isinstance(part, Motion) and (part.gauges or part.shifts or part.raw or part.square_of)
+        for part in _parts(value)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.symmetry.families import Family, MatrixLaws, Parameters
+from lawful.symmetry.families import MatrixLaws, Parameters, SpaceLaws
 from lawful.types import Floats
 
 Mode = Literal["train", "eval"]
@@ -29,7 +29,7 @@ class Space:
     group: str
     dimension: int
     roles: tuple[str, ...]
-    laws: Family | None
+    laws: SpaceLaws | None
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -108,15 +108,15 @@ class StructuralLaws:
     A parameter that the graph never reads conserves each of its entries; `unused` counts those.
     """
 
-    families: tuple[Family, ...]
+    families: tuple[SpaceLaws, ...]
     unused: tuple[tuple[str, int], ...]
     shapes: Mapping[str, tuple[int, ...]]
 
     def __len__(self) -> int:
         return sum(family.count for family in self.families) + sum(count for _, count in self.unused)
 
-    def stream(self, theta: Parameters) -> Iterator[tuple[Family, Floats]]:
-        """Family by family, the values at θ."""
+    def stream(self, theta: Parameters) -> Iterator[tuple[SpaceLaws, Floats]]:
+        """SpaceLaws by family, the values at θ."""
         for family in self.families:
             yield family, family.values(theta)
 

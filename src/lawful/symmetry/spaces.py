@@ -20,7 +20,7 @@ from lawful.types import Indices, Residues
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ParameterSide:
     """One gauge field of one parameter: the axis, the label of each of its rows, and how many entries a row has."""
 
     axis: Axis
@@ -29,7 +29,7 @@ class Side:
     role: str
 
 
-def parameter_sides(demands: Demands) -> list[Side]:
+def parameter_sides(demands: Demands) -> list[ParameterSide]:
     """Every field of every parameter, in the order of the graph."""
     found = []
     for name, fields in demands.fields.items():
@@ -38,18 +38,18 @@ def parameter_sides(demands: Demands) -> list[Side]:
             dims = varying(field)
             rows = prod(shape[d] for d in dims)
             words = "whole" if not dims else f"axis {', '.join(map(str, dims))}"
-            found.append(Side(Axis(name, dims), flat(field), prod(shape) // rows, f"{name} ({words})"))
+            found.append(ParameterSide(Axis(name, dims), flat(field), prod(shape) // rows, f"{name} ({words})"))
     return found
 
 
-def matrix_spaces(sides: list[Side], solution: GaugeSolution, ones: Residues) -> list[Space]:
+def matrix_spaces(sides: list[ParameterSide], solution: GaugeSolution, ones: Residues) -> list[Space]:
     """Blocks of more than one coordinate on which all of GL(m) or O(m) acts."""
     block = solution.block
     shared = np.bincount(solution.cell, minlength=len(solution.cell))[solution.cell] > 1
     moving = shared & ~solution.pinned
     fixed = np.zeros(int(block.max()) + 1, dtype=bool)
     fixed[block[ones]] = True
-    members: dict[int, list[tuple[Side, Indices, Residues]]] = defaultdict(list)
+    members: dict[int, list[tuple[ParameterSide, Indices, Residues]]] = defaultdict(list)
     for side in sides:
         rows = np.flatnonzero(moving[side.labels])
         cells = solution.cell[side.labels[rows]]
@@ -61,7 +61,7 @@ def matrix_spaces(sides: list[Side], solution: GaugeSolution, ones: Residues) ->
     return [_matrix_space(parts, solution, bool(fixed[number])) for number, parts in members.items()]
 
 
-def _matrix_space(parts: list[tuple[Side, Indices, Residues]], solution: GaugeSolution, ones: bool) -> Space:
+def _matrix_space(parts: list[tuple[ParameterSide, Indices, Residues]], solution: GaugeSolution, ones: bool) -> Space:
     reference: dict[int, int] = {}  # the sign of each coordinate in the first cell: the block is seen from there
     first = parts[0][2]
     for label in np.unique(first).tolist():
@@ -87,7 +87,7 @@ def _matrix_space(parts: list[tuple[Side, Indices, Residues]], solution: GaugeSo
     return Space(name, size, f"GL({size})", size * size, roles, laws)
 
 
-def scale_spaces(sides: list[Side], solution: GaugeSolution) -> list[Space]:
+def scale_spaces(sides: list[ParameterSide], solution: GaugeSolution) -> list[Space]:
     """Diagonal generators, those that touch the same axes together."""
     scales = solution.scales
     place = np.full(len(solution.root), -1)
@@ -123,7 +123,9 @@ def _alike(action: sparse.csc_array, owner: Residues) -> list[tuple[Residues, li
     return [(np.frombuffer(key, dtype=np.int64), numbers) for key, numbers in groups.items()]
 
 
-def _scale_space(sides: list[Side], action: sparse.csc_array, owner: Residues, row: Residues, used: Residues) -> Space:
+def _scale_space(
+    sides: list[ParameterSide], action: sparse.csc_array, owner: Residues, row: Residues, used: Residues
+) -> Space:
     part = action.tocsr()
     lines = np.flatnonzero(np.diff(part.indptr))
     axes, picked, order = [], [], []

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from lawful.symmetry.labels import broadcast, on, varying
+from lawful.symmetry.motion import Motion, Shape, Step
 from lawful.symmetry.rules.elementwise import add_values, multiply_fields
 from lawful.symmetry.shifts import LARGEST, Direction, Shift
-from lawful.symmetry.value import Shape, Step, Value
 
 
-def contract(step: Step, x: Value, y: Value, batch: int) -> Value:
+def contract(step: Step, x: Motion, y: Motion, batch: int) -> Motion:
     """`z[b, i, j] = Σ_c x[b, i, c] y[b, c, j]`, with `batch` leading dimensions b (of size 1 where they broadcast).
 
     If x moves by M along c and y by −Mᵀ, then `Σ (Mx)y + x(−Mᵀy) = 0`: z does not move. M may depend on b but not on
@@ -41,10 +41,10 @@ def contract(step: Step, x: Value, y: Value, batch: int) -> Value:
             step.gauges.blocks(field, [d for d in range(line) if d not in shared])
         passing.append(outer)
     gauges = multiply_fields(step, *passing, dims=range(batch), shape=shape)
-    return Value(shape, gauges, _contract_shifts(step, x, y, shape, batch))
+    return Motion(shape, gauges, _contract_shifts(step, x, y, shape, batch))
 
 
-def _one_wide(step: Step, x: Value, y: Value, left: list[torch.Tensor], right: list[torch.Tensor]) -> None:
+def _one_wide(step: Step, x: Motion, y: Motion, left: list[torch.Tensor], right: list[torch.Tensor]) -> None:
     """A weight with one input has a scale of its own besides those of its outputs: tie it to the input's scale."""
     for weight, fields, others in ((y, right, left), (x, left, right)):
         scale = [field for field in fields if not varying(field)]
@@ -75,7 +75,7 @@ def _placed(labels: torch.Tensor, own: Shape, shape: Shape, line: int, places: t
     return labels.expand(*shape, inner)
 
 
-def _contract_shifts(step: Step, x: Value, y: Value, shape: Shape, batch: int) -> tuple[Shift, ...]:
+def _contract_shifts(step: Step, x: Motion, y: Motion, shape: Shape, batch: int) -> tuple[Shift, ...]:
     found: list[Shift] = []
     for factor, other, dim, own, others in (
         (x, y, len(x.shape) - 1, batch, batch + 1),
@@ -103,13 +103,13 @@ def _contract_shifts(step: Step, x: Value, y: Value, shape: Shape, batch: int) -
     return tuple(found)
 
 
-def _matrix(value: Value, rank: int) -> Value:
+def _matrix(value: Motion, rank: int) -> Motion:
     """Leading dimensions of size 1 until the rank fits."""
     lead = (1,) * (rank - len(value.shape))
     return _reshaped(value, lead + value.shape)
 
 
-def _reshaped(value: Value, shape: Shape) -> Value:
+def _reshaped(value: Motion, shape: Shape) -> Motion:
     return replace(
         value,
         shape=shape,
@@ -119,7 +119,7 @@ def _reshaped(value: Value, shape: Shape) -> Value:
     )
 
 
-def _turned(value: Value) -> Value:
+def _turned(value: Motion) -> Motion:
     return replace(
         value,
         shape=(*value.shape[:-2], value.shape[-1], value.shape[-2]),
@@ -131,54 +131,54 @@ def _turned(value: Value) -> Value:
     )
 
 
-def matmul(step: Step, self: Value, other: Value) -> Value:
+def matmul(step: Step, self: Motion, other: Motion) -> Motion:
     """Matrix product of stacks of matrices, or with a vector: `contract`."""
     x = _reshaped(self, (1, *self.shape)) if len(self.shape) == 1 else self
     y = _reshaped(other, (*other.shape, 1)) if len(other.shape) == 1 else other
     if self.zero or other.zero:
-        return Value(step.shape, zero=True)
+        return Motion(step.shape, zero=True)
     rank = max(len(x.shape), len(y.shape))
     return _reshaped(contract(step, _matrix(x, rank), _matrix(y, rank), rank - 2), step.shape)
 
 
-def mm(step: Step, self: Value, mat2: Value) -> Value:
+def mm(step: Step, self: Motion, mat2: Motion) -> Motion:
     """Matrix product."""
     return matmul(step, self, mat2)
 
 
-def linear(step: Step, input: Value, weight: Value, bias: Value | None = None) -> Value:
+def linear(step: Step, input: Motion, weight: Motion, bias: Motion | None = None) -> Motion:
     """`z = x Wᵀ + b`: anything acts on a hidden space, `W → W A⁻¹` where read, `W → A W`, `b → A b` where written."""
     product = matmul(step, input, _turned(weight) if len(weight.shape) > 1 else weight)
     return product if bias is None else add_values(step, product, bias)
 
 
-def addmm(step: Step, self: Value, mat1: Value, mat2: Value, beta: float = 1, alpha: float = 1) -> Value:
+def addmm(step: Step, self: Motion, mat1: Motion, mat2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
     """`b + x W`."""
     if beta != 1 or alpha != 1:
         step.pin(self, mat1, mat2)
-        return Value(step.shape)
+        return Motion(step.shape)
     return add_values(step, matmul(step, mat1, mat2), self)
 
 
-def baddbmm(step: Step, self: Value, batch1: Value, batch2: Value, beta: float = 1, alpha: float = 1) -> Value:
+def baddbmm(step: Step, self: Motion, batch1: Motion, batch2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
     """`b + x W`, stacked."""
     if alpha != 1 or beta not in (0, 1):
         step.pin(self, batch1, batch2)
-        return Value(step.shape)
+        return Motion(step.shape)
     product = matmul(step, batch1, batch2)
     return product if beta == 0 else add_values(step, product, self)
 
 
 def convolution(
     step: Step,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
+    input: Motion,
+    weight: Motion,
+    bias: Motion | None = None,
     stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Value:
+) -> Motion:
     """`z[o] = Σ_{i, taps} W[o, i, tap] x[i, shifted]`: a linear layer on channels that is the same at every place.
 
     A gauge of the input acts on channels alone; with groups, on the channels of each group by itself. Kernel axes are
@@ -187,11 +187,11 @@ def convolution(
     return _convolve(step, input, weight, bias, groups, outputs=0)
 
 
-def _convolve(step: Step, input: Value, weight: Value, bias: Value | None, groups: int, outputs: int) -> Value:
+def _convolve(step: Step, input: Motion, weight: Motion, bias: Motion | None, groups: int, outputs: int) -> Motion:
     shape, spatial = step.shape, tuple(range(2, len(input.shape)))
     if len(input.shape) != len(weight.shape):
         step.pin(input, weight, bias)
-        return Value(shape)
+        return Motion(shape)
     inputs = input.shape[1] // groups
     channels = shape[1] // groups
     # weights as (group, output, input), whatever the layout of the parameter
@@ -230,7 +230,7 @@ def _convolve(step: Step, input: Value, weight: Value, bias: Value | None, group
         for field in written
     ]
     gauges = multiply_fields(step, [field.reshape(-1)[0].expand(shape) for field in passing], out, dims=(), shape=shape)
-    product = Value(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs))
+    product = Motion(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs))
     if bias is None:
         return product
     return add_values(step, product, _reshaped(bias, (shape[1], *(1 for _ in spatial))))
@@ -254,7 +254,7 @@ def _single_input(
     return [field for field in written if field is not scale[0]], passing[1:]
 
 
-def _convolved_shifts(step: Step, input: Value, weight: Value, groups: int, outputs: int) -> tuple[Shift, ...]:
+def _convolved_shifts(step: Step, input: Motion, weight: Motion, groups: int, outputs: int) -> tuple[Shift, ...]:
     """A weight's shift moves its output channel by something that depends on the data at every place.
 
     A shift of the input that is constant in space would still be seen at a padded border: it is followed no further.
@@ -276,43 +276,43 @@ def _convolved_shifts(step: Step, input: Value, weight: Value, groups: int, outp
 
 def transposed_convolution(
     step: Step,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
+    input: Motion,
+    weight: Motion,
+    bias: Motion | None = None,
     stride: Any = 1,
     padding: Any = 0,
     output_padding: Any = 0,
     groups: int = 1,
     dilation: Any = 1,
-) -> Value:
+) -> Motion:
     """The same with the two channel axes of the weight exchanged: `W[i, o, tap]`."""
     return _convolve(step, input, weight, bias, groups, outputs=1)
 
 
 def general_convolution(
     step: Step,
-    input: Value,
-    weight: Value,
-    bias: Value | None,
+    input: Motion,
+    weight: Motion,
+    bias: Motion | None,
     stride: Any,
     padding: Any,
     dilation: Any,
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Value:
+) -> Motion:
     """ATen's one convolution."""
     return _convolve(step, input, weight, bias, groups, outputs=1 if transposed else 0)
 
 
 def embedding(
     step: Step,
-    weight: Value,
-    indices: Value,
+    weight: Motion,
+    indices: Motion,
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Value:
+) -> Motion:
     """`z[s] = W[ids[s]]`: anything acts on the width, the vocabulary is pinned.
 
     If every row of W moves by one vector, so does z, for all data; other shifts of W depend on the ids.
@@ -329,10 +329,10 @@ def embedding(
         shifts = _embedding_shifts(step, weight, indices)
     else:
         step.pin(replace(weight, gauges=()))
-    return Value(step.shape, tuple(gauges), shifts)
+    return Motion(step.shape, tuple(gauges), shifts)
 
 
-def _embedding_shifts(step: Step, weight: Value, indices: Value) -> tuple[Shift, ...]:
+def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shift, ...]:
     shape, name = step.shape, str(weight.raw)
     last = len(shape) - 1
     fixed = indices.known

@@ -9,26 +9,26 @@ from typing import Any
 import torch
 
 from lawful.symmetry.labels import compact, varying
+from lawful.symmetry.motion import Motion, Step
 from lawful.symmetry.shifts import Shift
-from lawful.symmetry.value import Step, Value
 
 
-def reshape(step: Step, self: Value, *rest: Any, **options: Any) -> Value:
+def reshape(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
     """View, flatten, unflatten, squeeze: only the shape of the result matters."""
     return step.regrouped(self, lambda labels: labels.reshape(step.shape))
 
 
-def expand(step: Step, self: Value, *rest: Any, **options: Any) -> Value:
+def expand(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
     """Repeated without copying."""
     return step.regrouped(self, lambda labels: labels.expand(step.shape))
 
 
-def move(step: Step, self: Value, *rest: Any, **options: Any) -> Value:
+def move(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
     """Permute, transpose, slice, select, flip, roll, repeat: the call itself, on labels."""
     return step.regrouped(self, lambda labels: step.target(labels, *rest, **options))
 
 
-def divide(step: Step, self: Value, *rest: Any, **options: Any) -> tuple[Value, ...]:
+def divide(step: Step, self: Motion, *rest: Any, **options: Any) -> tuple[Motion, ...]:
     """Split, chunk, unbind: one value for each piece."""
 
     def piece(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -37,12 +37,12 @@ def divide(step: Step, self: Value, *rest: Any, **options: Any) -> tuple[Value, 
     return tuple(replace(step, shape=shape).regrouped(self, piece(number)) for number, shape in enumerate(step.shapes))
 
 
-def cat(step: Step, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """Side by side: fields are joined, with standing entries where a piece has none."""
+def cat(step: Step, tensors: Sequence[Motion], dim: int = 0) -> Motion:
+    """ParameterSide by side: fields are joined, with standing entries where a piece has none."""
     dim %= len(step.shape)
     pieces = [step.settled(piece) for piece in tensors if piece.shape != (0,)]
     if all(piece.zero for piece in pieces):
-        return Value(step.shape, zero=True)
+        return Motion(step.shape, zero=True)
     if all(len(piece.gauges) <= 1 for piece in pieces):
         lines = [piece.gauges[0] if piece.gauges else _nothing(piece) for piece in pieces]
         gauges = [_joined(lines, dim)] if any(piece.gauges for piece in pieces) else []
@@ -59,11 +59,11 @@ def cat(step: Step, tensors: Sequence[Value], dim: int = 0) -> Value:
             labels = _joined([*empty[:number], shift.labels, *empty[number + 1 :]], dim)
             phases = _joined([*empty[:number], shift.phases, *empty[number + 1 :]], dim)
             shifts.append(Shift(labels, phases, shift.factor, shift.masked))
-    return Value(step.shape, tuple(gauges), step.shifts.plus(shifts, ()))
+    return Motion(step.shape, tuple(gauges), step.shifts.plus(shifts, ()))
 
 
-def stack(step: Step, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """Side by side along a new dimension."""
+def stack(step: Step, tensors: Sequence[Motion], dim: int = 0) -> Motion:
+    """ParameterSide by side along a new dimension."""
     dim %= len(step.shape)
     wide = [
         replace(step, shape=(*piece.shape[:dim], 1, *piece.shape[dim:])).regrouped(
@@ -74,7 +74,7 @@ def stack(step: Step, tensors: Sequence[Value], dim: int = 0) -> Value:
     return cat(step, wide, dim)
 
 
-def _nothing(piece: Value) -> torch.Tensor:
+def _nothing(piece: Motion) -> torch.Tensor:
     return torch.zeros((), dtype=torch.int64).expand(piece.shape)
 
 
@@ -92,20 +92,20 @@ def _joined(lines: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
     return compact(torch.cat(small, dim).expand(shape))
 
 
-def index(step: Step, self: Value, indices: Sequence[Value | None]) -> Value:
+def index(step: Step, self: Motion, indices: Sequence[Motion | None]) -> Motion:
     """Entries picked by index tensors: moved like the labels if the indices are fixed, seen otherwise."""
     known = [None if place is None else place.known for place in indices]
     if any(place is not None and fixed is None for place, fixed in zip(indices, known, strict=True)):
         step.pin(self)
-        return Value(step.shape)
+        return Motion(step.shape)
     return step.regrouped(self, lambda labels: step.target(labels, known))
 
 
-def index_select(step: Step, self: Value, dim: int, index: Value) -> Value:
+def index_select(step: Step, self: Motion, dim: int, index: Motion) -> Motion:
     """Slices picked by an index tensor."""
     if index.known is None:
         step.pin(self)
-        return Value(step.shape)
+        return Motion(step.shape)
     return step.regrouped(self, lambda labels: step.target(labels, dim, index.known))
 
 
@@ -114,6 +114,6 @@ def getitem(step: Step, parts: Any, place: int) -> Any:
     return parts[place]
 
 
-def zeros(step: Step, *rest: Any, **options: Any) -> Value:
+def zeros(step: Step, *rest: Any, **options: Any) -> Motion:
     """Zeros fit any gauge."""
-    return Value(step.shape, zero=True, steady=True)
+    return Motion(step.shape, zero=True, steady=True)

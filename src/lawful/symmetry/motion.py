@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class Motion:
     """A tensor of the graph: how it moves under gauges and shifts.
 
     A parameter that was only regrouped is `raw`: `indices[k]` says which index along axis k of the parameter each of
@@ -30,7 +30,7 @@ class Value:
     raw: str | None = None
     indices: tuple[torch.Tensor, ...] = ()
     zero: bool = False
-    square_of: Value | None = None
+    square_of: Motion | None = None
     steady: bool = False
     known: torch.Tensor | None = None
 
@@ -52,12 +52,12 @@ class Step:
     def pin(self, *values: Any, permutes: bool = False) -> None:
         """The operation sees every gauge and shift of these values: none is left."""
         for value in values:
-            if isinstance(value, Value):
+            if isinstance(value, Motion):
                 for field in value.gauges:
                     self.gauges.pin(field, self.name, permutes=permutes)
                 self.shifts.drop(self.settled(value).shifts)
 
-    def settled(self, value: Value) -> Value:
+    def settled(self, value: Motion) -> Motion:
         """A value whose shifts are all stated: a raw parameter may move each of its entries."""
         if value.raw is None:
             return value
@@ -67,7 +67,7 @@ class Step:
             return replace(value, raw=None, indices=())
         return replace(value, raw=None, indices=(), shifts=self.parameter_shifts(value, range(len(shape))))
 
-    def parameter_shifts(self, value: Value, axes: Sequence[int]) -> tuple[Shift, ...]:
+    def parameter_shifts(self, value: Motion, axes: Sequence[int]) -> tuple[Shift, ...]:
         """Shifts of a raw parameter that are the same for all entries with equal indices along some of its axes."""
         name = str(value.raw)
         shape = self.parameters[name]
@@ -80,7 +80,7 @@ class Step:
         labels = compact(_line(found[0].labels, axes)[place]).expand(value.shape)
         return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
 
-    def spread(self, value: Value) -> Value:
+    def spread(self, value: Motion) -> Motion:
         """A value broadcast to the shape of the result."""
         value = self.settled(value)
         shifts = (
@@ -93,7 +93,7 @@ class Step:
             shifts=tuple(shifts),
         )
 
-    def regrouped(self, value: Value, move: Callable[[torch.Tensor], torch.Tensor]) -> Value:
+    def regrouped(self, value: Motion, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
         """A value whose entries are moved, repeated or dropped: the same is done to its labels."""
         gauges = tuple(compact(move(field)) for field in value.gauges)
         for before, after in zip(value.gauges, gauges, strict=True):
@@ -107,12 +107,12 @@ class Step:
             indices=tuple(compact(move(index)) for index in value.indices),
         )
 
-    def plain(self, *shapes: Shape) -> Value | tuple[Value, ...]:
+    def plain(self, *shapes: Shape) -> Motion | tuple[Motion, ...]:
         """Results that no gauge or shift moves."""
         sizes = shapes or self.shapes
-        return Value(sizes[0]) if len(sizes) == 1 else tuple(Value(size) for size in sizes)
+        return Motion(sizes[0]) if len(sizes) == 1 else tuple(Motion(size) for size in sizes)
 
-    def fields(self, value: Value, dims: Iterable[int]) -> list[torch.Tensor]:
+    def fields(self, value: Motion, dims: Iterable[int]) -> list[torch.Tensor]:
         """The gauge fields of a value that change along some of these dimensions."""
         wanted = set(dims)
         return [field for field in value.gauges if wanted & set(varying(field))]
