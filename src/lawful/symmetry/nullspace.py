@@ -92,8 +92,8 @@ def _kernel_by_parts(matrix: sparse.csr_array) -> sparse.csr_array:
     """A basis of the kernel (columns), by exact elimination in each connected part; equal parts are solved once.
 
     >>> _kernel_by_parts(sparse.csr_array([[1.0, 1.0, 0.0, 0.0], [0.0, 2.0, -1.0, 0.0]])).toarray().T
-    array([[-1.,  1.,  2.,  0.],
-           [ 0.,  0.,  0.,  1.]])
+    array([[ 0.,  0.,  0.,  1.],
+           [ 1., -1., -2.,  0.]])
     """
     height, width = matrix.shape
     bordered = sparse.bmat([[None, matrix], [matrix.T, None]]) if height else sparse.coo_array((width, width))
