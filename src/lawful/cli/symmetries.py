@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import JsonOption, NetworkArgument, is_module, open_module, open_source
-from lawful.errors import LawfulError
+from lawful.cli.source import JsonOption, NetworkArgument, is_module, open_anything, open_module
+from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -47,16 +47,17 @@ def symmetries(
         raise LawfulError("--apply SEED and --out FILE go together")
     if mode not in ("train", "eval"):
         raise LawfulError(f"--mode is train or eval, not {mode[:20]!r}")
-    module, weights = _opened(network, model)
-    found = read(module, input_size or None, mode=mode, check=check)  # type: ignore[arg-type]
+    module, own = _opened(network, model)
+    given = input_size or own
+    found = read(module, given, mode=mode, check=check)  # type: ignore[arg-type]
     if values is not None:
         write_values(found, module, values)
     moved = None
     if apply is not None and out is not None:
         from lawful.symmetry.orbit import disguise
 
-        moved = disguise(module, input_size or None, found, seed=apply)
-        write_weights(moved.weights, out, like=weights)
+        moved = disguise(module, given, found, seed=apply)
+        write_weights(moved.weights, out, like=Path(network))
     if as_json:
         print_json(symmetries_json(found) | ({} if moved is None else {"applied": moved.difference}))
     else:
@@ -65,12 +66,24 @@ def symmetries(
             typer.echo(f"\n{out}: another member of the orbit; outputs differ by {moved.difference:.1e} of their size")
 
 
-def _opened(network: str, model: str | None) -> tuple[Any, Path | None]:
-    """The module that the user named, with the weights in a file if there is one."""
-    if model is None:
-        return (open_module(network) if is_module(network) else open_source(network)), None
-    from lawful.cli.module_weights import load_weights
+def _opened(network: str, model: str | None) -> tuple[torch.nn.Module, list[str] | None]:
+    """The module that the user named with its weights, and its input if the name itself says that."""
+    from lawful.network import Architecture, Mlp
+    from lawful.network.modules.convert import to_module
+    from lawful.network.modules.load import fill, state_of
+    from lawful.network.modules.network import ModuleNetwork
 
-    module: torch.nn.Module = open_module(model)
-    load_weights(module, Path(network))
-    return module, Path(network)
+    if model is not None:
+        module = open_module(model)
+        fill(module, state_of(Path(network))[0])
+        return module, None
+    if is_module(network):
+        return open_module(network), None
+    found = open_anything(network)
+    if isinstance(found, ModuleNetwork):
+        return found.module, None
+    if isinstance(found, Architecture):
+        found = found.initialise(seed=0)
+    if isinstance(found, Mlp):
+        return to_module(found), [str(found.widths[0])]
+    raise Unsupported("symmetries are read from modules and layered networks: this is a graph of scalar weights")

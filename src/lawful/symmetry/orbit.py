@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch import nn
 
 from lawful.errors import LawfulError
 from lawful.network.modules.export import export_module
-from lawful.symmetry.check import FalseSymmetry, random_inputs, tensors_in
+from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
 from lawful.symmetry.families import ColumnLaws, MatrixLaws, ScaleLaws, SumLaws
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.result import Space, Symmetries
@@ -33,9 +32,7 @@ class Disguise:
     difference: float
 
 
-def disguise(
-    module: Any, input: Input | Sequence[Input] | None, found: Symmetries, *, seed: int = 0, check: bool = True
-) -> Disguise:
+def disguise(module: nn.Module, input: Input | Sequence[Input] | None, found: Symmetries, *, seed: int = 0) -> Disguise:
     """Apply a random member of the group to a module's weights; the outputs are compared before anything is returned.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -44,10 +41,6 @@ def disguise(
     >>> twin.difference < 1e-12, torch.equal(twin.weights["0.weight"], net[0].weight)
     (True, False)
     """
-    if not isinstance(module, nn.Module):
-        from lawful.network.modules.convert import to_module
-
-        module, input = to_module(module), (module.widths[0],)
     theta = {name: tensor.detach().double().clone() for name, tensor in module.named_parameters()}
     if any(tensor.device.type == "meta" for tensor in theta.values()):
         raise LawfulError("a module on the meta device has no weights to move")
@@ -58,7 +51,7 @@ def disguise(
     with torch.no_grad():
         for name, tensor in moved.named_parameters():
             tensor.copy_(theta[name])
-    difference = _difference(module, moved, input, found.mode, seed) if check else math.nan
+    difference = _difference(module, moved, input, found.mode, seed)
     weights = {
         name: tensor.to(own.dtype)
         for (name, tensor), own in zip(moved.state_dict().items(), module.state_dict().values(), strict=True)
@@ -123,12 +116,6 @@ def _difference(module: nn.Module, moved: nn.Module, input: Any, mode: str, seed
     gap = max(float((one - two).abs().max()) for one, two in zip(*results, strict=True))
     found = gap / size if size else gap
     tolerance = AGREE if all(tensor.dtype == torch.float64 for tensor in results[0]) else AGREE_SINGLE
-    if not found <= max(tolerance, AGREE_SINGLE if _single(exported) else 0.0):
+    if not found <= max(tolerance, AGREE_SINGLE if casts(exported) else 0.0):
         raise FalseSymmetry(f"a member of the group changed the outputs by {found:.1e} of their size")
     return found
-
-
-def _single(exported: Any) -> bool:
-    from lawful.symmetry.check import casts
-
-    return casts(exported)

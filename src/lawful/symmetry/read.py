@@ -10,7 +10,10 @@ import numpy as np
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
+from lawful.network import Architecture, Mlp
+from lawful.network.modules.convert import to_module
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.network.modules.network import ModuleNetwork
 from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
 from lawful.symmetry.discrete import log10_permutations
 from lawful.symmetry.inputs import Input, examples
@@ -62,9 +65,8 @@ def _module(module: Any, input: Any) -> tuple[nn.Module, Any]:
     """A network becomes the module that computes it."""
     if isinstance(module, nn.Module):
         return module, input
-    from lawful.network import Architecture, Mlp
-    from lawful.network.modules.convert import to_module
-
+    if isinstance(module, ModuleNetwork):
+        return module.module, input if input is not None else module.input_shape
     if isinstance(module, Architecture):
         module = module.initialise(seed=0)
     if isinstance(module, Mlp):
