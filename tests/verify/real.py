@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from forging import Proof, saved
 
+from lawful.components import Unsettled, components, find_path, path_certificate, rebalance, rebalance_certificate
 from lawful.components import certificate as of_components
-from lawful.components import components
 from lawful.fibers import same
 from lawful.fibers.disguise import disguise, random_network
 from lawful.fibers.verdict import certificate as of_same
@@ -51,6 +51,19 @@ def _components() -> Proof:
 
 def _toleranced() -> Proof:
     return of_components(components(Architecture.parse("2-3-1").to_dag(), [-3, 1, 0.25], tolerance=0.5))
+
+
+def _path(start: list[float], stop: list[float], text: str = "1-2-1") -> Proof:
+    graph = Architecture.parse(text).to_dag()
+    ends = graph.with_theta(start), graph.with_theta(stop)
+    found = find_path(*ends)
+    assert not isinstance(found, Unsettled)
+    return path_certificate(*ends, found)
+
+
+def _rebalance() -> Proof:
+    network = Architecture.parse("2-3-2 relu bias").initialise(seed=0)
+    return rebalance_certificate(network, rebalance(network, 0.25))
 
 
 def _near() -> Proof:
@@ -132,6 +145,11 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "same exactly": lambda: _same(True),
     "same by weights": lambda: _same(False),
     "different": _different,
+    "path": lambda: _path([1, 1, 1, 1], [1, -1, -1, 1]),
+    "a longer path": lambda: _path([1, 2, 1, 1, 1, 1], [-1, 2, -1, 1, -1, -1], "1-3-1"),
+    "no path for a lock": lambda: _path([0, 0, 1, 1], [0, 0, -1, 1]),
+    "no path for a balance": lambda: _path([1, 1, 1, 1], [1, -1, -1, 2]),
+    "rebalance": _rebalance,
     "singular": lambda: _singular([1.0, 2.0, 1.0, 1.0]),
     "not singular": lambda: _singular([1.0, 2.0, 3.0, 1.5]),
     "flow": lambda: _flow("mse", 0.0),
