@@ -52,7 +52,7 @@ def certificate(count: LawCount) -> dict[str, Any]:
 def uncertified(count: LawCount) -> str:
     """Why a count has no certificate, or nothing if it has one."""
     if not count.proved:
-        return f"only a proved count has one, and this one is {count.status} ({count.reason})"
+        return f"not proved, but {count.status} ({count.reason})"
     if count.region is not None and count.region.nudged:
         return "the weights lie on a boundary between activation patterns, and only those beside it were counted"
     return "" if count.dag is not None and count.witness is not None else "modules are counted in floating point"

@@ -26,9 +26,7 @@ def certificate(pruning: Pruning) -> dict[str, Any]:
     (2, 1, 0.0)
     """
     if pruning.compared is not None:
-        raise Unsupported(
-            "no replay follows stand-ins and linear relaxations: prune with `replayable` for a certificate"
-        )
+        raise Unsupported("no replay follows stand-ins and linear relaxations: ask for `replayable`")
     original, result = pruning.original.to_dag(), pruning.network.to_dag()
     labels = dict(original.index)
     for stage in pruning.stages:
