@@ -101,6 +101,22 @@ def _same(proof: Proof, found: Verified) -> bool:
     return bool(np.abs(outputs - second.evaluate(points)).max() <= (SLACK + allowed) * size)
 
 
+def _distance(proof: Proof, found: Verified) -> bool:
+    first, second = (mlp_of(network) for network in proof["networks"])
+    low, high = np.array([[float(Fraction(end)) for end in side] for side in proof["box"]]).T
+    points = np.random.default_rng(0).uniform(low, high, (300, len(low)))
+    order = {"inf": np.inf, "1": 1, "2": 2}[proof["norm"]]
+
+    def apart(batch: Any) -> Any:
+        return np.linalg.norm((second.evaluate(batch) - first.evaluate(batch))[:, proof["outputs"]], order, axis=1)
+
+    size = 1 + max(np.abs(network.evaluate(points)).max() for network in (first, second))
+    fine = "upper" not in found.facts or apart(points).max() <= float(found.facts["upper"]) + SLACK * size
+    if "lower" in found.facts:
+        fine = fine and apart(np.array([proof["lower"]["input"]]))[0] >= float(found.facts["lower"]) - SLACK * size
+    return bool(fine)
+
+
 def _singular(proof: Proof, found: Verified) -> bool:
     dag = dag_of(proof["network"])
     return singular_points(dag, exact_balance(dag)).exist is found.facts["exist"]
@@ -165,6 +181,7 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "pruning": _pruning,
     "module-pruning": _module,
     "same": _same,
+    "distance": _distance,
     "singular": _singular,
     "flow": _flow,
     "geodesic": _geodesic,

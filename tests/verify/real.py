@@ -13,6 +13,8 @@ from lawful.components import Unsettled, components, find_path, path_certificate
 from lawful.components import certificate as of_components
 from lawful.fibers import same
 from lawful.fibers.disguise import disguise, random_network
+from lawful.fibers.distance import distance
+from lawful.fibers.distance.certificate import certificate as of_distance
 from lawful.fibers.verdict import certificate as of_same
 from lawful.flow import integrate, problem
 from lawful.flow.certificate import certificate as of_flow
@@ -90,6 +92,13 @@ def _different() -> Proof:
     return of_same(same(network, other, box=(-1.0, 1.0)), network, other)
 
 
+def _distance(within: float | None) -> Proof:
+    network = random_network(2, 3, 2, seed=1)
+    other = network.with_theta(network.theta * 1.01)
+    found = distance(network, other, ([-1.0, -1.0], [1.0, 1.0]), within=within, seconds=5.0)
+    return of_distance(found, network, other)
+
+
 @torch.no_grad()
 def _module() -> Proof:
     torch.manual_seed(0)
@@ -145,6 +154,9 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "same exactly": lambda: _same(True),
     "same by weights": lambda: _same(False),
     "different": _different,
+    "distance": lambda: _distance(None),
+    "distance proved": lambda: _distance(0.5),
+    "distance violated": lambda: _distance(1e-6),
     "path": lambda: _path([1, 1, 1, 1], [1, -1, -1, 1]),
     "a longer path": lambda: _path([1, 2, 1, 1, 1, 1], [-1, 2, -1, 1, -1, -1], "1-3-1"),
     "no path for a lock": lambda: _path([0, 0, 1, 1], [0, 0, -1, 1]),
