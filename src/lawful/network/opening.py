@@ -93,16 +93,17 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
 
 
 def open_trained(source: Any, **options: Any) -> Architecture | Mlp | Dag | torch.nn.Module:
-    """The network as it trains: a graph if its weights are the parameters one by one, else the module itself."""
+    """The network as it trains: the module if there is one, else a graph whose weights are the parameters."""
     found = open(source, **options)
     if isinstance(found, ModuleNetwork):
         return found.module
-    reading = None if isinstance(found, Architecture) else found.reading
-    if reading is None or not (reading.entangled or (reading.tail and reading.module is not None)):
-        return found
-    if reading.module is not None:
+    reading = found.reading
+    if reading is not None and reading.module is not None:
         return reading.module  # type: ignore[no-any-return]
-    raise Unsupported(f"{reading.source or reading.format}: {reading.entangled[0]}; give the PyTorch module instead")
+    if reading is not None and reading.entangled:
+        where = reading.source or reading.format
+        raise Unsupported(f"{where}: {reading.entangled[0]}, so it trains differently: give the PyTorch module instead")
+    return found
 
 
 def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
