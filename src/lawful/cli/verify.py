@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +10,8 @@ import typer
 
 from lawful.cli.output import print_json
 from lawful.cli.source import JsonOption
-from lawful.errors import CertificateError
+from lawful.errors import CertificateError, LawfulError
 
-MAX_BYTES = 200_000_000
 # The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
 VERIFIERS: dict[str, str] = {
     "components": "lawful.components.verify:verify",
@@ -46,6 +44,8 @@ def verify(
         else:
             typer.echo(f"REJECTED: {error}")
         raise typer.Exit(1) from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CertificateError(f"{file}: not a certificate of its kind ({error})") from None
     if as_json:
         print_json({"valid": True, "kind": certificate["kind"], "reason": None})
     else:
@@ -54,12 +54,12 @@ def verify(
 
 def read_certificate(file: Path) -> dict[str, Any]:
     """Parse a certificate file, or say why it is not one."""
-    if file.stat().st_size > MAX_BYTES:
-        raise CertificateError(f"{file}: larger than {MAX_BYTES:,} bytes, not a certificate")
+    from lawful.network.formats.reading import read_json
+
     try:
-        certificate = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise CertificateError(f"{file}: not a JSON file") from None
-    if not isinstance(certificate, dict) or certificate.get("kind") not in VERIFIERS:
+        certificate = read_json(file)
+    except LawfulError as error:
+        raise CertificateError(f"{error} (not a certificate)") from None
+    if not isinstance(certificate, dict) or str(certificate.get("kind")) not in VERIFIERS:
         raise CertificateError(f"{file}: not a certificate (known kinds: {', '.join(VERIFIERS) or 'none'})")
     return certificate
