@@ -62,7 +62,6 @@ def same(
     """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
     from lawful.fibers import verdict as verdicts
     from lawful.fibers.same import same as decide
-    from lawful.fibers.same import stack_of
     from lawful.report.fibers import verdict_text
 
     if not time > 0:
@@ -72,8 +71,7 @@ def same(
     found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
     result = verdicts.to_json(found)
     if certificate is not None and result["certified"]:
-        saved = verdicts.certificate(found, stack_of(networks[0]), stack_of(networks[1]))
-        write_json(certificate, saved)
+        write_json(certificate, verdicts.certificate(found, *networks))
     if as_json:
         print_json(result)
     else:

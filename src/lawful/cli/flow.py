@@ -210,7 +210,7 @@ def _integrated(settings: dict[str, Any]) -> Run:
         if network is None:
             raise LawfulError("certificates are for networks, not for other modules")
         x, y = at.x, at.targets  # type: ignore[attr-defined]
-        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]), metric)
+        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]))
         write_json(Path(settings["certificate"]), evidence)
     return record(trajectory, laws, network, about)
 
