@@ -101,7 +101,7 @@ COMMANDS = (
       "--certificate", "flow.proof.json"), 0),
     (("separate", "--data", "data.csv", "--out", "separation.proof.json"), 0),
     (("leaky", "--teacher", "2-1-2", "--effective-depth", "2", "--depth", "4", "--width", "3", "--samples", "6",
-      "--evaluations", "200", "--tolerance", "0.5", "--out", "leaky"), None),
+      "--evaluations", "3000", "--tolerance", "0.005", "--out", "leaky"), 0),
     (("bottleneck", "leaky", "--save", "geodesic.proof.json"), 0),
 )  # fmt: skip
 

@@ -34,7 +34,8 @@ def test_the_undamaged_files_are_read(tmp_path: Path) -> None:
 
 FAULTS = {
     "EXIT 4": "import lawful.network.summary as s\ns.summarise = None\n",
-    "ESCAPE": "import re, lawful.cli.output as o\no.UNUSUAL = re.compile('(?!)')\n",
+    "ESCAPE": "import re, lawful.cli.output as o, lawful.network.summary as s\no.UNUSUAL = re.compile('(?!)')\n"
+    "was = s.summarise\ndef loud(network):\n    print('\\x1b[31m')\n    return was(network)\ns.summarise = loud\n",
     "HANG": "import lawful.network.summary as s\ndef spin(_):\n    while True: pass\ns.summarise = spin\n",
     "DIED": "import os, lawful.network.summary as s\ns.summarise = lambda _: os._exit(9)\n",
 }
@@ -42,12 +43,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("word", FAULTS)
 def test_a_fault_is_found(tmp_path: Path, word: str) -> None:
-    """The harness itself, with `show` broken in one way; the file is not damaged, but one of its names is hostile."""
+    """The harness itself, with `show` broken in one way."""
     main = (HERE / "__main__.py").read_text().replace("SECONDS = 20", "SECONDS = 3")
     (tmp_path / "__main__.py").write_text(main)
-    (tmp_path / "damage.py").write_text(
-        "def damaged(content, *_):\n    return content.replace(b'h1.0', b'\\\\u202e')\n"
-    )
+    (tmp_path / "damage.py").write_text("def damaged(content, *_):\n    return content\n")
     (tmp_path / "seeds.py").write_text(
         (HERE / "seeds.py").read_text() + "\nTARGETS, COMMANDS = TARGETS[:1], ()\n" + FAULTS[word]
     )

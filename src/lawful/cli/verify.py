@@ -47,9 +47,7 @@ def verify(
 
 def read(file: Path) -> bytes:
     """The bytes of a certificate, if it is a file of bearable size."""
+    from lawful.network.formats.reading import read_bytes
     from lawful.verify.schema import MOST_BYTES
 
-    if not file.is_file():
-        raise NotACertificate(f"{file}: not a file")
-    with file.open("rb") as stream:
-        return stream.read(MOST_BYTES + 1)
+    return read_bytes(file, MOST_BYTES)
