@@ -25,6 +25,7 @@ from lawful.cli import (
     reproduce,
     show,
     sweep,
+    symmetries,
     truncation,
     verify,
 )
@@ -45,6 +46,7 @@ VERBS = (
     show,
     convert,
     laws,
+    symmetries,
     components,
     prune,
     flow,
