@@ -82,6 +82,8 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
     >>> open_graph("3-4-2 relu").reading.assumed
     ("random weights: PyTorch's default initialisation, seed 0",)
     """
+    if isinstance(source, (Mlp, Dag)):
+        return source
     found = open(source, **options)
     if isinstance(found, Architecture):
         made = found.initialise(seed=seed)
