@@ -8,7 +8,7 @@ that rounding can do is bounded apart from what the pruning itself approximates.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.assemble import as_mlp
 from lawful.network.opening import Source, open_graph
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
@@ -132,8 +131,7 @@ def prune(
     >>> pruned.network.evaluate([[5.0]])
     array([[6.]])
     """
-    given = open_graph(network)
-    network = given if isinstance(given, Mlp) else as_mlp(given) or given  # the answer does not depend on the form
+    network = open_graph(network)
     start = network.to_dag()
     allowed = _allowed(start, tolerance)
     if keep is not None and keep < 0:
@@ -162,10 +160,7 @@ def prune(
         found += [pruning for pruning in further if pruning is not None]
     if keep is not None:
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
-    best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
-    if isinstance(given, Dag) and isinstance(best.network, Mlp):
-        return replace(best, original=given, network=best.network.to_dag())
-    return best
+    return min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
 
 
 def _finished(network: Mlp | Dag, stages: list[Stage], box: Box | None) -> Pruning:
