@@ -240,3 +240,15 @@ RULES: dict[str, Model] = {
             q=plain(3, 2), k=plain(3, 2), v=plain(3, 2), o=plain(2, 3)), (4, 3), 4,
     ),
 }  # fmt: skip
+
+
+def last_state(layer: nn.Module) -> nn.Module:
+    return Function(lambda self, x: self.read(self.layer(x)[0]), layer=layer, read=nn.Linear(2, 1))
+
+
+RULES |= {
+    "LSTM": (lambda: last_state(nn.LSTM(2, 2, batch_first=True)), (3, 2), 8),
+    "GRU": (lambda: last_state(nn.GRU(2, 2, batch_first=True)), (3, 2), 4),
+    "tanh recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True)), (3, 2), 2),
+    "ReLU recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True, nonlinearity="relu")), (3, 2), 4),
+}

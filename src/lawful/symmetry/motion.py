@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.labels import align, compact, narrowed, on, varying
+from lawful.symmetry.labels import align, compact, flat, narrowed, on, varying
 from lawful.symmetry.shifts import LARGEST, Shift, Shifts
 
 Shape = tuple[int, ...]
@@ -78,6 +78,7 @@ class Step:
         for axis in axes:
             place = place * shape[axis] + narrowed(value.indices[axis])
         labels = compact(_line(found[0].labels, axes)[place]).expand(value.shape)
+        self.shifts.read.append(flat(labels))
         return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
 
     def spread(self, value: Motion) -> Motion:

@@ -239,6 +239,16 @@ def dropout(step: Step, input: Motion, p: float, train: bool) -> Motion:
     return replace(x, shifts=step.shifts.weighted(x.shifts, range(len(x.shape))), square_of=None)
 
 
+def native_dropout(step: Step, input: Motion, p: float, train: bool | None) -> tuple[Motion, ...]:
+    """The same with its mask."""
+    return dropout(replace(step, shape=input.shape), input, p, bool(train)), Motion(input.shape)
+
+
+def made_anew(step: Step, *values: Any, **options: Any) -> Motion:
+    """Only the shape of the argument is used: ones, random numbers, masks."""
+    return Motion(step.shape)
+
+
 def negate(step: Step, self: Motion) -> Motion:
     """`−x`."""
     return scale(step, self, -1.0)
