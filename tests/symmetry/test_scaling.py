@@ -123,4 +123,4 @@ def test_scales_about_a_centre_are_left_out() -> None:
     module = Function(lambda s, x: s.o(functional.relu(s.a(x)) * (1 + s.g)), a=plain(3, 4), g=(4,), o=plain(4, 2))
     assert len(symmetries(module, (3,)).laws) == 8
     graph = scaling_graph(module, (3,))
-    assert all("g" not in graph.parameters[owner] for owner in graph.owners)
+    assert all(graph.parameters[owner] != "g" for owner in graph.owners)
