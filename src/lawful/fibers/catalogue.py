@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.fibers.cells import OutOfTime, cells
+from lawful.fibers.cell import OutOfTime
+from lawful.fibers.cells import cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import Library, fingerprint
 from lawful.fibers.genericity import genericity

@@ -9,7 +9,8 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import linprog
 
-from lawful.fibers.cells import MARGIN, Cell, cells
+from lawful.fibers.cell import Cell
+from lawful.fibers.cells import cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Stack
 from lawful.network import Mlp
