@@ -55,11 +55,13 @@ class AffineMaps:
         bias = self.stack.biases[number]
         values = weight @ below.values
         values[:, -1] += bias
+        if number == 0:  # the inputs themselves: nothing was rounded
+            return Rows(values, self.given * np.abs(values))
         terms = size @ np.abs(below.values)
         terms[:, -1] += np.abs(bias)
-        room = (weight.shape[1] + 3) * UNIT + self.given
-        error = (size @ below.error) * (1 + 4 * room) + room * terms
-        return Rows(values, np.where(error > 0, error * (1 + 8 * UNIT) + TINY, 0.0))
+        room = (weight.shape[1] + 6) * UNIT + self.given
+        error = room * terms + (1 + 4 * room) * (size @ below.error)
+        return Rows(values, error + TINY * (error > 0))
 
     def activate(self, number: int, rows: Rows, bits: Bits) -> Rows:
         """What the layer passes on where these neurons are active."""

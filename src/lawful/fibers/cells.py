@@ -13,11 +13,13 @@ from lawful.fibers.cell import Cell, OutOfTime, region_rows
 from lawful.fibers.domain import Domain
 from lawful.fibers.polytopes import Polytope, Side, Signs, box, fan
 from lawful.fibers.program_walk import walk
+from lawful.fibers.scales import input_scales
 from lawful.fibers.stack import Array, Stack
-from lawful.types import Indices
+from lawful.types import Floats, Indices
 
 MOST_BOX = 6  # inputs up to which a box is kept as its corners
 MOST_SPACE = 3  # inputs up to which all of space is cut into cones
+FAR = 1024.0  # their apex, in natural units: nearly everything happens inside the first cone
 
 
 def cells(stack: Stack, domain: Domain | None = None, *, deadline: float | None = None) -> Iterator[Cell]:
@@ -38,11 +40,11 @@ def cells(stack: Stack, domain: Domain | None = None, *, deadline: float | None 
     everywhere = bool(np.isinf(domain.low).all() and np.isinf(domain.high).all())
     if domain.bounded and count <= MOST_BOX:
         whole, walls = box(domain)
-        yield from _Cutter(maps, walls, deadline).cells(whole, bounded=True)
+        yield from _Cutter(maps, walls, deadline).cells(whole)
     elif everywhere and count <= MOST_SPACE:
         seen: set[bytes] = set()
-        for cone, walls in fan(count):
-            for cell in _Cutter(maps, walls, deadline).cells(cone, bounded=False):
+        for cone, walls in fan(-FAR * input_scales(stack)):
+            for cell in _Cutter(maps, walls, deadline).cells(cone):
                 if cell.key not in seen:
                     seen.add(cell.key)
                     yield cell
@@ -68,7 +70,7 @@ class _Cutter:
     def __init__(self, maps: AffineMaps, walls: dict[Side, Array], deadline: float | None) -> None:
         self.maps, self.walls, self.deadline = maps, walls, deadline
 
-    def cells(self, whole: Polytope, *, bounded: bool) -> Iterator[Cell]:
+    def cells(self, whole: Polytope) -> Iterator[Cell]:
         """All regions inside a polytope."""
         tasks = [self.entering(whole, 0, self.maps.inputs(), ())]
         while tasks:
@@ -76,7 +78,7 @@ class _Cutter:
             if self.deadline is not None and time.perf_counter() > self.deadline:
                 raise OutOfTime
             if task.number == self.maps.stack.hidden:
-                yield finished(self.maps, task.cell, task.pattern, task.rows, bounded=bounded)
+                yield finished(self.maps, task.cell, task.pattern, task.rows)
                 continue
             tasks += self.step(task)
 
@@ -87,54 +89,59 @@ class _Cutter:
 
     def step(self, task: _Task) -> list[_Task]:
         """Decide all neurons that do not cut; cut by the first that does, or go to the next layer."""
-        signs = self.signs(task)
+        values, bounds = task.cell.values(task.rows[task.open])
+        signs = self.signs(task, values, bounds)
         above, below = (signs > 0).any(axis=0), (signs < 0).any(axis=0)
         bits = task.bits.copy()
         bits[task.open] = above
-        cutting = np.flatnonzero(above & below)
+        cutting = (above & below).nonzero()[0]
         if not len(cutting):
             passed = self.maps.activate(task.number, task.rows, bits)
             return [self.entering(task.cell, task.number + 1, passed, (*task.pattern, bits))]
         column = int(cutting[0])
         neuron = int(task.open[column])
-        parts = task.cell.cut(signs[:, column], task.rows[neuron], (task.number, neuron))
+        column_values = signs[:, column], values[:, column], bounds[:, column]
+        parts = task.cell.cut(*column_values, task.rows.values[neuron], (task.number, neuron))
         left = task.open[cutting[1:]]
         found = []
-        for active, part in zip((False, True), reversed(parts), strict=True):
+        for active, part in ((False, parts[1]), (True, parts[0])):
             chosen = bits.copy()
             chosen[neuron] = active
             found.append(_Task(part, task.number, task.rows, chosen, left, task.pattern))
         return found
 
-    def signs(self, task: _Task) -> Signs:
+    def signs(self, task: _Task, values: Floats, bounds: Floats) -> Signs:
         """The exact sign of every open neuron at every corner."""
-        signs, sure = task.cell.signs(task.rows[task.open])
-        if sure.all():
+        signs = np.sign(values).astype(np.int8)
+        unsure = ~(np.abs(values) > bounds)
+        if not unsure.any():
             return signs
 
         def exact_row(side: Side) -> Array:
             found: Array = self.walls[side] if side[0] < 0 else self.maps.exact(side[0], task.pattern)[side[1]]
             return found
 
-        for corner, column in zip(*np.nonzero(~sure), strict=True):
+        for corner, column in zip(*np.nonzero(unsure), strict=True):
             row = exact_row((task.number, int(task.open[column])))
             signs[corner, column] = task.cell.sign_of(int(corner), row, exact_row)
         return signs
 
 
-def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: Rows, *, bounded: bool) -> Cell:
+def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: Rows) -> Cell:
     """The cell in floats: its facets if it is bounded, else the rows of all neurons that are not constant."""
     point = cell.centre
-    facets = [k for k, side in enumerate(cell.sides) if side[0] >= 0] if bounded else []
-    names = tuple(cell.sides[k] for k in facets)
-    every = region_rows(maps, pattern)
-    if not bounded:
+    if cell.bounded:
+        touching = cell.tight.sum(axis=0)
+        facets = [k for k, side in enumerate(cell.sides) if side[0] >= 0 and touching[k] >= cell.dimension]
+        names = tuple([cell.sides[k] for k in facets])
+        rows = cell.rows[facets]
+    else:
+        every = region_rows(maps, pattern)
         names = tuple((layer, j) for layer, rows in enumerate(every) for j in range(len(rows)) if rows[j, :-1].any())
-    rows = np.array([every[layer][j] for layer, j in names]).reshape(len(names), len(point) + 1)
-    lengths = np.sqrt((rows[:, :-1] ** 2).sum(axis=1, keepdims=True))
-    rows = rows / np.where(lengths > 0, lengths, 1.0)
+        rows = np.array([every[layer][j] for layer, j in names]).reshape(len(names), len(point) + 1)
+    rows = rows / np.sqrt((rows[:, :-1] ** 2).sum(axis=1, keepdims=True))
     radius = float((rows[:, :-1] @ point + rows[:, -1]).min(initial=np.inf))
     matrix, offset = last.values[:, :-1], last.values[:, -1]
-    if not bounded:
+    if not cell.bounded:
         return Cell(pattern, point, radius, rows, names, matrix, offset)
     return Cell(pattern, point, radius, rows, names, matrix, offset, cell.corners[:, :-1], cell.tight[:, facets])

@@ -1,7 +1,7 @@
 """Convex cells as their corners, cut by hyperplanes: floats with error bounds decide, rationals where they cannot.
 
-A corner is a vertex `(x, 1)` or a direction `(x, 0)`; it is tight on the sides it lies on. Cutting keeps what lies on one
-side and adds a corner on every edge that crosses, so that no linear program is solved (Berzins 2023 in the plane).
+A corner is a vertex `(x, 1)` or a direction `(x, 0)`; it is tight on the sides it lies on. Cutting keeps what lies on
+one side and adds a corner on every edge that crosses: no linear program is solved (Berzins 2023, in any dimension).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lawful.types import Floats, Indices, Mask
 
 Signs = NDArray[np.int8]
 Side = tuple[int, int]  # hidden layer and neuron, or (-1, wall)
+MOST_SIDES = 24  # kept before those that touch nothing are dropped
 ExactRow = Callable[[Side], Array]
 
 
@@ -31,7 +32,9 @@ class Polytope:
     error: Floats
     tight: Mask
     sides: tuple[Side, ...]
+    rows: Floats  # of the sides, not negative inside
     exact: list[Array | None]
+    bounded: bool
 
     @property
     def dimension(self) -> int:
@@ -41,6 +44,8 @@ class Polytope:
     @property
     def centre(self) -> Floats:
         """A point inside: the mean of the vertices, moved along the directions."""
+        if self.bounded:
+            return np.asarray(self.corners[:, :-1].sum(axis=0) / len(self.corners))
         finite = self.corners[:, -1] > 0
         centre = self.corners[finite, :-1].mean(axis=0)
         away = self.corners[~finite, :-1]
@@ -49,12 +54,13 @@ class Polytope:
         size = max(float(np.abs(self.corners[finite, :-1] - centre).max()), float(np.abs(centre).max()), 1e-300)
         return np.asarray(centre + size * (away / np.abs(away).max(axis=1, keepdims=True)).mean(axis=0))
 
-    def signs(self, rows: Rows) -> tuple[Signs, Mask]:
-        """Signs of functions (columns) at the corners (rows), and where they are sure."""
-        values = self.corners @ rows.values.T
-        sizes, size = np.abs(self.corners), np.abs(rows.values)
-        bound = sizes @ (rows.error + (self.dimension + 3) * UNIT * size).T + self.error @ (size + rows.error).T
-        return np.sign(values).astype(np.int8), np.abs(values) > bound * (1 + 16 * UNIT)
+    def values(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Values of functions (columns) at the corners (rows), and how far they may be from the true ones."""
+        size = np.abs(rows.values)
+        bound = np.abs(self.corners) @ (rows.error + (self.dimension + 3) * UNIT * size).T
+        if self.error.any():
+            bound = bound + self.error @ (size + rows.error).T
+        return self.corners @ rows.values.T, bound * (1 + 16 * UNIT)
 
     def sign_of(self, corner: int, row: Array, exact_row: ExactRow) -> int:
         """The exact sign of a rational row at a corner, from the sides that it is tight on."""
@@ -65,73 +71,81 @@ class Polytope:
         value = sum((a * b for a, b in zip(row, found, strict=True)), flint.fmpq(0))
         return int(value > 0) - int(value < 0)
 
-    def part(self, signs: Signs, side: Side, new: _NewCorners, positive: bool) -> Polytope:
-        """What lies on one side of a hyperplane."""
-        kept = np.flatnonzero(signs >= 0 if positive else signs <= 0)
-        tight = np.concatenate([self.tight[kept], new.tight])
-        fresh = np.concatenate([signs[kept] == 0, np.ones(len(new.corners), dtype=bool)])
-        used = tight.any(axis=0)
-        return Polytope(
-            np.concatenate([self.corners[kept], new.corners]),
-            np.concatenate([self.error[kept], new.error]),
-            np.column_stack([tight[:, used], fresh]),
-            (*(name for name, some in zip(self.sides, used, strict=True) if some), side),
-            [self.exact[k] for k in kept] + [None] * len(new.corners),
-        )
+    def cut(self, signs: Signs, values: Floats, bounds: Floats, row: Floats, side: Side) -> tuple[Polytope, Polytope]:
+        """Both sides of a hyperplane, given signs and values at the corners: positive first."""
+        first, second, tight = self._edges(signs)
+        corners, error = self._crossings(first, second, values, bounds)
+        sides, rows = self.sides, self.rows
+        parts = []
+        for kept, turn in ((signs >= 0, 1.0), (signs <= 0, -1.0)):
+            chosen = kept.nonzero()[0]
+            old, count = len(chosen), len(chosen) + len(corners)
+            incidence = np.zeros((count, len(sides) + 1), dtype=bool)
+            incidence[:old, :-1], incidence[old:, :-1] = self.tight[chosen], tight
+            incidence[:old, -1], incidence[old:, -1] = signs[chosen] == 0, True
+            parts.append(
+                Polytope(
+                    np.concatenate([self.corners[chosen], corners]),
+                    np.concatenate([self.error[chosen], error]),
+                    incidence,
+                    (*sides, side),
+                    np.concatenate([rows, turn * row[None]]),
+                    [self.exact[k] for k in chosen] + [None] * len(corners),
+                    self.bounded,
+                )
+            )
+        return parts[0].lean(), parts[1].lean()
 
-    def cut(self, signs: Signs, row: Rows, side: Side) -> tuple[Polytope, Polytope]:
-        """Both sides of a hyperplane with corners on both sides: positive first."""
-        new = self._crossings(signs, row)
-        return self.part(signs, side, new, True), self.part(signs, side, new, False)
+    def lean(self) -> Polytope:
+        """Without sides that no corner lies on, once there are many."""
+        if len(self.sides) > MOST_SIDES:
+            used = self.tight.any(axis=0).nonzero()[0]
+            self.tight, self.rows = self.tight[:, used], self.rows[used]
+            self.sides = tuple([self.sides[k] for k in used])
+        return self
 
-    def _crossings(self, signs: Signs, row: Rows) -> _NewCorners:
-        """The corners on the edges from the positive to the negative side."""
-        above, below = np.flatnonzero(signs > 0), np.flatnonzero(signs < 0)
+    def _edges(self, signs: Signs) -> tuple[Indices, Indices, Mask]:
+        """The ends of all edges from the positive to the negative side, and the sides that both are tight on."""
+        above, below = (signs > 0).nonzero()[0], (signs < 0).nonzero()[0]
         tight = self.tight.astype(np.float32)
-        common = tight[above] @ tight[below].T
-        first, second = np.nonzero(common >= self.dimension - 1)
-        both = self.tight[above[first]] & self.tight[below[second]]
+        first, second = np.nonzero(tight[above] @ tight[below].T >= self.dimension - 1)
+        first, second = above[first], below[second]
+        both = self.tight[first] & self.tight[second]
         if self.dimension > 1:  # an edge: no third corner is tight on all that its ends share
-            holders = (both.astype(np.float32) @ (1 - tight).T == 0).sum(axis=1)
-            edges = holders == 2
+            edges = (both.astype(np.float32) @ (1 - tight).T == 0).sum(axis=1) == 2
             first, second, both = first[edges], second[edges], both[edges]
-        return _new_corners(self, above[first], below[second], both, row)
+        return first, second, both
+
+    def _crossings(self, first: Indices, second: Indices, values: Floats, bounds: Floats) -> tuple[Floats, Floats]:
+        """`(a w − b u) / (a − b)` for values a > 0 at u and b < 0 at w, with what rounding and errors can add."""
+        u, w, eu, ew = self.corners[first], self.corners[second], self.error[first], self.error[second]
+        a, b, ea, eb = values[first], -values[second], bounds[first], bounds[second]
+        span = a + b
+        sure = np.maximum(span - ea - eb, 0.0)
+        share = (a / span)[:, None]
+        corners = (1 - share) * u + share * w
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slip = ((b * ea + a * eb) / (span * sure) + 4 * UNIT)[:, None]
+            error = (1 - share) * eu + share * ew + slip * (np.abs(w - u) + eu + ew)
+        error += 6 * UNIT * (np.abs(u) + np.abs(w))
+        if self.bounded:
+            corners[:, -1], error[:, -1] = 1.0, 0.0
+        else:
+            corners, error = _normalised(corners, error, u[:, -1] + w[:, -1])
+        return corners, np.where(np.isnan(error), np.inf, error)
 
 
-@dataclass(frozen=True, eq=False)
-class _NewCorners:
-    corners: Floats
-    error: Floats
-    tight: Mask
-
-
-def _new_corners(cell: Polytope, first: Indices, second: Indices, tight: Mask, row: Rows) -> _NewCorners:
-    """`(a w − b u) / (a − b)` for values a > 0 at u and b < 0 at w, with what rounding and errors can add."""
-    u, w, eu, ew = cell.corners[first], cell.corners[second], cell.error[first], cell.error[second]
-    size = np.abs(row.values) + row.error
-    a, b = u @ row.values, w @ row.values
-    room = (cell.dimension + 3) * UNIT
-    ea = np.abs(u) @ (row.error + room * np.abs(row.values)) + eu @ size
-    eb = np.abs(w) @ (row.error + room * np.abs(row.values)) + ew @ size
-    span = a - b
-    share = (a / span)[:, None]
-    sure = span - ea - eb
-    slip = np.where(sure > 0, (np.abs(b) * ea + np.abs(a) * eb) / (span * np.where(sure > 0, sure, 1.0)), np.inf)
-    slip = (slip + 4 * UNIT)[:, None]
-    corners = (1 - share) * u + share * w
-    error = (1 - share) * eu + share * ew + slip * (np.abs(w - u) + eu + ew) + 4 * UNIT * (np.abs(u) + np.abs(w))
-    both_finite = (u[:, -1] > 0) & (w[:, -1] > 0)
-    one_finite = (u[:, -1] > 0) ^ (w[:, -1] > 0)
-    height = np.where(both_finite, 1.0, np.where(one_finite, corners[:, -1], np.abs(corners).max(axis=1)))[:, None]
-    slack = np.where(one_finite[:, None], error[:, -1:], 0.0)
-    low = height - slack
-    error = np.where(low > 0, (error + np.abs(corners / height) * slack) / np.where(low > 0, low, 1.0), np.inf)
+def _normalised(corners: Floats, error: Floats, finite: Floats) -> tuple[Floats, Floats]:
+    """Last coordinates one again, or zero between two directions (`finite` counts the ends that are vertices)."""
+    height = np.where(finite == 0, np.abs(corners).max(axis=1), corners[:, -1])[:, None]
+    slack = np.where(finite[:, None] == 1, error[:, -1:], 0.0)
+    height = np.where(finite[:, None] == 2, 1.0, height)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = (error + np.abs(corners / height) * slack) / np.maximum(height - slack, 0.0)
     corners = corners / height
     error = error * (1 + 8 * UNIT) + 2 * UNIT * np.abs(corners)
-    corners[:, -1] = np.where(both_finite | one_finite, 1.0, 0.0)
-    error[:, -1] = 0.0
-    error = np.where(np.isfinite(error), error, np.inf)
-    return _NewCorners(corners, error, tight)
+    corners[:, -1], error[:, -1] = finite > 0, 0.0
+    return corners, error
 
 
 def _meeting(rows: Sequence[Array], near: Floats) -> Array:
@@ -166,27 +180,28 @@ def box(domain: Domain) -> tuple[Polytope, dict[Side, Array]]:
             row = np.zeros(count + 1)
             row[k], row[-1] = sign, end
             walls[-1, k + place * count] = rational(row)
-    exact = [rational(corner) for corner in corners]
-    return Polytope(
-        corners, np.zeros_like(corners), tight, tuple((-1, k) for k in range(2 * count)), list(exact)
-    ), walls
+    exact: list[Array | None] = [rational(corner) for corner in corners]
+    sides = tuple((-1, k) for k in range(2 * count))
+    rows = np.zeros((len(sides), count + 1))  # walls are no rows of a region
+    return Polytope(corners, np.zeros_like(corners), tight, sides, rows, exact, True), walls
 
 
-def fan(count: int) -> list[tuple[Polytope, dict[Side, Array]]]:
-    """All of space as cones with apex 0: each leaves out one of `e_1, …, e_d, −(1, …, 1)`."""
+def fan(apex: Floats) -> list[tuple[Polytope, dict[Side, Array]]]:
+    """All of space as cones with one apex: each leaves out one of the directions `e_1, …, e_d, −(1, …, 1)`."""
+    count = len(apex)
     rays = np.concatenate([np.eye(count), -np.ones((1, count))])
     found = []
-    for left_out in range(count + 1):
+    for left_out in reversed(range(count + 1)):
         chosen = np.delete(rays, left_out, axis=0)
         corners = np.zeros((count + 1, count + 1))
-        corners[:count, :-1], corners[count, -1] = chosen, 1.0
-        inverse = np.round(np.linalg.inv(chosen)).T  # row k vanishes on all rays but k
-        walls = {(-1, k): rational(np.append(inverse[k], 0.0)) for k in range(count)}
+        corners[:count, :-1], corners[count] = chosen, np.append(apex, 1.0)
+        inverse = rational(np.round(np.linalg.inv(chosen)).T)  # row k vanishes on all rays but k
+        walls = {(-1, k): np.append(inverse[k], -(inverse[k] @ rational(apex))) for k in range(count)}
+        walls[-1, count] = rational(np.append(np.zeros(count), 1.0))
         tight = np.concatenate([~np.eye(count, dtype=bool), np.ones((1, count), dtype=bool)])
         infinity = np.append(np.ones(count, dtype=bool), False)[:, None]
-        walls[-1, count] = rational(np.append(np.zeros(count), 1.0))
         sides = tuple((-1, k) for k in range(count + 1))
-        exact = [rational(corner) for corner in corners]
-        cone = Polytope(corners, np.zeros_like(corners), np.column_stack([tight, infinity]), sides, list(exact))
-        found.append((cone, walls))
+        exact: list[Array | None] = [rational(corner) for corner in corners]
+        rows, tight = np.zeros_like(corners), np.column_stack([tight, infinity])
+        found.append((Polytope(corners, np.zeros_like(corners), tight, sides, rows, exact, False), walls))
     return found
