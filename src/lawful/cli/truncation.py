@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json
+from lawful.cli.output import plain, print_json, will_write, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
@@ -139,17 +139,19 @@ def truncation_flow(
 def _save(found: dict[str, Any], out: Path | None) -> None:
     import json
 
+    from lawful.network.formats.writing import make_folder
+
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(plain(found), allow_nan=False, ensure_ascii=False, indent=1)
-        (out / "run.json").write_text(text + "\n", encoding="utf-8")
+        make_folder(out)
+        write_text(out / "run.json", json.dumps(plain(found), allow_nan=False, ensure_ascii=False, indent=1) + "\n")
 
 
 def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | None) -> None:
     import numpy as np
 
-    from lawful.figure import save
+    from lawful.network.formats.writing import make_folder
     from lawful.report.truncation import frame_figure, page
+    from lawful.study.figure_file import save
     from lawful.truncation.summary import plane
 
     axes = plane(run.data.points)
@@ -157,9 +159,9 @@ def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | No
     targets = run.start.targets @ axes.T
     moving = np.concatenate([(run.data.points @ axes.T)[None], positions])
     text = page("Training as motion of the data", found, moving, run.data.labels, targets)
-    (out / "report.html").write_text(text, encoding="utf-8")
+    write_text(out / "report.html", text)
     if images is not None:
-        (out / "frames").mkdir(exist_ok=True)
+        make_folder(out / "frames")
         extent = np.array([positions.min(axis=(0, 1)), positions.max(axis=(0, 1))])
         for index, time in enumerate(run.times):
             figure = frame_figure(positions[index], run.data.labels, float(time), targets, extent)
@@ -208,49 +210,22 @@ def separate(
     as_json: JsonOption = False,
 ) -> None:
     """Can every cluster be truncated alone? If so, build a network of zero loss (exit 1 no, 3 undecided)."""
-    import json
+    from lawful.network.formats.files import write
+    from lawful.report.truncation import separation_json, separation_text
+    from lawful.truncation.certificate import certificate
+    from lawful.truncation.construct import ZeroLoss
+    from lawful.truncation.separability import separability
 
-    from lawful.report.truncation import separation_text
-    from lawful.truncation.construct import ZeroLoss, zero_loss_network
-    from lawful.truncation.separation import separate_aligned, separate_all
-    from lawful.truncation.verify import certificate, described
-
-    points = open_data(data, clusters, project, seed)
-    if points.count < 2:
-        raise LawfulError("one cluster: there is nothing to part it from")
-    if aligned:
-        answers: Any = [
-            separate_aligned(points.cluster(number), points.others(number), seed=seed) for number in range(points.count)
-        ]
-    else:
-        answers = separate_all(points)
-    given = [described(answer) for answer in answers]
-    kinds = {answer["answer"] for answer in given}
-    no = kinds & {"common point", "obtuse pair"}
-    unsure = "undecided" in kinds
-    verdict = "no" if no else "undecided" if unsure else "yes"
-    built = None if aligned or points.count > points.dimension + 1 else zero_loss_network(points)
-    found: dict[str, Any] = {
-        "answer": verdict,
-        "verdict": {"yes": "Yes: cluster-separated truncations exist.", "no": "No: not every cluster can be parted.",
-                    "undecided": "Undecided: some clusters could be neither parted nor excluded."}[verdict],
-        "aligned": aligned, "classes": list(points.names), "answers": given, "network": None,
-    }  # fmt: skip
-    if isinstance(built, ZeroLoss):
-        if verdict == "no":
-            found["verdict"] = "No: not every cluster can be parted from the rest, but one by one they can."
-        found["network"] = {
-            "architecture": "-".join(map(str, built.network.widths)), "loss": built.loss, "condition": built.condition,
-            "order": [points.names[number] for number in built.order],
-        }  # fmt: skip
-    if network is not None:
-        if not isinstance(built, ZeroLoss):
-            raise LawfulError("no zero-loss network was found, so none was written")
-        from lawful.network.formats.files import write
-
-        write(built.network, network)
+    will_write(network, out)
+    found = separability(open_data(data, clusters, project, seed), aligned=aligned, seed=seed)
+    if network is not None and isinstance(found.built, ZeroLoss):
+        write(found.built.network, network)
     if out is not None:
-        out.write_text(json.dumps(plain(certificate(points, answers, found["verdict"]))) + "\n", encoding="utf-8")
-    print_json(found) if as_json else typer.echo(separation_text(found))
-    if verdict != "yes":
-        raise typer.Exit(1 if verdict == "no" else 3)
+        write_json(out, certificate(found.data, found.answers))
+    print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
+    if network is not None and not isinstance(found.built, ZeroLoss):
+        typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)
+    missing = network is not None and not isinstance(found.built, ZeroLoss)
+    code = {"yes": 3 if missing else 0, "no": 1, "undecided": 3}[found.verdict]
+    if code:
+        raise typer.Exit(code)

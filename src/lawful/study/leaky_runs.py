@@ -10,7 +10,6 @@ RUN/depth-3.part.npz  an unfinished one
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -37,9 +36,12 @@ from lawful.leaky import (
 from lawful.leaky.solver import ADAPT_AFTER
 from lawful.network.formats import npz as npz_format
 from lawful.network.formats.data import read_data
+from lawful.network.formats.reading import naming, read_json
+from lawful.network.formats.writing import make_folder, write_bytes, write_text
 
 CHECKPOINT = 100  # evaluations between two checkpoints
 ADAPTATIONS = 4
+BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
 Watch = Callable[[float, SolverProgress], None]
 
 
@@ -94,11 +96,19 @@ def run_leaky(
     summaries = []
     for depth in sorted(set(effective_depths)):
         name = f"depth-{depth:g}"
-        if not (folder / f"{name}.json").exists():
+        if _wanting(plan, folder / f"{name}.json"):
             _train(plan, depth, network, train, folder / name, watch)
         network = load_network(folder / f"{name}.npz")
         summaries.append(_read_json(folder / f"{name}.json"))
     return summaries
+
+
+def _wanting(plan: LeakyPlan, file: Path) -> bool:
+    """Whether a network is still to be trained, or stopped short with a smaller budget than the plan now has."""
+    if not file.exists():
+        return True
+    done = _read_json(file)
+    return not done["stationarity"] <= plan.tolerance and done["evaluations"] < plan.evaluations
 
 
 def _train(
@@ -107,7 +117,9 @@ def _train(
     started = time.perf_counter()
     part, spent = stem.with_name(stem.name + ".part.npz"), 0
     if part.exists():
-        network, spent = load_network(part), int(npz_format.load(part)[0]["spent"])
+        network, spent = load_network(part), _spent(part)
+    elif (done_before := stem.with_name(stem.name + ".json")).exists():  # it stopped short: go on from there
+        network, spent = load_network(stem.with_name(stem.name + ".npz")), int(_read_json(done_before)["evaluations"])
     else:
         network = _start(plan, depth) if before is None else deepened(before, depth, train)
     tell = None if watch is None else lambda progress: watch(depth, progress)
@@ -137,6 +149,14 @@ def _train(
     part.unlink(missing_ok=True)
 
 
+def _spent(part: Path) -> int:
+    """Evaluations that an unfinished network has behind it."""
+    found = npz_format.load_arrays(part).get("spent")
+    if found is None or found.shape != () or not 0 <= found <= 2**53:
+        raise InvalidNetwork(f"{part}: damaged: delete it to start this network again")
+    return int(found)
+
+
 def _shifted(tell: Callable[[SolverProgress], None], spent: int) -> Callable[[SolverProgress], None]:
     return lambda entry: tell(SolverProgress(entry.evaluations + spent, entry.cost, entry.stationarity))
 
@@ -152,7 +172,7 @@ def _finish(found: Geodesic, spent: int, seconds: float, stem: Path) -> None:
         "evaluations": spent,
         "seconds": round(seconds, 2),
     }
-    _replace(stem.with_name(stem.name + ".json"), (json.dumps(summary, indent=1) + "\n").encode())
+    write_text(stem.with_name(stem.name + ".json"), json.dumps(summary, indent=1) + "\n")
 
 
 def _start(plan: LeakyPlan, depth: float) -> LeakyResNet:
@@ -164,12 +184,12 @@ def _start(plan: LeakyPlan, depth: float) -> LeakyResNet:
 
 
 def _prepare(plan: LeakyPlan, folder: Path) -> TeacherTask:
-    """Write the plan and its data once; a folder that holds another plan is refused."""
+    """Write the plan and its data once; a folder that holds another plan is refused, another budget is not."""
     described = {"kind": "leaky run", **asdict(plan)}
     file = folder / "run.json"
     if file.exists():
         found = _read_json(file)
-        changed = [name for name, value in described.items() if found.get(name) != value]
+        changed = [name for name, value in described.items() if found.get(name) != value and name not in BUDGET]
         if changed:
             name = changed[0]
             raise LawfulError(
@@ -177,11 +197,11 @@ def _prepare(plan: LeakyPlan, folder: Path) -> TeacherTask:
                 "choose another folder"
             )
     else:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         train, test = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed)
         for name, task in (("train", train), ("test", test)):
             _write(folder / f"{name}.npz", {"x": task.inputs, "y": task.targets})
-        _replace(file, (json.dumps(described, indent=1) + "\n").encode())
+        write_text(file, json.dumps(described, indent=1) + "\n")
     return load_task(folder / "train.npz")
 
 
@@ -213,18 +233,25 @@ def load_task(path: Path) -> TeacherTask:
 
 def load_network(path: Path) -> LeakyResNet:
     """Read a network that `lawful leaky` wrote."""
-    arrays = npz_format.load(path)[0]
-    missing = [name for name in ("weights", "steps", "effective_depth", "softness") if name not in arrays]
-    if missing:
-        raise InvalidNetwork(f"{path}: not a Leaky ResNet, it has no array {missing[0]!r}")
-    return LeakyResNet(
-        arrays["weights"],
-        float(arrays["effective_depth"]),
-        arrays["steps"],
-        into=arrays.get("into"),
-        out=arrays.get("out"),
-        softness=float(arrays["softness"]),
-    )
+    with naming(path):
+        arrays = npz_format.load_arrays(path, kinds="f")
+        missing = [name for name in ("weights", "steps", "effective_depth", "softness") if name not in arrays]
+        if missing:
+            raise InvalidNetwork(f"not a Leaky ResNet, it has no array {missing[0]!r}")
+        return LeakyResNet(
+            arrays["weights"],
+            _number(arrays, "effective_depth"),
+            arrays["steps"],
+            into=arrays.get("into"),
+            out=arrays.get("out"),
+            softness=_number(arrays, "softness"),
+        )
+
+
+def _number(arrays: dict[str, Any], name: str) -> float:
+    if arrays[name].shape != ():
+        raise InvalidNetwork(f"{name!r} is not one number")
+    return float(arrays[name])
 
 
 def _arrays(network: LeakyResNet) -> dict[str, Any]:
@@ -241,21 +268,11 @@ def _arrays(network: LeakyResNet) -> dict[str, Any]:
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
-    _replace(path, npz_format.dump(arrays, None))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """All or nothing: a reader never sees half a file."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(content)
-    os.replace(draft, path)
+    write_bytes(path, npz_format.dump(arrays, None))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise InvalidNetwork(f"{path}: not a JSON file") from None
+    found = read_json(path)
     if not isinstance(found, dict):
         raise InvalidNetwork(f"{path}: not a JSON object")
     return found
