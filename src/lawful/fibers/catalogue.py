@@ -160,9 +160,14 @@ def count_regions(
         "seconds": round(taken, 4),
         "per_second": round(count / taken, 1),
     }
+    whole = crossings = None
     if facets and complete:
-        whole = polyhedral_complex(stack, domain)
-        crossings = ridges(whole)
+        try:
+            whole = polyhedral_complex(stack, domain, deadline=start + seconds)
+            crossings = ridges(whole, deadline=start + seconds)
+        except OutOfTime:
+            result["complete"] = False
+    if whole is not None and crossings is not None:
         result |= {
             "facets": len(whole.facets),
             "visible_facets": len(whole.visible()),

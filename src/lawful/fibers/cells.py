@@ -94,14 +94,14 @@ class _Cutter:
         above, below = (signs > 0).any(axis=0), (signs < 0).any(axis=0)
         bits = task.bits.copy()
         bits[task.open] = above
-        cutting = (above & below).nonzero()[0]
+        cutting = np.flatnonzero(above & below)
         if not len(cutting):
             passed = self.maps.activate(task.number, task.rows, bits)
             return [self.entering(task.cell, task.number + 1, passed, (*task.pattern, bits))]
         column = int(cutting[0])
         neuron = int(task.open[column])
-        column_values = signs[:, column], values[:, column], bounds[:, column]
-        parts = task.cell.cut(*column_values, task.rows.values[neuron], (task.number, neuron))
+        numbers = signs[:, column], values[:, column], bounds[:, column], task.rows.values[neuron]
+        parts = task.cell.cut(*numbers, (task.number, neuron), lambda side: self.exact_row(task, side))
         left = task.open[cutting[1:]]
         found = []
         for active, part in ((False, parts[1]), (True, parts[0])):
@@ -112,19 +112,17 @@ class _Cutter:
 
     def signs(self, task: _Task, values: Floats, bounds: Floats) -> Signs:
         """The exact sign of every open neuron at every corner."""
-        signs = np.sign(values).astype(np.int8)
         unsure = ~(np.abs(values) > bounds)
-        if not unsure.any():
-            return signs
-
-        def exact_row(side: Side) -> Array:
-            found: Array = self.walls[side] if side[0] < 0 else self.maps.exact(side[0], task.pattern)[side[1]]
-            return found
-
-        for corner, column in zip(*np.nonzero(unsure), strict=True):
-            row = exact_row((task.number, int(task.open[column])))
-            signs[corner, column] = task.cell.sign_of(int(corner), row, exact_row)
+        signs = np.where(unsure, 0, np.sign(values)).astype(np.int8)
+        for corner, column in zip(*unsure.nonzero(), strict=True):
+            row = self.exact_row(task, (task.number, int(task.open[column])))
+            signs[corner, column] = task.cell.sign_of(int(corner), row, lambda side: self.exact_row(task, side))
         return signs
+
+    def exact_row(self, task: _Task, side: Side) -> Array:
+        """A wall, or a neuron's function on the region, in rationals."""
+        found: Array = self.walls[side] if side[0] < 0 else self.maps.exact(side[0], task.pattern)[side[1]]
+        return found
 
 
 def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: Rows) -> Cell:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lawful.fibers.affine_maps import UNIT, Rows
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Array, rational
+from lawful.fibers.stack import Array, quotient, rational
 from lawful.types import Floats, Indices, Mask
 
 Signs = NDArray[np.int8]
@@ -39,7 +39,7 @@ class Polytope:
     @property
     def dimension(self) -> int:
         """Of the space."""
-        return self.corners.shape[1] - 1
+        return int(self.corners.shape[1]) - 1
 
     @property
     def centre(self) -> Floats:
@@ -64,17 +64,30 @@ class Polytope:
 
     def sign_of(self, corner: int, row: Array, exact_row: ExactRow) -> int:
         """The exact sign of a rational row at a corner, from the sides that it is tight on."""
+        value = row @ self.exact_corner(corner, exact_row)
+        return int(value > 0) - int(value < 0)
+
+    def exact_corner(self, corner: int, exact_row: ExactRow) -> Array:
+        """A corner in rationals, where the sides that it is tight on meet."""
         found = self.exact[corner]
         if found is None:
             tight = [exact_row(self.sides[k]) for k in np.flatnonzero(self.tight[corner])]
             found = self.exact[corner] = _meeting(tight, self.corners[corner])
-        value = sum((a * b for a, b in zip(row, found, strict=True)), flint.fmpq(0))
-        return int(value > 0) - int(value < 0)
+        return found
 
-    def cut(self, signs: Signs, values: Floats, bounds: Floats, row: Floats, side: Side) -> tuple[Polytope, Polytope]:
+    def cut(
+        self, signs: Signs, values: Floats, bounds: Floats, row: Floats, side: Side, exact_row: ExactRow
+    ) -> tuple[Polytope, Polytope]:
         """Both sides of a hyperplane, given signs and values at the corners: positive first."""
         first, second, tight = self._edges(signs)
         corners, error = self._crossings(first, second, values, bounds)
+        exact: list[Array | None] = [None] * len(corners)
+        known = np.isfinite(corners).all(axis=1) & np.isfinite(error).all(axis=1)
+        for k in np.flatnonzero(~known):  # floats cannot tell where it is
+            one, other = (self.exact_corner(int(end[k]), exact_row) for end in (first, second))
+            exact[k] = found = _between(one, other, exact_row(side))
+            corners[k] = [quotient(int(item.p), int(item.q)) for item in found]
+            error[k] = 2 * UNIT * np.abs(corners[k])
         sides, rows = self.sides, self.rows
         parts = []
         for kept, turn in ((signs >= 0, 1.0), (signs <= 0, -1.0)):
@@ -90,7 +103,7 @@ class Polytope:
                     incidence,
                     (*sides, side),
                     np.concatenate([rows, turn * row[None]]),
-                    [self.exact[k] for k in chosen] + [None] * len(corners),
+                    [self.exact[k] for k in chosen] + exact,
                     self.bounded,
                 )
             )
@@ -106,7 +119,7 @@ class Polytope:
 
     def _edges(self, signs: Signs) -> tuple[Indices, Indices, Mask]:
         """The ends of all edges from the positive to the negative side, and the sides that both are tight on."""
-        above, below = (signs > 0).nonzero()[0], (signs < 0).nonzero()[0]
+        above, below = np.flatnonzero(signs > 0), np.flatnonzero(signs < 0)
         tight = self.tight.astype(np.float32)
         first, second = np.nonzero(tight[above] @ tight[below].T >= self.dimension - 1)
         first, second = above[first], below[second]
@@ -122,17 +135,17 @@ class Polytope:
         a, b, ea, eb = values[first], -values[second], bounds[first], bounds[second]
         span = a + b
         sure = np.maximum(span - ea - eb, 0.0)
-        share = (a / span)[:, None]
-        corners = (1 - share) * u + share * w
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            share = (a / span)[:, None]
+            corners = (1 - share) * u + share * w
             slip = ((b * ea + a * eb) / (span * sure) + 4 * UNIT)[:, None]
             error = (1 - share) * eu + share * ew + slip * (np.abs(w - u) + eu + ew)
-        error += 6 * UNIT * (np.abs(u) + np.abs(w))
+            error += 6 * UNIT * (np.abs(u) + np.abs(w))
         if self.bounded:
-            corners[:, -1], error[:, -1] = 1.0, 0.0
-        else:
-            corners, error = _normalised(corners, error, u[:, -1] + w[:, -1])
-        return corners, np.where(np.isnan(error), np.inf, error)
+            corners[:, -1] = 1.0
+            error[:, -1] = np.where(np.isfinite(slip[:, 0]), 0.0, np.inf)
+            return corners, error
+        return _normalised(corners, error, u[:, -1] + w[:, -1])
 
 
 def _normalised(corners: Floats, error: Floats, finite: Floats) -> tuple[Floats, Floats]:
@@ -140,12 +153,19 @@ def _normalised(corners: Floats, error: Floats, finite: Floats) -> tuple[Floats,
     height = np.where(finite == 0, np.abs(corners).max(axis=1), corners[:, -1])[:, None]
     slack = np.where(finite[:, None] == 1, error[:, -1:], 0.0)
     height = np.where(finite[:, None] == 2, 1.0, height)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         error = (error + np.abs(corners / height) * slack) / np.maximum(height - slack, 0.0)
-    corners = corners / height
-    error = error * (1 + 8 * UNIT) + 2 * UNIT * np.abs(corners)
-    corners[:, -1], error[:, -1] = finite > 0, 0.0
+        corners = corners / height
+        error = error * (1 + 8 * UNIT) + 2 * UNIT * np.abs(corners)
+    sure = np.isfinite(error).all(axis=1)
+    corners[:, -1], error[:, -1] = finite > 0, np.where(sure, 0.0, np.inf)
     return corners, error
+
+
+def _between(first: Array, second: Array, row: Array) -> Array:
+    """Where a rational row vanishes between two corners, positive at the first and negative at the second."""
+    found = (row @ first) * second - (row @ second) * first
+    return np.asarray(found / found[-1] if found[-1] != 0 else found / max(abs(item) for item in found))
 
 
 def _meeting(rows: Sequence[Array], near: Floats) -> Array:

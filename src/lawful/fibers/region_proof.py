@@ -1,8 +1,7 @@
 """Compare two networks region by region with a proof that rational arithmetic can re-check.
 
 Floats only guess: which sides of a neuron have an interior point, and which half-spaces make the other side empty. A
-proof is the list of these guesses in the order of the walk; `check` replays it with rationals and believes nothing
-else.
+proof is the list of these guesses in the order of the walk, each confirmed in rationals.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from lawful.errors import CertificateError
 from lawful.exact.half_spaces import InnerPoint, common_point
 from lawful.fibers.cell import OutOfTime
 from lawful.fibers.domain import Domain
@@ -46,15 +44,6 @@ def prove_by_regions(first: Stack, second: Stack, domain: Domain, deadline: floa
     walk = _Prover(_layers(first, second), domain, deadline)
     walk.layer(_Place(0, 0, _inputs(first), None), walls(domain), _rationals(domain.centre()))
     return RegionProof(walk.decisions, walk.regions)
-
-
-def check(decisions: Proof, first: Stack, second: Stack, domain: Domain) -> int:
-    """Replay a proof in rational arithmetic; the number of regions on which the two affine maps are identical."""
-    reader = _Checker(_layers(first, second), iter(decisions))
-    reader.layer(_Place(0, 0, _inputs(first), None), walls(domain))
-    if next(reader.decisions, None) is not None:
-        raise CertificateError("the proof goes on after all regions were seen")
-    return reader.regions
 
 
 def _rationals(point: Floats) -> tuple[Any, ...]:
@@ -105,46 +94,6 @@ def _layers(first: Stack, second: Stack) -> _Layers:
 def _inputs(stack: Stack) -> Array:
     count = stack.widths[0]
     return rational(np.column_stack([np.eye(count), np.zeros(count)]))
-
-
-class _Checker:
-    """Reads decisions in the order of the walk."""
-
-    def __init__(self, layers: _Layers, decisions: Any) -> None:
-        self.layers, self.decisions, self.regions = layers, decisions, 0
-
-    def layer(self, place: _Place, rows: list[Array]) -> None:
-        """One layer of one network on one region."""
-        affine = self.layers.enter(place)
-        if not self.layers.is_last(place):
-            self.neuron(place, affine, [], rows)
-        elif place.network == 0:
-            self.layer(_Place(1, 0, _inputs(self.layers.stacks[0]), affine), rows)
-        elif (affine != place.found).any():
-            raise CertificateError("the affine maps differ on a region")
-        else:
-            self.regions += 1
-
-    def neuron(self, place: _Place, affine: Array, active: list[bool], rows: list[Array]) -> None:
-        """One neuron: constant, on one side with a proof, or both sides."""
-        if len(active) == len(affine):
-            self.layer(self.layers.leave(place, affine, active), rows)
-            return
-        row = affine[len(active)]
-        if all(item == 0 for item in row[:-1]):
-            self.neuron(place, affine, [*active, bool(row[-1] > 0)], rows)
-            return
-        decision = next(self.decisions, None)
-        if decision == "both":
-            self.neuron(place, affine, [*active, True], [*rows, row])
-            self.neuron(place, affine, [*active, False], [*rows, -row])
-            return
-        if not isinstance(decision, (list, tuple)) or len(decision) != 2 or decision[0] not in ("on", "off"):
-            raise CertificateError("the proof stops before all regions were seen")
-        on = decision[0] == "on"
-        if not empties([*rows, -row if on else row], [int(k) for k in decision[1]]):
-            raise CertificateError("a side that the proof calls empty is not shown to be")
-        self.neuron(place, affine, [*active, on], rows)
 
 
 class _Prover:
