@@ -112,7 +112,7 @@ class Polytope:
     def lean(self) -> Polytope:
         """Without sides that no corner lies on, once there are many."""
         if len(self.sides) > MOST_SIDES:
-            used = self.tight.any(axis=0).nonzero()[0]
+            used = np.flatnonzero(self.tight.any(axis=0))
             self.tight, self.rows = self.tight[:, used], self.rows[used]
             self.sides = tuple([self.sides[k] for k in used])
         return self
