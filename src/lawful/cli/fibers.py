@@ -119,16 +119,18 @@ def identifiable(
     network: NetworkArgument, activation: ActivationOption = None, seed: SeedOption = 0, as_json: JsonOption = False
 ) -> None:
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
-    from lawful.fibers.catalogue import identify
+    from lawful.fibers.identifiability import identifiable as decide
+    from lawful.fibers.same import stack_of
     from lawful.report.fibers import identifiable_text
 
-    found = identify(_open(network, seed, activation), seed)
+    found = decide(stack_of(_open(network, seed, activation)), seed=seed)
     result = {
         "identifiable": found.identifiable,
         "reasons": found.reasons,
         "generic": found.genericity.holds,
         "generic_reason": found.genericity.reason,
         "tested": found.genericity.tested,
+        "layers": found.layers,
     }
     if as_json:
         print_json(result)

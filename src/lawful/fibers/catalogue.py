@@ -8,20 +8,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from lawful.errors import LawfulError
 from lawful.fibers.cell import OutOfTime
 from lawful.fibers.cells import cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import Library, fingerprint
-from lawful.fibers.genericity import genericity
 from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges, segment
 from lawful.fibers.reduce import Reduced, simplify
 from lawful.fibers.same import same, stack_of
-from lawful.fibers.shallow import Kind, normal_form
-from lawful.fibers.three_layers import BottleneckFiber, Identifiability, bottleneck_fiber, identifiable
+from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
 from lawful.types import Floats
@@ -83,42 +79,6 @@ def _layer_facts(fiber: LayerwiseFiber) -> dict[str, Any]:
 def _flip_facts(fiber: BottleneckFiber) -> dict[str, Any]:
     count = 2**fiber.flips
     return {"case": None, "linear": 0, "components": count, "checked": count, "nonempty": count}
-
-
-def identify(network: Mlp | Dag, seed: int = 0) -> Identifiability:
-    """Identifiability of a bottleneck (P4 Theorem 5) or of one hidden layer (Section 4)."""
-    stack = stack_of(network)
-    if stack.hidden != 1 or stack.slopes != (0.0,):
-        return identifiable(stack, seed=seed)
-    generic = genericity(stack, seed=seed)
-    form = normal_form(stack)
-    idle = [number for number, kind in enumerate(form.kinds) if kind is not Kind.VISIBLE]
-    shared = [group.neurons for group in form.groups if len(group.neurons) > 1]
-    reasons = [f"neuron {number} is {form.kinds[number]}" for number in idle]
-    reasons += [f"neurons {', '.join(map(str, group))} share a hyperplane" for group in shared]
-    if reasons:
-        return Identifiability(False, tuple(reasons), generic)
-    terms = np.array([np.outer(stack.weights[1][:, i], stack.weights[0][i]).ravel() for i in range(stack.widths[1])])
-    if int(np.linalg.matrix_rank(terms)) == len(terms):
-        return Identifiability(True, ("every neuron has its own hyperplane, and no orientation can change",), generic)
-    flips = _balanced_subset(terms) if len(terms) <= MOST_SUBSETS else None
-    if flips:
-        words = f"neurons {', '.join(map(str, flips))} can be reversed together"
-        return Identifiability(False, (words,), generic)
-    if flips is None:
-        return Identifiability(
-            None, (f"whether some of the {len(terms)} neurons can be reversed was not tested",), generic
-        )
-    return Identifiability(True, ("every neuron has its own hyperplane, and no orientation can change",), generic)
-
-
-def _balanced_subset(terms: Floats) -> tuple[int, ...]:
-    """Neurons whose linear parts add to zero: reversing them together keeps the function. Empty if there are none."""
-    for number in range(1, 2 ** len(terms)):
-        members = [k for k in range(len(terms)) if number >> k & 1]
-        if np.abs(terms[members].sum(axis=0)).max() <= 1e-12 * np.abs(terms[members]).max():
-            return tuple(members)
-    return ()
 
 
 def count_regions(

@@ -97,9 +97,13 @@ def identifiable_text(result: Mapping[str, Any]) -> str:
         lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     if len(result["reasons"]) > 8:
         lines.append(f"  - and {len(result['reasons']) - 8} more")
-    generic = {True: "passed", False: "failed", None: "was not run"}[result["generic"]]
-    tested = f"The test of genericity {generic} ({result['tested']}): {result['generic_reason']}."
-    return "\n".join([*lines, *_wrapped(tested)])
+    if result["identifiable"] is None and result["layers"]:
+        known = ", ".join(f"layer {number} {status}" for number, status in enumerate(result["layers"], 1))
+        lines += _wrapped(f"Known of the weights: {known}.")
+    if result["generic"] is not None:
+        words = "Generic" if result["generic"] else "Not generic"
+        lines += _wrapped(f"{words} ({result['tested']}): {result['generic_reason']}.")
+    return "\n".join(lines)
 
 
 def regions_text(result: Mapping[str, Any]) -> str:
