@@ -251,3 +251,13 @@ def test_one_hidden_layer() -> None:
     found = identifiable(balanced)
     assert found.identifiable is False
     assert "0, 1, 2" in found.reasons[0]
+
+
+def test_neurons_that_face_each_other() -> None:
+    """`a relu(z) + b relu(−z)` alone determines a and b; beside a neuron that can be reversed with them it may not."""
+    pair = Mlp([[[1.0, 2.0], [-1.0, -2.0], [1.0, 0.5]], [[1.0, 3.0, 1.0]]], [[1.0, -1.0, 0.0], None])
+    assert identifiable(pair).identifiable is True
+    third = Mlp([[[1.0, 2.0], [-1.0, -2.0], [1.0, 2.0]], [[1.0, 3.0, 1.0]]], [[1.0, -1.0, 0.5], None])
+    assert identifiable(third).identifiable is None  # parallel: the linear parts can be traded
+    cancelling = Mlp([[[1.0, 2.0], [-1.0, -2.0], [1.0, 0.5]], [[1.0, -1.0, 1.0]]], [[1.0, -1.0, 0.0], None])
+    assert identifiable(cancelling).identifiable is False

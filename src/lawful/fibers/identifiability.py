@@ -115,18 +115,31 @@ def _not_a_bottleneck(stack: Stack) -> str:
 
 
 def _one_layer(stack: Stack) -> Identifiability:
-    """Every neuron visible on a hyperplane of its own, and no set of them that can be reversed together."""
+    """Every neuron visible, no two of one orientation on a hyperplane, and no set of them that can be reversed together.
+
+    Two neurons that face each other share what bends between them only through a linear part, `w ⊗ (a' − a)`.
+    """
     form = normal_form(stack, tolerance=0.0)
-    shared = [group.neurons for group in form.groups if len(group.neurons) > 1]
     idle = [number for number, kind in enumerate(form.kinds) if kind is not Kind.VISIBLE]
-    exactly = Genericity(True, "every neuron has its own hyperplane", "exactly")
-    if shared or idle:
-        words = [f"neuron {number} is {form.kinds[number]}" for number in idle]
-        words += [f"neurons {_listed(list(group))} share a hyperplane" for group in shared]
-        crowded = Genericity(False, words[0], "exactly")
-        return Identifiability(False, tuple(words), crowded, ("free",))
-    answer, words = _reversible(stack, 0)
-    return Identifiability(answer, words, exactly, ({True: "fixed", False: "free", None: "open"}[answer],))
+    if idle:  # groups that cancel can be moved together, or rescaled against each other
+        words = tuple(f"neuron {number} is {form.kinds[number]}" for number in idle)
+        return Identifiability(False, words, Genericity(False, words[0], "exactly"), ("free",))
+    facing = [group for group in form.groups if len(group.neurons) > 1]
+    if not facing:
+        answer, words = _reversible(stack, 0)
+        generic = Genericity(True, "every neuron has its own hyperplane", "exactly")
+    else:
+        terms = [np.outer(group.jump, group.hyperplane[:-1]).ravel() for group in form.groups if group not in facing]
+        for group in facing:
+            for output in range(len(group.jump)):
+                share = group.jump * 0
+                share[output] = share[output] + 1
+                terms.append(np.outer(share, group.hyperplane[:-1]).ravel())
+        answer = True if rank_of(np.array(terms, dtype=object)) == len(terms) else None
+        pairs = "; ".join(f"neurons {_listed(list(group.neurons))} face each other" for group in facing)
+        words = (f"{pairs}; {'nothing can move between them' if answer else 'whether they can move is open'}",)
+        generic = Genericity(False, pairs, "exactly")
+    return Identifiability(answer, words, generic, ({True: "fixed", False: "free", None: "open"}[answer],))
 
 
 def _reversible(stack: Stack, layer: int) -> tuple[bool | None, tuple[str, ...]]:
