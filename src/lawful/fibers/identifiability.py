@@ -115,7 +115,7 @@ def _not_a_bottleneck(stack: Stack) -> str:
 
 
 def _one_layer(stack: Stack) -> Identifiability:
-    """Every neuron visible, no two of one orientation on a hyperplane, and no set of them that can be reversed together.
+    """Every neuron visible, no two of one orientation on a hyperplane, no set of them that can be reversed together.
 
     Two neurons that face each other share what bends between them only through a linear part, `w ⊗ (a' − a)`.
     """
@@ -129,7 +129,9 @@ def _one_layer(stack: Stack) -> Identifiability:
         answer, words = _reversible(stack, 0)
         generic = Genericity(True, "every neuron has its own hyperplane", "exactly")
     else:
-        terms = [np.outer(group.jump, group.hyperplane[:-1]).ravel() for group in form.groups if group not in facing]
+        terms = [
+            np.outer(group.jump, group.hyperplane[:-1]).ravel() for group in form.groups if len(group.neurons) == 1
+        ]
         for group in facing:
             for output in range(len(group.jump)):
                 share = group.jump * 0
