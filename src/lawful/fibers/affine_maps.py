@@ -20,14 +20,14 @@ Bits = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class AffineRows:
     """Functions `row·(x, 1)`, a row each; the true coefficients lie within `error` of these."""
 
     values: Floats
     error: Floats
 
-    def __getitem__(self, chosen: Any) -> Rows:
-        return Rows(self.values[chosen], self.error[chosen])
+    def __getitem__(self, chosen: Any) -> AffineRows:
+        return AffineRows(self.values[chosen], self.error[chosen])
 
 
 class AffineMaps:
@@ -43,31 +43,31 @@ class AffineMaps:
         self._exact: dict[tuple[int, bytes], Array] = {}
         self._rational: dict[int, tuple[Any, Array]] = {}
 
-    def inputs(self) -> Rows:
+    def inputs(self) -> AffineRows:
         """The inputs themselves."""
         count = self.stack.widths[0]
         values = np.concatenate([np.eye(count), np.zeros((count, 1))], axis=1)
-        return Rows(values, np.zeros_like(values))
+        return AffineRows(values, np.zeros_like(values))
 
-    def layer(self, number: int, below: Rows) -> Rows:
+    def layer(self, number: int, below: AffineRows) -> AffineRows:
         """The preactivations of a layer, given its inputs as functions."""
         weight, size = self.stack.weights[number], self.sizes[number]
         bias = self.stack.biases[number]
         values = weight @ below.values
         values[:, -1] += bias
         if number == 0:  # the inputs themselves: nothing was rounded
-            return Rows(values, self.given * np.abs(values))
+            return AffineRows(values, self.given * np.abs(values))
         terms = size @ np.abs(below.values)
         terms[:, -1] += np.abs(bias)
         room = (weight.shape[1] + 6) * UNIT + self.given
         error = room * terms + (1 + 4 * room) * (size @ below.error)
-        return Rows(values, error + TINY * (error > 0))
+        return AffineRows(values, error + TINY * (error > 0))
 
-    def activate(self, number: int, rows: Rows, bits: Bits) -> Rows:
+    def activate(self, number: int, rows: AffineRows, bits: Bits) -> AffineRows:
         """What the layer passes on where these neurons are active."""
         gain = np.where(bits, 1.0, self.slopes[number])[:, None]
         values = rows.values * gain
-        return Rows(values, np.abs(gain) * rows.error + np.where(bits[:, None], 0.0, UNIT * np.abs(values)))
+        return AffineRows(values, np.abs(gain) * rows.error + np.where(bits[:, None], 0.0, UNIT * np.abs(values)))
 
     def exact(self, number: int, pattern: Sequence[Bits]) -> Array:
         """The preactivations of a layer on the region of a pattern of the layers below, as rational rows."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lawful.fibers.affine_maps import AffineMaps, Bits, Rows
+from lawful.fibers.affine_maps import AffineMaps, AffineRows, Bits
 from lawful.fibers.cell import Cell, OutOfTime, region_rows
 from lawful.fibers.domain import Domain
 from lawful.fibers.polytopes import Polytope, Side, Signs, box, fan
@@ -58,7 +58,7 @@ class _Task:
 
     cell: Polytope
     number: int
-    rows: Rows
+    rows: AffineRows
     bits: Bits
     open: Indices
     pattern: tuple[Bits, ...]
@@ -82,7 +82,7 @@ class _Cutter:
                 continue
             tasks += self.step(task)
 
-    def entering(self, cell: Polytope, number: int, below: Rows, pattern: tuple[Bits, ...]) -> _Task:
+    def entering(self, cell: Polytope, number: int, below: AffineRows, pattern: tuple[Bits, ...]) -> _Task:
         """A layer that has decided nothing yet."""
         rows = self.maps.layer(number, below)
         return _Task(cell, number, rows, np.zeros(len(rows.values), dtype=bool), np.arange(len(rows.values)), pattern)
@@ -125,7 +125,7 @@ class _Cutter:
         return found
 
 
-def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: Rows) -> Cell:
+def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: AffineRows) -> Cell:
     """The cell in floats: its facets if it is bounded, else the rows of all neurons that are not constant."""
     point = cell.centre
     if cell.bounded:

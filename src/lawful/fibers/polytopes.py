@@ -13,7 +13,7 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.fibers.affine_maps import UNIT, Rows
+from lawful.fibers.affine_maps import UNIT, AffineRows
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, quotient, rational
 from lawful.types import Floats, Indices, Mask
@@ -54,7 +54,7 @@ class Polytope:
         size = max(float(np.abs(self.corners[finite, :-1] - centre).max()), float(np.abs(centre).max()), 1e-300)
         return np.asarray(centre + size * (away / np.abs(away).max(axis=1, keepdims=True)).mean(axis=0))
 
-    def values(self, rows: Rows) -> tuple[Floats, Floats]:
+    def values(self, rows: AffineRows) -> tuple[Floats, Floats]:
         """Values of functions (columns) at the corners (rows), and how far they may be from the true ones."""
         size = np.abs(rows.values)
         bound = np.abs(self.corners) @ (rows.error + (self.dimension + 3) * UNIT * size).T

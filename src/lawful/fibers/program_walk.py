@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lawful.exact.half_spaces import InnerPoint, common_point
-from lawful.fibers.affine_maps import UNIT, AffineMaps, Bits, Rows
+from lawful.fibers.affine_maps import UNIT, AffineMaps, AffineRows, Bits
 from lawful.fibers.cell import Cell, OutOfTime
 from lawful.fibers.domain import Domain
 from lawful.fibers.polyhedra import Polyhedron, empties, walls
@@ -68,7 +68,7 @@ class _Walk:
         """From the whole domain."""
         yield from self.layer(0, self.maps.inputs(), (), self.domain.centre())
 
-    def layer(self, number: int, below: Rows, pattern: tuple[Bits, ...], point: Floats | None) -> Iterator[Found]:
+    def layer(self, number: int, below: AffineRows, pattern: tuple[Bits, ...], point: Floats | None) -> Iterator[Found]:
         """Continue with a layer whose inputs are these functions on the region."""
         rows = self.maps.layer(number, below)
         if number == self.maps.stack.hidden:
@@ -78,7 +78,7 @@ class _Walk:
         yield from self.neuron(number, rows, np.zeros(len(rows.values), dtype=bool), 0, pattern, point)
 
     def neuron(
-        self, number: int, rows: Rows, bits: Bits, at: int, pattern: tuple[Bits, ...], point: Floats | None
+        self, number: int, rows: AffineRows, bits: Bits, at: int, pattern: tuple[Bits, ...], point: Floats | None
     ) -> Iterator[Found]:
         """Decide one neuron after the other; split where both sides have a point."""
         if point is not None:
@@ -120,13 +120,13 @@ class _Walk:
         self.values[place], self.errors[place] = half.values, half.error
         self.pushed.append(half)
 
-    def half_space(self, rows: Rows, number: int, at: int, active: bool) -> _HalfSpace:
+    def half_space(self, rows: AffineRows, number: int, at: int, active: bool) -> _HalfSpace:
         """One side of a neuron."""
         row, sign = rows.values[at], 1 if active else -1
         length = math.sqrt(row[:-1] @ row[:-1])
         return _HalfSpace(sign * row, rows.error[at], row * (sign / length) if length else row, number, at, sign)
 
-    def is_constant(self, rows: Rows, number: int, at: int, pattern: tuple[Bits, ...]) -> bool:
+    def is_constant(self, rows: AffineRows, number: int, at: int, pattern: tuple[Bits, ...]) -> bool:
         """Whether the function has no slope at all."""
         if (np.abs(rows.values[at, :-1]) > rows.error[at, :-1]).any():
             return False
@@ -160,11 +160,11 @@ class _Walk:
         if not np.isfinite(point).all() or not ((point > self.domain.low) & (point < self.domain.high)).all():
             return False
         count = len(self.pushed)
-        values, bounds = value_of(Rows(self.values[:count], self.errors[:count]), point)
+        values, bounds = value_of(AffineRows(self.values[:count], self.errors[:count]), point)
         return bool((values > bounds).all())
 
 
-def value_of(rows: Rows, point: Floats) -> tuple[Floats, Floats]:
+def value_of(rows: AffineRows, point: Floats) -> tuple[Floats, Floats]:
     """Values at a point of floats, and how far they may be from the true ones."""
     whole = np.append(point, 1.0)
     bounds = (rows.error + (len(whole) + 3) * UNIT * np.abs(rows.values)) @ np.abs(whole)
