@@ -7,6 +7,8 @@ import pytest
 
 from lawful import Mlp, Unsupported
 from lawful.fibers import Domain, Stack
+from lawful.fibers.assigned_fiber import assigned_fiber, count_assignments
+from lawful.fibers.catalogue import describe_fiber
 from lawful.fibers.disguise import hiding_network, random_network
 from lawful.fibers.identifiability import identifiable
 from lawful.fibers.identification import balanced_subset
@@ -17,6 +19,7 @@ from lawful.fibers.one_layer_fiber import (
     layerwise_fiber,
     nonnegative_rank,
 )
+from lawful.fibers.recover import parameter_jacobian
 from lawful.fibers.stack import rational
 from lawful.fibers.three_layers import (
     bottleneck_fiber,
@@ -97,10 +100,57 @@ def test_nonnegative_rank() -> None:
     assert nonnegative_rank(np.zeros((2, 3))) == 0
 
 
-def test_a_network_that_is_not_minimal_is_refused() -> None:
+def test_the_generic_description_needs_a_minimal_network() -> None:
     network = Mlp([[[1.0, 2.0], [-2.0, -4.0]], [[1.0, 1.0]]], [[1.0, -2.0], None])
     with pytest.raises(Unsupported, match="not minimal"):
         layerwise_fiber(network)
+    assert describe_fiber(network).summary.kind == "one hidden layer, not minimal"
+
+
+def crowded(kind: str) -> Mlp:
+    """Small numbers, and one special role."""
+    rng = np.random.default_rng(0)
+    rows, outs = rng.choice([-3.0, -2.0, 1.0, 4.0], size=(6, 3)), np.round(rng.normal(size=(2, 6)) * 64) / 64
+    bias = rng.integers(-4, 5, size=6) + 0.5
+    if kind in ("shared", "both"):
+        rows[2], bias[2] = 3 * rows[3], 3 * bias[3]
+    if kind in ("facing", "cancelling", "both"):
+        rows[1], bias[1] = -rows[0], -bias[0]
+    if kind in ("cancelling", "both"):
+        outs[:, 1] = -outs[:, 0]
+    return Mlp([rows, outs], [bias, [0.5, 1.0]])
+
+
+@pytest.mark.parametrize("kind", ["none", "shared", "facing", "cancelling", "both"])
+def test_roles_of_neurons_and_their_freedom(kind: str) -> None:
+    """P4 Definition 22: the dimension is the corank of the parameter Jacobian less one scaling for each neuron."""
+    network = crowded(kind)
+    fiber = assigned_fiber(network)
+    rng = np.random.default_rng(1)
+    points = np.concatenate([scale * rng.normal(size=(600, 3)) for scale in (0.5, 2.0, 8.0)])
+    values = np.linalg.svd(parameter_jacobian(network, points), compute_uv=False)
+    assert fiber.dimension == int((values < 1e-9 * values[0]).sum()) - 6
+    for seed in range(3):
+        assert np.allclose(fiber.sample(seed).evaluate(points), network.evaluate(points), atol=1e-9)
+    assert len(fiber.cancelling) == (kind in ("cancelling", "both"))
+
+
+def test_dead_and_linear_roles_on_the_orthant() -> None:
+    network = orthant_head(2, 2, 3, 1)
+    rows, bias = network.weights[0].copy(), np.array(network.biases[0])
+    rows[3], bias[3] = -np.abs(rows[3]), -np.abs(bias[3])
+    fiber = assigned_fiber(Mlp([rows, network.weights[1]], [bias, network.biases[1]]), Domain.orthant(3))
+    assert (len(fiber.visible), len(fiber.linear), len(fiber.dead)) == (1, 2, 1)
+    points = np.abs(np.random.default_rng(0).normal(size=(300, 3)))
+    assert np.allclose(fiber.sample(4).evaluate(points), fiber.stack.evaluate(points))
+    values = np.linalg.svd(parameter_jacobian(fiber.stack.to_mlp(), points), compute_uv=False)
+    assert fiber.dimension == int((values < 1e-9 * values[0]).sum()) - 4
+
+
+def test_assignments_written_out() -> None:
+    """Extra neurons go to one of the kinds, or into groups of two and more that cancel."""
+    assert [count_assignments(extra, 1) for extra in range(5)] == [1, 1, 2, 3, 5]
+    assert [count_assignments(extra, 3) for extra in range(3)] == [1, 3, 7]
 
 
 BOTTLENECKS = [
