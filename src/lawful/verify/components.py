@@ -10,9 +10,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.finding import Finding, short
+from lawful.verify.finding import Finding, at_least, at_most, short
 from lawful.verify.locks import check_locks
-from lawful.verify.schema import listed, need, record, truth, whole, wholes
+from lawful.verify.schema import afford, listed, need, record, truth, whole, wholes
 from lawful.verify.wiring import HIDDEN, Wiring, read_wiring
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
@@ -68,8 +68,8 @@ def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int
         whose += f" with the balance ({values}{', ...' if len(units) > SHOWN else ''})"
     if tolerance:
         return (
-            f"at every balance within {float(tolerance):.3g} (sum of absolute differences) {whose}, {edges} locked, "
-            f"and each other edge is free at some balance within it"
+            f"at every balance within {at_least(tolerance)} (sum of absolute differences) {whose}, {edges} locked, "
+            f"and each other edge is free at some balance within {at_most(tolerance)}"
         )
     if not locked:
         return f"the invariant set {whose} is connected: no edge is locked"
@@ -78,7 +78,9 @@ def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int
 
 def _freed(value: object, wiring: Wiring, balance: dict[int, int], slack: int) -> set[int]:
     found: set[int] = set()
-    for number, item in enumerate(listed(value, "flows", most=len(wiring.tails))):
+    flows = listed(value, "flows", most=len(wiring.tails))
+    afford(float(len(flows)) * len(wiring.hidden))
+    for number, item in enumerate(flows):
         flow = record(item, "flows", "squares frees")
         squares: dict[int, int] = {}
         missing = dict(balance)
