@@ -72,6 +72,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     points = np.concatenate([rng.normal(size=(6, 3)) * 0.1 + centre for centre in np.eye(3)])
     rows = [",".join([*(f"{value:.3f}" for value in row), str(k // 6)]) for k, row in enumerate(points)]
     (place / "labels.csv").write_text("\n".join(["a,b,c,label", *rows]) + "\n")
+    bounds = "".join(f"(assert (>= X_{k} -0.1))(assert (<= X_{k} 0.1))" for k in range(3))
+    names = "".join(f"(declare-const {name} Real)" for name in ("X_0", "X_1", "X_2", "Y_0"))
+    (place / "specification.vnnlib").write_text(f"{names}{bounds}(assert (>= Y_0 100))")
     (place / "plan.toml").write_text('job = "count_laws"\n[grid]\narchitecture = ["2-2-1 relu"]\n')
     return place
 

@@ -13,6 +13,9 @@ from lawful.errors import LawfulError
 from lawful.types import Floats, Indices
 
 
+LARGEST = 1e75
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Clusters:
     """Points `x_{ℓ,i} ∈ R^Q` (rows) with labels 0, 1, …; `names` says what each label was called.
@@ -33,6 +36,8 @@ class Clusters:
         if not np.isfinite(array).all():
             row, column = np.argwhere(~np.isfinite(array))[0]
             raise LawfulError(f"data must be finite: row {row}, column {column} is {array[row, column]}")
+        if np.abs(array).max() > LARGEST:
+            raise LawfulError(f"data beyond {LARGEST:g} have squares beyond all floats: divide them by a power of ten")
         if np.asarray(labels).shape != (len(array),):
             raise LawfulError(f"{len(array)} points need as many labels, not {np.size(np.asarray(labels))}")
         names, numbers = np.unique(np.asarray(labels), return_inverse=True)
