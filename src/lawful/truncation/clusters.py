@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import LawfulError
 from lawful.types import Floats, Indices
 
-
 LARGEST = 1e75
 
 
