@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.formats.files import read, write
     from lawful.network.modules.convert import from_module, to_module
+    from lawful.network.opening import open
+    from lawful.network.reading import Reading
     from lawful.pruning import prune
     from lawful.study.audit import audit
+    from lawful.symmetry import symmetries
     from lawful.verify import verify
 
 __version__ = "0.2.0"
@@ -24,6 +27,8 @@ _HOMES = {
     "lawful.network": ("Architecture", "Dag", "Mlp"),
     "lawful.network.formats.files": ("read", "write"),
     "lawful.network.modules.convert": ("from_module", "to_module"),
+    "lawful.network.opening": ("open",),
+    "lawful.network.reading": ("Reading",),
     "lawful.laws": ("count_laws",),
     "lawful.components.locks": ("components",),
     "lawful.components.rebalance": ("rebalance",),
@@ -31,12 +36,13 @@ _HOMES = {
     "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
     "lawful.study.audit": ("audit",),
+    "lawful.symmetry": ("symmetries",),
     "lawful.verify": ("verify",),
 }
 __all__ = [
     "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
-    "Unsupported", "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same",
-    "to_module", "verify", "write",
+    "Reading", "Unsupported", "audit", "components", "count_laws", "from_module", "open", "prune", "read", "rebalance",
+    "same", "symmetries", "to_module", "verify", "write",
 ]  # fmt: skip
 
 

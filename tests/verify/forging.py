@@ -22,13 +22,17 @@ def signed(proof: Proof) -> Proof:
     """The digests of the networks that the certificate now holds, so that only mathematics can reject it."""
     try:
         match proof["kind"]:
-            case "same":
+            case "same" | "distance":
                 about = [
                     (read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()
                     for network in proof["networks"]
                 ]
             case "pruning":
                 about = [read_wiring(proof[key]).digest() for key in ("original", "result")]
+            case "path":
+                about = [read_wiring(proof[key]).digest() for key in ("start", "stop")]
+            case "rebalance":
+                about = [read_wiring(proof[key]).digest() for key in ("before", "after")]
             case "flow":
                 ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
                 about = [read_wiring(network).digest() for network in ends]

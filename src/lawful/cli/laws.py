@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_json
+from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
+from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
@@ -72,10 +72,8 @@ def laws(
         raise LawfulError("choose one of --momentum and --metric")
     if reduction and (near or data is not None or momentum or metric is not None or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
-    network, shape, seed = named.text, named.shape, named.seed
-    source: Any = open_module(network) if is_module(network) else named.source()
-    if network.lower().endswith(".onnx"):
-        _refuse_shared_weights(network, source.parameters)
+    shape, seed = named.shape, named.seed
+    source: Any = named.trained()
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
@@ -94,27 +92,18 @@ def laws(
         found = None if degree is None else _polynomials(source, degree, loss, seed, shape, tell)
     reduced = _reduction(source, count, seed, shape) if reduction else None
     _print(count, found, reduced, as_json, latex)
-    if certificate is not None and count.proved:
+    missing = ""
+    if certificate is not None:
         from lawful.laws.certificate import certificate as make
+        from lawful.laws.certificate import uncertified
 
-        write_json(certificate, make(count))
-    elif certificate is not None:
-        typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
-    if count.status == "undecided" or (certificate is not None and not count.proved):
+        missing = uncertified(count)
+        if missing:
+            typer.echo(f"lawful: {certificate} was not written: {missing}", err=True)
+        else:
+            write_certificate(certificate, make(count))
+    if count.status == "undecided" or missing:
         raise typer.Exit(3)
-
-
-def _refuse_shared_weights(path: str, parameters: int) -> None:
-    """A convolution unrolled into a graph has more weights than its file, and they would be counted as if free."""
-    import onnx
-
-    model = onnx.load(path)
-    stored = sum(prod(tensor.dims) for tensor in model.graph.initializer)
-    if parameters > stored:
-        raise Unsupported(
-            f"{path}: the file holds {stored:,} weights but its graph {parameters:,}: shared weights move together, "
-            "so give the PyTorch module (module:factory) instead"
-        )
 
 
 def _polynomials(

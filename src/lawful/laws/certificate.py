@@ -20,10 +20,8 @@ def certificate(count: LawCount) -> dict[str, Any]:
     >>> sorted(certificate(count_laws("2-2-2 relu")))[:6]
     ['about', 'brackets', 'dimensions', 'flow', 'kind', 'known']
     """
-    if not count.proved or count.dag is None or count.witness is None:
-        raise Unsupported(f"only a proved count has a certificate; this one is {count.status}: {count.reason}")
-    if count.region is not None and count.region.nudged:
-        raise Unsupported("the weights lie on a boundary between activation patterns: no certificate speaks of them")
+    if count.dag is None or count.witness is None or uncertified(count):
+        raise Unsupported(f"no certificate: {uncertified(count)}")
     weights = count.region is not None  # at the φ level they do not matter
     body: dict[str, Any] = {
         "kind": "laws",
@@ -49,6 +47,15 @@ def certificate(count: LawCount) -> dict[str, Any]:
         if count.region.groups is not None:
             body["groups"] = count.region.groups.tolist()
     return body
+
+
+def uncertified(count: LawCount) -> str:
+    """Why a count has no certificate, or nothing if it has one."""
+    if not count.proved:
+        return f"not proved, but {count.status} ({count.reason})"
+    if count.region is not None and count.region.nudged:
+        return "the weights lie on a boundary between activation patterns, and only those beside it were counted"
+    return "" if count.dag is not None and count.witness is not None else "modules are counted in floating point"
 
 
 def _named(law: Law) -> list[Any]:

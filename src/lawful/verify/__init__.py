@@ -12,11 +12,14 @@ from typing import Any
 from lawful.errors import CertificateError, LawfulError, NotACertificate
 from lawful.verify import (
     components,
+    distance,
     flow,
     geodesic,
     laws,
     module_pruning,
+    path,
     pruning,
+    rebalance,
     same,
     separation,
     singular,
@@ -30,11 +33,14 @@ __all__ = ["KINDS", "Verified", "verify"]
 KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
     {
         "components": components.check,
+        "distance": distance.check,
         "flow": flow.check,
         "geodesic": geodesic.check,
         "laws": laws.check,
         "module-pruning": module_pruning.check,
+        "path": path.check,
         "pruning": pruning.check,
+        "rebalance": rebalance.check,
         "same": same.check,
         "singular": singular.check,
         "truncation-separation": separation.check,
