@@ -21,7 +21,7 @@ from torch import nn
 from lawful.errors import Unsupported
 from lawful.network.modules.export import export_module
 from lawful.pruning.permanent import permanent
-from lawful.pruning.wiring import Operation, Spot, Wiring
+from lawful.pruning.cells import Operation, Spot, ChannelCells
 from lawful.types import Floats
 
 COMPARED = 1e-9  # relative difference of outputs in float64
@@ -77,7 +77,7 @@ def prune_channels(
     double, notes = permanent(module)
     double = double.double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
-    state = _State(double, Wiring(export_module(double, [tuple(each.shape) for each in examples])))
+    state = _State(double, ChannelCells(export_module(double, [tuple(each.shape) for each in examples])))
     while state.sweep():
         pass
     small = copy.deepcopy(double)
@@ -101,7 +101,7 @@ def _example(entry: torch.Tensor | tuple[int, ...], seed: int) -> torch.Tensor:
 class _State:
     """The weights as they change, the cells that are left, and what the walk knows of every activation."""
 
-    def __init__(self, module: nn.Module, wiring: Wiring) -> None:
+    def __init__(self, module: nn.Module, wiring: ChannelCells) -> None:
         self.wiring, self.module = wiring, module
         read = wiring.read
         self.arrays = {place: tensor.detach().numpy().copy() for place, tensor in read.tensors.items()}

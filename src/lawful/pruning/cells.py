@@ -51,7 +51,7 @@ class Operation:
     width: int = 1  # how many entries of the result each channel becomes
 
 
-class Wiring:
+class ChannelCells:
     """The operations of a module in order, its activations, and the cells that must stay."""
 
     def __init__(self, read: ExportedModule) -> None:
