@@ -20,8 +20,8 @@ from torch import nn
 
 from lawful.errors import Unsupported
 from lawful.network.modules.export import export_module
+from lawful.pruning.cells import ChannelCells, Operation, Spot
 from lawful.pruning.permanent import permanent
-from lawful.pruning.cells import Operation, Spot, ChannelCells
 from lawful.types import Floats
 
 COMPARED = 1e-9  # relative difference of outputs in float64
