@@ -178,6 +178,18 @@ def test_what_is_not_understood_is_left_alone() -> None:
 
 
 @torch.no_grad()
+def test_the_inner_width_of_a_transformers_block() -> None:
+    torch.manual_seed(6)
+    model = nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True).eval()
+    model.linear1.weight[2], model.linear1.bias[2] = model.linear1.weight[5], model.linear1.bias[5]
+    model.linear2.weight[:, 7] = 0.0
+    found = prune_channels(model, [(2, 5, 8)])
+    assert kinds(found) == {"duplicate": 1, "silent": 1}
+    assert found.module.linear2.in_features == 10
+    same(model, found, 5, 8)
+
+
+@torch.no_grad()
 def test_whole_layers_keep_one_channel() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     model[0].weight.zero_()

@@ -111,10 +111,13 @@ class ChannelCells:
         args, spot = list(call.args), self.spots[sources[0]]
         first = args[0].name if isinstance(args[0], fx.Node) else None
         if name in CONVOLUTIONS and first == sources[0] and len(sources) == 1:
-            return self._convolution(call, spot)
-        if name == "linear" and first == sources[0] and len(sources) == 1 and spot.axis == len(spot.shape) - 1:
-            self._layer(call, sources, len(spot.shape) - 1, padded=False)
-            return True
+            seen = self._along(sources[0], 1)
+            return seen is not None and self._convolution(call, seen)
+        if name == "linear" and first == sources[0] and len(sources) == 1:
+            seen = self._along(sources[0], len(spot.shape) - 1)
+            if seen is not None:
+                self._layer(call, [seen], len(spot.shape) - 1, padded=False)
+            return seen is not None
         if name in NORMS and spot.axis == 1 and len(sources) == 1:
             return self._norm(name, call, sources)
         if (name == "getitem" and args[1] == 0 and sources[0] in self._norms) or name in COPIES:
@@ -157,18 +160,31 @@ class ChannelCells:
         axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", 0)
         return int(axis) % len(_sizes(call))
 
-    def _convolution(self, call: Any, spot: Spot) -> bool:
+    def _along(self, source: str, axis: int) -> str | None:
+        """An activation whose channels lie along an axis; where they are pinned it may be seen along any."""
+        spot = self.spots[source]
+        if spot.axis == axis:
+            return source
+        if not all(cell in self._pinned for cell in spot.cells.tolist()) or not 0 <= axis < len(spot.shape):
+            return None
+        alias = f"{source} along {axis}"
+        if alias not in self.spots:
+            self._new(alias, axis, spot.shape, pinned=True)
+        return alias
+
+    def _convolution(self, call: Any, source: str) -> bool:
+        spot = self.spots[source]
         args = [*call.args, *[None] * 7][:7]
         groups = 1 if args[6] is None else int(args[6])
         padded = args[4] is not None and args[4] != "valid" and bool(np.any(args[4] if args[4] != "same" else 1))
-        if spot.axis != 1 or len(spot.shape) != len(_sizes(call)) or len(spot.shape) != _rank(call.args[1]):
+        if len(spot.shape) != len(_sizes(call)) or len(spot.shape) != _rank(call.args[1]):
             return False
         if groups == 1:
-            self._layer(call, [call.args[0].name], 1, padded=padded)
+            self._layer(call, [source], 1, padded=padded)
             return True
         if groups == len(spot.cells) == _sizes(call)[1]:
             tensors = _tensors(call, ("weight", "bias"))
-            self._pass(call, "depthwise", [call.args[0].name], Spot(1, spot.cells, _sizes(call)), tensors, padded)
+            self._pass(call, "depthwise", [source], Spot(1, spot.cells, _sizes(call)), tensors, padded)
             return True
         return False
 
@@ -221,13 +237,15 @@ class ChannelCells:
         self.operations.append(Operation(kind, call, tuple(sources), tensors or {}, padded, width))
 
     def _fresh(self, node: Any, axis: int, *, pinned: bool = False) -> None:
-        shape = _sizes(node)
+        self._new(node.name, axis, _sizes(node), pinned=pinned)
+
+    def _new(self, name: str, axis: int, shape: tuple[int, ...], *, pinned: bool) -> None:
         count = shape[axis] if shape else 1
         start = len(self._parent)
         self._parent.extend(range(start, start + count))
-        self.spots[node.name] = Spot(axis, np.arange(start, start + count), shape)
+        self.spots[name] = Spot(axis, np.arange(start, start + count), shape)
         if pinned:
-            self._pin(node.name)
+            self._pin(name)
 
     def _pin(self, name: str) -> None:
         self._pinned.update(self.spots[name].cells.tolist())
