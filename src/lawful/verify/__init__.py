@@ -72,13 +72,17 @@ def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Veri
         raise NotACertificate(f"this program reads certificates of version {VERSION} only")
     try:
         found = KINDS[kind](body)
+        if about != list(found.networks):
+            raise CertificateError("the digests are not those of the networks in the certificate")
+        given = _matched(found.networks, networks)
+    except CertificateError as error:
+        error.kind = kind
+        raise
     except LawfulError:
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    if about != list(found.networks):
-        raise CertificateError("the digests are not those of the networks in the certificate")
-    return Verified(kind, found.statement, found.facts, found.networks, _matched(found.networks, networks))
+    return Verified(kind, found.statement, found.facts, found.networks, given)
 
 
 def _matched(digests: Sequence[str], networks: Sequence[Any]) -> tuple[int, ...]:
