@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.polynomial import PolynomialLaws
+    from lawful.laws.training import TrainingLaws
     from lawful.network.dynamics import Metric
 
 
@@ -51,6 +52,12 @@ def laws(
     mode: Annotated[
         str, typer.Option(help="Batch norms of a module: eval (stored statistics) or train (those of the batch).")
     ] = "eval",
+    weights: Annotated[
+        int | None,
+        typer.Option(
+            help="Random weights near which laws are counted too, to compare with any weights (default: a few)."
+        ),
+    ] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     as_json: JsonOption = False,
@@ -85,17 +92,30 @@ def laws(
             mode=mode,
             progress=lambda what, done, total: tell(what, done / total),
         )
+        training = _training(count, weights, seed, tell)
         found = None if degree is None else _polynomials(source, degree, loss, seed, shape, tell)
     reduced = _reduction(source, count, seed, shape) if reduction else None
-    _print(count, found, reduced, as_json, latex)
+    _print(count, training, found, reduced, as_json, latex)
     if certificate is not None and count.proved:
         from lawful.laws.certificate import certificate as make
 
-        certificate.write_text(json.dumps(plain(make(count))) + "\n", encoding="utf-8")
+        best = count if training is None or training.witness is None else training.witness
+        certificate.write_text(json.dumps(plain(make(best))) + "\n", encoding="utf-8")
     elif certificate is not None:
         typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
     if count.status == "undecided" or (certificate is not None and not count.proved):
         raise typer.Exit(3)
+
+
+def _training(
+    count: LawCount, weights: int | None, seed: int, tell: Callable[[str, float], None]
+) -> TrainingLaws | None:
+    """Near random weights, where that is another question."""
+    from lawful.laws.training import training_laws
+
+    if weights is not None and not 0 <= weights <= 10_000:
+        raise LawfulError(f"--weights takes a number from 0 to 10000, not {weights}")
+    return training_laws(count, weights=weights, seed=seed, progress=lambda what, done, total: tell(what, done / total))
 
 
 def _refuse_shared_weights(path: str, parameters: int) -> None:
@@ -143,10 +163,15 @@ def _reduction(source: Any, count: LawCount, seed: int, shape: tuple[int, ...] |
 
 
 def _print(
-    count: LawCount, found: PolynomialLaws | None, reduced: NetworkReduction | None, as_json: bool, latex: bool
+    count: LawCount,
+    training: TrainingLaws | None,
+    found: PolynomialLaws | None,
+    reduced: NetworkReduction | None,
+    as_json: bool,
+    latex: bool,
 ) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import reduction_json, reduction_text, text
+    from lawful.report.laws import reduction_json, reduction_text, text, training_json
 
     result: dict[str, Any] = {
         "laws": count.laws,
@@ -162,6 +187,8 @@ def _print(
         "loss": count.loss,
         "reason": count.reason,
         "mode": count.mode,
+        "claim": "somewhere" if training is not None and training.witness is not None else count.claim,
+        "near": None if training is None else training_json(training),
     }
     if found is not None:
         result["polynomial"] = _described(found)

@@ -24,7 +24,7 @@ from lawful.laws.other_flows import (
     under_metric,
 )
 from lawful.laws.region import Region, at_data, near
-from lawful.network import Architecture, Dag, Mlp
+from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Residues
 
@@ -127,8 +127,14 @@ class _Job:
         witness = RankWitness(self.prime, seed, closure.point, closure.rows)
         return LawCount(
             self.dag.parameters, family.size, closure.dimensions, known, independent, status, self.level, self.flow,
-            self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason,
+            self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason, claim=self.claim,
         )  # fmt: skip
+
+    @property
+    def claim(self) -> str:
+        """What a proof would be about; without gates the fields of φ are those of training."""
+        gated = ((self.dag.roles == Role.HIDDEN) & (self.dag.slopes != 1.0)).any()
+        return "phi" if self.level == "phi" and gated else "near"
 
     def _status(self, closure: Closure, bound: int) -> tuple[str, str]:
         if closure.dimensions[-1] == bound:

@@ -30,6 +30,10 @@ class LawCount:
     `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
     with momentum also velocities and time). `independent` counts the explicit laws in `known` that are independent.
     The status is "proved" if the two bounds meet, "numerical" if the closure stagnated above them, else "undecided".
+
+    `claim` says what is complete: "phi" (the laws hold at all weights, and no other function of φ is conserved), "near"
+    (no other function is conserved near these weights; of a network without gates, near any weights) or "somewhere"
+    (the laws hold at all weights, and near some weights no other function is conserved).
     """
 
     parameters: int
@@ -50,6 +54,7 @@ class LawCount:
     reason: str = ""
     words: tuple[str, ...] = ()
     mode: str | None = None
+    claim: str = "phi"
 
     @property
     def laws(self) -> int:

@@ -16,6 +16,7 @@ from lawful.types import Residues
 POINT = 2**32  # label of the random point; levels of brackets are labelled 0, 1, 2, ...
 SPARE = 4  # more samples than unknown directions: a generic family misses one with probability about p^-5
 CHUNK = 1_000_000
+MOST_WORK = 4e9  # numbers in the nested derivatives of one level: beyond it the search ends without an answer
 Watch = Callable[[str, int, int], None]
 
 
@@ -43,6 +44,8 @@ def close(family: Family, at_most: int, progress: Watch | None = None, max_level
     while len(dimensions) <= max_level:
         before = dimensions[-1] if dimensions else 0
         count = at_most - before + SPARE
+        if dimensions and float(count) * family.size * 4.0 ** len(dimensions) > MOST_WORK:
+            break
         fresh = brackets(family, point, len(dimensions), count, progress)
         basis = np.concatenate([basis, fresh])
         dimensions.append(rank(basis, family.prime))

@@ -61,6 +61,7 @@ def count_module(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
         words=tuple(words), mode=mode if case.has_modes else None,
+        claim="somewhere" if level == "phi" else "near",
     )  # fmt: skip
 
 
