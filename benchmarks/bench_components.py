@@ -43,9 +43,7 @@ def _large() -> Iterator[Row]:
     medium = weighted(20, 2000, 100_000)
     found = components(medium)
     note = f"{len(found.locked):,} locked, {len(found.free_bottlenecks):,} free bottlenecks"
-    exact = best_of(lambda: components(medium, exact=True), 1)
     yield Row(f"components, {medium.parameters:,} edges", best_of(lambda: components(medium), 2), note=note)
-    yield Row(f"components, exact, {medium.parameters:,} edges", exact)
     flows = list(free_flows(found))
     yield Row("flows for its free bottlenecks", best_of(lambda: list(free_flows(found)), 1), note=f"{len(flows)} flows")
     proof = certificate(found)

@@ -114,11 +114,13 @@ def lawful() -> Callable[..., Run]:
             if cwd is not None:
                 patch.chdir(cwd)
             before, path = set(sys.modules), sys.path.copy()
+            heard = signal.getsignal(signal.SIGINT)
             try:
                 main()
             except SystemExit as stop:
                 found = stop.code or 0
             finally:  # a factory's module belongs to this run alone
+                signal.signal(signal.SIGINT, heard)
                 sys.path[:] = path
                 for name in set(sys.modules) - before:
                     if str(getattr(sys.modules[name], "__file__", None)).startswith(str(cwd or Path.cwd())):

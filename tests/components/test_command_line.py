@@ -36,7 +36,8 @@ def test_components_of_the_toy_dag(lawful: Lawful) -> None:
     assert sorted(lock["certificate"]) == ["2", "3", "4"]
     assert sorted(got["free_bottlenecks"]) == [["3", "4"], ["x1", "2"]]
     assert got["balance"] == pytest.approx({"2": -5, "3": 1, "4": 3})
-    assert 0 < got["tolerance"] < 1e-12
+    assert got["tolerance"] == 0
+    assert got["exact"] is True
     assert got["outputs"][0]["confined"] == "above"
     text = lawful("components", TOY).stdout
     assert text.startswith("disconnected: 2^1 = 2 components")
@@ -118,6 +119,107 @@ def test_unlock_and_the_way_back(lawful: Lawful, tmp_path: Path) -> None:
     assert "locked weights: 3 before, 0 after" in lawful("rebalance", locked, "--balance", "unlock").stdout
 
 
+MODULES = """
+import torch
+from torch import nn
+
+
+def shared_kernel():
+    model = nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU(), nn.Flatten(), nn.Linear(2, 1)).double()
+    with torch.no_grad():
+        for part, value in zip(model.parameters(), ([1.0], [0.0], [2.0, -2.0], [0.0])):
+            part.copy_(torch.tensor(value).reshape(part.shape))
+    return model
+
+
+class Skip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.last(x + self.inner(x).relu())
+
+
+def frozen():
+    model = plain()
+    model[0].requires_grad_(False)
+    return model
+
+
+def twice():
+    layer = nn.Linear(2, 2)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(2, 1))
+
+
+def normed():
+    return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 1))
+
+
+def everywhere():
+    return nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6, 1))
+
+
+def plain():
+    return nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(0.1), nn.Linear(3, 1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("shared_kernel", "1,2", "conv1d"),
+        ("Skip", "2", "add"),
+        ("frozen", "2", "frozen"),
+        ("twice", "2", "used twice"),
+        ("normed", "2", "batch_norm"),
+        ("everywhere", "2,2", "linear"),
+    ],
+)
+def test_weights_that_are_not_one_number_an_edge_are_refused(
+    lawful: Lawful, tmp_path: Path, name: str, size: str, words: str
+) -> None:
+    """The first has f = 1, w = (2, −2): one law, not two, and w₂ does cross zero in training."""
+    (tmp_path / f"refused_{name}.py").write_text(MODULES)
+    for verb in (("components",), ("rebalance",)):
+        error = lawful(*verb, f"refused_{name}:{name}", "--input", size, code=2, cwd=tmp_path).stderr
+        assert words in error
+        assert "would be false" in error
+
+
+def test_a_chain_of_its_own_weights_is_not_refused(lawful: Lawful, tmp_path: Path) -> None:
+    (tmp_path / "chains.py").write_text(MODULES)
+    assert "connected" in lawful("components", "chains:plain", cwd=tmp_path).stdout
+
+
+def test_onnx_files_likewise(lawful: Lawful, tmp_path: Path) -> None:
+    import torch
+    from torch import nn
+
+    write(Architecture.parse("2-3-1 relu bias").initialise(), tmp_path / "plain.onnx")
+    assert "connected" in lawful("components", tmp_path / "plain.onnx").stdout
+    model = nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU(), nn.Flatten(), nn.Linear(2, 1))
+    torch.onnx.export(model, (torch.zeros(1, 1, 2),), tmp_path / "shared.onnx", dynamo=False)
+    for verb in (("components",), ("rebalance",), ("path", tmp_path / "plain.onnx")):
+        assert "would be false" in lawful(*verb, tmp_path / "shared.onnx", code=2).stderr
+
+
+def test_extreme_scales_and_stated_tolerances(lawful: Lawful, tmp_path: Path) -> None:
+    file = tmp_path / "g.json"
+    edges = [["a", "h", 0.0], ["a", "k", 1e200], ["h", "y", -1e200], ["k", "y", 1e200]]
+    file.write_text(json.dumps({"inputs": ["a"], "outputs": ["y"], "edges": edges}))
+    got = lawful("components", file, "--exact", "--json").json
+    assert got["locked"][0]["barrier"] == 1e200
+    assert got["locked"][0]["minimum"] == str(int(1e200) ** 2)
+    assert lawful("components", file, "--json").json["locked"][0]["minimum"] == str(int(1e200) ** 2)
+    assert "locked weight" in lawful("components", file).stdout
+    file.write_text(json.dumps({"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 1.0], ["h", "y", 1.0001]]}))
+    got = lawful("components", file, "--tolerance", "0.01", "--json", code=3).json
+    assert got["connected"] is None
+    assert got["marginal"] == [["h", "y"]]
+    assert lawful("components", file, "--tolerance", "0.01", code=3).stdout.startswith("undecided")
+
+
 def test_an_unreachable_balance_is_a_definite_no(lawful: Lawful, tmp_path: Path) -> None:
     graph = Architecture.parse("1-2-1").to_dag().with_theta([0.0, 1.0, 1.0, 1.0])
     write(graph, tmp_path / "dead.npz")
@@ -134,6 +236,8 @@ def test_an_unreachable_balance_is_a_definite_no(lawful: Lawful, tmp_path: Path)
         (("components", TOY, "--balance", "c.json"), '{"2": 1, "3": 1, "4": 1, "9": 1}', "not hidden nodes"),
         (("components", TOY, "--balance", "c.json"), "{", "not a JSON file"),
         (("components", TOY, "--balance", "c.json"), "3", "a balance is"),
+        (("components", TOY, "--balance", "c.json"), "[1e999999999, 1, 1]", "not a finite number"),
+        (("components", TOY, "--balance", "c.json"), '["1e999999999", 1, 1]', "not a finite number"),
         (("components", TOY, "--balance", "absent.json"), "", "absent.json is not a file"),
         (("components", TOY, "--tolerance", "-1"), "", "tolerance"),
         (("components", "c.json"), '{"inputs": ["a"], "outputs": ["y"], "edges": [["a", "y", 1], ["a", "h", 1]]}', "h"),

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.prune import custom_from_mask
 
-from lawful.errors import CertificateError, Unsupported
+from lawful.errors import CertificateError, InvalidNetwork, Unsupported
 from lawful.network import Architecture, Mlp
 from lawful.network.formats.files import read, write
 from lawful.network.modules.convert import from_module, to_module
@@ -75,10 +76,95 @@ def test_a_layer_that_says_nothing_keeps_one_channel() -> None:
 
 
 def test_what_is_not_a_chain_is_refused() -> None:
-    with pytest.raises(Unsupported, match="from_module"):
+    with pytest.raises(Unsupported, match="unknown here"):
         prune_module(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1)))
     with pytest.raises(Unsupported, match="grouped"):
         prune_module(nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)))
+
+
+class Doubled(nn.Linear):
+    """A layer with code of its own."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
+class Residual(nn.Sequential):
+    """A chain that is none."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input + super().forward(input)
+
+
+def with_zero_row(first: nn.Module | None = None) -> nn.Sequential:
+    torch.manual_seed(3)
+    model = nn.Sequential(first or nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+    with torch.no_grad():
+        model[0].weight[1].zero_()
+    return model
+
+
+def test_what_layers_do_not_say_is_refused() -> None:
+    """A subclass's own forward, a hook, a replaced method: none of it is in the weights."""
+    with pytest.raises(Unsupported, match="code of its own"):
+        prune_module(with_zero_row(Doubled(3, 4)))
+    with pytest.raises(Unsupported, match="code of its own"):
+        prune_module(Residual(*with_zero_row()))
+    hooked = with_zero_row()
+    hooked[1].register_forward_hook(lambda module, inputs, output: output + 1)
+    with pytest.raises(Unsupported, match="hooks"):
+        prune_module(hooked)
+    before = with_zero_row()
+    before.register_forward_pre_hook(lambda module, inputs: (2 * inputs[0],))
+    with pytest.raises(Unsupported, match="hooks"):
+        prune_module(before)
+    patched = with_zero_row()
+    patched[1].forward = lambda inputs: inputs + 1  # type: ignore[assignment]
+    with pytest.raises(Unsupported, match="hooks"):
+        prune_module(patched)
+    poisoned = with_zero_row()
+    with torch.no_grad():
+        poisoned[0].weight[0, 0] = float("nan")
+    with pytest.raises(InvalidNetwork, match="not finite"):
+        prune_module(poisoned)
+
+
+def masked(model: nn.Sequential) -> None:
+    mask = torch.ones_like(model[0].weight)
+    mask[2] = 0
+    custom_from_mask(model[0], "weight", mask)
+
+
+@pytest.mark.parametrize(
+    ("change_weights", "words", "gone"),
+    [
+        (masked, "mask of its weight", 2),
+        (lambda model: torch.nn.utils.weight_norm(model[2]), "weight normalisation", 1),
+        (lambda model: torch.nn.utils.parametrizations.weight_norm(model[2]), "parametrisation", 1),
+        (lambda model: torch.nn.utils.parametrizations.spectral_norm(model[2]), "parametrisation", 1),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_masks_and_parametrised_weights_are_made_permanent_and_said(
+    change_weights: Callable[[nn.Sequential], None], words: str, gone: int
+) -> None:
+    model = with_zero_row().double()
+    change_weights(model)
+    keys = list(model.state_dict())
+    found = prune_module(model)
+    assert words in found.notes[0]
+    assert len(found.removed) == gone
+    assert list(model.state_dict()) == keys  # the user's module is as it was
+    assert change(model.eval(), found.module, 3) < 1e-12
+
+
+@torch.no_grad()
+def test_a_negative_zero_is_a_zero() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2)).double()
+    model[0].weight[0] = torch.tensor([1.0, 0.0, 2.0])
+    model[0].weight[1] = torch.tensor([0.5, -0.0, 1.0])
+    model[0].bias[:2] = torch.tensor([0.25, 0.125])
+    assert [why for _, _, why in prune_module(model).removed] == ["duplicate"]
 
 
 # The certificate of a module's pruning

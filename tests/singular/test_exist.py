@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from lawful.errors import CertificateError, LawfulError
 from lawful.network import Architecture, Dag, initialise
 from lawful.singular.existence import exact_balance, singular_points, zero_sums
-from lawful.singular.spectrum import singularity
+from lawful.singular.spectrum import singularity, spectrum
 from lawful.singular.verify import verify_points
 
 
@@ -124,3 +124,23 @@ def test_bad_balances_are_refused() -> None:
     for wrong in ([1], [1, 2, 3], [float("nan"), 1.0], {"h1.0": 1}):
         with pytest.raises(LawfulError, match="balance"):
             singular_points(dag, wrong)
+
+
+@pytest.mark.parametrize("power", [-600, -40, 40, 500])
+def test_scale_changes_nothing(power: int) -> None:
+    """Squares of weights times 2^40 are all multiples of 2^80, which says nothing about their sums."""
+    dag = Architecture.parse("2-6-6-6-1").to_dag()
+    theta = np.random.default_rng(3).integers(-4, 5, dag.parameters).astype(float)
+    here = singular_points(dag, exact_balance(dag.with_theta(theta)))
+    there = singular_points(dag, exact_balance(dag.with_theta(theta * 2.0**power)))
+    assert here.exist is not None
+    assert (here.exist, len(here.refutations)) == (there.exist, len(there.refutations))
+    if here.witness is not None and there.witness is not None:
+        assert there.witness.parameter / 2.0**power == pytest.approx(here.witness.parameter)
+
+
+def test_the_spectrum_scales_with_the_weights() -> None:
+    dag = initialise(Architecture.parse("2-5-1").to_dag(), seed=0)
+    far = spectrum(dag.with_theta(dag.theta * 2.0**-600))
+    assert far.values * 2.0**600 == pytest.approx(spectrum(dag).values)
+    assert far.rank == 5

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import warnings
 
 import typer
 
@@ -12,6 +14,7 @@ from lawful.cli import (
     components,
     convert,
     demo,
+    distance,
     fibers,
     flow,
     laws,
@@ -23,14 +26,14 @@ from lawful.cli import (
     truncation,
     verify,
 )
-from lawful.errors import LawfulError
+from lawful.cli.failure import Failure, failure_of
+from lawful.cli.help import ABOUT, Verbs
+from lawful.cli.output import Out, speaking
 
 app = typer.Typer(
     name="lawful",
-    help="The exact mechanics of neural-network training, with proofs.\n\n"
-    'A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory", '
-    'or an architecture such as "3-4-2 relu bias". '
-    "Exit codes: 0 yes or done, 1 a definite no, 2 bad input, 3 undecided.",
+    cls=Verbs,
+    help=ABOUT,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -46,6 +49,7 @@ VERBS = (
     truncation,
     leaky,
     fibers,
+    distance,
     audit,
     demo,
     verify,
@@ -72,22 +76,41 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit code 2, never a traceback."""
-    try:
+    """Run the command line: an answer, or one line and an exit code, never a traceback."""
+    if "_LAWFUL_COMPLETE" in os.environ:
         app(prog_name="lawful")
-    except LawfulError as error:
-        _fail(str(error), 2)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
-    except MemoryError:
-        _fail("not enough memory for a network of this size", 2)
-    except BrokenPipeError:  # the reader (head, less) has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except OSError as error:
-        _fail(f"{error.filename or 'file'}: {error.strerror or error}", 2)
-
-
-def _fail(message: str, code: int) -> None:
-    print("lawful: " + " ".join(message.split()), file=sys.stderr)
+    arguments = sys.argv[1:]
+    with speaking("--json" in arguments) as out, warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
+        code = _run(arguments, out)
     sys.exit(code)
+
+
+def _run(arguments: list[str], out: Out) -> int:
+    try:
+        code = _invoke(arguments)
+        out.flush()
+        return code
+    except BrokenPipeError:  # the reader (head, less) has left
+        out.leave()
+        return 141
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would only spoil the way out
+        failure = Failure("interrupted", 130, "what is finished is kept: the same command goes on or starts again")
+    except SystemExit as stop:
+        failure = Failure(f"the module ended the program (exit {stop.code})", 2)
+    except Exception as error:
+        failure = failure_of(error, arguments)
+    return failure.tell(out)
+
+
+def _invoke(arguments: list[str]) -> int:
+    """Run a verb without Click's own frame, in which a closed pipe would be a definite no."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("lawful", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    return 0

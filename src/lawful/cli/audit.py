@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.laws import LossOption
+from lawful.cli.output import console, print_json
 from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
 from lawful.errors import LawfulError
 
@@ -24,15 +25,13 @@ def add_to(app: typer.Typer) -> None:
 def audit(
     named: Named,
     data: DataOption = None,
-    loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
+    loss: LossOption = "full",
     html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Everything, however long.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Everything we know about a network, in order of consequence, and what to do about it."""
-    from rich.console import Console
-
     from lawful.network.formats.data import read_data
     from lawful.report.audit import html as page
     from lawful.report.audit import print_audit, to_json
@@ -50,7 +49,7 @@ def audit(
     if as_json:
         print_json(to_json(result))
     else:
-        print_audit(result, Console(highlight=False, width=min(80, Console().width)))
+        print_audit(result, console(80))
         if html is not None:
             typer.echo(f"page: {html}")
 
@@ -59,8 +58,12 @@ def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The later checkpoint, of the same architecture.")],
     data: DataOption = None,
-    loss: Annotated[str, typer.Option(help="With data that have y: mse, bce or ce.")] = "mse",
-    seconds: Annotated[float, typer.Option("--time", help="Time limit for the comparison of the functions.")] = 10.0,
+    loss: Annotated[
+        str, typer.Option(help="With data that have y: mse, bce (logistic) or ce (cross-entropy).")
+    ] = "mse",
+    seconds: Annotated[
+        float, typer.Option("--time", help="Seconds before the comparison of the functions gives up.")
+    ] = 10.0,
     activation: ActivationOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -10,12 +10,20 @@ import typer
 
 from lawful.cli.output import print_json
 from lawful.cli.progress import working
-from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
+from lawful.cli.source import (
+    ActivationOption,
+    JsonOption,
+    Named,
+    is_module,
+    open_module,
+    open_network,
+    takes_network,
+)
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.components import Rebalanced
-    from lawful.network import Dag, Mlp
+    from lawful.network import Architecture, Dag, Mlp
 
 MAX_BYTES = 200_000_000
 BalanceOption = Annotated[
@@ -34,10 +42,10 @@ def add_to(app: typer.Typer) -> None:
 def components(
     named: Named,
     balance: BalanceOption = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Weights as exact rationals; tolerance 0.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Print balances and minima as fractions.")] = False,
     tolerance: Annotated[
-        float | None, typer.Option(help="Total error of the balance to allow for [default: its round-off].")
-    ] = None,
+        float, typer.Option(help="Total error of the balance to allow for; what it leaves open is exit 3.")
+    ] = 0.0,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof for `lawful verify`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,11 +57,12 @@ def components(
     from lawful.report.components import components_json, components_text
 
     source = named.source()
+    check_untied(named.text, named.shape, source)
     if isinstance(source, Architecture):
         source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
-    given = None if balance is None else read_balance(balance, exact)
+    given = None if balance is None else read_balance(balance)
     with working("looking for locked weights"):
-        found = decide(source, given, exact=exact, tolerance=tolerance)
+        found = decide(source, given, tolerance=tolerance)
     if certificate is not None:
         with working("writing the proof"):
             certificate.write_text(json.dumps(evidence(found)) + "\n", encoding="utf-8")
@@ -62,6 +71,8 @@ def components(
         print_json(components_json(found, meanings, exact))
     else:
         typer.echo(components_text(found, meanings))
+    if found.connected and found.marginal:
+        raise typer.Exit(3)
 
 
 def path(
@@ -70,29 +81,31 @@ def path(
     points: Annotated[int, typer.Option(help="How many points of the path to sample and check.", min=2)] = 50,
     out: Annotated[Path | None, typer.Option(help="Save the points: .npz with `time` and `theta`.")] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Total difference of balance to allow for [default: round-off].")
+        float | None, typer.Option(help="Total difference of balance to allow for [default: rounding of weights].")
     ] = None,
     activation: ActivationOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A path between two networks that training could take, or the signs that forbid it (exit 1)."""
+    """A path between two networks that training could take, or the signs that forbid it (exit 1; 3: undecided)."""
     import numpy as np
 
-    from lawful.components import Apart, find_path
+    from lawful.components import Apart, WeightPath, find_path
     from lawful.report.components import path_json, path_text
 
     first, last = (open_network(text, activation=activation) for text in (start, stop))
+    for text, network in ((start, first), (stop, last)):
+        check_untied(text, None, network)
     with working("looking for a path"):
         found = find_path(first, last, tolerance=tolerance)
-    if out is not None and not isinstance(found, Apart):
+    if out is not None and isinstance(found, WeightPath):
         times = np.linspace(0, 1, points)
         np.savez_compressed(out, time=times, theta=np.stack([found.at(time) for time in times]))
     if as_json:
         print_json(path_json(found, first.to_dag(), points))
     else:
         typer.echo(path_text(found, first.to_dag(), points))
-    if isinstance(found, Apart):
-        raise typer.Exit(1)
+    if not isinstance(found, WeightPath):
+        raise typer.Exit(1 if isinstance(found, Apart) else 3)
 
 
 @takes_network
@@ -109,10 +122,11 @@ def rebalance(
     from lawful.report.components import rebalance_json, rebalance_text
 
     found = named.network()
-    target = read_balance(Path(balance), False) if balance not in ("zero", "unlock") else 0.0
+    check_untied(named.text, named.shape, found)
+    target = read_balance(Path(balance)) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
         done = unlock(found) if balance == "unlock" else balanced_at(found, target)
-    locked = tuple(decide(dag).log2_components for dag in (found, done.dag))
+    locked = decide(found).log2_components, done.locked
     if out is not None:
         write(found, done, out)
     change = function_change(found.to_dag(), done.dag)
@@ -124,9 +138,18 @@ def rebalance(
         raise typer.Exit(1)
 
 
-def read_balance(file: Path, exact: bool) -> Any:
-    """A balance file: an object by node name, or a list in node order."""
-    from fractions import Fraction
+def check_untied(text: str, shape: tuple[int, ...] | None, network: Architecture | Mlp | Dag) -> None:
+    """Refuse modules and ONNX files whose weights are shared, fixed or folded: their graph has other laws."""
+    from lawful.components.untied import check_module, check_onnx
+
+    if is_module(text):
+        check_module(open_module(text), shape or (len(network.to_dag().inputs),))
+    elif text.lower().endswith(".onnx"):
+        check_onnx(Path(text), network.parameters)
+
+
+def read_balance(file: Path) -> Any:
+    """A balance file: an object by node name, or a list in node order; decimals are read as the fractions they are."""
 
     if not file.exists():
         raise LawfulError(f"--balance: {file} is not a file (zero, unlock, or a JSON file of balances)")
@@ -134,7 +157,7 @@ def read_balance(file: Path, exact: bool) -> Any:
         raise LawfulError(f"{file}: larger than {MAX_BYTES:,} bytes, not a balance")
     try:
         text = file.read_text(encoding="utf-8")
-        found = json.loads(text, parse_float=Fraction) if exact else json.loads(text)
+        found = json.loads(text, parse_float=str)
     except (ValueError, RecursionError):
         raise LawfulError(f"{file}: not a JSON file") from None
     if not isinstance(found, (dict, list)):

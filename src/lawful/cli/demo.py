@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import console, print_json
 from lawful.cli.source import JsonOption, SeedOption
 
 
@@ -23,7 +23,6 @@ def demo(
 ) -> None:
     """Train a small network on real data, audit it, prune it, and prove that nothing changed."""
     import numpy as np
-    from rich.console import Console
 
     from lawful.network.formats.files import write
     from lawful.report.audit import html, print_audit, to_json
@@ -41,7 +40,7 @@ def demo(
         facts = {"verdict": story.verdict.verdict, "method": story.verdict.method, "accuracy": story.accuracy}
         print_json(facts | {"audit": to_json(story.audit), "page": str(page)})
     else:
-        print_audit(story.audit, Console(highlight=False, width=min(80, Console().width)))
+        print_audit(story.audit, console(80))
         typer.echo("")
         typer.echo(f"pruned   {pruning.neurons_before} -> {pruning.neurons_after} hidden neurons, "
                    f"{story.trained.parameters} -> {pruning.network.parameters} parameters")  # fmt: skip

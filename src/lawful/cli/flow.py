@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Data: .npz with x and y, or .csv with a header and a y column.")
 ]
-LossOption = Annotated[str | None, typer.Option("--loss", help="mse, bce (logistic) or ce (softmax). [default: mse]")]
-TimeOption = Annotated[float | None, typer.Option("--time", help="Time of the flow. [default: 1]")]
+LossOption = Annotated[
+    str | None, typer.Option("--loss", help="mse, bce (logistic) or ce (cross-entropy). [default: mse]")
+]
+UntilOption = Annotated[float | None, typer.Option("--until", help="End time of the flow, not seconds. [default: 1]")]
+OldTimeOption = Annotated[float | None, typer.Option("--time", hidden=True)]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="Draw to a file: .svg, .png or .pdf.")]
 
 
@@ -37,7 +40,8 @@ def flow(
     source: Annotated[str, typer.Argument(metavar="NETWORK|CONFIG.toml", help="A network, or a file of settings.")],
     data: DataOption = None,
     loss: LossOption = None,
-    time: TimeOption = None,
+    until: UntilOption = None,
+    time: OldTimeOption = None,
     out: Annotated[Path | None, typer.Option(help="New folder for the run.")] = None,
     dynamics: Annotated[str | None, typer.Option(help="gradient or heavy-ball. [default: gradient]")] = None,
     friction: Annotated[float | None, typer.Option(help="Friction of the heavy ball. [default: 1]")] = None,
@@ -64,8 +68,8 @@ def flow(
     from lawful.report.flow import flow_json, flow_text
 
     given = {
-        "data": data, "loss": loss, "time": time, "out": out, "dynamics": dynamics, "friction": friction,
-        "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
+        "data": data, "loss": loss, "time": time if until is None else until, "out": out, "dynamics": dynamics,
+        "friction": friction, "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
         "activation": activation, "input": input_size, "seed": seed, "project": project or None,
         "ignore_kinks": ignore_kinks or None, "metric": metric,
@@ -122,7 +126,8 @@ def compare(
     ] = "flow,sgd:0.1,sgd:0.01,adam:0.001",
     data: DataOption = None,
     loss: LossOption = None,
-    time: TimeOption = None,
+    until: UntilOption = None,
+    time: OldTimeOption = None,
     plot: PlotOption = None,
     activation: ActivationOption = None,
     input_size: InputOption = None,
@@ -135,7 +140,10 @@ def compare(
     from lawful.report.flow import compare_figure, compare_json, compare_text
 
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
-    given = {"data": data, "loss": loss, "time": time, "activation": activation, "input": input_size, "seed": seed}
+    given = {
+        "data": data, "loss": loss, "time": time if until is None else until, "activation": activation,
+        "input": input_size, "seed": seed,
+    }  # fmt: skip
     settings = read_settings(network, {key: value for key, value in given.items() if value is not None})
     at, laws, _ = training_problem(settings)
     with bar("comparing") as tell:

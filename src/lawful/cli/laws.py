@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from lawful.laws.training import TrainingLaws
     from lawful.network.dynamics import Metric
 
+LossOption = Annotated[
+    str, typer.Option("--loss", help="full (mse, bce, or any whose output gradients span), or ce (cross-entropy).")
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
@@ -35,7 +39,7 @@ def laws(
     data: Annotated[
         Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
     ] = None,
-    loss: Annotated[str, typer.Option(help="full (spanning output gradients) or cross-entropy.")] = "full",
+    loss: LossOption = "full",
     momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
     friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
     autonomous: Annotated[
@@ -64,7 +68,9 @@ def laws(
 ) -> None:
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
     from lawful.laws import GradientFlow, HeavyBall, count_laws
+    from lawful.network.losses import output_gradients
 
+    loss = output_gradients(loss)
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
     if degree is not None and (near or data is not None or momentum or metric is not None):

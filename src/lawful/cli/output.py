@@ -1,19 +1,138 @@
-"""How verbs speak: one JSON object, or text for people."""
+"""How verbs speak: one JSON object, or text for people; nothing foreign reaches a terminal as more than text."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from collections.abc import Mapping
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNUSUAL = re.compile(r"[^\n\t -~]")
+
+
+def harmless(text: str) -> str:
+    r"""The text with everything that a terminal would obey (escapes, other directions, half pairs) spelled out.
+
+    >>> print(harmless("θ² \x1b[31mred\u202e"))
+    θ² \x1b[31mred\u202e
+    """
+    return UNUSUAL.sub(lambda found: _shown(found[0]), text)
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable() or unicodedata.category(letter) == "Zs":
+        return letter
+    return letter.encode("unicode_escape").decode()
+
+
+class Out(io.TextIOBase):
+    """Standard output with foreign text made harmless; with `--json` only `answer` reaches it, all else goes to stderr.
+
+    So neither a warning nor a `print` in somebody's module can spoil the one JSON object.
+    """
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, stream: TextIO, as_json: bool) -> None:
+        self.stream, self.as_json, self.answered = stream, as_json, False
+
+    def write(self, text: str, /) -> int:
+        """Text for people."""
+        if not isinstance(text, str):
+            raise TypeError("text is written here, not bytes")
+        (sys.stderr if self.as_json else self.stream).write(harmless(text))
+        return len(text)
+
+    def answer(self, text: str) -> None:
+        """The one JSON object."""
+        self.answered = True
+        self.stream.write(text)
+
+    def flush(self) -> None:
+        """Hand everything over; a reader that has left is noticed here."""
+        self.stream.flush()
+
+    def leave(self) -> None:
+        """Nobody reads any more, or the disk is full: what is still buffered goes nowhere."""
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+    def isatty(self) -> bool:
+        """Whether people are looking."""
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        """The system's number of the stream, for those who ask for its width."""
+        return self.stream.fileno()
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+
+@contextmanager
+def speaking(as_json: bool) -> Iterator[Out]:
+    """Let everything that is printed pass through `Out`; in a real process also what libraries print by themselves."""
+    before, own = sys.stdout, None
+    stream: TextIO = before if before is not None else io.StringIO()  # closed by the caller
+    if as_json and before is not None and before is sys.__stdout__:
+        with suppress(OSError, ValueError):
+            stream.flush()
+            own = stream = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+            os.dup2(2, 1)
+    elif isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    sys.stdout = out = Out(stream, as_json)
+    try:
+        yield out
+    finally:
+        sys.stdout = before
+        if own is not None:
+            with suppress(OSError):
+                own.flush()
+                os.dup2(own.fileno(), 1)
+                own.close()
 
 
 def print_json(result: Mapping[str, Any]) -> None:
     """One strict JSON object on stdout: arrays become lists, fractions text, infinities and NaN null."""
-    typer.echo(json.dumps(plain(result), allow_nan=False, ensure_ascii=False, indent=1))
+    text = json.dumps(plain(result), allow_nan=False, ensure_ascii=False, indent=1)
+    text = UNUSUAL.sub(lambda found: found[0] if _shown(found[0]) == found[0] else json.dumps(found[0])[1:-1], text)
+    if isinstance(sys.stdout, Out):
+        sys.stdout.answer(text + "\n")
+    else:
+        sys.stdout.write(text + "\n")
+
+
+def console(widest: int = 1000) -> Console:
+    """Rich's console on standard output, at most so wide: its colours are ours, all text is made harmless."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Quoting(Console):
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(harmless(segment.text), segment.style)
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    out = sys.stdout
+    stream = out.stream if isinstance(out, Out) and not out.as_json else out
+    found = Quoting(file=stream, highlight=False, markup=False, emoji=False)
+    found.width = min(found.width, widest)
+    return found
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lawful.cli.components import check_untied
 from lawful.cli.output import print_json
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
@@ -36,6 +37,7 @@ def singular(
     from lawful.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
 
     dag = named.network().to_dag()
+    check_untied(named.text, named.shape, dag)
     found = singularity(dag, tolerance)
     values = spectrum(dag) if len(dag.hidden) <= LARGEST_SPECTRUM else None
     result: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import console, print_json
 from lawful.cli.source import (
     ActivationOption,
     DropOption,
@@ -34,8 +34,6 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Describe a network: layers, parameters, bottlenecks, dead and linear neurons, balances."""
-    from rich.console import Console
-
     from lawful.network.summary import summarise
     from lawful.report.network import draw_graph, print_summary
 
@@ -49,4 +47,4 @@ def show(
             asdict(summary) | {"balance": {"min": low, "median": middle, "max": high} if summary.balance else None}
         )
     else:
-        print_summary(summary, Console(highlight=False))
+        print_summary(summary, console())

@@ -33,6 +33,8 @@ def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
         stored = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LawfulError(f"{source}: not a TOML file ({error})") from None
+    if "until" in stored:
+        stored["time"] = stored.pop("until")
     unknown = sorted(set(stored) - set(DEFAULTS) - {"network"})
     if unknown:
         known = ", ".join(["network", *DEFAULTS])
@@ -53,10 +55,12 @@ def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
 def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp | Dag | None]:
     """The training problem, its known laws, and the network if it is one."""
     from lawful.flow import known_laws, named, problem
+    from lawful.flow.losses import find_loss
     from lawful.network.formats.data import read_data
 
     shape = input_shape(settings["input"])
     seed = int(settings["seed"])
+    settings["loss"] = find_loss(str(settings["loss"])).name
     network: Mlp | Dag | None
     try:
         network = open_network(settings["network"], seed=seed, activation=settings["activation"], shape=shape)
@@ -86,13 +90,11 @@ def _drawn(network: Mlp | Dag, loss: str, seed: int) -> tuple[Any, Any]:
     """Gaussian inputs and the answers of a random network of the same shape."""
     import numpy as np
 
-    from lawful.flow.losses import find_loss
     from lawful.network import initialise
 
     dag = network.to_dag()
     x = np.random.default_rng(seed).normal(size=(SAMPLES, len(dag.inputs)))
     y = initialise(dag, "he", seed + 1).evaluate(x)
-    find_loss(loss)
     return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
 
 

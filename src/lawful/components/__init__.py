@@ -6,13 +6,14 @@ from lawful.components.certificate import certificate
 from lawful.components.feasible import generic_point, sparse_point
 from lawful.components.locked_outputs import LockedNeuron, OutputMeaning, locked_outputs
 from lawful.components.locks import Components, Lock, components
-from lawful.components.paths import Apart, WeightPath, find_path
+from lawful.components.paths import Apart, Unsettled, WeightPath, find_path
 from lawful.components.rebalance import Rebalanced, rebalance
 from lawful.components.unlock import draw, nearest_unlocked, unlock
 from lawful.components.verify import verify
 
 __all__ = [
-    "Apart", "Balance", "Components", "Flow", "Lock", "LockedNeuron", "OutputMeaning", "Rebalanced", "WeightPath",
-    "balance", "certificate", "components", "draw", "find_path", "flow_residual", "flow_without", "free_flows",
-    "generic_point", "locked_outputs", "nearest_unlocked", "rebalance", "sparse_point", "unlock", "verify",
+    "Apart", "Balance", "Components", "Flow", "Lock", "LockedNeuron", "OutputMeaning", "Rebalanced", "Unsettled",
+    "WeightPath", "balance", "certificate", "components", "draw", "find_path", "flow_residual", "flow_without",
+    "free_flows", "generic_point", "locked_outputs", "nearest_unlocked", "rebalance", "sparse_point", "unlock",
+    "verify",
 ]  # fmt: skip

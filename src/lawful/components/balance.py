@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,8 @@ from lawful.network import Dag, Mlp
 from lawful.types import Floats
 
 Number = int | float | Fraction | str
+Tolerance = float | Fraction
+MAX_DIGITS = 4000
 
 
 def divergence(dag: Dag, edge_values: ArrayLike) -> Floats:
@@ -46,8 +49,8 @@ def flow_residual(dag: Dag, gradient: ArrayLike) -> Floats:
 class Balance:
     """A balance as exact rationals: `c_v = units_v / denominator`, in the order of `dag.hidden`.
 
-    Every finite float is a rational, so nothing is rounded from here on: sums over sets of neurons are exact. Where
-    the numbers themselves carry round-off, `slack / denominator` bounds its total `Σ_v |error of c_v|`.
+    Every finite float is a rational, so nothing is rounded, at any scale. Who knows the numbers only to within some
+    error states its total, `Σ_v |error of c_v| ≤ slack / denominator`; nothing is assumed otherwise.
     """
 
     units: tuple[int, ...]
@@ -55,55 +58,41 @@ class Balance:
     slack: int = 0
 
     @classmethod
-    def of(cls, network: Mlp | Dag, *, exact: bool = False, tolerance: float | None = None) -> Balance:
-        """The balance of a network's weights: rounded once in float64, or `exact` with the weights taken as rationals.
-
-        The default tolerance bounds the round-off of the float sums: `eps Σ_v deg(v) Σ_{e at v} θ_e²`.
+    def of(cls, network: Mlp | Dag, *, tolerance: Tolerance = 0.0) -> Balance:
+        """The balance of a network's weights, each taken as the rational number that it is.
 
         >>> from lawful.network import Architecture
         >>> Balance.of(Architecture.parse("2-2-1").to_dag().with_theta([1, 2, 3, 4, 5, 6])).units
         (-20, -11)
         """
         dag = network.to_dag()
-        if exact:
-            squares, denominator = _squares(dag.theta)
-            total = [0] * len(dag.names)
-            for square, tail, head in zip(squares, dag.tails.tolist(), dag.heads.tolist(), strict=True):
-                total[head] += square
-                total[tail] -= square
-            return cls(tuple(total[node] for node in dag.hidden.tolist()), denominator, _slack(tolerance, denominator))
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = balance(dag)
-            if not np.isfinite(values).all():
-                raise LawfulError("the squares of the weights overflow: rescale the network, or ask for the exact mode")
-        found = cls.given(dag, values, tolerance=tolerance or 0.0)
-        if tolerance is None:  # upwards: it has to cover the round-off
-            return replace(found, slack=math.ceil(Fraction(round_off(dag)) * found.denominator))
-        return found
+        weights, denominator = _integers(dag.theta)
+        total = [0] * len(dag.names)
+        for weight, tail, head in zip(weights, dag.tails.tolist(), dag.heads.tolist(), strict=True):
+            square = weight * weight
+            total[head] += square
+            total[tail] -= square
+        denominator *= denominator
+        return cls(tuple(total[node] for node in dag.hidden.tolist()), denominator, _slack(tolerance, denominator))
 
     @classmethod
     def given(
-        cls, dag: Dag, values: Mapping[str, Number] | Sequence[Number] | Floats, *, tolerance: float | None = None
+        cls, dag: Dag, values: Mapping[str, Number] | Sequence[Number] | Floats, *, tolerance: Tolerance = 0.0
     ) -> Balance:
-        """A prescribed balance, by node name or in the order of `dag.hidden`; numbers, fractions, or text like "1/3".
-
-        The default tolerance is 0 if all numbers are whole or fractions, else half a unit in the last place of each.
-        """
+        """A prescribed balance, by node name or in the order of `dag.hidden`: numbers, fractions, or text ("1/3")."""
         numbers = _in_order(dag, values)
         if isinstance(numbers, np.ndarray):
             units, denominator = _integers(numbers)
-            assumed = float(np.spacing(np.abs(numbers)).sum() / 2)
         else:
             exact = [_fraction(dag, node, number) for node, number in enumerate(numbers)]
             denominator = math.lcm(*(number.denominator for number in exact))
             units = [number.numerator * (denominator // number.denominator) for number in exact]
-            assumed = sum(math.ulp(number) / 2 for number in numbers if isinstance(number, float) and number % 1)
-        return cls(tuple(units), denominator, _slack(assumed if tolerance is None else tolerance, denominator))
+        return cls(tuple(units), denominator, _slack(tolerance, denominator))
 
     @cached_property
     def values(self) -> Floats:
-        """The balance as floats."""
-        return np.array([unit / self.denominator for unit in self.units], dtype=np.float64)
+        """The balance as floats, infinite where they cannot hold it."""
+        return np.array([_float(unit, self.denominator) for unit in self.units], dtype=np.float64)
 
     @property
     def fractions(self) -> list[Fraction]:
@@ -115,20 +104,53 @@ class Balance:
         """How far, in total, the true balance may be from this one."""
         return Fraction(self.slack, self.denominator)
 
-
-def round_off(dag: Dag) -> float:
-    """A bound on `Σ_v |computed c_v − c_v|` for a balance summed in float64, whatever the order of summation."""
-    squares = dag.theta**2
-    count = len(dag.names)
-    through = np.bincount(dag.heads, squares, count) + np.bincount(dag.tails, squares, count)
-    degree = dag.in_degree + dag.out_degree
-    return float(np.finfo(np.float64).eps * (degree * through)[dag.hidden].sum())
+    def distance(self, other: Balance) -> list[Fraction]:
+        """`|c_v − c'_v|` of every hidden node, exactly."""
+        common = math.lcm(self.denominator, other.denominator)
+        mine, theirs = common // self.denominator, common // other.denominator
+        pairs = zip(self.units, other.units, strict=True)
+        return [Fraction(abs(one * mine - two * theirs), common) for one, two in pairs]
 
 
-def _slack(tolerance: float | None, denominator: int) -> int:
-    if tolerance is None:
-        return 0
-    if not (math.isfinite(tolerance) and tolerance >= 0):
+def rounding(network: Mlp | Dag) -> Fraction:
+    """How far, in total, a balance moves when every weight moves by half a unit in its last place (float64).
+
+    `Σ_v |Δc_v| ≤ 2 Σ_e |Δθ_e²|` and `|Δθ²| ≤ ε θ²`, up to a term of higher order: four times that is returned.
+
+    >>> from lawful.network import Mlp
+    >>> rounding(Mlp([[[1.0, 2.0]], [[2.0]]])) * 2**52
+    Fraction(36, 1)
+    """
+    dag = network.to_dag()
+    units, denominator = _integers(dag.theta)
+    return Fraction(4 * sum(unit * unit for unit in units), denominator * denominator << 52)
+
+
+def root(square: Fraction) -> float:
+    """`√x` for a fraction of any size, to float64 (0 or infinite only where a float is).
+
+    >>> root(Fraction(1, 10**330)), root(Fraction(4 * 10**400)), root(Fraction(2)) == math.sqrt(2)
+    (1e-165, 2e+200, True)
+    """
+    if not square:
+        return 0.0
+    shift = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    near = square / Fraction(4) ** shift
+    try:
+        return math.ldexp(math.sqrt(near), shift)
+    except OverflowError:
+        return math.inf
+
+
+def _float(numerator: int, denominator: int) -> float:
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf if numerator > 0 else -math.inf
+
+
+def _slack(tolerance: Tolerance, denominator: int) -> int:
+    if not (isinstance(tolerance, Fraction) or math.isfinite(tolerance)) or tolerance < 0:
         raise LawfulError(f"a tolerance is a number that is not negative, not {tolerance}")
     return math.floor(Fraction(tolerance) * denominator)
 
@@ -137,8 +159,10 @@ def _in_order(dag: Dag, values: Any) -> Any:
     if not isinstance(values, Mapping):
         if len(values) != len(dag.hidden):
             raise LawfulError(f"a balance has one number per hidden node, {len(dag.hidden)} here, not {len(values)}")
-        numbers = np.asarray(values) if isinstance(values, np.ndarray) else list(values)
-        if isinstance(numbers, np.ndarray) and not np.isfinite(numbers).all():
+        if not isinstance(values, np.ndarray) or not np.issubdtype(values.dtype, np.floating):
+            return list(values.tolist() if isinstance(values, np.ndarray) else values)
+        numbers = values.astype(np.float64)
+        if not np.isfinite(numbers).all():
             raise LawfulError(f"balance of {dag.names[dag.hidden[np.argmin(np.isfinite(numbers))]]} is not finite")
         return numbers
     names = [dag.names[node] for node in dag.hidden]
@@ -152,12 +176,18 @@ def _in_order(dag: Dag, values: Any) -> Any:
 
 def _fraction(dag: Dag, node: int, number: Any) -> Fraction:
     try:
-        if isinstance(number, bool):
+        if isinstance(number, bool) or (isinstance(number, str) and not _short(number)):
             raise TypeError
         return Fraction(number)
     except (ValueError, TypeError, OverflowError, ZeroDivisionError):
         name = dag.names[dag.hidden[node]]
         raise LawfulError(f"balance of {name} is {str(number)[:40]!r}, not a finite number") from None
+
+
+def _short(text: str) -> bool:
+    """Whether a number's text stays a number of reasonable length: an exponent can fill the memory."""
+    exponent = re.search(r"[eE]([-+]?\d+)\s*$", text)
+    return len(text) <= MAX_DIGITS and (exponent is None or abs(int(exponent[1])) <= MAX_DIGITS)
 
 
 def _integers(values: Floats) -> tuple[list[int], int]:
@@ -175,8 +205,3 @@ def _integers(values: Floats) -> tuple[list[int], int]:
     lowest = min(int(exponent.min(initial=0)), 0)
     shift = (exponent - lowest).tolist()
     return [odd << up for odd, up in zip((whole >> trailing).tolist(), shift, strict=True)], 1 << -lowest
-
-
-def _squares(theta: Floats) -> tuple[list[int], int]:
-    units, denominator = _integers(theta)
-    return [unit * unit for unit in units], denominator * denominator

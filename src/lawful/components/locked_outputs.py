@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.components.locks import Components, Lock
-from lawful.network import Role
+from lawful.network import Dag, Role
+from lawful.types import Floats
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def locked_outputs(found: Components) -> tuple[OutputMeaning, ...]:
     ('below', [2.0, 3.0])
     """
     dag = found.dag
-    coming = np.bincount(dag.heads, dag.theta**2, len(dag.names)) if dag.weights is not None else None
+    coming = None if dag.weights is None else _norms(dag)
     locks = {lock.edge: lock for lock in found.locked if dag.roles[dag.heads[lock.edge]] == Role.OUTPUT}
     answers = []
     for output in dag.outputs.tolist():
@@ -65,7 +66,15 @@ def locked_outputs(found: Components) -> tuple[OutputMeaning, ...]:
     return tuple(answers)
 
 
-def _factor(found: Components, lock: Lock, coming: NDArray[Any] | None) -> float | None:
+def _norms(dag: Dag) -> Floats:
+    """`√(Σ θ²)` of the weights that enter each node, at any scale."""
+    largest = np.zeros(len(dag.names))
+    np.maximum.at(largest, dag.heads, np.abs(dag.theta))
+    parts = dag.theta / np.where(largest == 0, 1.0, largest)[dag.heads]
+    return np.asarray(largest * np.sqrt(np.bincount(dag.heads, parts**2, len(dag.names))))
+
+
+def _factor(found: Components, lock: Lock, coming: Floats | None) -> float | None:
     if coming is None or lock.side != "out" or len(found.stable_set(lock)) > 1 or not coming[lock.bottleneck]:
         return None
-    return float((found.dag.theta[lock.edge] ** 2 / coming[lock.bottleneck]) ** 0.25)
+    return math.sqrt(abs(float(found.dag.theta[lock.edge])) / float(coming[lock.bottleneck]))

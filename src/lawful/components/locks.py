@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.components.balance import Balance, Number
+from lawful.components.balance import Balance, Number, Tolerance, root
 from lawful.components.bottlenecks import Side
 from lawful.components.heaviest_set import StableSets, stable_sets
 from lawful.network import Dag, Mlp
@@ -31,15 +30,16 @@ class Lock:
     @property
     def barrier(self) -> float:
         """How close to zero the weight can come: `√min x_e`."""
-        return math.sqrt(self.minimum)
+        return root(self.minimum)
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
     """The components of `H(c)`: a sign for each locked edge, so `2^len(locked)` of them.
 
-    An edge is locked when it is for *every* balance within the tolerance of c (total absolute difference), and counts
-    as free when it is for *some*. Edges that are no bottleneck's only edge are always free (P0 Proposition 3).
+    Decided exactly. If the user says that the balance is known only to within a tolerance (total absolute difference),
+    an edge is locked when it is for *every* balance within it, and free when it is for *some*; those that the tolerance
+    leaves open are `marginal`. Edges that are no bottleneck's only edge are always free (P0 Proposition 3).
     """
 
     dag: Dag
@@ -71,7 +71,7 @@ class Components:
 
     @property
     def marginal(self) -> tuple[int, ...]:
-        """Free edges that would be locked if the balance were exact: the exact mode decides them."""
+        """Free edges that are locked if the balance is exactly as stated: what the user's tolerance leaves open."""
         return tuple(edge for edge in self.free_bottlenecks if self.minima[edge] > 0)
 
 
@@ -79,13 +79,13 @@ def components(
     network: Mlp | Dag,
     balance: Balance | Mapping[str, Number] | Sequence[Number] | NDArray[np.float64] | None = None,
     *,
-    exact: bool = False,
-    tolerance: float | None = None,
+    tolerance: Tolerance = 0.0,
 ) -> Components:
     """The components of the invariant set of a network, or of its graph with another balance.
 
     An edge is locked if and only if it is the only edge out of v and some stable set T of pure ancestors has
-    `Σ_T c < 0` (P0 Theorem 1), or the mirror image; then `min θ_e² = max_T −Σ_T c`.
+    `Σ_T c < 0` (P0 Theorem 1), or the mirror image; then `min θ_e² = max_T −Σ_T c`. Weights and balances are the
+    rational numbers that they are; `tolerance` is the total error that the user grants them.
 
     >>> from lawful.network import Architecture
     >>> dag = Architecture.parse("1-2-1").to_dag().with_theta([1.0, 3.0, -2.0, 1.0])
@@ -97,9 +97,9 @@ def components(
     """
     dag = network.to_dag()
     if balance is None:
-        balance = Balance.of(dag, exact=exact, tolerance=tolerance)
+        balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):
-        balance = Balance.given(dag, balance, tolerance=0.0 if exact and tolerance is None else tolerance)
+        balance = Balance.given(dag, balance, tolerance=tolerance)
     return decide(both_sides(dag), balance)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from lawful.components.avoiding import free_flows
-from lawful.components.balance import Balance, balance, divergence, round_off
-from lawful.components.locks import components
+from lawful.components.avoiding import Flow, free_flows
+from lawful.components.balance import Balance, Tolerance, divergence, root, rounding
+from lawful.components.locks import Components, components
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Dag, Mlp
 from lawful.types import Floats
@@ -19,12 +20,14 @@ from lawful.types import Floats
 class WeightPath:
     """A path inside `H(c)`: between waypoints the squares move linearly and no sign changes.
 
-    At a waypoint the signs of the next piece take over; every weight whose sign differs is zero there.
+    At a waypoint the signs of the next piece take over; every weight whose sign differs is zero there. The balance is
+    linear in the squares, so it is nowhere further from the start's than at a waypoint: `drift` says how far, exactly.
     """
 
     dag: Dag
-    squares: tuple[Floats, ...]
+    sizes: tuple[Floats, ...]  # the absolute values of the weights at each waypoint
     signs: tuple[Floats, ...]  # one per piece
+    drift: Fraction  # the largest `Σ_v |c_v − c_v at the start|` on the path
 
     @property
     def pieces(self) -> int:
@@ -37,16 +40,19 @@ class WeightPath:
             raise LawfulError(f"a path runs from 0 to 1, not to {time}")
         piece = min(int(time * self.pieces), self.pieces - 1)
         part = time * self.pieces - piece
-        squares = (1 - part) * self.squares[piece] + part * self.squares[piece + 1]
-        return np.asarray(self.signs[piece] * np.sqrt(squares))
+        squares = np.hypot(np.sqrt(1 - part) * self.sizes[piece], np.sqrt(part) * self.sizes[piece + 1])
+        return np.asarray(self.signs[piece] * squares)
 
     def residual(self, samples: int = 50) -> float:
-        """The largest `|B̃θ² − c|` at evenly spaced times, c the balance at the start."""
-        start = divergence(self.dag, self.squares[0])
-        return max(
-            float(np.abs(divergence(self.dag, self.at(time) ** 2) - start).max(initial=0.0))
+        """The largest `|B̃θ² − c|` at evenly spaced times as computed in float64, c the balance at the start."""
+        largest = max(float(sizes.max(initial=0.0)) for sizes in self.sizes)
+        scale = 2.0 ** np.frexp(largest)[1] if largest else 1.0  # squares at this scale do not overflow
+        start = divergence(self.dag, (self.sizes[0] / scale) ** 2)
+        worst = max(
+            float(np.abs(divergence(self.dag, (self.at(time) / scale) ** 2) - start).max(initial=0.0))
             for time in np.linspace(0, 1, samples)
         )
+        return float(worst * scale * scale)
 
 
 @dataclass(frozen=True)
@@ -64,47 +70,114 @@ class Apart:
         return f"the two lie in different components: {len(self.edges)} locked edges have different signs"
 
 
-def find_path(start: Mlp | Dag, stop: Mlp | Dag, *, tolerance: float | None = None) -> WeightPath | Apart:
+@dataclass(frozen=True)
+class Unsettled:
+    """Undecided: the balances differ by their rounding, and that much decides whether these edges are locked."""
+
+    edges: tuple[int, ...]
+    tolerance: Fraction
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+        return (
+            f"the signs of {len(self.edges)} edges differ that are locked or free by less than the rounding of the "
+            f"weights: --tolerance {float(self.tolerance):.1e} accepts a path that leaves H(c) by that much"
+        )
+
+
+def find_path(
+    start: Mlp | Dag, stop: Mlp | Dag, *, tolerance: Tolerance | None = None
+) -> WeightPath | Apart | Unsettled:
     """A path inside `H(c)` from one parameter to another, if they are in the same component.
 
-    `tolerance` is the total difference of balance, `Σ_v |c_v − c'_v|`, that still counts as the same invariant set;
-    by default what round-off explains. To flip the sign of free edges the path visits a point where they are zero.
+    `tolerance` is the total difference of balance, `Σ_v |c_v − c'_v|`, that still counts as the same invariant set. By
+    default it is what rounding the weights explains, and edges that only rounding frees leave the answer undecided;
+    two parameters of exactly the same balance get an exact answer. To flip free edges the path visits a point where
+    they are zero.
 
     >>> from lawful.network import Architecture
     >>> graph = Architecture.parse("1-2-1").to_dag()
     >>> path = find_path(graph.with_theta([1, 1, 1, 1]), graph.with_theta([1, -1, -1, 1]))
-    >>> path.pieces, path.residual() < 1e-15
-    (2, True)
+    >>> path.pieces, path.drift, path.residual() < 1e-15
+    (2, Fraction(0, 1), True)
     >>> find_path(graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])).reason
     'the two lie in different components: 1 locked edges have different signs'
     """
     first, last = start.to_dag(), stop.to_dag()
     _same_graph(first, last)
-    allowed = round_off(first) + round_off(last) if tolerance is None else tolerance
-    difference = np.abs(balance(first) - balance(last))
-    if difference.sum() > allowed:
-        share = allowed / max(len(difference), 1)
-        return Apart(nodes=tuple(first.hidden[difference > share].tolist()))
-    found = components(first, Balance.of(first, tolerance=allowed))
-    signs = np.where(first.theta == 0, np.sign(last.theta), np.sign(first.theta))
-    flips = np.flatnonzero(signs * last.theta < 0)
-    locked = {lock.edge for lock in found.locked}
-    if between := tuple(edge for edge in flips.tolist() if edge in locked):
-        return Apart(edges=between)
-    squares, pieces = [first.theta**2], [signs]
-    for flow in free_flows(found, flips.tolist()):
-        squares.append(_dense(first, list(flow.squares.items()), found.balance.denominator))
+    begin, end = Balance.of(first), Balance.of(last)
+    gaps = begin.distance(end)
+    apart = sum(gaps, Fraction(0))
+    allowed = _allowed(first, last, tolerance)
+    if apart > allowed:
+        return Apart(nodes=tuple(int(node) for node, gap in zip(first.hidden, gaps, strict=True) if gap))
+    signs = np.sign(np.where(first.theta == 0, last.theta, first.theta))
+    signs[signs == 0] = 1.0  # zero at both ends: a path may need the edge on its way
+    flips = np.flatnonzero(signs * np.sign(last.theta) < 0).tolist()
+    exactly = components(first, begin)
+    locked = _among(flips, exactly)
+    if locked and apart == 0 and tolerance is None:
+        return Apart(edges=locked)
+    found = exactly
+    if locked:
+        loosely = components(first, Balance.of(first, tolerance=allowed))
+        if between := _among(flips, loosely):
+            return Apart(edges=between)
+        if tolerance is None:
+            return Unsettled(locked, allowed)
+        found = loosely
+    flows = tuple(free_flows(found, flips))
+    _check(found, flows, flips)
+    drift = max([apart, *(_drift(found, flow) for flow in flows)])
+    sizes, pieces = [np.abs(first.theta)], [signs]
+    for flow in flows:
+        sizes.append(_roots(first, flow.squares, found.balance.denominator))
         signs = signs.copy()
         signs[list(flow.frees)] *= -1
         pieces.append(signs)
-    return WeightPath(first, (*squares, last.theta**2), tuple(pieces))
+    return WeightPath(first, (*sizes, np.abs(last.theta)), tuple(pieces), drift)
 
 
-def _dense(dag: Dag, amounts: Sequence[tuple[int, int]], denominator: int) -> Floats:
-    squares = np.zeros(dag.parameters)
-    for edge, amount in amounts:
-        squares[edge] = amount / denominator
-    return squares
+def _allowed(first: Dag, last: Dag, tolerance: Tolerance | None) -> Fraction:
+    if tolerance is None:
+        return rounding(first) + rounding(last)
+    if not (tolerance >= 0 and tolerance < np.inf):
+        raise LawfulError(f"a tolerance is a number that is not negative, not {tolerance}")
+    return Fraction(tolerance)
+
+
+def _among(edges: list[int], found: Components) -> tuple[int, ...]:
+    locked = {lock.edge for lock in found.locked}
+    return tuple(edge for edge in edges if edge in locked)
+
+
+def _drift(found: Components, flow: Flow) -> Fraction:
+    """`Σ_v |(B̃x)_v − c_v|` of a waypoint, exactly."""
+    dag, missing = found.dag, dict(zip(found.dag.hidden.tolist(), found.balance.units, strict=True))
+    for edge, amount in flow.squares.items():
+        for end, sign in ((int(dag.heads[edge]), -1), (int(dag.tails[edge]), 1)):
+            if end in missing:
+                missing[end] += sign * amount
+    return Fraction(sum(map(abs, missing.values())), found.balance.denominator)
+
+
+def _check(found: Components, flows: tuple[Flow, ...], flips: list[int]) -> None:
+    """A path is only shown if each waypoint is a point of `H(c)` where the signs that change are those of zeros."""
+    for flow in flows:
+        if min(flow.squares.values(), default=0) < 0 or any(flow.squares.get(edge) for edge in flow.frees):
+            raise AssertionError("a waypoint has a negative square, or uses an edge whose sign changes there")
+        if _drift(found, flow) > found.balance.tolerance:
+            raise AssertionError("a waypoint is not on the invariant set")
+    if sorted(edge for flow in flows for edge in flow.frees) != sorted(flips):
+        raise AssertionError("a sign does not change exactly once")
+
+
+def _roots(dag: Dag, squares: Mapping[int, int], denominator: int) -> Floats:
+    sizes = np.zeros(dag.parameters)
+    for edge, amount in squares.items():
+        sizes[edge] = root(Fraction(amount, denominator))
+    return sizes
 
 
 def _same_graph(first: Dag, last: Dag) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg, spilu
 
-from lawful.components.balance import Balance, Number, balance, divergence
+from lawful.components.balance import Balance, Number, divergence, rounding
+from lawful.components.locks import components
 from lawful.errors import LawfulError
 from lawful.network import Dag, Mlp, Role
 from lawful.network.topology import useless
@@ -17,8 +18,10 @@ from lawful.types import Floats, Indices, Mask
 
 Prescribed = Balance | Mapping[str, Number] | Sequence[Number] | Floats
 STEPS = 100
+PASSES = 3  # the second finds what the logarithms of extreme weights rounded away
 ITERATIONS = 300  # of conjugate gradients: about the cost of factorising a layered network
 ACCURACY = 1e-6  # of each Newton step: the next one finds what is left
+EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +37,14 @@ class Rebalanced:
     @property
     def residual(self) -> float:
         """The largest `|B̃θ² − c|` over the neurons that can be rebalanced."""
-        wrong = np.abs(balance(self.dag) - self.target)
+        wrong, _, scale = _at_unit_scale(self.dag, self.target)
         wrong[np.isin(self.dag.hidden, self.unreachable)] = 0.0
-        return float(wrong.max(initial=0.0))
+        return float(wrong.max(initial=0.0)) * scale * scale
+
+    @property
+    def locked(self) -> int:
+        """Edges that stay locked whatever the rounding of the weights; a balance of 0 is met to rounding only."""
+        return components(self.dag, tolerance=rounding(self.dag)).log2_components
 
     @property
     def reached(self) -> bool:
@@ -60,18 +68,63 @@ def rebalance(network: Mlp | Dag, target: Prescribed | float = 0.0) -> Rebalance
     """
     dag = network.to_dag()
     wanted = _target(dag, target)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = dag.theta**2
-        finite = np.isfinite(divergence(dag, squares)).all()
-    if not finite:
-        raise LawfulError("the squares of the weights overflow: rescale the network first")
-    nonzero = squares > 0
+    nonzero = dag.theta != 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])
-    scales, steps = _newton(dag, squares, wanted, ~stuck[dag.hidden])
-    done = dag.with_theta(dag.theta * np.exp(_spread(dag, scales)))
-    unequal = ~np.isclose(balance(done), wanted, rtol=1e-9, atol=1e-12 * float(squares.max(initial=0.0)))
-    unreachable = tuple(dag.hidden[stuck[dag.hidden] & unequal].tolist())
+    live = ~stuck[dag.hidden]
+    done, scales, steps = dag, np.zeros(len(dag.hidden)), 0
+    for _ in range(PASSES):
+        missing, through, _ = _at_unit_scale(done, wanted)
+        if (missing <= 2 * EPSILON * through)[live].all() and (steps or not _vanished(done)):
+            break
+        more, taken = _newton(done, wanted, live)
+        done, scales, steps = _rescaled(done, more), scales + more, steps + taken
+    missing, through, _ = _at_unit_scale(done, wanted)
+    unreachable = tuple(dag.hidden[stuck[dag.hidden] & (missing > 4 * EPSILON * through)].tolist())
     return Rebalanced(done, scales, wanted, steps, unreachable)
+
+
+def _rescaled(dag: Dag, scales: Floats) -> Dag:
+    half = np.exp(_spread(dag, scales) / 2)  # the factor itself may overflow where the weight does not
+    with np.errstate(over="ignore", invalid="ignore"):
+        theta = dag.theta * half * half
+    if not np.isfinite(theta).all() or (theta[dag.theta != 0] == 0).any():
+        raise LawfulError("the rescaled weights do not fit into float64: the balance asked for is too far away")
+    return dag.with_theta(theta)
+
+
+def _at_unit_scale(dag: Dag, target: Floats) -> tuple[Floats, Floats, float]:
+    """`|B̃θ² − c|` and the sum of all squares at each hidden node, after dividing the weights by a power of two."""
+    scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
+    squares = (dag.theta / scale) ** 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.abs(divergence(dag, squares) - target / scale / scale), _sums_at(dag, squares), scale
+
+
+def _vanished(dag: Dag) -> bool:
+    """Whether the square of some weight is lost beside the largest."""
+    nonzero = np.abs(dag.theta[dag.theta != 0])
+    return bool(len(nonzero)) and float(nonzero.min() / nonzero.max()) < 1e-150
+
+
+def _logs(dag: Dag, target: Floats) -> tuple[Floats, int]:
+    """The logarithms of the squares over `4^k`, and k: such that the *rebalanced* squares fit into floats.
+
+    A neuron with squares a in and b out ends near `√(ab)`, or at its target.
+    """
+    mantissa, exponent = np.frexp(np.abs(dag.theta))
+    with np.errstate(divide="ignore"):
+        logs = 2 * (np.log(mantissa) + np.log(2.0) * exponent)
+        middle = (_log_sums(dag.heads, logs, len(dag.names)) + _log_sums(dag.tails, logs, len(dag.names)))[dag.hidden]
+        sizes = np.concatenate([middle / 2, np.log(np.abs(target))])
+    largest = max(sizes[np.isfinite(sizes)], default=0.0)
+    power = int(np.floor(largest / np.log(4.0)))
+    with np.errstate(divide="ignore"):
+        return 2 * (np.log(mantissa) + np.log(2.0) * (exponent - power)), power
+
+
+def _sums_at(dag: Dag, values: Floats) -> Floats:
+    count = len(dag.names)
+    return np.asarray((np.bincount(dag.heads, values, count) + np.bincount(dag.tails, values, count))[dag.hidden])
 
 
 def _target(dag: Dag, target: Prescribed | float) -> Floats:
@@ -88,36 +141,33 @@ def _spread(dag: Dag, scales: Floats) -> Floats:
     return everywhere[dag.heads] - everywhere[dag.tails]
 
 
-def _newton(dag: Dag, squares: Floats, target: Floats, live: Mask) -> tuple[Floats, int]:
+def _newton(dag: Dag, wanted: Floats, live: Mask) -> tuple[Floats, int]:
     """Damped Newton; stops when the gradient is round-off, or falls no longer."""
-    rounding = np.finfo(np.float64).eps
-    if (np.abs(divergence(dag, squares) - target)[live] <= rounding * np.abs(target[live])).all():
-        return np.zeros(len(dag.hidden)), 0
-    scales = _neuron_by_neuron(dag, squares, target, live)
+    logs, power = _logs(dag, wanted)
+    target = np.ldexp(wanted, -2 * power)
+    scales = _neuron_by_neuron(dag, logs, target, live)
     laplacian = _Laplacian(dag, live)
-    now = squares * np.exp(2 * _spread(dag, scales))
+    now = np.exp(logs + 2 * _spread(dag, scales))
     slope = np.where(live, divergence(dag, now) - target, 0.0)
     for step in range(STEPS):
-        through = (np.bincount(dag.heads, now, len(dag.names)) + np.bincount(dag.tails, now, len(dag.names)))[
-            dag.hidden
-        ]
-        if (np.abs(slope) <= 2 * rounding * through).all():
+        through = _sums_at(dag, now)
+        if (np.abs(slope) <= 2 * EPSILON * through).all():
             return scales, step
         move = np.zeros_like(scales)
         move[live] = -laplacian.solve(now, slope[live])
         # While no edge changes by more than a factor e, the Hessian stays comparable: such steps are always good.
         length = min(1.0, 1.0 / max(float(np.abs(_spread(dag, move)).max()), 1e-300))
         tried = scales + length * move
-        now = squares * np.exp(2 * _spread(dag, tried))
+        now = np.exp(logs + 2 * _spread(dag, tried))
         ahead = np.where(live, divergence(dag, now) - target, 0.0)
-        near = np.abs(slope).sum() <= 1e4 * rounding * through.sum()
+        near = np.abs(slope).sum() <= 1e4 * EPSILON * through.sum()
         if near and np.abs(ahead).sum() >= np.abs(slope).sum() / 2:
             return (tried if np.abs(ahead).sum() < np.abs(slope).sum() else scales), step
         scales, slope = tried, ahead
     raise LawfulError(f"rebalancing did not converge in {STEPS} Newton steps: the weights span too many magnitudes")
 
 
-def _neuron_by_neuron(dag: Dag, squares: Floats, target: Floats, live: Mask) -> Floats:
+def _neuron_by_neuron(dag: Dag, logs: Floats, target: Floats, live: Mask) -> Floats:
     """Log-scales near the minimum: each neuron in turn, down and up the layers, solves its own equation exactly.
 
     `a e^{2s} − b e^{−2s} = c` for the squares a coming in and b going out. Newton alone crosses a weight that must
@@ -133,14 +183,25 @@ def _neuron_by_neuron(dag: Dag, squares: Floats, target: Floats, live: Mask) -> 
     for nodes in (*layers, *layers[::-1], *layers):
         entering, first = into(nodes)
         leaving, second = out(nodes)
-        a = np.bincount(first, squares[entering] * np.exp(-2 * scales[dag.tails[entering]]), len(nodes))
-        b = np.bincount(second, squares[leaving] * np.exp(2 * scales[dag.heads[leaving]]), len(nodes))
+        a = _log_sums(first, logs[entering] - 2 * scales[dag.tails[entering]], len(nodes))
+        b = _log_sums(second, logs[leaving] + 2 * scales[dag.heads[leaving]], len(nodes))
         c = targets[nodes]
-        root = np.hypot(c, 2 * np.sqrt(a) * np.sqrt(b))  # e^{2s} = (c + root) / 2a, written without cancellation
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = 0.5 * np.where(c > 0, np.log(c + root) - np.log(2 * a), np.log(2 * b) - np.log(root - c))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            hypotenuse = np.hypot(c, 2 * np.exp((a + b) / 2))  # e^{2s} = (c + this) / 2a, without cancellation
+            rise = np.log(c + hypotenuse) - np.log(2.0) - a
+            fall = np.log(2.0) + b - np.log(hypotenuse - c)
+            found = 0.5 * np.where(c > 0, rise, fall)
         scales[nodes] = np.where(np.isfinite(found), found, scales[nodes])
     return scales[dag.hidden]
+
+
+def _log_sums(places: Indices, logs: Floats, count: int) -> Floats:
+    """`log Σ exp` of the numbers at each place."""
+    top = np.full(count, -np.inf)
+    np.maximum.at(top, places, logs)
+    base = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(base + np.log(np.bincount(places, np.exp(logs - base[places]), count)))
 
 
 def _edges_by_node(ends: Indices, count: int) -> Callable[[Indices], tuple[Indices, Indices]]:

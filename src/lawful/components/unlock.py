@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import scipy.sparse as sparse
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.sparse.csgraph import connected_components
 
-from lawful.components.balance import Balance, balance, round_off
+from lawful.components.balance import Balance, balance, rounding
 from lawful.components.locks import both_sides, decide
 from lawful.components.rebalance import Prescribed, Rebalanced, rebalance
 from lawful.errors import LawfulError
@@ -23,26 +26,34 @@ ROUNDS = 200
 def unlock(network: Mlp | Dag) -> Rebalanced:
     """Rescale a network, its function unchanged, to the nearest balance for which no edge is locked.
 
+    Where that balance leaves no room (a neuron between one input and one output must have `c = 0` exactly), the
+    rescaled weights meet it to their rounding, and a lock of that size can remain; elsewhere none does.
+
     >>> from lawful.components.locks import components
     >>> from lawful.network import Architecture
-    >>> dag = Architecture.parse("1-2-1").to_dag().with_theta([1.0, 3.0, -2.0, 1.0])
+    >>> dag = Architecture.parse("2-2-1").to_dag().with_theta([1.0, 3.0, -2.0, 1.0, 4.0, 5.0])
     >>> done = unlock(dag)
-    >>> done.target, components(dag).log2_components, components(done.dag).log2_components
-    (array([0., 0.]), 2, 0)
+    >>> components(dag).log2_components, components(done.dag).log2_components, done.locked
+    (2, 0, 0)
     """
     dag = network.to_dag()
-    return rebalance(dag, nearest_unlocked(dag, balance(dag), round_off(dag)))
+    scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
+    unit = dag.with_theta(dag.theta / scale)
+    done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
+    with np.errstate(over="ignore"):
+        return replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
 
 
-def nearest_unlocked(dag: Dag, start: Floats, tolerance: float = 0.0) -> Floats:
-    """The balance nearest to `start` (Euclidean) without a locked edge, up to a total `tolerance`.
+def nearest_unlocked(dag: Dag, start: Floats, margin: float = 0.0) -> Floats:
+    """The balance nearest to `start` (Euclidean) without a locked edge, moved inside that cone by about `margin`.
 
     Balances without locks form a convex cone, `±Σ_T c ≥ 0` for the stable sets T. The sets that matter are found as
-    they are violated, and the projection on those found is a non-negative least-squares problem.
+    they are violated, and the projection on those found is a non-negative least-squares problem. A cone without
+    inside is met to rounding.
     """
     start = np.asarray(start, dtype=np.float64)
     sides = both_sides(dag)
-    rounding = 8 * float(np.finfo(np.float64).eps * np.abs(start).sum())  # what least squares leave
+    rounded = 8 * float(np.finfo(np.float64).eps * np.abs(start).sum())  # what least squares leave
     rows: list[NDArray[np.intp]] = []
     signs: list[float] = []
     for side in sides:  # {v} is stable for every bottleneck v, and usually all it takes
@@ -51,13 +62,21 @@ def nearest_unlocked(dag: Dag, start: Floats, tolerance: float = 0.0) -> Floats:
         signs += [float(side.sign)] * len(wrong)
     for _ in range(ROUNDS):
         current = _project(start, rows, signs)
-        found = decide(sides, Balance.given(dag, current, tolerance=max(tolerance, rounding)))
+        found = decide(sides, Balance.given(dag, current, tolerance=rounded))
         if found.connected:
-            return current
+            break
         for lock in found.locked:
             rows.append(np.searchsorted(dag.hidden, sorted(found.stable_set(lock))))
             signs.append(1.0 if lock.side == "out" else -1.0)
-    raise LawfulError(f"no balance without locked edges was found in {ROUNDS} rounds")
+    else:
+        raise LawfulError(f"no balance without locked edges was found in {ROUNDS} rounds")
+    inwards = np.sum([side.sign * side.bottleneck.astype(float) for side in sides], axis=0)
+    for step in (0.0, 2 * (rounded + margin), 16 * (rounded + margin)):
+        inside = Balance.given(dag, current + step * inwards)
+        room = math.ceil(Fraction(margin) * inside.denominator)
+        if all(value <= -room for sets in decide(sides, inside).stable.values() for value in sets.value.values()):
+            return np.asarray(current + step * inwards)
+    return current
 
 
 def _project(start: Floats, rows: Sequence[NDArray[np.intp]], signs: Sequence[float]) -> Floats:

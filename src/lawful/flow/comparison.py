@@ -12,7 +12,7 @@ from lawful.flow.integration import integrate
 from lawful.flow.loss_value import Problem
 from lawful.flow.optimizers import ExactDrift, Optimizer, steps
 from lawful.flow.quantities import Quantities
-from lawful.flow.trajectory import Trajectory
+from lawful.flow.trajectory import Reason, Trajectory
 from lawful.network.dynamics import GradientFlow
 from lawful.types import Floats
 
@@ -97,6 +97,8 @@ def compare(
     if not optimizers:
         raise LawfulError("name at least one optimizer to compare, such as flow,sgd:0.1,adam:0.001")
     reference = integrate(problem, time, snapshots=4 * (POINTS - 1) + 1, max_evaluations=max_evaluations)
+    if reference.stop.reason is Reason.INTERRUPTED:
+        raise KeyboardInterrupt
     integral = _integral(problem, laws, reference) if laws.quadratic and reference.stop.complete else None
     rows = []
     for optimizer in optimizers:
@@ -115,6 +117,8 @@ def _integral(problem: Problem, laws: Quantities, flow: Trajectory) -> Floats:
 
 def _flow_row(problem: Problem, laws: Quantities, optimizer: Optimizer, time: float, plain: Trajectory) -> Row:
     flow = integrate(problem, time, GradientFlow(optimizer.decay), snapshots=POINTS) if optimizer.decay else plain
+    if flow.stop.reason is Reason.INTERRUPTED:
+        raise KeyboardInterrupt
     values = laws.along(flow.theta)
     drift = values - values[0] * np.exp(-2.0 * optimizer.decay * flow.times)[:, None]
     message = "" if flow.stop.complete else flow.stop.message

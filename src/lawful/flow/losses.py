@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_softmax
 
 from lawful.errors import LawfulError
+from lawful.network.losses import loss_name
 from lawful.types import Floats
 
 Slope = Callable[[Floats, Floats], tuple[float, Floats]]
@@ -81,9 +82,10 @@ def find_loss(name: str | Loss) -> Loss:
     """The loss with this name: `mse`, `bce` (logistic, on logits) or `ce` (softmax cross-entropy, class numbers)."""
     if isinstance(name, Loss):
         return name
-    if name not in LOSSES:
-        raise LawfulError(f"unknown loss {name!r}: choose from {', '.join(LOSSES)}")
-    return LOSSES[name]
+    found = LOSSES.get(loss_name(name))
+    if found is None:
+        raise LawfulError(f"{name!r} stands for many losses: here choose one, {', '.join(LOSSES)}")
+    return found
 
 
 def checked(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:

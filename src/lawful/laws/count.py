@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, residues
-from lawful.laws.family import LOSSES, Family, Gradients, Pieces
+from lawful.laws.family import Family, Gradients, Pieces
 from lawful.laws.known import known_laws
 from lawful.laws.law import LawFamily
 from lawful.laws.law_count import LawCount, RankWitness
@@ -26,6 +26,7 @@ from lawful.laws.other_flows import (
 from lawful.laws.region import Region, at_data, near
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
+from lawful.network.losses import output_gradients
 from lawful.types import Residues
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def count_laws(
     """
     if level not in LEVELS:
         raise LawfulError(f"unknown level {level!r}: choose from {', '.join(LEVELS)}")
-    if loss not in LOSSES:
-        raise LawfulError(f"unknown loss {loss!r}: choose from {', '.join(LOSSES)}")
+    loss = output_gradients(loss)
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)

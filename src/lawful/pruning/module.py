@@ -2,13 +2,16 @@
 
 A channel is a neuron whose weight lies at many places. The rules are those of `pruning`, on whole channels: nobody
 hears it; its filter is zero, so it is constant; its filter and bias are a positive multiple of another's. Weights that
-absorb a channel are summed exactly and rounded once.
+absorb a channel are summed exactly and rounded to float64, and at the end to the type that the layer stores.
+
+Only PyTorch's own layers are read, by their exact type and without hooks: what a subclass or a hook computes is not
+known here. Masks and parametrised weights are made permanent in the copy that is pruned, and named in `notes`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,12 +19,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.weight_norm import WeightNorm
 
-from lawful.errors import Unsupported
+from lawful.errors import InvalidNetwork, Unsupported
 from lawful.types import Floats
 
 Affine = nn.Linear | nn.Conv1d | nn.Conv2d
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.Flatten)
+COMPARED = 1e4  # relative differences, in units of the type's precision, that rounding can explain
 POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
 
 
@@ -53,10 +61,13 @@ class ModulePruning:
     channels_before: int
     channels_after: int
     steps: tuple[PruningStep, ...]
+    notes: tuple[str, ...] = ()
 
 
 def prune_module(module: nn.Module) -> ModulePruning:
     """Remove every hidden channel that a rule proves redundant; refuses what is not a plain chain.
+
+    Where the size of its input is known (a first Linear layer) the outputs of both are compared as well.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 4, 2))
     >>> with torch.no_grad():
@@ -64,7 +75,8 @@ def prune_module(module: nn.Module) -> ModulePruning:
     >>> prune_module(model).module[0]
     Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))
     """
-    parts = _parts(module)
+    notes: list[str] = []
+    parts = _parts(module, notes)
     _refuse_other_axes(parts)
     original = nn.Sequential(*parts)
     layers = [number for number, part in enumerate(parts) if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d))]
@@ -80,7 +92,10 @@ def prune_module(module: nn.Module) -> ModulePruning:
         found = False
         for place in range(len(layers) - 1):
             between = parts[layers[place] + 1 : layers[place + 1] + 1]
-            gone = _redundant(weights, biases, place, between)
+            try:
+                gone = _redundant(weights, biases, place, between)
+            except OverflowError:
+                raise Unsupported("a folded weight would not fit into a float: rescale the module first") from None
             muted = None
             if len(gone) == len(weights[place]):  # a layer keeps one channel, now unheard
                 muted = list(gone)[-1]
@@ -103,7 +118,34 @@ def prune_module(module: nn.Module) -> ModulePruning:
     for number, weight, bias in zip(layers, weights, biases, strict=True):
         smaller[number] = _shrunk(parts[number], weight, bias)
     after = sum(len(weight) for weight in weights[:-1])
-    return ModulePruning(original, nn.Sequential(*smaller), tuple(removed), before, after, tuple(steps))
+    small = nn.Sequential(*smaller)
+    _compare(module, small)
+    return ModulePruning(original, small, tuple(removed), before, after, tuple(steps), tuple(notes))
+
+
+@torch.no_grad()
+def _compare(module: nn.Module, small: nn.Sequential) -> None:
+    """Refuse a result that computes something else on random inputs: a way of changing a module that is not read."""
+    first = next((part for part in small if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d))), None)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in small.parameters()):
+        raise Unsupported("a folded weight does not fit into the layer's type: convert the module to float64 first")
+    if not isinstance(first, nn.Linear):
+        return
+    training = {part: part.training for part in module.modules()}
+    batch = torch.randn(8, first.in_features, generator=torch.Generator().manual_seed(0)).to(first.weight)
+    try:
+        expected = module.eval()(batch).double()
+    finally:
+        for part, mode in training.items():
+            part.training = mode
+    found = small.eval()(batch).double()
+    small.train(module.training)
+    scale = float(expected.abs().max()) + float(found.abs().max())
+    worst = float((found - expected).abs().max())
+    if found.shape != expected.shape or not worst <= COMPARED * torch.finfo(first.weight.dtype).eps * max(
+        scale, 1e-300
+    ):
+        raise Unsupported(f"{type(module).__name__} computes something else than its layers in a row")
 
 
 def _refuse_other_axes(parts: Sequence[nn.Module]) -> None:
@@ -124,21 +166,59 @@ def _refuse_other_axes(parts: Sequence[nn.Module]) -> None:
             spatial = True
 
 
-def _parts(module: nn.Module) -> list[nn.Module]:
-    """The chain, copied and flattened."""
-    if isinstance(module, nn.Sequential):
-        parts = [part for child in module for part in _parts(child)]
-    else:
-        parts = [copy.deepcopy(module)]
+def _parts(module: nn.Module, notes: list[str]) -> list[nn.Module]:
+    """The chain, copied and flattened, its masks and parametrised weights made permanent."""
+    parts = list(_flat(module, type(module).__name__, notes))
     for part in parts:
-        name = type(part).__name__
-        if not isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d, *ACTIVATIONS, *POOLS)):
-            raise Unsupported(
-                f"{name} in a chain: prune `from_module(module)` instead, which reads any traceable module"
-            )
         if isinstance(part, (nn.Conv1d, nn.Conv2d)) and part.groups != 1:
             raise Unsupported("grouped convolutions: prune `from_module(module)` instead")
+        for tensor in part.parameters():
+            if not bool(torch.isfinite(tensor).all()):
+                raise InvalidNetwork(f"a weight of a {type(part).__name__} layer is not finite")
     return parts
+
+
+def _flat(module: nn.Module, where: str, notes: list[str]) -> Iterator[nn.Module]:
+    kind = type_before_parametrizations(module)
+    foreign = [
+        hook for hook in module._forward_pre_hooks.values() if not isinstance(hook, (BasePruningMethod, WeightNorm))
+    ]
+    if foreign or module._forward_hooks or "forward" in vars(module):
+        raise Unsupported(f"{kind.__name__} has forward hooks: what they change is not read; remove them first")
+    if kind is nn.Sequential:
+        for name, child in module.named_children():
+            yield from _flat(child, name if where == type(module).__name__ else f"{where}.{name}", notes)
+    elif kind in LAYERS:
+        yield _plain(module, kind, where, notes)
+    elif kind in (*ACTIVATIONS, *POOLS):
+        yield copy.deepcopy(module)
+    else:
+        why = (
+            "has code of its own"
+            if issubclass(kind, (nn.Sequential, *LAYERS, *ACTIVATIONS, *POOLS))
+            else "is unknown here"
+        )
+        raise Unsupported(f"{kind.__name__} in a chain {why}: prune `from_module(module)` instead, which traces it")
+
+
+@torch.no_grad()
+def _plain(part: Any, kind: Any, where: str, notes: list[str]) -> nn.Module:
+    """A layer with plain weights: pruning masks, weight normalisation and parametrisations applied for good."""
+    found: dict[str, torch.Tensor] = {}
+    for hook in part._forward_pre_hooks.values():
+        name = hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name
+        found[name] = hook.apply_mask(part) if isinstance(hook, BasePruningMethod) else hook.compute_weight(part)  # type: ignore[no-untyped-call]
+        word = "pruning mask" if isinstance(hook, BasePruningMethod) else "weight normalisation"
+        notes.append(f"{where}: the {word} of its {name} was made permanent")
+    if is_parametrized(part):
+        training = part.training
+        part.eval()  # spectral norms move while they train
+        for name in part.parametrizations:
+            found[name] = getattr(part, name)
+            notes.append(f"{where}: the parametrisation of its {name} was made permanent")
+        part.train(training)
+    weight, bias = (found[name] if name in found else getattr(part, name) for name in ("weight", "bias"))
+    return _layer(kind, part, weight, bias)
 
 
 def _blocks(part: Any) -> Floats:
@@ -183,7 +263,7 @@ def _redundant(
                     total = sum((Fraction(w) for w in after[output, channel]), Fraction(0)) * value
                     shifts[output] = shifts.get(output, Fraction(biases[place + 1][output])) + total
             continue
-        key = (row / np.abs(row).max()).tobytes()  # equal real ratios round to equal floats
+        key = (row / np.abs(row).max() + 0.0).tobytes()  # equal real ratios round to equal floats; -0.0 is 0.0
         for leader in leaders.setdefault(key, []):
             factor = _ratio(row, np.append(weight[leader].ravel(), bias[leader]))
             if factor is not None:
@@ -227,21 +307,26 @@ def _keeps_constants(between: Sequence[nn.Module]) -> bool:
     return True
 
 
-def _shrunk(part: Any, weight: Floats, bias: Floats) -> Any:
+def _shrunk(part: Any, weight: Floats, bias: Floats) -> nn.Module:
     """A layer of the same kind with fewer channels; it gains a bias if one was folded into it."""
-    old = part.weight
+    linear = isinstance(part, nn.Linear)
+    shape = (len(weight), weight.shape[1] * weight.shape[2]) if linear else (*weight.shape[:2], *part.kernel_size)
     has_bias = part.bias is not None or bool(bias.any())
-    if isinstance(part, nn.Linear):
-        new: Any = nn.Linear(weight.shape[1] * weight.shape[2], len(weight), bias=has_bias, dtype=old.dtype)
-        values = weight.reshape(len(weight), -1)
+    return _layer(type(part), part, torch.as_tensor(weight.reshape(shape)), torch.as_tensor(bias) if has_bias else None)
+
+
+@torch.no_grad()
+def _layer(kind: Any, like: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
+    """A new layer with these numbers, all else as in another one."""
+    known = next(iter(like.parameters()))
+    options = {"bias": bias is not None, "dtype": known.dtype, "device": known.device}
+    if kind is nn.Linear:
+        new = nn.Linear(weight.shape[1], weight.shape[0], **options)
     else:
-        new = type(part)(
-            weight.shape[1], len(weight), part.kernel_size, part.stride, part.padding, part.dilation,
-            bias=has_bias, padding_mode=part.padding_mode, dtype=old.dtype,
-        )  # fmt: skip
-        values = weight.reshape(len(weight), weight.shape[1], *part.kernel_size)
-    with torch.no_grad():
-        new.weight.copy_(torch.as_tensor(values))
-        if has_bias:
-            new.bias.copy_(torch.as_tensor(bias))
-    return new
+        settings = like.kernel_size, like.stride, like.padding, like.dilation, like.groups
+        inputs = weight.shape[1] * like.groups
+        new = kind(inputs, weight.shape[0], *settings, padding_mode=like.padding_mode, **options)
+    new.weight.copy_(weight)
+    if bias is not None:
+        new.bias.copy_(bias)
+    return new.train(like.training)

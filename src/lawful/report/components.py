@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path as File
 from typing import Any
 
-from lawful.components import Apart, Components, OutputMeaning, Rebalanced, WeightPath
+from lawful.components import Apart, Components, OutputMeaning, Rebalanced, Unsettled, WeightPath
 from lawful.network import Dag
 
 MOST = 12  # rows shown to people; JSON has them all
@@ -16,16 +17,16 @@ MOST = 12  # rows shown to people; JSON has them all
 def components_json(found: Components, meanings: Sequence[OutputMeaning], exact: bool) -> dict[str, Any]:
     """The documented keys of `lawful components --json`."""
     dag = found.dag
-    numbers: Sequence[Any] = found.balance.fractions if exact else found.balance.values.tolist()
+    show = (lambda number: number) if exact else _number
     return {
-        "connected": found.connected,
+        "connected": None if found.connected and found.marginal else found.connected,
         "log2_components": found.log2_components,
         "locked": [
             {
                 "edge": list(dag.edge_name(lock.edge)),
                 "sign": lock.sign or None,
                 "barrier": lock.barrier,
-                "minimum": lock.minimum if exact else float(lock.minimum),
+                "minimum": show(lock.minimum),
                 "side": lock.side,
                 "certificate": [dag.names[node] for node in found.stable_set(lock)],
             }
@@ -33,9 +34,11 @@ def components_json(found: Components, meanings: Sequence[OutputMeaning], exact:
         ],
         "free_bottlenecks": [list(dag.edge_name(edge)) for edge in found.free_bottlenecks],
         "marginal": [list(dag.edge_name(edge)) for edge in found.marginal],
-        "balance": {dag.names[node]: number for node, number in zip(dag.hidden, numbers, strict=True)},
-        "tolerance": float(found.balance.tolerance),
-        "exact": exact,
+        "balance": {
+            dag.names[node]: show(number) for node, number in zip(dag.hidden, found.balance.fractions, strict=True)
+        },
+        "tolerance": _number(found.balance.tolerance),
+        "exact": not found.balance.slack,
         "outputs": [_meaning_json(dag, meaning) for meaning in meanings],
     }
 
@@ -44,7 +47,9 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
     """The answer, the locked weights with their proofs, and what they mean."""
     dag = found.dag
     bottlenecks = len(found.locked) + len(found.free_bottlenecks)
-    if found.connected:
+    if found.connected and found.marginal:
+        lines = [f"undecided: {len(found.marginal)} bottleneck edges are locked, or free, within the tolerance given"]
+    elif found.connected:
         why = "no neuron is a bottleneck" if not bottlenecks else f"all {bottlenecks} bottleneck edges can be zero"
         lines = [f"connected: training can reach every sign pattern ({why})"]
     else:
@@ -59,11 +64,22 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
             lines.append(f"  ... and {len(found.locked) - MOST} more")
         lines.append(f"{len(found.free_bottlenecks)} other bottleneck edges are free")
     lines += [line for meaning in meanings for line in _meaning_text(dag, meaning)]
-    if found.marginal:
-        lines.append(f"{len(found.marginal)} edges are free only within round-off: --exact decides them")
-    tolerance = float(found.balance.tolerance)
-    lines.append("balance taken as exact" if not tolerance else f"balance trusted to a total of {tolerance:.2g}")
+    if found.locked and found.marginal:
+        lines.append(f"{len(found.marginal)} more are left open by the tolerance given; without it they are locked")
+    if found.balance.slack:
+        lines.append(f"balance trusted to a total of {float(found.balance.tolerance):.2g}")
+    else:
+        lines.append("decided exactly: weights and balances are rational numbers")
     return "\n".join(lines)
+
+
+def _number(exact: Fraction) -> float | Fraction:
+    """A float, or the fraction itself where a float would be infinite or lose a number to zero."""
+    try:
+        near = float(exact)
+    except OverflowError:
+        return exact
+    return near if near or not exact else exact
 
 
 def _meaning_json(dag: Dag, meaning: OutputMeaning) -> dict[str, Any]:
@@ -92,14 +108,14 @@ def _meaning_text(dag: Dag, meaning: OutputMeaning) -> list[str]:
     return lines
 
 
-def path_json(found: WeightPath | Apart, dag: Dag, points: int) -> dict[str, Any]:
+def path_json(found: WeightPath | Apart | Unsettled, dag: Dag, points: int) -> dict[str, Any]:
     """The documented keys of `lawful path --json`."""
-    if isinstance(found, Apart):
+    if not isinstance(found, WeightPath):
         return {
-            "connected": False,
+            "connected": False if isinstance(found, Apart) else None,
             "reason": found.reason,
             "locked": [list(dag.edge_name(edge)) for edge in found.edges],
-            "balance_differs": [dag.names[node] for node in found.nodes],
+            "balance_differs": [dag.names[node] for node in found.nodes] if isinstance(found, Apart) else [],
         }
     return {
         "connected": True,
@@ -107,18 +123,26 @@ def path_json(found: WeightPath | Apart, dag: Dag, points: int) -> dict[str, Any
         "pieces": found.pieces,
         "points": points,
         "max_residual": found.residual(points),
+        "drift": _number(found.drift),
         "locked": [],
         "balance_differs": [],
     }
 
 
-def path_text(found: WeightPath | Apart, dag: Dag, points: int) -> str:
+def path_text(found: WeightPath | Apart | Unsettled, dag: Dag, points: int) -> str:
     """Whether there is a path, and what it is like."""
-    if isinstance(found, Apart):
-        names = [" -> ".join(dag.edge_name(edge)) for edge in found.edges] or [dag.names[node] for node in found.nodes]
-        return f"no path: {found.reason}\n  {_few(names)}"
+    if not isinstance(found, WeightPath):
+        names = [" -> ".join(dag.edge_name(edge)) for edge in found.edges]
+        if isinstance(found, Apart):
+            names = names or [dag.names[node] for node in found.nodes]
+        word = "no path" if isinstance(found, Apart) else "undecided"
+        return f"{word}: {found.reason}\n  {_few(names)}"
     pieces = "1 piece" if found.pieces == 1 else f"{found.pieces} pieces"
-    return f"a path of {pieces} joins them; balance off by at most {found.residual(points):.1e} at {points} points"
+    exactly = "inside H(c) exactly" if not found.drift else f"which differ by {float(found.drift):.1e} in balance"
+    return (
+        f"a path of {pieces} joins them, {exactly}\n"
+        f"in float64 its balance is off by at most {found.residual(points):.1e} at {points} points"
+    )
 
 
 def rebalance_json(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> dict[str, Any]:

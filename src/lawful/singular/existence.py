@@ -18,12 +18,14 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.components.balance import Balance, root
 from lawful.errors import LawfulError
 from lawful.network import Dag, Role
 
 Edge = tuple[str, str]
 LARGEST_COMPONENT = 40  # neurons among which zero-sum sets are listed: 2^20 sums on each side
 MOST_SETS = 5_000
+PRIME = np.uint64(2**61 - 1)  # not a power of two: balances of scaled weights share those
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,8 @@ def exact_balance(dag: Dag) -> dict[str, Fraction]:
     >>> exact_balance(Mlp([[[0.5, 1.0]], [[2.0]]]).to_dag())
     {'h1.0': Fraction(-11, 4)}
     """
-    balance = {dag.names[node]: Fraction(0) for node in dag.hidden}
-    for edge, weight in enumerate(dag.theta):
-        tail, head = dag.edge_name(edge)
-        square = Fraction(weight) ** 2
-        if head in balance:
-            balance[head] += square
-        if tail in balance:
-            balance[tail] -= square
-    return balance
+    names = (dag.names[node] for node in dag.hidden)
+    return dict(zip(names, Balance.of(dag).fractions, strict=True))
 
 
 def singular_points(
@@ -123,14 +118,14 @@ def singular_points(
 def zero_sums(names: Sequence[str], c: Mapping[str, Fraction]) -> list[tuple[str, ...]] | None:
     """All nonempty subsets whose balances sum to zero, exactly; None if there are too many.
 
-    Meet in the middle on sums modulo 2^64: a true zero is a zero modulo anything, and every hit is checked exactly.
+    Meet in the middle on sums modulo a prime: a true zero is a zero modulo anything, and every hit is checked exactly.
     """
     scale = lcm(*(c[name].denominator for name in names))
     values = [int(c[name] * scale) for name in names]
     half = len(values) // 2
     left, right = _sums(values[:half]), _sums(values[half:])
     order = np.argsort(left)
-    target = np.zeros(1, dtype=np.uint64) - right
+    target = (PRIME - right) % PRIME
     first = np.searchsorted(left, target, side="left", sorter=order)
     last = np.searchsorted(left, target, side="right", sorter=order)
     if int((last - first).sum()) > MOST_SETS:
@@ -146,10 +141,10 @@ def zero_sums(names: Sequence[str], c: Mapping[str, Fraction]) -> list[tuple[str
 
 
 def _sums(values: Sequence[int]) -> NDArray[np.uint64]:
-    """Sums of all subsets modulo 2^64; subset number k has member j iff bit j of k is set."""
+    """Sums of all subsets modulo the prime; subset number k has member j iff bit j of k is set."""
     sums = np.zeros(1, dtype=np.uint64)
     for value in values:
-        sums = np.concatenate([sums, sums + np.uint64(value % 2**64)])
+        sums = np.concatenate([sums, (sums + np.uint64(value % int(PRIME))) % PRIME])
     return sums
 
 
@@ -240,7 +235,7 @@ def _decide(graph: _Graph, dag: Dag, c: Mapping[str, Fraction], names: tuple[str
         if isinstance(found, tuple):
             return Refutation(names, own, *found)
         squares |= found
-    roots = [float(squares.get(dag.edge_name(edge), Fraction(0))) ** 0.5 for edge in range(dag.parameters)]
+    roots = [root(squares.get(dag.edge_name(edge), Fraction(0))) for edge in range(dag.parameters)]
     return SingularWitness(names, {edge: x for edge, x in squares.items() if x}, np.array(roots))
 
 

@@ -57,7 +57,7 @@ class Spectrum:
 
     @property
     def rank(self) -> int:
-        """Number of singular values that are certainly not zero."""
+        """Number of singular values above the resolution; the rank by components is exact."""
         return int((self.values > self.resolution).sum())
 
     @property
@@ -109,10 +109,11 @@ def spectrum(dag: Dag) -> Spectrum:
         )
     if not len(dag.hidden):
         return Spectrum(np.zeros(0), 0.0)
-    squares = np.linalg.eigvalsh(4.0 * grounded_laplacian(dag).toarray())[::-1]
-    values = np.sqrt(np.maximum(squares, 0.0))
+    scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1])  # there squares neither overflow nor vanish
+    squares = np.linalg.eigvalsh(4.0 * grounded_laplacian(dag.with_theta(dag.theta / scale)).toarray())[::-1]
+    values = scale * np.sqrt(np.maximum(squares, 0.0))
     error = len(values) * np.finfo(np.float64).eps * max(float(squares[0]), 0.0)
-    return Spectrum(values, float(np.sqrt(error)))
+    return Spectrum(values, scale * float(np.sqrt(error)))
 
 
 def subnetwork(dag: Dag, tolerance: float = 0.0) -> Dag:

@@ -110,7 +110,7 @@ def audit(
         "components": where,
         "outputs": locked_outputs(where),
         "unlocked": unlocked,
-        "locked_after_rescaling": None if unlocked is None else components(unlocked.dag).log2_components,
+        "locked_after_rescaling": None if unlocked is None else unlocked.locked,
         "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
         if balanced and balanced.reached and norm
         else None,

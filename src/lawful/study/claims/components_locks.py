@@ -84,7 +84,7 @@ def count_components(full: bool) -> Outcome:
             wrong += isinstance(path, WeightPath) != _same_signs(found, first, second)
             if isinstance(path, WeightPath):
                 joined += 1
-                size = max(float(squares.max()) for squares in path.squares)
+                size = max(float(sizes.max()) ** 2 for sizes in path.sizes)
                 residual = max(residual, path.residual(9) / size)
             else:
                 apart += 1

@@ -1,0 +1,89 @@
+"""`lawful distance`: how far apart two networks are on a box."""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from fractions import Fraction
+from typing import Annotated
+
+import typer
+
+from lawful.cli.output import print_json
+from lawful.cli.progress import bar
+from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption, input_shape, open_network
+from lawful.errors import LawfulError
+
+NORMS = {"inf": math.inf, "1": 1.0, "2": 2.0}
+EXITS = {"proved": 0, "violated": 1, "undecided": 3}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command()(distance)
+
+
+def distance(
+    first: Annotated[str, typer.Argument(metavar="A", help="File, module:factory, or architecture.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The network to compare it with.")],
+    box: Annotated[
+        str, typer.Option("--box", help="lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file.")
+    ],
+    within: Annotated[str | None, typer.Option(help="Ask only whether the distance is at most this.")] = None,
+    time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
+    norm: Annotated[str, typer.Option(help="Of the outputs' differences: inf, 1 or 2.")] = "inf",
+    output: Annotated[int | None, typer.Option(help="Look at this output only, counted from 0.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
+    activation: ActivationOption = None,
+    input_size: InputOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Bound the largest difference of two networks on a box. Exit 0 proved, 1 violated, 3 neither."""
+    from lawful.fibers.distance import distance as measure
+    from lawful.network.formats.box import read_box
+    from lawful.report.distance import distance_json, distance_text
+
+    if norm not in NORMS:
+        raise LawfulError(f"--norm is inf, 1 or 2, not {norm[:20]!r}")
+    question = None if within is None else _fraction(within)
+    shape = input_shape(input_size)
+    networks = [
+        open_network(text, seed=seed, activation=activation, drop_useless=True, shape=shape) for text in (first, second)
+    ]
+    corners = read_box(box, _inputs(networks[0]))
+    started = clock.monotonic()
+    with bar("distance") as tell:
+        found = measure(
+            networks[0],
+            networks[1],
+            corners,
+            within=question,
+            norm=NORMS[norm],
+            output=output,
+            seconds=time,
+            scheduler=scheduler,
+            seed=seed,
+            tick=lambda low, high: tell(
+                f"{low:.4g} to {high:.4g}", min(1, (clock.monotonic() - started) / max(time, 1))
+            ),
+        )
+    if as_json:
+        print_json(distance_json(found))
+    else:
+        typer.echo(distance_text(found))
+    known = found.upper < math.inf
+    raise typer.Exit(130 if found.interrupted else EXITS.get(found.status, 0 if known else 3))
+
+
+def _fraction(text: str) -> Fraction:
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise LawfulError(f"--within takes a number such as 0.05 or 1/20, not {text[:40]!r}") from None
+
+
+def _inputs(network: object) -> int:
+    from lawful.network import Mlp
+
+    return network.widths[0] if isinstance(network, Mlp) else len(network.inputs)  # type: ignore[attr-defined]

@@ -1,0 +1,151 @@
+"""What `lawful --help` says: the verbs by what they are for, in whole sentences, and two examples of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+ABOUT = """The exact mechanics of neural-network training, with proofs.
+
+A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory", or an architecture such as
+"3-4-2 relu bias". Exit codes: 0 yes or done, 1 a definite no, 2 bad input, 3 undecided, 4 a defect of lawful,
+130 interrupted, 141 the reader of a pipe has left. With --json an error is one object with error, hint and exit."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Ask what a network is, and what its training can do": (
+        "audit", "show", "laws", "components", "path", "singular", "same", "distance", "diff", "identifiable",
+        "fiber", "regions", "bottleneck", "truncate", "separate",
+    ),
+    "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical"),
+    "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
+    "Trust nothing unseen": ("verify", "reproduce", "demo"),
+    "Many networks at once": ("sweep", "fingerprint"),
+}  # fmt: skip
+
+# The tests run these in a folder with small files of these names.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "audit": ("lawful audit model.safetensors --html audit.html", "lawful audit model.onnx --data data.csv --json"),
+    "show": ('lawful show "3-4-2 relu bias"', "lawful show model.safetensors --svg model.svg"),
+    "laws": ('lawful laws "6-5-6 linear"', "lawful laws model.safetensors --near --certificate laws.json"),
+    "components": (
+        "lawful components model.safetensors",
+        "lawful components model.safetensors --certificate locks.json",
+    ),
+    "path": (
+        "lawful path model.safetensors later.safetensors",
+        "lawful path model.safetensors later.safetensors --out path.npz",
+    ),
+    "singular": ("lawful singular model.safetensors", 'lawful singular "2-3-1 relu" --exist'),
+    "same": (
+        "lawful same model.safetensors later.safetensors",
+        "lawful same model.safetensors model.onnx --box=-1,1 --certificate same.json",
+    ),
+    "distance": (
+        "lawful distance model.safetensors later.safetensors --box=-1,1 --time 2",
+        "lawful distance model.safetensors later.safetensors --box=-1,1 --within 100 --json",
+    ),
+    "diff": (
+        "lawful diff model.safetensors later.safetensors",
+        "lawful diff model.safetensors later.safetensors --data data.csv --loss mse",
+    ),
+    "identifiable": ("lawful identifiable model.safetensors", 'lawful identifiable "4-3-2-1 relu bias" --json'),
+    "fiber": (
+        'lawful fiber "3-2-1 relu bias"',
+        "lawful fiber model.safetensors --sample 2 --out twins",
+    ),
+    "regions": (
+        "lawful regions model.safetensors --box=-1,1",
+        "lawful regions model.safetensors --box=-1,1 --time 10",
+    ),
+    "bottleneck": (
+        "lawful bottleneck model.safetensors --data data.csv",
+        "lawful bottleneck model.onnx --data data.csv --json",
+    ),
+    "truncate": (
+        "lawful truncate model.safetensors --data labels.csv",
+        'lawful truncate "4-5-3 relu" --data iris',
+    ),
+    "separate": (
+        "lawful separate --data labels.csv --network parted.safetensors",
+        "lawful separate --clusters 3,50,0.1",
+    ),
+    "convert": (
+        "lawful convert model.safetensors model.json",
+        'lawful convert "3-4-2 relu bias" random.onnx --seed 1',
+    ),
+    "rebalance": (
+        "lawful rebalance model.safetensors --out balanced.safetensors",
+        "lawful rebalance model.safetensors --balance unlock --out free.safetensors",
+    ),
+    "prune": (
+        "lawful prune model.safetensors --out small.safetensors",
+        "lawful prune model.safetensors --tolerance 0.01 --box=-1,1 --certificate pruned.json",
+    ),
+    "canonical": (
+        "lawful canonical model.safetensors --out standard.safetensors",
+        "lawful canonical later.safetensors --json",
+    ),
+    "flow": (
+        "lawful flow model.safetensors --data data.csv --until 0.5 --out run",
+        'lawful flow "3-4-1 relu" --dynamics heavy-ball --friction 2 --certificate flow.json',
+    ),
+    "compare": (
+        "lawful compare model.safetensors --data data.csv --optimizers flow,sgd:0.1,adam:0.001",
+        'lawful compare "3-4-1 relu" --until 0.2 --plot drift.svg',
+    ),
+    "drift": ("lawful drift run", "lawful drift run --html run.html --tolerance 1e-6"),
+    "truncation-flow": (
+        "lawful truncation-flow --clusters 2,20,0.1 --until 2",
+        "lawful truncation-flow --data labels.csv --fixed",
+    ),
+    "leaky": (
+        "lawful leaky --teacher 4-2-4 --effective-depth 2 --depth 8 --width 6 --samples 20 --out leaky",
+        "lawful leaky --teacher 20-5-20 --effective-depth 3,5,7,11 --out geodesics",
+    ),
+    "verify": ("lawful verify laws.json", "lawful verify same.json --json"),
+    "reproduce": ("lawful reproduce --list", "lawful reproduce p0-rescaling --out figures"),
+    "demo": ("lawful demo", "lawful demo --out demo --seed 1"),
+    "sweep": ("lawful sweep plan.toml --out results", "lawful sweep status results"),
+    "fingerprint": (
+        "lawful fingerprint model.safetensors model.onnx later.safetensors",
+        "lawful fingerprint model.safetensors model.json --json",
+    ),
+}
+
+
+def epilog(verb: str) -> str | None:
+    """The lines that end a verb's help."""
+    examples = EXAMPLES.get(verb)
+    return None if examples is None else "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
+
+
+class Verbs(TyperGroup):
+    """The verbs, grouped; a verb that no group names comes last."""
+
+    def get_command(self, context: Any, name: str) -> Any:
+        """A verb, with its examples."""
+        found = super().get_command(context, name)
+        if found is not None:
+            found.epilog = epilog(name)
+        return found
+
+    def format_commands(self, context: Any, formatter: Any) -> None:
+        """One section per group."""
+        named = {name for names in GROUPS.values() for name in names}
+        groups = {**GROUPS, "More": tuple(name for name in self.list_commands(context) if name not in named)}
+        for title, names in groups.items():
+            found = [(name, self.get_command(context, name)) for name in names]
+            rows = [(name, sentence(command.help)) for name, command in found if command is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def sentence(text: str | None) -> str:
+    """The first paragraph of a verb's help, on one line.
+
+    >>> sentence("Describe a network.\\n\\nMore about it.")
+    'Describe a network.'
+    """
+    return " ".join((text or "").split("\n\n")[0].split())

@@ -1,0 +1,198 @@
+"""How far apart two networks are on a box: certified bounds from both sides."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lawful.errors import LawfulError
+from lawful.fibers.distance.exact import exact_difference
+from lawful.fibers.distance.layers import Layer, layers_of
+from lawful.fibers.distance.lower import Candidates
+from lawful.fibers.distance.pair import NetworkPair, align
+from lawful.fibers.distance.result import Distance, OutputDistance, Status, float_below, norm_below
+from lawful.fibers.distance.split import Splitting, run
+from lawful.fibers.distance.workers import workers
+from lawful.network import Dag, Mlp
+from lawful.types import Floats, Indices
+
+PRECISION = 1e-4  # without a question the search ends when the bounds are as close as this, relatively
+ROUNDING, UNDERFLOW = 1e-12, 1e-280  # ... or as small as this, relative to the outputs or absolutely
+MOST_REPLAYS = 16
+
+
+def distance(
+    first: Mlp | Dag,
+    second: Mlp | Dag,
+    box: tuple[ArrayLike, ArrayLike],
+    *,
+    within: Fraction | float | None = None,
+    norm: float = math.inf,
+    output: int | None = None,
+    seconds: float = 60.0,
+    scheduler: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    tick: Callable[[float, float], None] = lambda lower, upper: None,
+) -> Distance:
+    """Bounds of `max ‖g(x) − f(x)‖` over `low ≤ x ≤ high`; with `within`, only until that question is decided.
+
+    >>> one, other = Mlp([[[1.0], [-1.0]], [[1.0, 1.0]]]), Mlp([[[1.0], [-1.0]], [[1.0, 0.5]]])
+    >>> found = distance(one, other, ([-1.0], [2.0]))  # |x| against relu(x) + relu(−x) / 2
+    >>> found.status, float(found.lower), round(found.upper, 3), found.input
+    ('bounded', 0.5, 0.5, array([-1.]))
+    >>> distance(one, other, ([-1.0], [2.0]), within=0.25).status
+    'violated'
+    """
+    started = time.monotonic()
+    pair = align(*_layers(first, second))
+    low, high = _corners(box, pair.inputs)
+    outputs = _chosen(output, pair.outputs)
+    question = None if within is None else _question(within)
+    if norm not in (1, 2, math.inf):
+        raise LawfulError(f"the norm is 1, 2 or inf, not {norm}")
+    if not seconds >= 0:
+        raise LawfulError(f"a time limit is a number of seconds, at least 0, not {seconds}")
+    deadline = started + seconds
+    rng = np.random.default_rng(seed)
+    candidates = Candidates(pair, low, high, outputs, norm)
+    replays = _Replays(pair, outputs, norm)
+    replays.look(candidates.points[-1])
+    interrupted = False
+    with workers(pair, scheduler, threads) as bounder:
+        splitting = Splitting(low, high, outputs, norm, bounder)
+        if pair.same:
+            splitting.settle(math.inf)
+            splitting.done_gaps, splitting.done_value = np.zeros(len(outputs)), 0.0
+        else:
+            interrupted = _search(splitting, candidates, replays, question, rng, started, deadline, tick)
+    for point in candidates.points[:-1][:MOST_REPLAYS]:
+        replays.look(point)
+    upper = splitting.upper
+    status: Status = "bounded"
+    if question is not None:
+        proved = upper <= question
+        status = "violated" if replays.lower > question else "proved" if proved else "undecided"
+    per_output = tuple(
+        OutputDistance(int(which), lower, float(upper))
+        for which, lower, upper in zip(outputs, replays.per_output, splitting.gaps, strict=True)
+    )
+    return Distance(
+        replays.lower, upper, replays.point, per_output, splitting.bounded, tuple(splitting.preorder()), status,
+        question, norm, low, high, time.monotonic() - started, interrupted, pair,
+    )  # fmt: skip
+
+
+class _Replays:
+    """The largest difference that was confirmed in exact arithmetic, and where."""
+
+    def __init__(self, pair: NetworkPair, outputs: Indices, norm: float) -> None:
+        self.pair, self.outputs, self.norm = pair, outputs, norm
+        self.lower = Fraction(-1)
+        self.per_output = [Fraction(0)] * len(outputs)
+        self.point = np.zeros(0)
+        self.seen: set[bytes] = set()
+
+    def look(self, point: Floats) -> None:
+        if point.tobytes() in self.seen:
+            return
+        self.seen.add(point.tobytes())
+        gaps = exact_difference(self.pair.first, self.pair.second, point)
+        chosen = [abs(gaps[which]) for which in self.outputs]
+        self.per_output = [max(old, new) for old, new in zip(self.per_output, chosen, strict=True)]
+        if (size := norm_below(chosen, self.norm)) > self.lower:
+            self.lower, self.point = size, point.copy()
+
+
+def _search(
+    splitting: Splitting,
+    candidates: Candidates,
+    replays: _Replays,
+    question: Fraction | None,
+    rng: np.random.Generator,
+    started: float,
+    deadline: float,
+    tick: Callable[[float, float], None],
+) -> bool:
+    """Bounds from both sides until they suffice; whether it was interrupted."""
+    threshold = math.inf if question is None else float_below(question)
+
+    def enough() -> float:
+        if question is not None:
+            return threshold
+        return max(float(candidates.values[-1]) * (1 + PRECISION), candidates.size * ROUNDING, UNDERFLOW)
+
+    def improve(points: Floats) -> None:
+        before = candidates.values[-1]
+        if len(points):
+            candidates.offer(points)
+        if candidates.values[-1] > before:
+            candidates.climb(candidates.points[-1:], -1, rng, deadline, radius=0.02)
+        tick(candidates.values[-1], splitting.upper)
+
+    def refuted() -> bool:
+        if question is None or not candidates.values[-1] > threshold:
+            return False
+        replays.look(candidates.points[-1])
+        return replays.lower > question
+
+    try:
+        improve(splitting.corners)
+        splitting.settle(enough() if question is not None else 0.0)
+        if not refuted() and len(splitting.open.value):
+            candidates.sample(rng, min(deadline, started + max(2.0, 0.1 * (deadline - started))))
+    except KeyboardInterrupt:
+        return True
+    ended = run(splitting, enough, refuted, improve, deadline)
+    replays.look(candidates.points[-1])
+    return ended == "interrupted"
+
+
+def _layers(first: Mlp | Dag, second: Mlp | Dag) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    ours, theirs = layers_of(first), layers_of(second)
+    for words, mine, yours in (
+        ("inputs", ours[0].weight.shape[1], theirs[0].weight.shape[1]),
+        ("outputs", len(ours[-1].weight), len(theirs[-1].weight)),
+    ):
+        if mine != yours:
+            raise LawfulError(f"the networks have {mine} and {yours} {words}: a distance needs as many")
+    return ours, theirs
+
+
+def _corners(box: tuple[ArrayLike, ArrayLike], inputs: int) -> tuple[Floats, Floats]:
+    low, high = (np.array(end, dtype=np.float64) for end in box)
+    if low.shape != (inputs,) or high.shape != (inputs,):
+        raise LawfulError(
+            f"a box for {inputs} inputs has as many lower and upper ends, not {low.shape} and {high.shape}"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
+    if len(wrong):
+        at = int(wrong[0])
+        raise LawfulError(
+            f"input {at} of the box goes from {low[at]} to {high[at]}: give finite lo <= hi "
+            "(whether two networks agree everywhere is the question of `same`)"
+        )
+    return low, high
+
+
+def _chosen(output: int | None, outputs: int) -> Indices:
+    if output is None:
+        return np.arange(outputs)
+    if not 0 <= output < outputs:
+        raise LawfulError(f"there are outputs 0 to {outputs - 1}, not {output}")
+    return np.array([output])
+
+
+def _question(within: Fraction | float) -> Fraction:
+    try:
+        question = Fraction(within)
+    except (ValueError, OverflowError):
+        question = Fraction(-1)
+    if question < 0:
+        raise LawfulError(f"a distance is at least 0 and finite: it cannot be within {within}")
+    return question

@@ -1,0 +1,98 @@
+"""Any piecewise linear network as layers of one kind: a matrix, a bias, and one slope per neuron."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from lawful.errors import Unsupported
+from lawful.network import Dag, Mlp, Role
+from lawful.types import Floats
+
+MOST_ENTRIES = 40_000_000  # of all matrices together: 320 MB
+
+
+class Layer(NamedTuple):
+    """`x → φ(W x + b)` with `φ(z) = max(z, 0) + slope · min(z, 0)`, neuron by neuron; the last layer has slopes 1."""
+
+    weight: Floats
+    bias: Floats
+    slopes: Floats
+
+
+def layers_of(network: Mlp | Dag) -> tuple[Layer, ...]:
+    """The same function, exactly: a value that skips a layer passes it through a neuron of slope 1.
+
+    >>> from lawful.network import Architecture
+    >>> dag = Architecture.parse("2-3-3-1 relu skip(0,2)").initialise(seed=0)
+    >>> [layer.weight.shape for layer in layers_of(dag)]
+    [(5, 2), (5, 5), (1, 5)]
+    >>> bool(np.allclose(evaluate(layers_of(dag), np.ones((1, 2))), dag.evaluate([[1.0, 1.0]])))
+    True
+    """
+    layers = _of_mlp(network) if isinstance(network, Mlp) else _of_dag(network)
+    for number, layer in enumerate(layers, 1):
+        odd = layer.slopes[~((layer.slopes >= 0) & (layer.slopes <= 1))]
+        if len(odd):
+            raise Unsupported(f"layer {number} has an activation of slope {odd[0]:g}: bounds need slopes from 0 to 1")
+    return layers
+
+
+def evaluate(layers: tuple[Layer, ...], points: Floats) -> Floats:
+    """Outputs for a batch of points (rows)."""
+    values = points
+    for weight, bias, slopes in layers:
+        summed = values @ weight.T + bias
+        values = np.maximum(summed, 0.0) + slopes * np.minimum(summed, 0.0)
+    return values
+
+
+def deepened(layers: tuple[Layer, ...], depth: int) -> tuple[Layer, ...]:
+    """The same function in more layers: the values below the outputs pass through neurons of slope 1."""
+    width = layers[-1].weight.shape[1]
+    extra = Layer(np.eye(width), np.zeros(width), np.ones(width))
+    return (*layers[:-1], *[extra] * (depth - len(layers)), layers[-1])
+
+
+def _of_mlp(mlp: Mlp) -> tuple[Layer, ...]:
+    zipped = zip(mlp.weights, mlp.biases, (*mlp.slopes, 1.0), strict=True)
+    return tuple(
+        Layer(weight, np.zeros(len(weight)) if bias is None else bias, np.full(len(weight), slope))
+        for weight, bias, slope in zipped
+    )
+
+
+def _of_dag(dag: Dag) -> tuple[Layer, ...]:
+    depth = max(int(dag.levels.max(initial=1)), 1)
+    needed = np.zeros(len(dag.names), dtype=np.intp)  # the last level that hears a node
+    np.maximum.at(needed, dag.tails, dag.levels[dag.heads])
+    needed[dag.outputs] = depth + 1
+    level = np.where(dag.roles == Role.OUTPUT, np.maximum(dag.levels, 1), dag.levels)
+    variable = dag.roles != Role.CONSTANT
+    sizes = [int((variable & (level <= step) & (needed > step)).sum()) for step in range(depth + 1)]
+    if (total := sum(below * above for below, above in pairwise(sizes))) > MOST_ENTRIES:
+        raise Unsupported(f"as dense layers this network has {total:,} weights, more than {MOST_ENTRIES:,}")
+    carried, layers = dag.inputs, []
+    for step in range(1, depth + 1):
+        place = np.full(len(dag.names), -1)
+        place[carried] = np.arange(len(carried))
+        fresh = np.flatnonzero(variable & (level == step))
+        kept = carried[needed[carried] > step]
+        nodes = dag.outputs if step == depth else np.concatenate([fresh, kept])
+        row = np.full(len(dag.names), -1)
+        row[nodes] = np.arange(len(nodes))
+        weight, bias = np.zeros((len(nodes), len(carried))), np.zeros(len(nodes))
+        entering = level[dag.heads] == step
+        constant = dag.roles[dag.tails] == Role.CONSTANT
+        sums, shifts = np.flatnonzero(entering & ~constant), np.flatnonzero(entering & constant)
+        weight[row[dag.heads[sums]], place[dag.tails[sums]]] = dag.theta[sums]
+        bias[row[dag.heads[shifts]]] = dag.theta[shifts]
+        passing = kept[np.isin(kept, nodes)]
+        weight[row[passing], place[passing]] = 1.0
+        slopes = np.ones(len(nodes))
+        slopes[row[fresh]] = dag.slopes[fresh]
+        layers.append(Layer(weight, bias, slopes))
+        carried = nodes
+    return tuple(layers)

@@ -1,0 +1,81 @@
+"""Inputs at which two networks differ much: samples, then local search with a shrinking radius."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from lawful.fibers.distance.layers import evaluate
+from lawful.fibers.distance.pair import NetworkPair
+from lawful.types import Floats, Indices
+
+SAMPLES, BATCH = 20_000, 4_000
+STARTS, TRIES, STEPS = 8, 16, 60
+
+
+class Candidates:
+    """For each output the best input seen so far, in floating point, and one for the norm."""
+
+    def __init__(self, pair: NetworkPair, low: Floats, high: Floats, outputs: Indices, norm: float) -> None:
+        """The box and what is measured on it."""
+        self.pair, self.low, self.high, self.outputs, self.norm = pair, low, high, outputs, norm
+        centre = low / 2 + high / 2
+        self.points = np.tile(centre, (len(outputs) + 1, 1))  # the last one is for the norm
+        self.values = np.zeros(len(outputs) + 1)
+        self.size = 0.0  # of the first network's outputs
+        self.offer(centre[None])
+
+    def offer(self, points: Floats) -> Floats:
+        """Look at some points of the box; returns the score of each, per output and last the norm."""
+        points = np.clip(points, self.low, self.high)
+        with np.errstate(all="ignore"):
+            first, second = (
+                evaluate(layers, points)[:, self.outputs] for layers in (self.pair.first, self.pair.second)
+            )
+            self.size = max(self.size, float(np.nan_to_num(np.abs(first)).max()))
+            gaps = np.abs(second - first)
+            scores = np.column_stack([gaps, np.linalg.norm(gaps, ord=self.norm, axis=1)])
+        scores = np.where(np.isfinite(scores), scores, 0.0)
+        best = scores.argmax(axis=0)
+        for place, at in enumerate(best):
+            if scores[at, place] > self.values[place]:
+                self.values[place], self.points[place] = scores[at, place], points[at]
+        return scores
+
+    def sample(self, rng: np.random.Generator, deadline: float) -> None:
+        """Random points, some of them on faces of the box, then a climb from the best."""
+        kept: list[tuple[Floats, Floats]] = []
+        for _ in range(SAMPLES // BATCH):
+            points = rng.uniform(self.low, self.high, (BATCH, len(self.low)))
+            snapped = rng.random(points.shape) < 0.3
+            points = np.where(snapped, np.where(rng.random(points.shape) < 0.5, self.low, self.high), points)
+            scores = self.offer(points)
+            best = np.unique(np.argsort(-scores, axis=0)[:STARTS])
+            kept.append((points[best], scores[best]))
+            if time.monotonic() > deadline:
+                break
+        points, scores = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        for place in np.argsort(-scores.max(axis=0))[:16]:
+            if time.monotonic() > deadline:
+                break
+            self.climb(points[np.argsort(-scores[:, place])[:STARTS]], place, rng, deadline)
+
+    def climb(self, starts: Floats, place: int, rng: np.random.Generator, deadline: float, radius: float = 0.1) -> None:
+        """Move each start to the best of some tries around it; where none is better, look nearer."""
+        points, value = starts, np.full(len(starts), -np.inf)
+        reach = np.full(len(starts), radius)
+        width = self.high - self.low
+        for _ in range(STEPS):
+            if time.monotonic() > deadline:
+                return
+            moves = rng.uniform(-1.0, 1.0, (len(points), TRIES, len(self.low)))
+            moves *= rng.random(moves.shape) < max(0.5, 1 / len(self.low))
+            tries = np.clip(points[:, None] + reach[:, None, None] * width * moves, self.low, self.high)
+            scores = self.offer(tries.reshape(-1, len(self.low)))[:, place].reshape(len(points), TRIES)
+            best = scores.argmax(axis=1)
+            rows = np.arange(len(points))
+            better = scores[rows, best] > value
+            points = np.where(better[:, None], tries[rows, best], points)
+            value = np.where(better, scores[rows, best], value)
+            reach = np.where(better, reach, reach * 0.7)

@@ -1,0 +1,62 @@
+"""The distance of two networks as text and JSON; computes nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lawful.fibers.distance import Distance
+
+NORMS = {math.inf: "max |g − f|", 1.0: "max ‖g − f‖₁", 2.0: "max ‖g − f‖₂"}
+MOST_SHOWN = 12
+
+
+def distance_json(found: Distance) -> dict[str, Any]:
+    """The keys of `lawful distance --json`."""
+    return {
+        "status": found.status,
+        "lower": found.lower_float,
+        "upper": found.upper,
+        "input": found.input,
+        "exact_lower": str(found.lower),
+        "per_output": [
+            {"output": each.output, "lower": each.lower_float, "upper": each.upper} for each in found.per_output
+        ],
+        "boxes": found.boxes,
+        "within": None if found.within is None else float(found.within),
+        "norm": "inf" if found.norm == math.inf else int(found.norm),
+        "arithmetic": "lower: exact rationals; upper: float64, rounded outwards",
+        "interrupted": found.interrupted,
+        "seconds": found.seconds,
+    }
+
+
+def distance_text(found: Distance) -> str:
+    """The bounds for people: the verdict first."""
+    words = NORMS[found.norm]
+    within = "" if found.within is None else f"{float(found.within):g}"
+    upper = f"{found.upper:.6g}" if found.upper < math.inf else "nothing known"
+    bounds = f"{float(found.lower):.6g} <= {words} <= {upper}"
+    head = {
+        "proved": f"PROVED: {words} <= {within} on the box (float64, rounded outwards)",
+        "violated": f"VIOLATED: {words} > {within} at the input below (exact rationals)",
+        "undecided": f"UNDECIDED: neither proved nor violated within {within}",
+        "bounded": bounds,
+    }[found.status]
+    lines = [head + (" (interrupted)" if found.interrupted else "")]
+    if found.status != "bounded":
+        lines.append(f"  {bounds}")
+    lines.append(f"  lower bound at  [{_numbers(found.input)}]")
+    if len(found.per_output) > 1:
+        for each in found.per_output[:MOST_SHOWN]:
+            lines.append(f"  output {each.output}: {float(each.lower):.6g} to {each.upper:.6g}")
+        if len(found.per_output) > MOST_SHOWN:
+            lines.append(f"  and {len(found.per_output) - MOST_SHOWN} more outputs")
+    lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
+    return "\n".join(lines)
+
+
+def _numbers(values: Any) -> str:
+    shown = [f"{value:.6g}" for value in values[:MOST_SHOWN]]
+    return ", ".join(shown + (["..."] if len(values) > MOST_SHOWN else []))

@@ -1,0 +1,115 @@
+"""`lawful distance` on the command line: exit codes, keys, boxes, misuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful import Mlp, write
+
+KEYS = {"status", "lower", "upper", "input", "per_output", "boxes"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(0)
+    widths = [3, 10, 10, 2]
+    weights = [rng.normal(size=(m, n)) * np.sqrt(2 / n) for n, m in pairwise(widths)]
+    first = Mlp(weights, [0.1 * rng.normal(size=m) for m in widths[1:]])
+    second = first.with_theta(first.theta + 0.02 * rng.normal(size=first.parameters))
+    paths = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    for path, network in zip(paths, (first, second), strict=True):
+        write(network, path)
+    return paths
+
+
+def test_proved_violated_and_bounded(lawful: Callable[..., Any], files: tuple[Path, Path]) -> None:
+    said = lawful("distance", *files, "--box=-1,1", "--within", "2", "--json").json
+    assert set(said) >= KEYS
+    assert (said["status"], said["within"], len(said["per_output"])) == ("proved", 2.0, 2)
+    assert 0 < said["lower"] <= said["upper"] <= 2
+    said = lawful("distance", *files, "--box=-1,1", "--within", "1/100", "--json", code=1).json
+    assert said["status"] == "violated"
+    assert said["lower"] > 0.01
+    assert len(said["input"]) == 3
+    said = lawful("distance", *files, "--box=-1:1,0:0.5,0.25", "--json").json
+    assert said["status"] == "bounded"
+    assert said["upper"] <= said["lower"] * 1.01
+    assert said["input"][2] == 0.25
+    one = lawful("distance", *files, "--box=-1:1,0:0.5,0.25", "--output", 1, "--json").json
+    assert [each["output"] for each in one["per_output"]] == [1]
+    assert one["upper"] <= said["upper"] * (1 + 1e-3)
+
+
+def test_norms_are_ordered(lawful: Callable[..., Any], files: tuple[Path, Path]) -> None:
+    found = [lawful("distance", *files, "--box=-1,1", "--norm", norm, "--json").json for norm in ("inf", "2", "1")]
+    for smaller, larger in pairwise(found):
+        assert smaller["lower"] <= larger["upper"] * (1 + 1e-6)
+    assert found[2]["lower"] <= 2 * found[0]["upper"]
+
+
+def test_neither_is_three(lawful: Callable[..., Any], files: tuple[Path, Path]) -> None:
+    bounds = lawful("distance", *files, "--box=-1,1", "--json").json
+    question = (bounds["lower"] + bounds["upper"]) / 2
+    said = lawful("distance", *files, "--box=-1,1", "--within", question, "--time", 0, code=3)
+    assert said.stdout.startswith("UNDECIDED")
+    assert "output 1" in said.stdout
+
+
+def test_words(lawful: Callable[..., Any], files: tuple[Path, Path]) -> None:
+    assert (
+        "PROVED: max |g − f| <= 2 on the box (float64, rounded outwards)"
+        in lawful("distance", *files, "--box=-1,1", "--within", "2").stdout
+    )
+    assert "exact rationals" in lawful("distance", *files, "--box=-1,1", "--within", "0.01", code=1).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--box=1,-1"], "finite lo <= hi"),
+        (["--box=-1:1,0:1"], "2 coordinates"),
+        (["--box=-inf,inf"], "finite lo <= hi"),
+        (["--box=-1,1", "--within", "nan"], "--within takes"),
+        (["--box=-1,1", "--within", "-1"], "at least 0"),
+        (["--box=-1,1", "--norm", "3"], "--norm is"),
+        (["--box=-1,1", "--output", "9"], "outputs 0 to 1"),
+        (["--box=-1,1", "--time", "-1"], "time limit"),
+        (["--box=-1,1", "--scheduler", "tcp://127.0.0.1:1"], "scheduler"),
+    ],
+)
+def test_misuse(lawful: Callable[..., Any], files: tuple[Path, Path], options: list[str], words: str) -> None:
+    assert words in lawful("distance", *files, *options, code=2).stderr
+
+
+def test_ctrl_c_keeps_the_bounds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    widths = [8, 60, 60, 60, 4]
+    weights = [rng.normal(size=(m, n)) * np.sqrt(2 / n) for n, m in pairwise(widths)]
+    first = Mlp(weights, [0.1 * rng.normal(size=m) for m in widths[1:]])
+    write(first, tmp_path / "a.npz")
+    write(first.with_theta(first.theta + 0.05 * rng.normal(size=first.parameters)), tmp_path / "b.npz")
+    command = [str(Path(sys.executable).with_name("lawful")), "distance", "a.npz", "b.npz", "--box=-1,1", "--json"]
+    environment = dict(os.environ, PYTHONUNBUFFERED="1")
+    with subprocess.Popen(
+        [*command, "--time", "120"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        time.sleep(8)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+
+    said = json.loads(out)
+    assert said["interrupted"] is True
+    assert 0 < said["lower"] <= said["upper"]
