@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lawful import Mlp
 from lawful.cli import main
-from lawful.fibers.disguise import disguise, hiding_network, random_network
+from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
 from lawful.network.formats.files import write
 
 LAWFUL = Path(sys.executable).with_name("lawful")
@@ -42,7 +41,7 @@ def test_equal_with_a_certificate(pair: tuple[Path, Path], tmp_path: Path) -> No
     found: dict[str, Any] = json.loads(lawful("same", *pair, "--certificate", proof, "--json"))
     assert found["verdict"] == "equal"
     assert {"verdict", "method", "witness", "counterexample", "tolerance", "seconds"} <= set(found)
-    assert any(step["do"] == "translate" for step in found["witness"]["first"])
+    assert any(step["do"] == "translate" for step in found["witness"]["second"])
     assert "verified" in lawful("verify", proof)
     broken = json.loads(proof.read_text())
     broken["networks"][0]["biases"][0][0] += 0.1
@@ -62,8 +61,7 @@ def test_different(pair: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_undecided(tmp_path: Path) -> None:
     network = random_network(6, 9, 8, 1, seed=4)
-    first, second, third = network.weights
-    deep = Mlp([first, np.eye(9), second, third], [network.biases[0], None, *network.biases[1:]])
+    network, deep = deepened(network)
     files = saved(network, tmp_path / "a.safetensors"), saved(deep, tmp_path / "b.safetensors")
     assert "UNDECIDED" in lawful("same", *files, "--time", 0.3, code=3)
 
@@ -140,17 +138,12 @@ def test_canonical_and_fingerprint(pair: tuple[Path, Path], tmp_path: Path) -> N
     assert len({item["fingerprint"] for item in found["files"][:3]}) == 1
 
 
-def test_equality_by_regions_says_that_it_is_not_certified(tmp_path: Path) -> None:
-    """An identity layer above a ReLU layer changes nothing, but only the regions show it."""
-    rng = np.random.default_rng(4)
-    first, second, third = rng.normal(size=(3, 2)), rng.normal(size=(2, 3)), rng.normal(size=(1, 2))
+def test_equality_by_regions_is_certified(tmp_path: Path) -> None:
+    """`a = relu(a − 1) − relu(1 − a) + 1`: one more layer changes nothing, but only the regions show it."""
     short, deep, proof = tmp_path / "short.json", tmp_path / "deep.json", tmp_path / "proof.json"
-    write(Mlp([first, second, third]), short)
-    write(Mlp([first, np.eye(3), second, third]), deep)
-    found = json.loads(lawful("same", short, deep, "--json"))
-    assert (found["verdict"], found["method"], found["certified"]) == ("equal", "region search", False)
-    assert "Not certified" in lawful("same", short, deep, "--certificate", proof, code=3)
-    assert not proof.exists()
-    exact = json.loads(lawful("same", short, deep, "--exact", "--certificate", proof, "--json"))
-    assert (exact["verdict"], exact["certified"]) == ("equal", True)
+    for network, file in zip(deepened(random_network(2, 3, 2, 1, seed=4)), (short, deep), strict=True):
+        write(network, file)
+    found = json.loads(lawful("same", short, deep, "--certificate", proof, "--json"))
+    assert (found["verdict"], found["within"], found["certified"]) == ("equal", {"kind": "exactly", "value": 0.0}, True)
+    assert found["witness"]["regions"] > 1
     assert "verified" in lawful("verify", proof)

@@ -44,7 +44,24 @@ def test_float_evaluation_agrees_with_the_network() -> None:
         assert isinstance(mlp, Mlp)
         batch = np.random.default_rng(0).normal(size=(50, mlp.widths[0]))
         assert np.allclose(Stack.of(mlp).evaluate(batch), mlp.evaluate(batch))
-        assert (Stack.of(mlp).magnitude(batch) >= np.abs(mlp.evaluate(batch)) - 1e-12).all()
+
+
+def test_sensitivity_is_that_of_the_weights_and_of_no_scale() -> None:
+    mlp = Architecture.parse("3-4-3-2 relu bias").initialise(seed=1)
+    assert isinstance(mlp, Mlp)
+    stack, point = Stack.of(mlp), np.random.default_rng(0).normal(size=(1, 3))
+    step = 1e-6
+    moves = [
+        (
+            mlp.with_theta(mlp.theta * (1 + step * (np.arange(mlp.parameters) == k))).evaluate(point)
+            - mlp.evaluate(point)
+        )
+        / step
+        for k in range(mlp.parameters)
+    ]
+    assert np.allclose(stack.sensitivity(point), np.sqrt(sum(move**2 for move in moves)), rtol=1e-4)
+    scaled = stack.balanced(np.full(3, 2.0**40))
+    assert np.allclose(scaled.sensitivity(point / 2.0**40), stack.sensitivity(point))
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,7 @@ def same(
     else:
         typer.echo(verdict_text(result))
     if certificate is not None and not result["certified"]:
-        remedy = ": ask with --exact" if found.verdict == "equal" else ""
-        typer.echo(f"lawful: nothing that can be re-checked, so {certificate} was not written{remedy}", err=True)
+        typer.echo(f"lawful: nothing that can be re-checked, so {certificate} was not written", err=True)
         raise typer.Exit(3)
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
 

@@ -35,6 +35,25 @@ def hiding_network(*widths: int, neuron: int = 0, depth: float = 0.0, seed: int 
     return Mlp([network.weights[0], above, network.weights[2]], [network.biases[0], shifted, network.biases[2]])
 
 
+def deepened(network: Mlp) -> tuple[Mlp, Mlp]:
+    """A three-layer network rounded to few bits, and exactly the same function with one layer more.
+
+    `a = relu(a − 1) − relu(1 − a) + 1` carries the first layer through another one; no symmetry of layers shows it.
+    """
+    network = network.with_theta(np.round(network.theta * 64) / 64)
+    first, second, third = network.weights
+    width = len(first)
+    zero = [
+        np.zeros(len(weight)) if bias is None else bias
+        for weight, bias in zip(network.weights, network.biases, strict=True)
+    ]
+    deep = Mlp(
+        [first, np.concatenate([np.eye(width), -np.eye(width)]), np.column_stack([second, -second]), third],
+        [zero[0], np.repeat([-1.0, 1.0], width), zero[1] + second.sum(axis=1), zero[2]],
+    )
+    return network, deep
+
+
 def disguise(network: Mlp, *, seed: int = 0, spread: float = 1.0) -> Mlp:
     """The same function at a random place of its fiber: order, scale, and where they exist translation and flips.
 

@@ -17,7 +17,7 @@ from lawful.fibers.symmetry import Reorder, Rescale
 from lawful.network import Dag, Mlp
 from lawful.types import Floats
 
-SKETCH = 8  # projections kept of every block of the canonical form
+SKETCH = 4  # projections kept of every block of the canonical form
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Canonical:
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """A hash of the canonical form rounded to `digits`, and the projections that were hashed."""
+    """A hash of projections of the canonical form rounded to `digits` after the point, and the projections."""
 
     hash: str
     regime: str
@@ -78,15 +78,17 @@ def canonical(network: Mlp | Dag, *, tolerance: float | None = None) -> Canonica
 def fingerprint(network: Mlp | Dag, *, digits: int | None = None) -> Fingerprint:
     """Equal functions get equal hashes where `complete` says so, up to numbers that rounding splits.
 
-    Eight digits for double precision, four for single; a hash shared by chance needs all projections to agree.
+    What is hashed are sums of logarithms: every single entry counts by its own relative size, however small. They are
+    rounded to 6 digits after the point for double precision, 2 for single. A hash is a name to look up, not a proof:
+    two networks that share one may differ by less than its digits, and only `same` tells.
     """
     form = canonical(network)
-    places = (4 if form.tolerance >= SINGLE_TOLERANCE else 8) if digits is None else digits
-    numbers = np.concatenate([sketch_block(block) for block in form.blocks])
-    words = [f"{value:.{places}e}" for value in numbers]
+    places = (2 if form.tolerance >= SINGLE_TOLERANCE else 6) if digits is None else digits
+    sketches = np.array([sketch_block(block) for block in form.blocks])
+    words = [f"{value:.{places}f}" for value in sketches.sum(axis=0) + 0.0]
     shapes = [str(block.shape) for block in form.blocks]
-    text = "|".join([*shapes, *words])
-    return Fingerprint(hashlib.sha256(text.encode()).hexdigest()[:32], form.regime, form.complete, places, numbers)
+    code = hashlib.sha256("|".join([*shapes, *words]).encode()).hexdigest()[:32]
+    return Fingerprint(code, form.regime, form.complete, places, sketches.ravel())
 
 
 class Library:
@@ -110,23 +112,17 @@ class Library:
         """The number of the first fingerprint with the same projections up to rounding."""
         places = self._places.get(len(found.sketch), [])
         table = self._sketches.get(len(found.sketch), np.zeros((0, len(found.sketch))))[: len(places)]
-        size = np.maximum(np.abs(table), np.abs(found.sketch))
-        near = np.flatnonzero((np.abs(table - found.sketch) <= 10.0**-found.digits * size).all(axis=1))
+        near = np.flatnonzero((np.abs(table - found.sketch) <= 10.0**-found.digits).all(axis=1))
         return places[near[0]] if len(near) else None
 
 
 def sketch_block(block: Floats) -> Floats:
-    """Fixed positive combinations of the absolute and signed entries of a block; rounding moves them little."""
+    """Fixed combinations of the logarithms and the signs of a block's entries; rounding moves them little."""
     flat = block.ravel()
-    if not flat.size:
-        return np.zeros(SKETCH)
     probes = np.random.default_rng(flat.size).uniform(0.5, 1.5, size=(SKETCH, flat.size))
-    probes[SKETCH // 2 :] *= np.where(np.arange(flat.size) % 2, 1.0, 0.25)
-    size = float(np.abs(flat) @ probes[0])
-    if size == 0.0:
-        return np.zeros(SKETCH)
-    shares = (probes[1:] @ flat) / size + 2.0  # away from zero, where digits mean nothing
-    return np.concatenate([[size], shares])
+    with np.errstate(divide="ignore"):
+        logs = np.log2(np.abs(flat))
+    return np.asarray(probes @ np.where(np.isfinite(logs), logs, 0.0) + probes[::-1] @ (16.0 * np.sign(flat)))
 
 
 def _standard_top(form: NormalForm, hidden: int) -> Stack:

@@ -9,23 +9,23 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from lawful.fibers.domain import Domain
+from lawful.fibers.entries import unit_rows
 from lawful.fibers.shallow import group_rows
-from lawful.fibers.stack import Array, Stack, floating, rational, row_gaps
+from lawful.fibers.stack import Array, Stack, floating, rational
 from lawful.fibers.symmetry import (
     Collapse,
     Drop,
     Flip,
     Merge,
     Quiet,
-    Reorder,
     Rescale,
     SymmetryStep,
     Translate,
     hides,
+    is_linear,
     is_silent,
     quiet_neurons,
 )
-from lawful.types import Floats
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def quieten(network: Reduced, domain: Domain, tolerance: float) -> Reduced:
 
 def _simplifications(stack: Stack, layer: int, tolerance: float) -> list[SymmetryStep]:
     """Steps that all apply to one layer, last neuron first so that the numbers of the others stay."""
-    if stack.slopes[layer - 1] == 1.0:
+    if is_linear(stack, layer):
         return [Collapse(layer)]
     idle = (stack.weights[layer - 1] == 0).all(axis=1) | (stack.weights[layer] == 0).all(axis=0)
     silent = (stack.row(layer - 1) <= 0).all(axis=1)
@@ -123,50 +123,23 @@ def _reversed_rows(stack: Stack, hidden: int) -> tuple[int, ...]:
     return tuple(int(k) for k in range(len(rows)) if k != hidden and looks[k] < 0)
 
 
-@dataclass(frozen=True)
-class Match:
-    """`second` reordered to lie beside `first`, up to hidden layer `layers`; the residual of each matched layer."""
-
-    second: Reduced
-    layers: int
-    residuals: tuple[float, ...]
-
-
-def match(first: Stack, second: Reduced, tolerance: float) -> Match:
-    """Reorder the neurons of `second`, layer by layer from the input, until a layer does not fit."""
-    residuals: list[float] = []
-    for layer in range(1, min(first.hidden, second.stack.hidden) + 1):
-        ours, theirs = first.row(layer - 1), second.stack.row(layer - 1)
-        if ours.shape != theirs.shape or first.slopes[layer - 1] != second.stack.slopes[layer - 1]:
-            break
-        order = nearest_order(floating(ours), floating(theirs))
-        moved = second.then(Reorder(layer, order), tolerance)
-        residual = row_residual(ours, moved.stack.row(layer - 1))
-        residuals.append(residual)
-        if residual > tolerance:
-            break
-        second = moved
-    done = len([residual for residual in residuals if residual <= tolerance])
-    return Match(second, done, tuple(residuals))
-
-
-def nearest_order(ours: Floats, theirs: Floats) -> tuple[int, ...]:
-    """The order of `theirs` that lies nearest to `ours`: sorted shadows if they decide it, else an assignment."""
-    probe = np.random.default_rng(ours.shape[1]).uniform(0.5, 1.5, size=ours.shape[1])
-    mine, yours = np.argsort(ours @ probe, kind="stable"), np.argsort(theirs @ probe, kind="stable")
-    order = np.empty(len(ours), dtype=np.intp)
-    order[mine] = yours
-    if len(ours) and row_residual(ours, theirs[order]) > 1e-12:
-        squares = (ours**2).sum(axis=1)[:, None] + (theirs**2).sum(axis=1)
-        order = linear_sum_assignment(squares - 2 * ours @ theirs.T)[1]
-    return tuple(int(k) for k in order)
-
-
-def row_residual(ours: Array, theirs: Array) -> float:
-    """Largest relative difference of two lists of rows `[w | b]`."""
-    if ours.dtype == object and (ours == theirs).all():
-        return 0.0
-    return float(row_gaps(floating(ours), floating(theirs)).max(initial=0.0))
+def orient(first: Stack, second: Reduced) -> Reduced:
+    """Flip first-layer neurons of `second` to look as those of `first` do, where a single neuron above hides one."""
+    theirs = second.stack
+    if first.widths[:3] != theirs.widths[:3] or first.hidden < 2 or first.widths[2] != 1:
+        return second
+    mine, yours = hidden_neuron(first), hidden_neuron(theirs)
+    if mine is None or yours is None:
+        return second
+    others = [k for k in range(first.widths[1]) if k != yours]
+    ours = unit_rows(np.delete(floating(first.row(0)), mine, axis=0))
+    rows = unit_rows(floating(theirs.row(0))[others])
+    cosines = ours @ rows.T
+    if not np.isfinite(cosines).all():
+        return second
+    pairs = zip(*linear_sum_assignment(-np.abs(cosines)), strict=True)
+    turned = tuple(sorted(others[j] for i, j in pairs if cosines[i, j] < 0))
+    return second.then(Flip(1, yours, turned), 0.0) if turned else second
 
 
 def head(stack: Stack, layer: int) -> Stack:

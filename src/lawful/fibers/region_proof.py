@@ -15,16 +15,14 @@ import flint
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.fibers.cells import MARGIN, OutOfTime, Polyhedron
+from lawful.exact.half_spaces import InnerPoint, common_point
+from lawful.fibers.cells import OutOfTime, Polyhedron
 from lawful.fibers.domain import Domain
 from lawful.fibers.stack import Array, Stack, floating, rational
 from lawful.types import Floats
 
+Point = tuple[Any, ...]
 Proof = list[Any]  # "both", or ["on" | "off", support] where the support empties the other side
-
-
-class Unresolved(Exception):
-    """A region is too thin for floats to see on which side its points lie."""
 
 
 class Disagree(Exception):
@@ -44,10 +42,9 @@ class RegionProof:
 
 
 def prove_by_regions(first: Stack, second: Stack, domain: Domain, deadline: float) -> RegionProof:
-    """Walk all common regions; raises `Disagree`, `Unresolved` or `OutOfTime` if there is no proof of equality."""
+    """Walk all common regions; raises `Disagree` if the maps of one differ, `OutOfTime` when time is up."""
     walk = _Prover(_layers(first, second), domain, deadline)
-    radius, point = walk.polyhedron.widest()
-    walk.layer(_Place(0, 0, _inputs(first), None), walls(domain), point, radius)
+    walk.layer(_Place(0, 0, _inputs(first), None), walls(domain), _rationals(domain.centre()))
     return RegionProof(walk.decisions, walk.regions)
 
 
@@ -58,6 +55,10 @@ def check(decisions: Proof, first: Stack, second: Stack, domain: Domain) -> int:
     if next(reader.decisions, None) is not None:
         raise CertificateError("the proof goes on after all regions were seen")
     return reader.regions
+
+
+def _rationals(point: Floats) -> tuple[Any, ...]:
+    return tuple(rational(point))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +183,7 @@ class _Checker:
 
 
 class _Prover:
-    """Guesses decisions with floats, and keeps only those that `empties` accepts."""
+    """Guesses with floats where points lie and which half-spaces leave none; rationals decide."""
 
     def __init__(self, layers: _Layers, domain: Domain, deadline: float) -> None:
         self.layers, self.deadline = layers, deadline
@@ -190,57 +191,66 @@ class _Prover:
         self.decisions: Proof = []
         self.regions = 0
 
-    def layer(self, place: _Place, rows: list[Array], point: Floats, radius: float) -> None:
+    def layer(self, place: _Place, rows: list[Array], point: Point) -> None:
         """One layer of one network on one region."""
         affine = self.layers.enter(place)
         if not self.layers.is_last(place):
-            self.neuron(place, affine, [], rows, point, radius)
+            self.neuron(place, affine, [], rows, point)
         elif place.network == 0:
-            self.layer(_Place(1, 0, _inputs(self.layers.stacks[0]), affine), rows, point, radius)
+            self.layer(_Place(1, 0, _inputs(self.layers.stacks[0]), affine), rows, point)
         elif (affine != place.found).any():
-            raise Disagree(point)
+            raise Disagree(floating(np.array(point, dtype=object)))
         else:
             self.regions += 1
 
-    def neuron(
-        self, place: _Place, affine: Array, active: list[bool], rows: list[Array], point: Floats, radius: float
-    ) -> None:
-        """Ask on which sides of the neuron's zero set the region has an interior."""
+    def neuron(self, place: _Place, affine: Array, active: list[bool], rows: list[Array], point: Point) -> None:
+        """Ask on which sides of the neuron's zero set the region has an interior; `point` lies inside."""
         if len(active) == len(affine):
-            self.layer(self.layers.leave(place, affine, active), rows, point, radius)
+            self.layer(self.layers.leave(place, affine, active), rows, point)
             return
         row = affine[len(active)]
         if all(item == 0 for item in row[:-1]):
-            self.neuron(place, affine, [*active, bool(row[-1] > 0)], rows, point, radius)
+            self.neuron(place, affine, [*active, bool(row[-1] > 0)], rows, point)
             return
         if time.perf_counter() > self.deadline:
             raise OutOfTime
+        here = value_at(row, point)
+        known = {here > 0: point} if here != 0 else {}
         unit = floating(row)
         unit = unit / np.linalg.norm(unit[:-1])
-        sides = [self.side(unit, on, point, radius) for on in (True, False)]
-        live = [on for on, (inside, _, _) in zip((True, False), sides, strict=True) if inside > MARGIN]
-        if len(live) != 2:
-            on = bool(live) and live[0]
-            support = sides[1 if on else 0][2]
-            if not live or not empties([*rows, -row if on else row], support):
-                raise Unresolved
-            self.decisions.append(["on" if on else "off", support])
-            self.neuron(place, affine, [*active, on], rows, point, radius)
-            return
+        for on in (True, False):
+            if on in known:
+                continue
+            found = self.look(row if on else -row, unit if on else -unit, rows)
+            if isinstance(found, list):
+                self.decisions.append(["off" if on else "on", found])
+                self.neuron(place, affine, [*active, not on], rows, point)
+                return
+            known[on] = found
         self.decisions.append("both")
-        for on in live:
-            inside, where, _ = sides[0 if on else 1]
+        for on in (True, False):
             self.polyhedron.push(unit if on else -unit)
-            self.neuron(place, affine, [*active, on], [*rows, row if on else -row], where, inside)
+            self.neuron(place, affine, [*active, on], [*rows, row if on else -row], known[on])
             self.polyhedron.pop()
 
-    def side(self, unit: Floats, on: bool, point: Floats, radius: float) -> tuple[float, Floats, list[int]]:
-        """Radius and centre of the largest ball on one side, and the rows that press on it."""
-        here = float(unit[:-1] @ point + unit[-1])
-        if (here > 0) == on and abs(here) > 10 * MARGIN:
-            return min(radius, abs(here)), point, []
-        self.polyhedron.push(unit if on else -unit)
-        inside, where = self.polyhedron.widest()
-        support = [] if inside > MARGIN else self.polyhedron.support()
-        self.polyhedron.pop()
-        return inside, where, support
+    def look(self, row: Array, unit: Floats, rows: list[Array]) -> Point | list[int]:
+        """A point of the region on one side, or the rows that leave none; floats guess, rationals decide."""
+        sides = [*rows, row]
+        if np.isfinite(unit).all():
+            self.polyhedron.push(unit)
+            radius, where = self.polyhedron.widest()
+            support = self.polyhedron.support()
+            self.polyhedron.pop()
+            if radius > 0 and np.isfinite(where).all():
+                point = _rationals(where)
+                if all(value_at(side, point) > 0 for side in sides):
+                    return point
+            if empties(sides, support):
+                return support
+        found = common_point([list(side) for side in sides])
+        return found.point if isinstance(found, InnerPoint) else sorted(found.multipliers)
+
+
+def value_at(row: Array, point: Point) -> Any:
+    """`row·(x, 1)` in rationals."""
+    return sum((weight * x for weight, x in zip(row[:-1], point, strict=True)), row[-1])

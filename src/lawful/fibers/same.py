@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.fibers import region_comparison
+from lawful.fibers.copies import Copy, align
 from lawful.fibers.domain import Domain
-from lawful.fibers.reduce import Match, Reduced, head, match, quieten, row_residual, simplify, standardise
+from lawful.fibers.reduce import Reduced, head, orient, quieten, simplify
 from lawful.fibers.search import Counterexample, Pair, quick_refutation, thorough_refutation
-from lawful.fibers.shallow import difference_form
+from lawful.fibers.shallow import form_gap, normal_form
 from lawful.fibers.skips_as_layers import layered
-from lawful.fibers.stack import Stack, check_sizes
-from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict
+from lawful.fibers.stack import Stack, check_sizes, quotient
+from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
 
 TOLERANCE = 1e-10  # for weights in double precision
-SHARP = 0.01  # the share of the tolerance that is excused once no witness was found
 SINGLE_TOLERANCE = 1e-6  # when both networks hold single-precision numbers
+QUICK = 20_000  # parameters up to which reducing in rationals comes before a long search
+LARGEST = 500_000  # parameters beyond which networks are not reduced in rationals
 
 
 def same(
@@ -35,14 +37,16 @@ def same(
 ) -> Verdict:
     """Decide whether two networks are the same function on all of R^d, or on a box.
 
-    *Equal* rests on steps that keep the function, checked one by one; *different* on an input replayed in exact
-    arithmetic; everything else is *undecided*. With `exact` weights are the rationals that floats are; otherwise
-    `tolerance` is the relative rounding of weights that is excused (1e-10, or 1e-6 if both hold float32 numbers).
+    *Equal* says `within` what: exactly; weight by weight, each single entry within the relative `tolerance` (1e-10, or
+    1e-6 if both hold float32 numbers) after steps that keep the function exactly; or within a bound on the outputs, on
+    a box. *Different* rests on an input whose exact outputs differ by more than rounding all weights by the tolerance
+    explains; everything else is *undecided*. With `exact` nothing is excused: floats are the rationals that they are.
 
     >>> a = Mlp([[[1.0, 2.0], [3.0, -1.0]], [[1.0, -1.0]]], [[0.5, 0.0], [1.0]])
     >>> b = Mlp([[[6.0, -2.0], [0.5, 1.0]], [[-0.5, 2.0]]], [[0.0, 0.25], [1.0]])
-    >>> same(a, b, exact=True).verdict
-    'equal'
+    >>> found = same(a, b)
+    >>> found.verdict, found.within
+    ('equal', Within(kind='exactly', value=0.0))
     >>> same(a, a.with_theta(a.theta + 0.1)).verdict
     'different'
     """
@@ -57,18 +61,18 @@ def same(
         return Different("shape", clash, None, None, slack, time.perf_counter() - start)
     pair = Pair(*stacks, _domain(box, stacks[0].widths[0]), slack)
     with np.errstate(all="ignore"):  # what overflows is never taken for agreement
-        verdict = _decide(pair, start + seconds, seed)
+        verdict = _Question(pair, start + seconds, seed).decide()
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
 def stack_of(network: Mlp | Dag) -> Stack:
     """Any network as layers; a graph with skips gets neurons that pass values on."""
-    return Stack.of(network if isinstance(network, Mlp) else layered(network))
+    return Stack.of(network) if isinstance(network, Mlp) else layered(network)
 
 
 def default_tolerance(first: Stack, second: Stack) -> float:
     """Single precision is excused only if both networks hold nothing finer."""
-    arrays = [array for stack in (first, second) for array in (*stack.weights, *stack.biases)]
+    arrays = [array for stack in (first.floating(), second.floating()) for array in (*stack.weights, *stack.biases)]
     with np.errstate(over="ignore"):
         single = all((array == array.astype(np.float32)).all() for array in arrays)
     return SINGLE_TOLERANCE if single else TOLERANCE
@@ -80,81 +84,107 @@ def _domain(box: tuple[float, float] | Domain | None, inputs: int) -> Domain:
     return box if isinstance(box, Domain) else Domain.box(inputs, *box)
 
 
-def _decide(pair: Pair, deadline: float, seed: int) -> Verdict:
-    def different(found: Counterexample, method: str, asked: Pair) -> Different:
-        return Different(method, region_comparison.REPLAYED, found, asked.domain, asked.tolerance)
+@dataclass
+class _Question:
+    """The question, and how long and from which seed to look for an answer."""
 
-    if found := quick_refutation(pair, seed):
-        return different(found, "random search", pair)
-    first, second = (_standard(stack, pair) for stack in (pair.first, pair.second))
-    matched = match(first.stack, second, pair.tolerance)
-    if proof := prove_equal(first, matched, pair):
-        return proof
-    sharp = replace(pair, tolerance=pair.tolerance * SHARP)  # no witness excuses a difference now, only rounding does
-    if found := quick_refutation(sharp, seed):
-        return different(found, "random search", sharp)
-    left = max(deadline - time.perf_counter(), 0.0)
-    if found := thorough_refutation(sharp, left / 3, seed):
-        return different(found, "search along bent hyperplanes", sharp)
-    searched = region_comparison.compare(pair, first, matched.second, deadline)
-    if isinstance(searched, (Equal, Different)):
+    pair: Pair
+    deadline: float
+    seed: int
+
+    def decide(self) -> Verdict:
+        """Cheap tests first: a copy, an input that differs; then reduction, search, regions."""
+        copy = align(self.pair.first, self.pair.second, self.pair.tolerance)
+        if copy.whole:
+            witness = EqualityWitness((), copy.steps, "weights", copy.gap)
+            method = "order and scale of the neurons"
+            return Equal(method, witness, self.pair.domain, self.pair.tolerance, within=_within(copy.gap))
+        if found := quick_refutation(self.pair, self.seed):
+            return self.different(found, "random search")
+        parameters = sum(weight.size for weight in (*self.pair.first.weights, *self.pair.second.weights))
+        if parameters > QUICK and (answer := self.search()):
+            return answer
+        if parameters > LARGEST and self.pair.tolerance > 0:
+            return self.undecided("they are too large to be reduced in rationals: ask with --exact")
+        first, second = (self.reduced(stack) for stack in (self.pair.first, self.pair.second))
+        second, copy = self.beside(first, second)
+        if equal := self.equal_reduced(first, second, copy):
+            return equal
+        if parameters <= QUICK and (answer := self.search()):
+            return answer
+        searched = region_comparison.compare(self.pair, first, second, self.deadline)
+        if isinstance(searched, str):
+            return self.undecided(f"{_seen(first, second, copy)}; {searched}")
         return searched
-    return Undecided("all", _reason(matched, first, searched), pair.domain, pair.tolerance)
+
+    def search(self) -> Different | None:
+        """Look for an input where something happens."""
+        left = max(self.deadline - time.perf_counter(), 0.0)
+        found = thorough_refutation(self.pair, left / 3, self.seed)
+        return self.different(found, "search along bent hyperplanes") if found else None
+
+    def reduced(self, stack: Stack) -> Reduced:
+        """The network in rationals without what the box silences, and without what is redundant."""
+        return simplify(quieten(Reduced(stack.rational()), self.pair.domain, 0.0), 0.0)
+
+    def beside(self, first: Reduced, second: Reduced) -> tuple[Reduced, Copy]:
+        """The second network moved beside the first, by steps that keep its function exactly."""
+        second = orient(first.stack, second)
+        copy = align(first.stack, second.stack, self.pair.tolerance)
+        for step in copy.steps:
+            second = second.then(step, 0.0)
+        return second, copy
+
+    def equal_reduced(self, first: Reduced, second: Reduced, copy: Copy) -> Equal | None:
+        """Compare two networks that stand side by side: weight by weight, or by normal forms of the last layer."""
+        pair, ours, theirs = self.pair, first.stack, second.stack
+        if copy.whole:
+            witness = EqualityWitness(first.steps, second.steps, "weights", copy.gap)
+            method = "permutation, scaling and hidden symmetries"
+            return Equal(method, witness, pair.domain, pair.tolerance, within=_within(copy.gap))
+        below = max(ours.hidden - 1, 0)
+        if ours.hidden != theirs.hidden or copy.layers < below:
+            return None
+        forms = [normal_form(head(stack, below), self.seen(stack, below), tolerance=0.0) for stack in (ours, theirs)]
+        gap, groups = form_gap(*forms)
+        gap = max(gap, copy.gap)
+        if gap > pair.tolerance:
+            return None
+        witness = EqualityWitness(first.steps, second.steps, "normal form", gap, groups)
+        where = "" if below == 0 else " on the orthant" if np.isinf(forms[0].domain.high).all() else " on an image"
+        return Equal(f"normal form{where}", witness, pair.domain, pair.tolerance, within=_within(gap))
+
+    def seen(self, stack: Stack, below: int) -> Domain:
+        """Intervals that hold all that the last hidden layer sees: the orthant, or less where layers are bounded."""
+        domain = self.pair.domain
+        for layer in range(below):
+            domain = domain.through(stack.row(layer), stack.slopes[layer])
+        return domain
+
+    def different(self, found: Counterexample, method: str) -> Different:
+        """The answer that an input gives."""
+        return Different(method, region_comparison.REPLAYED, found, self.pair.domain, self.pair.tolerance)
+
+    def undecided(self, reason: str) -> Undecided:
+        """No answer, with what is known: whether the functions differ at all, in exact arithmetic."""
+        point = self.pair.space.domain.sample(1, np.random.default_rng(self.seed))[0] * self.pair.scales
+        found = replace(self.pair, tolerance=0.0).replay(point) if np.isfinite(point).all() else None
+        if found:
+            gap = quotient(found.gap.numerator, found.gap.denominator)
+            known = f"they are not identical: exact outputs differ by {gap:.1e} at one input"
+            known += f", which weights rounded by {self.pair.tolerance:g} explain" if self.pair.tolerance else ""
+        else:
+            known = "no input was found on which the outputs differ"
+        return Undecided("all", f"{reason}; {known}", self.pair.domain, self.pair.tolerance)
 
 
-def _standard(stack: Stack, pair: Pair) -> Reduced:
-    """The network at its standard place, after all that the box silences has gone."""
-    start = Reduced(stack.rational() if pair.tolerance == 0 else stack)
-    simple = simplify(quieten(start, pair.domain, pair.tolerance), pair.tolerance)
-    return standardise(simple, pair.tolerance)
+def _within(gap: float) -> Within:
+    return Within("exactly", 0.0) if gap == 0 else Within("weights", gap)
 
 
-def prove_equal(first: Reduced, matched: Match, pair: Pair) -> Equal | None:
-    """Compare two networks that stand side by side: weight by weight, or by normal forms of the last hidden layer."""
-    ours, theirs = first.stack, matched.second.stack
-    if ours.hidden != theirs.hidden:
-        return None
-    if matched.layers == ours.hidden:
-        residual = max([*matched.residuals, row_residual(ours.row(-1), theirs.row(-1))])
-        if residual <= pair.tolerance:
-            witness = EqualityWitness(first.steps, matched.second.steps, "weights", residual)
-            return Equal("permutation, scaling and hidden symmetries", witness, pair.domain, pair.tolerance)
-    below = max(ours.hidden - 1, 0)
-    if matched.layers < below:
-        return None
-    seen = head_domain(ours, below, pair.domain)
-    form = difference_form(head(ours, below), head(theirs, below), seen, pair.tolerance)
-    if form.residual > pair.tolerance:
-        return None
-    width = ours.widths[ours.hidden] if ours.hidden else 0
-    groups = tuple(tuple(divmod_member(neuron, width) for neuron in group.neurons) for group in form.groups)
-    residual = max([*matched.residuals[:below], form.residual])
-    witness = EqualityWitness(first.steps, matched.second.steps, "normal form", residual, groups)
-    where = (
-        "" if below == 0 else " on the orthant" if np.isinf(seen.high).all() else " on the image of the layers below"
-    )
-    return Equal(f"normal form{where}", witness, pair.domain, pair.tolerance)
-
-
-def head_domain(stack: Stack, below: int, domain: Domain) -> Domain:
-    """Intervals that hold all that the last hidden layer sees: the orthant, or less where layers below are bounded."""
-    for layer in range(below):
-        domain = domain.through(stack.row(layer), stack.slopes[layer])
-    return domain
-
-
-def divmod_member(neuron: int, width: int) -> tuple[int, int]:
-    """Which network a neuron of the difference belongs to, and its number there."""
-    return (0, neuron) if neuron < width else (1, neuron - width)
-
-
-def _reason(matched: Match, first: Reduced, searched: str) -> str:
-    if first.stack.hidden != matched.second.stack.hidden:
-        seen = "the networks have different depths"
-    elif matched.layers < first.stack.hidden - 1:
-        seen = f"no order and scale of the neurons makes layer {matched.layers + 1} agree"
-        if len(matched.residuals) > matched.layers and matched.residuals[-1] < 1e-2:
-            seen += f" (the best differs by {matched.residuals[-1]:.1e})"
-    else:
-        seen = "all layers but the last agree"
-    return f"{seen}; no input was found on which the outputs differ; {searched}"
+def _seen(first: Reduced, second: Reduced, copy: Copy) -> str:
+    if first.stack.hidden != second.stack.hidden:
+        return "the networks have different depths"
+    if copy.layers < first.stack.hidden - 1:
+        return f"no order and scale of the neurons makes layer {copy.layers + 1} agree"
+    return "all layers but the last agree"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -15,11 +16,16 @@ from lawful.types import Floats
 
 SCALES = (1.0, 0.1, 10.0, 100.0, 1e3, 1e5)  # radii at which random inputs are tried
 FAR = 1e6  # a line is followed this far, beyond every bend that random lines meet
+DEVIATIONS = 4.0  # standard deviations that are excused
+REPLAYS = 3  # inputs of one batch that are replayed
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """An input and both exact outputs; `gap` is their largest difference, `allowed` what the tolerance excuses."""
+    """An input and both exact outputs; `gap` is their largest difference.
+
+    `allowed` is what rounding every weight by the tolerance would explain of it, to first order: 0 in exact arithmetic.
+    """
 
     point: Floats
     outputs: tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
@@ -27,7 +33,7 @@ class Counterexample:
     allowed: Fraction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pair:
     """Two networks with the same input and output sizes, and the question asked of them."""
 
@@ -36,72 +42,131 @@ class Pair:
     domain: Domain
     tolerance: float
 
-    def relative_gaps(self, points: Floats) -> Floats:
-        """`|f − g|` over the size of the terms summed, the largest over the outputs, in floats."""
-        gaps = np.abs(self.first.evaluate(points) - self.second.evaluate(points))
-        scale = np.maximum(self.first.magnitude(points), self.second.magnitude(points))
-        found = (gaps / np.where(scale > 0, scale, 1.0)).max(axis=1, initial=0.0)
-        return np.where(np.isfinite(scale).all(axis=1), found, np.inf)  # overflow: only exact arithmetic can tell
+    @cached_property
+    def scales(self) -> Floats:
+        """Powers of two, one per input: where the networks bend, whatever the units of their inputs."""
+        rows = np.concatenate([_unit_rows(stack.floating().row(0)) for stack in (self.first, self.second)])
+        return input_scales(rows, (self.first, self.second))
+
+    @cached_property
+    def space(self) -> Pair:
+        """The same pair with inputs and neurons at their natural sizes, to search in; its inputs times `scales`."""
+        domain = Domain(self.domain.low / self.scales, self.domain.high / self.scales)
+        return Pair(self.first.balanced(self.scales), self.second.balanced(self.scales), domain, self.tolerance)
+
+    def excused(self, points: Floats) -> Floats:
+        """How far rounding each weight by the tolerance, independently, may move an output, to first order."""
+        sizes = [stack.sensitivity(points) for stack in (self.first, self.second)]
+        return np.asarray(DEVIATIONS * self.tolerance * np.hypot(*sizes))
 
     def replay(self, point: Floats) -> Counterexample | None:
-        """The exact outputs at a point, if they differ by more than the tolerance excuses."""
+        """The exact outputs at a point, if one differs by more than the tolerance explains."""
         outputs = self.first.exact_outputs(point), self.second.exact_outputs(point)
-        batch = point[None, :]
-        scale = np.maximum(self.first.magnitude(batch), self.second.magnitude(batch))[0]
-        sizes = [Fraction(size) for size in scale] if np.isfinite(scale).all() else self._exact_sizes(point)
-        layers = max(len(self.first.weights), len(self.second.weights))
-        for one, other, size in zip(*outputs, sizes, strict=True):
-            allowed = Fraction(self.tolerance) * layers * size
-            if abs(one - other) > allowed:
-                gap = max(abs(a - b) for a, b in zip(*outputs, strict=True))
-                return Counterexample(point, outputs, gap, allowed)
+        gaps = [abs(one - other) for one, other in zip(*outputs, strict=True)]
+        if not any(gaps):
+            return None
+        excused = self.excused(point[None, :])[0] if self.tolerance else np.zeros(len(gaps))
+        for gap, size in zip(gaps, excused, strict=True):
+            if gap > (allowed := Fraction(float(size)) if np.isfinite(size) else self.overflowing(outputs)):
+                return Counterexample(point, outputs, max(gaps), allowed)
         return None
 
-    def _exact_sizes(self, point: Floats) -> list[Fraction]:
-        sides = [stack.absolute().exact_outputs(np.abs(point)) for stack in (self.first, self.second)]
-        return [max(pair) for pair in zip(*sides, strict=True)]
+    def overflowing(self, outputs: tuple[tuple[Fraction, ...], ...]) -> Fraction:
+        """What is excused where floats cannot tell: a generous share of the largest output."""
+        return 1000 * Fraction(self.tolerance) * max(abs(value) for values in outputs for value in values)
 
     def check(self, points: Floats) -> Counterexample | None:
-        """Replay the most promising of many points; in exact arithmetic one that looks equal may still differ."""
+        """Replay the most promising of many points of the search space.
+
+        In exact arithmetic one that looks equal may still differ.
+        """
         points = points[np.isfinite(points).all(axis=1)]
         if not len(points):
             return None
-        inside = np.clip(points, self.domain.low, self.domain.high)
-        gaps = self.relative_gaps(inside)
-        best = np.argsort(-gaps, kind="stable")[: 1 if self.tolerance == 0 else 3]
-        for place in best[gaps[best] >= 0.1 * self.tolerance]:
-            if found := self.replay(inside[place]):
+        inside = np.clip(points, self.space.domain.low, self.space.domain.high)
+        for place in self.promising(inside):
+            if found := self.replay(np.clip(inside[place] * self.scales, self.domain.low, self.domain.high)):
                 return found
         return None
+
+    def promising(self, points: Floats) -> list[int]:
+        """The points that should show a difference, best first; floats only choose."""
+        ours, theirs = self.space.first.evaluate(points), self.space.second.evaluate(points)
+        gaps, sizes = np.abs(ours - theirs), np.abs(ours) + np.abs(theirs)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = np.where(sizes > 0, gaps / sizes, 0.0)
+        shares = np.where(np.isfinite(shares), shares, 1.0)  # overflow: only exact arithmetic can tell
+        if self.tolerance == 0:
+            return [int(np.argmax(shares.max(axis=1, initial=0.0)))]
+        best = np.unique(np.argsort(-shares, axis=0, kind="stable")[:REPLAYS].ravel())[: 4 * REPLAYS]
+        excused = self.space.excused(points[best])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            excess = np.where(gaps[best] > 0, gaps[best] / excused, 0.0)
+        excess = np.where(np.isfinite(excess), excess, np.inf).max(axis=1, initial=0.0)
+        order = np.argsort(-excess, kind="stable")[:REPLAYS]
+        return [int(best[k]) for k in order if excess[k] > 0.5]
+
+
+def input_scales(rows: Floats, stacks: tuple[Stack, ...]) -> Floats:
+    """The size of each input at which first-layer neurons bend, or failing biases there, the first layer with some."""
+    with np.errstate(divide="ignore"):
+        logs = np.log2(np.abs(rows))
+    used = np.isfinite(logs)
+    logs = np.where(used, logs, 0.0)
+    sizes = np.zeros(rows.shape[1])
+    for _ in range(4):
+        shift = np.where(used, logs + sizes, 0.0).sum(axis=1) / np.maximum(used.sum(axis=1), 1)
+        sizes = np.where(used, shift[:, None] - logs, 0.0).sum(axis=0) / np.maximum(used.sum(axis=0), 1)
+    scales = np.exp2(np.clip(np.round(sizes[:-1] - (sizes[-1] if used[:, -1].any() else 0.0)), -1000, 1000))
+    return scales if used[:, -1].any() else scales * _radius(stacks, scales)
+
+
+def _radius(stacks: tuple[Stack, ...], scales: Floats) -> float:
+    """How far out the first layer with biases bends, if the first layer has none; 1 for homogeneous networks."""
+    stack = stacks[0].balanced(scales)
+    values = np.random.default_rng(0).normal(size=(16, len(scales)))
+    for weight, bias, slope in zip(stack.weights, stack.biases, (*stack.slopes, 1.0), strict=True):
+        values = values @ weight.T
+        sizes = float(np.sqrt((values**2).mean())), float(np.sqrt((bias**2).mean()))
+        if all(0 < size < np.inf for size in sizes):
+            return float(np.exp2(np.round(np.log2(sizes[1] / sizes[0]))))
+        values = np.where(values > 0, values, slope * values)
+    return 1.0
+
+
+def _unit_rows(rows: Floats) -> Floats:
+    sizes = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    return np.asarray(rows / np.where(sizes > 0, sizes, 1.0))
 
 
 def quick_refutation(pair: Pair, seed: int = 0, count: int = 200) -> Counterexample | None:
     """Random inputs near and far."""
     rng = np.random.default_rng(seed)
     for scale in SCALES if not pair.domain.bounded else SCALES[:1]:
-        if found := pair.check(pair.domain.sample(count, rng, scale)):
+        if found := pair.check(pair.space.domain.sample(count, rng, scale)):
             return found
     return None
 
 
 def thorough_refutation(pair: Pair, seconds: float, seed: int = 0, lines: int = 48) -> Counterexample | None:
-    """Points on the bent hyperplanes of both networks, then whole lines through them, end to end."""
+    """Single inputs far out, points on the bent hyperplanes of both networks, then whole lines through them."""
     deadline = time.perf_counter() + seconds
     rng = np.random.default_rng(seed + 1)
+    space = pair.space
     targets = []
-    for points in _targets(pair, rng):
+    for points in _targets(space, rng):
         if found := pair.check(points):
             return found
         targets.append(points)
         if time.perf_counter() > deadline:
             return None
-    starts = np.concatenate([*targets, pair.domain.sample(8, rng)])
-    starts = np.clip(starts[np.isfinite(starts).all(axis=1)], pair.domain.low, pair.domain.high)
+    starts = np.concatenate([*targets, space.domain.sample(8, rng)])
+    starts = np.clip(starts[np.isfinite(starts).all(axis=1)], space.domain.low, space.domain.high)
     for _ in range(lines):
         if time.perf_counter() > deadline:
             return None
         start = starts[rng.integers(len(starts))]
-        knots = line_knots(pair, start, rng.normal(size=len(start)))
+        knots = line_knots(space, start, rng.normal(size=len(start)))
         if found := pair.check(knots):
             return found
     return None
@@ -140,6 +205,7 @@ def _crossings(times: Floats, values: Floats) -> Floats:
 
 def _targets(pair: Pair, rng: np.random.Generator) -> Iterator[Floats]:
     """Inputs near which something happens, taken from the weights themselves."""
+    yield np.concatenate([pair.domain.sample(1, rng) + far * np.eye(len(pair.domain.low)) for far in (-1e3, 1e3)])
     for stack in (pair.first, pair.second):
         if stack.hidden >= 2 and 0 < stack.widths[1] <= stack.widths[0] and stack.widths[2]:
             yield preimages(stack, rng)
@@ -181,7 +247,7 @@ def on_bent_hyperplanes(
     width = stack.widths[layer + 1]
     neurons = np.resize(rng.permutation(width), min(most, max(32, 2 * width)))
     points = domain.sample(len(neurons), rng)
-    target = 1e-2 * rng.exponential(size=len(neurons))
+    target = 1e-2 * rng.exponential(size=len(neurons)) * _typical(floats, points, layer)
     for _ in range(rounds):
         values = floats.preactivations(points)
         slope = floats.weights[layer][neurons]
@@ -194,3 +260,9 @@ def on_bent_hyperplanes(
         restart = (square == 0)[:, None] * rng.normal(size=points.shape) * 3  # flat here: try elsewhere
         points = np.clip(points + step[:, None] * slope + restart, domain.low, domain.high)
     return np.asarray(points)
+
+
+def _typical(stack: Stack, points: Floats, layer: int) -> float:
+    """The usual size of a layer's preactivations."""
+    size = float(np.sqrt((stack.preactivations(points)[layer] ** 2).mean()))
+    return size if 0 < size < np.inf else 1.0

@@ -12,7 +12,8 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
-from lawful.fibers.stack import Array, Stack, floating, rational, row_gaps, zeros_like
+from lawful.fibers.entries import entry_gap, nearest_order
+from lawful.fibers.stack import Array, Stack, floating, rational, zeros_like
 from lawful.network import Mlp
 from lawful.types import Floats
 
@@ -95,6 +96,32 @@ def difference_form(first: Stack, second: Stack, domain: Domain | None, toleranc
     return form_of_rows(rows, outs, ours[2] - theirs[2], slopes, domain, tolerance)
 
 
+def form_gap(first: NormalForm, second: NormalForm) -> tuple[float, tuple[tuple[tuple[int, int], ...], ...]]:
+    """How far two exact normal forms differ, entry by entry relative to the smaller; and the neurons on one hyperplane.
+
+    A group lists (0 or 1 for the form, neuron); a hyperplane that only one form has must cancel. Infinite if one does
+    not, or if an entry is zero in one form alone.
+    """
+    groups: list[tuple[tuple[int, int], ...]] = []
+    for side, form in enumerate((first, second)):
+        groups += [
+            tuple((side, neuron) for neuron in group.neurons)
+            for group in form.groups
+            if all(item == 0 for item in group.jump)
+        ]
+    ours, theirs = first.visible, second.visible
+    if len(ours) != len(theirs):
+        return np.inf, ()
+    gap = max(entry_gap(first.matrix, second.matrix), entry_gap(first.offset, second.offset))
+    if ours:
+        mine, yours = (floating(np.array([group.hyperplane for group in part])) for part in (ours, theirs))
+        for group, place in zip(ours, nearest_order(mine, yours), strict=True):
+            other = theirs[place]
+            gap = max(gap, entry_gap(group.hyperplane, other.hyperplane), entry_gap(group.jump, other.jump))
+            groups.append((*((0, neuron) for neuron in group.neurons), *((1, neuron) for neuron in other.neurons)))
+    return gap, tuple(groups)
+
+
 def shallow_parts(stack: Stack) -> tuple[Array, Array, Array, Floats]:
     """Hidden rows `[w | b]`, output weights, affine part `[W | b]` and slopes of a network with at most one layer."""
     if stack.hidden > 1:
@@ -170,17 +197,16 @@ def _near_rows(units: Floats, factors: Floats, tolerance: float) -> list[list[tu
         leader[number] = number
         stop = np.searchsorted(shadow[order], shadow[number] + reach[number], side="right")
         for other in order[place + 1 : stop]:
-            if leader[other] < 0 and _apart(units[number], units[other]) <= tolerance:
+            if (
+                leader[other] < 0
+                and min(entry_gap(units[number], sign * units[other]) for sign in (1, -1)) <= tolerance
+            ):
                 leader[other] = number
     groups: dict[int, list[tuple[int, Any]]] = {}
     for number, head in enumerate(leader):
         sign = 1.0 if units[number] @ units[head] > 0 else -1.0
         groups.setdefault(int(head), []).append((number, float(sign * factors[number])))
     return [sorted(group) for _, group in sorted(groups.items())]
-
-
-def _apart(first: Floats, second: Floats) -> float:
-    return float(min(row_gaps(first[None], second[None])[0], row_gaps(first[None], -second[None])[0]))
 
 
 def _lengths(rows: Array) -> Array:
@@ -206,16 +232,13 @@ def _negligible(value: Array, scale: Floats, tolerance: float) -> bool:
 
 
 def _relative(value: Array, scale: Floats) -> float:
-    """Largest entry relative to the largest term anywhere in the same sum."""
-    if not value.size:
+    """Largest entry, each relative to the terms that it sums."""
+    if not value.size or (value.dtype == object and all(item == 0 for item in value.ravel())):
         return 0.0
-    if value.dtype == object and all(item == 0 for item in value.ravel()):
-        return 0.0
-    largest = float(scale.max(initial=0.0))
-    size = float(np.abs(floating(value)).max())
-    if not np.isfinite([size, largest]).all():
-        return np.inf  # overflow is never agreement
-    return size / largest if largest > 0 else size
+    sizes = np.abs(floating(value))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(sizes > 0, sizes / scale, 0.0)
+    return float(np.where(np.isfinite(shares), shares, np.inf).max())  # overflow is never agreement
 
 
 def minimal_network(form: NormalForm, *, oriented: bool = True) -> Stack:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import flint
 import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.network import Dag, Mlp, Role
-from lawful.types import Floats
+from lawful.fibers.stack import Array, Stack
+from lawful.network import Dag, Role
+
+_Known = dict[int, dict[int, Any]]  # node -> its value as a combination of the places in a layer
 
 
-def layered(dag: Dag) -> Mlp:
-    """The same function without skips.
+def layered(dag: Dag) -> Stack:
+    """The same function without skips, exactly: in rationals where floats would have to round.
 
     A value that is never negative (the output of a ReLU) passes a layer through one neuron, any other value v through
     the pair `σ(v) − σ(−v) = (1 + slope) v`.
@@ -28,8 +34,8 @@ def layered(dag: Dag) -> Mlp:
         into[head].append(edge)
     last_use = np.zeros(len(dag.names), dtype=np.intp)
     np.maximum.at(last_use, dag.tails, levels[dag.heads])
-    # each value known at a layer: node -> {position in the layer: coefficient}
-    known = {int(node): {place: 1.0} for place, node in enumerate(dag.inputs)}
+    number = _exact if _rounds(dag) else float
+    known: _Known = {int(node): {place: number(1.0)} for place, node in enumerate(dag.inputs)}
     width = len(dag.inputs)
     weights, biases, slopes = [], [], []
     for level in range(1, depth + 1):
@@ -37,30 +43,40 @@ def layered(dag: Dag) -> Mlp:
         final = level == depth
         slope = 1.0 if final else _slope(dag, nodes, level)
         carried = [] if final else [node for node in known if last_use[node] > level]
-        rows: list[Floats] = []
-        bias: list[float] = []
-        fresh: dict[int, dict[int, float]] = {}
+        rows: list[Array] = []
+        bias: list[Any] = []
+        fresh: _Known = {}
         for node in dag.outputs if final else nodes:
-            row, shift = _row(dag, into[node], known, width)
-            fresh[int(node)] = {len(rows): 1.0}
+            row, shift = _row(dag, into[node], known, width, number)
+            fresh[int(node)] = {len(rows): number(1.0)}
             rows.append(row)
             bias.append(shift)
         for node in carried:
-            row = np.zeros(width)
-            for place, factor in known[node].items():
-                row[place] = factor
+            row = np.array([known[node].get(place, number(0.0)) for place in range(width)])
             if dag.roles[node] == Role.HIDDEN and dag.slopes[node] == 0.0:
-                fresh[node] = {len(rows): 1.0}
+                fresh[node] = {len(rows): number(1.0)}
                 rows.append(row)
             else:
-                fresh[node] = {len(rows): 1 / (1 + slope), len(rows) + 1: -1 / (1 + slope)}
+                share = 1 / (1 + number(slope))
+                fresh[node] = {len(rows): share, len(rows) + 1: -share}
                 rows += [row, -row]
-            bias += [0.0] * (len(rows) - len(bias))
-        weights.append(np.array(rows))
+            bias += [number(0.0)] * (len(rows) - len(bias))
+        weights.append(np.array(rows).reshape(len(rows), width))
         biases.append(np.array(bias))
         slopes.append(slope)
         known, width = fresh, len(rows)
-    return Mlp(weights, biases, slopes[:-1])
+    return Stack(tuple(weights), tuple(biases), tuple(slopes[:-1]))
+
+
+def _exact(value: float) -> Any:
+    return flint.fmpq(*float(value).as_integer_ratio())
+
+
+def _rounds(dag: Dag) -> bool:
+    """Whether floats would round: shares `1 / (1 + slope)` that are no powers of two, or parallel edges."""
+    shares = 1 / (1 + dag.slopes[dag.hidden][dag.slopes[dag.hidden] != -1.0])
+    parallel = len(np.unique(np.stack([dag.tails, dag.heads]), axis=1).T) < len(dag.heads)
+    return parallel or bool((np.frexp(shares)[0] != 0.5).any())
 
 
 def _levels(dag: Dag) -> NDArray[np.intp]:
@@ -80,13 +96,13 @@ def _slope(dag: Dag, nodes: list[int], level: int) -> float:
     return slope
 
 
-def _row(dag: Dag, edges: list[int], known: dict[int, dict[int, float]], width: int) -> tuple[Floats, float]:
-    row, shift = np.zeros(width), 0.0
+def _row(dag: Dag, edges: list[int], known: _Known, width: int, number: Callable[[float], Any]) -> tuple[Array, Any]:
+    row, shift = np.array([number(0.0)] * width), number(0.0)
     for edge in edges:
-        tail = int(dag.tails[edge])
+        tail, weight = int(dag.tails[edge]), number(float(dag.theta[edge]))
         if dag.roles[tail] == Role.CONSTANT:
-            shift += float(dag.theta[edge])
+            shift += weight
             continue
         for place, factor in known[tail].items():
-            row[place] += factor * dag.theta[edge]
+            row[place] += factor * weight
     return row, shift

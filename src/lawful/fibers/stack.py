@@ -103,13 +103,26 @@ class Stack:
         """Outputs for a batch of floats."""
         return self.preactivations(inputs)[-1]
 
-    def magnitude(self, inputs: ArrayLike) -> Floats:
-        """`|W_L|(…(|W_1||x| + |b_1|)…) + |b_L|`: changes of all L layers by ε move the output by about L ε of it."""
+    def sensitivity(self, inputs: ArrayLike) -> Floats:
+        """`(Σ_w (w ∂f/∂w)²)^½` for a batch and every output: how far relative changes of single weights move it.
+
+        To first order, per change; it does not change when inputs or neurons are rescaled.
+        """
         stack = self._float
-        values = np.abs(np.asarray(inputs, dtype=np.float64))
-        for weight, bias, slope in zip(stack.weights, stack.biases, (*self.slopes, 1.0), strict=True):
-            values = (values @ np.abs(weight).T + np.abs(bias)) * max(1.0, abs(slope))
-        return values
+        values = np.asarray(inputs, dtype=np.float64)
+        seen, masks = [values], []
+        for layer, summed in enumerate(self.preactivations(values)[:-1]):
+            masks.append(np.where(summed > 0, 1.0, self.slopes[layer]))
+            seen.append(summed * masks[-1])
+        outputs = len(stack.biases[-1])
+        back = np.broadcast_to(np.eye(outputs), (len(values), outputs, outputs))
+        total = np.zeros((len(values), outputs))
+        for layer in reversed(range(len(stack.weights))):
+            terms = seen[layer] ** 2 @ (stack.weights[layer] ** 2).T + stack.biases[layer] ** 2
+            total += np.einsum("sok,sk->so", back**2, terms)
+            if layer:
+                back = (back @ stack.weights[layer]) * masks[layer - 1][:, None, :]
+        return np.sqrt(total)
 
     @cached_property
     def _float(self) -> Stack:
@@ -119,9 +132,21 @@ class Stack:
     def _dyadic(self) -> list[tuple[Array, int]]:
         return [_dyadic(self.row(layer)) for layer in range(len(self.weights))]
 
-    def absolute(self) -> Stack:
-        """The network of absolute values, whose outputs at `|x|` are the magnitudes (for slopes up to 1)."""
-        return replace(self, weights=tuple(map(np.abs, self.weights)), biases=tuple(map(np.abs, self.biases)))
+    def balanced(self, inputs: Floats) -> Stack:
+        """The same function of `x / inputs` in floats, each neuron rescaled by a power of two to a row of size one."""
+        stack = self._float
+        weights, biases = [], []
+        before = inputs
+        for layer, (weight, bias) in enumerate(zip(stack.weights, stack.biases, strict=True)):
+            weight = weight * before
+            if layer < self.hidden:
+                sizes = np.abs(weight).max(axis=1, initial=0.0)
+                sizes = np.where(sizes > 0, sizes, np.abs(bias))
+                before = np.where((sizes > 0) & np.isfinite(sizes), np.exp2(np.frexp(sizes)[1]), 1.0)
+                weight, bias = weight / before[:, None], bias / before
+            weights.append(weight)
+            biases.append(bias)
+        return Stack(tuple(weights), tuple(biases), self.slopes)
 
     def exact_outputs(self, point: ArrayLike) -> tuple[Fraction, ...]:
         """The outputs at a point of floats, with no rounding at all.
@@ -165,19 +190,20 @@ def floating(array: Array) -> Floats:
     """Numbers of either kind as floats."""
     if array.dtype != object:
         return np.asarray(array, dtype=np.float64)
-    values = [int(number.p) / int(number.q) for number in array.ravel()]
+    values = [quotient(int(number.p), int(number.q)) for number in array.ravel()]
     return np.array(values, dtype=np.float64).reshape(array.shape)
 
 
-def row_gaps(ours: Floats, theirs: Floats) -> Floats:
-    """How far rows `[w | b]` differ: weights relative to the largest weight, the bias to the larger of both."""
-    sizes = np.maximum(np.abs(ours), np.abs(theirs))
-    weights = sizes[:, :-1].max(axis=1, initial=0.0)
-    biases = np.maximum(weights, sizes[:, -1])
-    gaps = np.abs(ours - theirs)
-    weight_gap = gaps[:, :-1].max(axis=1, initial=0.0) / np.where(weights > 0, weights, 1.0)
-    found = np.maximum(weight_gap, gaps[:, -1] / np.where(biases > 0, biases, 1.0))
-    return np.where(np.isfinite(biases), found, np.inf)  # overflow is never agreement
+def quotient(numerator: int, denominator: int) -> float:
+    """The nearest float of a fraction with a positive denominator, infinite where there is none.
+
+    >>> quotient(10**400, 3), quotient(-(10**400), 3), quotient(1, 4)
+    (inf, -inf, 0.25)
+    """
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return float("inf") if numerator > 0 else float("-inf")
 
 
 def zeros_like(array: Array, shape: int | tuple[int, ...]) -> Array:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.fibers.stack import Array, Stack, floating, rational, row_gaps
+from lawful.fibers.entries import entry_gap
+from lawful.fibers.stack import Array, Stack, floating, rational
 from lawful.network import Mlp
 from lawful.types import Floats
 
@@ -109,7 +110,7 @@ class Merge:
         pivot = int(np.argmax(np.abs(floating(rows[self.keep]))))
         factor = rows[self.drop][pivot] / rows[self.keep][pivot]
         ours, theirs = rows[self.drop], factor * rows[self.keep]
-        alike = (ours == theirs).all() if stack.exact else row_gaps(ours[None], theirs[None])[0] <= 2 * tolerance
+        alike = (ours == theirs).all() if stack.exact else entry_gap(ours, theirs) <= 2 * tolerance
         if self.keep == self.drop or not factor > 0 or not alike:
             raise CertificateError(f"layer {self.layer}: neurons {self.keep} and {self.drop} are not multiples")
         outs[:, self.keep] = outs[:, self.keep] + factor * outs[:, self.drop]
@@ -118,14 +119,14 @@ class Merge:
 
 @dataclass(frozen=True)
 class Collapse:
-    """Remove a hidden layer whose activation is the identity."""
+    """Remove a hidden layer that is linear: by its activation, or because nothing that it sees or adds is negative."""
 
     layer: int
 
     def apply(self, stack: Stack, tolerance: float = 0.0) -> Stack:
         """Multiply the matrices on both sides."""
         at = self.layer - 1
-        if stack.slopes[at] != 1.0:
+        if not is_linear(stack, self.layer):
             raise CertificateError(f"layer {self.layer} is not linear")
         weight = stack.weights[at + 1] @ stack.weights[at]
         bias = stack.weights[at + 1] @ stack.biases[at] + stack.biases[at + 1]
@@ -187,6 +188,13 @@ def hides(stack: Stack, layer: int, neuron: int) -> bool:
         return False
     others = np.delete(above, neuron, axis=1)
     return bool((above[:, neuron] > 0).all() and (others <= 0).all() and (bias <= 0).all())
+
+
+def is_linear(stack: Stack, layer: int) -> bool:
+    """Whether a layer's activation does nothing."""
+    if stack.slopes[layer - 1] == 1.0:
+        return True
+    return layer >= 2 and stack.slopes[layer - 2] == 0.0 and bool((stack.row(layer - 1) >= 0).all())
 
 
 def is_silent(stack: Stack, layer: int, neuron: int) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
-from lawful.fibers.stack import Stack
+from lawful.fibers.stack import Stack, quotient
 from lawful.fibers.symmetry import SymmetryStep
 
 
@@ -31,14 +32,23 @@ class EqualityWitness:
 
 
 @dataclass(frozen=True)
+class Within:
+    """What *equal* means: "exactly"; "weights", each within a relative `value`; "outputs", each within `value`."""
+
+    kind: Literal["exactly", "weights", "outputs"]
+    value: float
+
+
+@dataclass(frozen=True)
 class Equal:
-    """The same function on the whole domain; with `tolerance` > 0, up to rounding of that relative size."""
+    """The same function on the whole domain, `within` what it says; `tolerance` is what was asked for."""
 
     method: str
     witness: EqualityWitness
     domain: Domain
     tolerance: float
     seconds: float = 0.0
+    within: Within = Within("exactly", 0.0)
     verdict: str = field(default="equal", init=False)
 
 
@@ -73,11 +83,9 @@ Verdict = Equal | Different | Undecided
 def certified(verdict: Verdict) -> bool:
     """Whether the verdict has evidence that `lawful verify` can re-check.
 
-    An undecided one has none, and neither has an equality by regions that were listed in floating point.
+    All do but an undecided one.
     """
-    if isinstance(verdict, Equal):
-        return verdict.witness.ending != "regions" or verdict.witness.decisions is not None
-    return isinstance(verdict, Different)
+    return not isinstance(verdict, Undecided)
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
@@ -89,13 +97,14 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         found = verdict.counterexample
         counterexample = {
             "input": found.point.tolist(),
-            "outputs": [[nearest_float(value) for value in values] for values in found.outputs],
+            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
             "exact_outputs": [[str(value) for value in values] for values in found.outputs],
-            "gap": nearest_float(found.gap),
-            "allowed": nearest_float(found.allowed),
+            "gap": quotient(*found.gap.as_integer_ratio()),
+            "allowed": quotient(*found.allowed.as_integer_ratio()),
         }
     return {
         "verdict": verdict.verdict,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
         "method": verdict.method,
         "reason": getattr(verdict, "reason", None),
         "domain": None if verdict.domain is None else str(verdict.domain),
@@ -105,18 +114,6 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         "tolerance": verdict.tolerance,
         "seconds": round(verdict.seconds, 4),
     }
-
-
-def nearest_float(value: Fraction) -> float:
-    """The nearest float, infinite where there is none.
-
-    >>> nearest_float(Fraction(10) ** 400), nearest_float(Fraction(1, 4))
-    (inf, 0.25)
-    """
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]:
@@ -129,11 +126,16 @@ def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]
 
 
 def stack_json(stack: Stack) -> dict[str, Any]:
-    """A network as lists of floats; JSON keeps every bit of them."""
-    floats = stack.floating()
+    """A network as lists of floats, of which JSON keeps every bit; rationals as text."""
+    if stack.exact:
+        weights, biases = (
+            [np.vectorize(str, otypes=[object])(a) for a in part] for part in (stack.weights, stack.biases)
+        )
+    else:
+        weights, biases = list(stack.weights), list(stack.biases)
     return {
-        "weights": [weight.tolist() for weight in floats.weights],
-        "biases": [bias.tolist() for bias in floats.biases],
+        "weights": [weight.tolist() for weight in weights],
+        "biases": [bias.tolist() for bias in biases],
         "slopes": list(stack.slopes),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -25,13 +24,13 @@ def verify(certificate: dict[str, Any]) -> None:
     """Raise `CertificateError` unless the certificate proves its verdict about the two networks it carries."""
     try:
         first, second = (_read_stack(network) for network in certificate["networks"])
-        tolerance = float(certificate["tolerance"])
+        float(certificate["tolerance"])
         domain = _read_domain(certificate.get("box"), first.widths[0])
         verdict = certificate["verdict"]
         if verdict == "equal":
-            _verify_equal(first, second, certificate["witness"], domain, tolerance)
+            _verify_equal(first, second, certificate["witness"], domain, certificate["within"])
         elif verdict == "different":
-            _verify_different(first, second, certificate.get("counterexample"), domain, tolerance)
+            _verify_different(first, second, certificate.get("counterexample"), domain)
         else:
             raise CertificateError(f"a certificate proves equal or different, not {str(verdict)[:40]!r}")
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
@@ -42,7 +41,7 @@ def verify(certificate: dict[str, Any]) -> None:
         raise CertificateError(str(error)) from None
 
 
-def _verify_different(first: Stack, second: Stack, found: Any, domain: Domain, tolerance: float) -> None:
+def _verify_different(first: Stack, second: Stack, found: Any, domain: Domain) -> None:
     if found is None:
         if first.widths[0] == second.widths[0] and first.widths[-1] == second.widths[-1]:
             raise CertificateError("the sizes agree, and there is no input on which the outputs differ")
@@ -53,137 +52,131 @@ def _verify_different(first: Stack, second: Stack, found: Any, domain: Domain, t
     outputs = [_evaluate(stack, point) for stack in (first, second)]
     if [[str(value) for value in values] for values in outputs] != found["exact_outputs"]:
         raise CertificateError("the networks do not have the stated outputs at this input")
-    sizes = [_evaluate(stack, point, size=True) for stack in (first, second)]
-    layers = max(len(first.weights), len(second.weights))
-    slack = Fraction(tolerance) * layers * Fraction(999_999, 1_000_000)  # the finder rounded this bound
-    if not any(abs(a - b) > slack * max(p, q) for a, b, p, q in zip(*outputs, *sizes, strict=True)):
-        raise CertificateError("the outputs differ by no more than the tolerance excuses")
+    if outputs[0] == outputs[1]:
+        raise CertificateError("the outputs do not differ")
 
 
-def _evaluate(stack: Stack, point: list[Fraction], *, size: bool = False) -> list[Fraction]:
-    """The outputs at a point, or with `size` the sum of absolute values of all their terms, in plain fractions."""
-    measure: Callable[[Any], Any] = abs if size else lambda value: value
-    values = [measure(value) for value in point]
+def _evaluate(stack: Stack, point: list[Fraction]) -> list[Fraction]:
+    """The outputs at a point in plain fractions."""
+    values = point
     for weight, bias, slope in zip(stack.weights, stack.biases, (*stack.slopes, 1.0), strict=True):
         summed = []
         for row, shift in zip(weight.tolist(), bias.tolist(), strict=True):
-            total = measure(Fraction(shift))
-            for entry, value in zip(row, values, strict=True):
-                if entry and value:
-                    total += measure(Fraction(entry)) * value
-            summed.append(total)
-        gain = max(Fraction(1), abs(Fraction(slope)))
-        values = [value * gain if size else value if value > 0 else Fraction(slope) * value for value in summed]
+            terms = (_fraction(entry) * value for entry, value in zip(row, values, strict=True) if entry and value)
+            summed.append(sum(terms, _fraction(shift)))
+        values = [value if value > 0 else Fraction(slope) * value for value in summed]
     return values
 
 
-def _verify_equal(first: Stack, second: Stack, witness: dict[str, Any], domain: Domain, tolerance: float) -> None:
-    exact = tolerance == 0
+def _fraction(value: Any) -> Fraction:
+    return Fraction(int(value.p), int(value.q)) if isinstance(value, flint.fmpq) else Fraction(value)
+
+
+def _verify_equal(first: Stack, second: Stack, witness: dict[str, Any], domain: Domain, within: dict[str, Any]) -> None:
+    kind, value = within["kind"], Fraction(float(within["value"]))
     ends = []
     for stack, steps in ((first, witness["first"]), (second, witness["second"])):
-        moved = stack.rational() if exact else stack
+        moved = stack.rational()
         for text in steps:
             step = _read_step(text)
             if isinstance(step, Quiet) and not (domain.bounded and domain.within(step.low, step.high)):
                 raise CertificateError("a neuron was dropped as quiet on a box that does not contain the question's")
-            moved = step.apply(moved, tolerance)
+            moved = step.apply(moved, 0.0)
         ends.append(moved)
     ours, theirs = ends
-    match witness["ending"]:
-        case "weights":
-            _check_rows(ours, theirs, len(ours.weights), tolerance)
-        case "normal form":
-            _check_rows(ours, theirs, len(ours.weights) - 2, tolerance)
-            _check_heads(ours, theirs, witness["groups"], domain, tolerance)
-        case "regions" if exact:
+    if (kind == "exactly") != (value == 0) or value < 0 or (kind == "weights" and value >= 1):
+        raise CertificateError("the certificate does not say how far the networks agree")
+    match witness["ending"], kind:
+        case "weights", "exactly" | "weights":
+            _check_rows(ours, theirs, len(ours.weights), value)
+        case "normal form", "exactly" | "weights":
+            _check_rows(ours, theirs, len(ours.weights) - 2, value)
+            _check_heads(ours, theirs, witness["groups"], domain, value)
+        case "regions", "exactly":
             check(witness["decisions"], ours, theirs, domain)
         case other:
             raise CertificateError(f"{str(other)[:40]!r} cannot be re-checked from a certificate: run `same` again")
 
 
-def _check_rows(ours: Stack, theirs: Stack, layers: int, tolerance: float) -> None:
-    """The first layers agree entry by entry, relative to the largest entry of each row."""
+def _check_rows(ours: Stack, theirs: Stack, layers: int, most: Fraction) -> None:
+    """The first layers agree entry by entry, each within a share of the smaller of the two."""
     if ours.widths[: layers + 1] != theirs.widths[: layers + 1] or ours.slopes[:layers] != theirs.slopes[:layers]:
         raise CertificateError("the steps do not lead to networks of one shape")
     for layer in range(max(layers, 0)):
-        for number, (mine, yours) in enumerate(zip(ours.row(layer), theirs.row(layer), strict=True)):
-            gaps, sizes = np.abs(floating(mine - yours)), np.maximum(np.abs(floating(mine)), np.abs(floating(yours)))
-            if tolerance == 0:
-                wrong = any(item != 0 for item in mine - yours)
-            else:
-                apart = max(gaps[:-1], default=0.0) > tolerance * max(sizes[:-1], default=0.0)
-                wrong = apart or gaps[-1] > tolerance * max(sizes) or not np.isfinite(sizes).all()
-            if wrong:
-                raise CertificateError(f"layer {layer + 1}, neuron {number}: the weights differ after the steps")
+        _alike(ours.row(layer), theirs.row(layer), most, f"layer {layer + 1}: the weights differ after the steps")
 
 
-def _check_heads(ours: Stack, theirs: Stack, groups: list[list[list[int]]], domain: Domain, tolerance: float) -> None:
-    """Above the last common layer: on every hyperplane the bends cancel, and so does what remains affine."""
+def _check_heads(ours: Stack, theirs: Stack, groups: list[list[list[int]]], domain: Domain, most: Fraction) -> None:
+    """Above the last common layer: one normal form on each side, and they agree entry by entry."""
     if ours.hidden != theirs.hidden:
         raise CertificateError("the steps do not lead to networks of one depth")
-    layer = ours.hidden - 1
+    forms = []
+    for side, stack in enumerate((ours, theirs)):
+        chosen = [[int(neuron) for where, neuron in group if where == side] for group in groups]
+        forms.append(_form(stack, chosen, domain))
+    (affine, bends), (other, others) = forms
+    _alike(affine, other, most, "the affine parts differ")
+    for mine, yours in zip(bends, others, strict=True):
+        if mine is None or yours is None:
+            _zero((mine or yours)[1], "the bends on a hyperplane do not cancel")  # type: ignore[index]
+            continue
+        _alike(mine[0], yours[0], most, "neurons of a group lie on different hyperplanes")
+        _alike(mine[1], yours[1], most, "the bends on a hyperplane differ")
+
+
+def _form(stack: Stack, groups: list[list[int]], domain: Domain) -> tuple[Array, list[tuple[Array, Array] | None]]:
+    """The affine part of what stands above the last common layer, and per group its hyperplane and its bend."""
+    layer = stack.hidden - 1
+    if layer < 0:
+        return stack.row(-1), [None] * len(groups)
     for below in range(layer):
-        domain = domain.through(ours.row(below), ours.slopes[below])
-    sides = (ours, theirs) if layer >= 0 else ()
-    affine = ours.row(-1) - theirs.row(-1) if layer < 0 else _constant(ours, theirs, layer)
-    size = np.abs(floating(affine))
-    unseen = {(side, neuron) for side, stack in enumerate(sides) for neuron in range(len(stack.weights[layer]))}
+        domain = domain.through(stack.row(below), stack.slopes[below])
+    leak = flint.fmpq(*stack.slopes[layer].as_integer_ratio())
+    rows, outs, bias = stack.row(layer), stack.weights[layer + 1], stack.biases[-1]
+    affine = np.concatenate([np.outer(bias, np.zeros(rows.shape[1] - 1, dtype=int)), bias[:, None]], axis=1)
+    unseen = set(range(len(rows)))
+    bends: list[tuple[Array, Array] | None] = []
     for group in groups:
-        members = [(int(side), int(neuron)) for side, neuron in group]
-        if not unseen.issuperset(members) or len(set(members)) < len(members):
+        if not unseen.issuperset(group) or len(set(group)) < len(group):
             raise CertificateError("a neuron is in two groups")
-        unseen.difference_update(members)
-        lead = sides[members[0][0]].row(layer)[members[0][1]]
-        pivot = int(np.argmax(np.abs(floating(lead))))
-        jump, bulk = affine[:, 0] * 0, size[:, 0] * 0
-        for side, neuron in members:
-            row, out, leak = _neuron(sides, layer, side, neuron)
-            factor = row[pivot] / lead[pivot]
-            _near(row - factor * lead, np.abs(floating(row)).max(), tolerance, "neurons of a group differ in direction")
-            jump, bulk = jump + out * abs(factor) * (1 - leak), bulk + np.abs(floating(out * factor))
-            share = leak if factor > 0 else 1  # relu(−z) = relu(z) − z, and a leaky neuron keeps `leak z`
-            affine = affine + np.outer(out * share, row)
-            size = size + np.outer(np.abs(floating(out)), np.abs(floating(row)))
-        _near(jump, bulk.max(initial=0.0), tolerance, "the bends on a hyperplane do not cancel")
-    for side, neuron in unseen:
-        row, out, leak = _neuron(sides, layer, side, neuron)
-        low, high = domain.range(row)
+        unseen.difference_update(group)
+        if not group:
+            bends.append(None)
+            continue
+        size = sum(abs(item) for item in rows[group[0]][:-1])
+        first = next(item for item in rows[group[0]] if item != 0)
+        plane = rows[group[0]] / (size if first > 0 else -size)
+        pivot = next(k for k, item in enumerate(plane) if item != 0)
+        bend = bias * 0
+        for neuron in group:
+            factor = rows[neuron][pivot] / plane[pivot]
+            _zero(rows[neuron] - factor * plane, "neurons of a group differ in direction")
+            bend = bend + outs[:, neuron] * abs(factor) * (1 - leak)
+            affine = affine + np.outer(outs[:, neuron] * (leak if factor > 0 else 1), rows[neuron])
+        bends.append((plane, bend))
+    for neuron in unseen:
+        low, high = domain.range(rows[neuron])
         if not (low >= 0 or high <= 0):
             raise CertificateError("a neuron that bends is in no group")
-        gain = 1 if low >= 0 and not high <= 0 else leak
-        affine = affine + np.outer(out * gain, row)
-        size = size + np.outer(np.abs(floating(out)), np.abs(floating(row)))
-    _near(affine[:, :-1].ravel(), size[:, :-1].max(initial=0.0), tolerance, "the linear parts differ")
-    _near(affine[:, -1], size[:, -1].max(initial=0.0), tolerance, "the constant parts differ")
+        affine = affine + np.outer(outs[:, neuron] * (1 if low >= 0 and not high <= 0 else leak), rows[neuron])
+    return affine, bends
 
 
-def _constant(ours: Stack, theirs: Stack, layer: int) -> Array:
-    width = ours.weights[layer].shape[1]
-    bias = ours.biases[-1] - theirs.biases[-1]
-    return np.concatenate([np.outer(bias, np.zeros(width, dtype=int)), bias[:, None]], axis=1)
+def _alike(ours: Array, theirs: Array, most: Fraction, complaint: str) -> None:
+    share = flint.fmpq(most.numerator, most.denominator)
+    pairs = zip(ours.ravel(), theirs.ravel(), strict=True)
+    if ours.shape != theirs.shape or any(a != b and abs(a - b) > share * min(abs(a), abs(b)) for a, b in pairs):
+        raise CertificateError(complaint)
 
 
-def _neuron(sides: tuple[Stack, ...], layer: int, side: int, neuron: int) -> tuple[Array, Array, Any]:
-    stack = sides[side]
-    slope = stack.slopes[layer]
-    leak = flint.fmpq(*slope.as_integer_ratio()) if stack.exact else slope
-    out = stack.weights[layer + 1][:, neuron]
-    return stack.row(layer)[neuron], out if side == 0 else -out, leak
-
-
-def _near(values: Array, size: float, tolerance: float, complaint: str) -> None:
-    wrong = (
-        any(v != 0 for v in values)
-        if tolerance == 0
-        else not float(np.abs(floating(values)).max(initial=0.0)) <= tolerance * size < np.inf
-    )
-    if wrong:
+def _zero(values: Array, complaint: str) -> None:
+    if any(value != 0 for value in values):
         raise CertificateError(complaint)
 
 
 def _read_stack(network: dict[str, Any]) -> Stack:
-    weights = tuple(np.array(weight, dtype=np.float64) for weight in network["weights"])
-    biases = tuple(np.array(bias, dtype=np.float64) for bias in network["biases"])
+    weights = tuple(_numbers(weight) for weight in network["weights"])
+    biases = tuple(_numbers(bias) for bias in network["biases"])
     slopes = tuple(float(slope) for slope in network["slopes"])
     if not weights or len(biases) != len(weights) or len(slopes) != len(weights) - 1:
         raise CertificateError("a network in the certificate has layers missing")
@@ -192,9 +185,17 @@ def _read_stack(network: dict[str, Any]) -> Stack:
     )
     if not fits or not all(below.shape[0] == above.shape[1] for below, above in pairwise(weights)):
         raise CertificateError("a network in the certificate has layers that do not fit")
-    if not all(np.isfinite(array).all() for array in (*weights, *biases, np.array(slopes))):
+    if not all(np.isfinite(floating(array)).all() for array in (*weights, *biases, np.array(slopes))):
         raise CertificateError("a network in the certificate has numbers that are not finite")
     return Stack(weights, biases, slopes)
+
+
+def _numbers(values: Any) -> Array:
+    """Floats, or rationals written as text."""
+    found = np.array(values)
+    if found.dtype.kind == "U":
+        return np.asarray(np.vectorize(lambda text: _read(str(text)), otypes=[object])(found))
+    return np.array(values, dtype=np.float64)
 
 
 def _read_domain(box: Any, inputs: int) -> Domain:

@@ -12,27 +12,35 @@ WIDTH = 80
 def verdict_text(result: Mapping[str, Any]) -> str:
     """The answer of `same` for people: verdict first, then the evidence."""
     where = f" on {result['domain']}" if result["domain"] else ""
-    lines = [f"{result['verdict'].upper()}{where}: by {result['method']} ({result['seconds']:.2f} s)"]
+    lines = [f"{result['verdict'].upper()}{_within(result)}{where}: by {result['method']} ({result['seconds']:.2f} s)"]
     if result["witness"] is not None:
         lines += _witness_lines(result["witness"])
     if result["counterexample"] is not None:
         found = result["counterexample"]
+        excused = f"; rounded weights would explain {found['allowed']:.1e}" if result["tolerance"] else ""
         lines += [
             f"  input    {_numbers(found['input'])}",
             f"  A gives  {_numbers(found['outputs'][0])}",
             f"  B gives  {_numbers(found['outputs'][1])}",
-            f"  They differ by {found['gap']:.3g}; rounding would excuse {found['allowed']:.1e}.",
+            f"  They differ by {found['gap']:.3g}, in exact arithmetic{excused}.",
         ]
     elif result["reason"]:
         lines += _wrapped(result["reason"] + ".")
-    if result["verdict"] == "equal" and not result["certified"]:
-        words = (
-            "Not certified: the regions were listed in floating point, and nothing is left to re-check. For a proof "
-        )
-        lines += _wrapped(words + "that `lawful verify` replays, ask with --exact.")
-    exact = result["tolerance"] == 0
-    lines.append("  Arithmetic: exact rationals." if exact else f"  Tolerance: {result['tolerance']:g}, relative.")
+    asked = (
+        "as the rationals that they are" if result["tolerance"] == 0 else f"rounded by up to {result['tolerance']:g}"
+    )
+    lines.append(f"  Asked about weights {asked}{', each by itself' if result['tolerance'] else ''}.")
     return "\n".join(lines)
+
+
+def _within(result: Mapping[str, Any]) -> str:
+    """What *equal* means here."""
+    within = result["within"]
+    if within is None:
+        return ""
+    if within["kind"] == "weights":
+        return f" weight by weight within {within['value']:.1e}"
+    return " exactly" if within["kind"] == "exactly" else f" within {within['value']:.1e} of output"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -43,9 +51,11 @@ def _witness_lines(witness: Mapping[str, Any]) -> list[str]:
     if "regions" in witness:
         return [f"  The affine maps agree on all {witness['regions']:,} common regions."]
     chains = [f"{name}: {_chain(witness[key])}" for name, key in (("A", "first"), ("B", "second"))]
-    ending = "weight by weight" if witness["ending"] == "weights" else "in normal form"
     lines = [f"  {line}" for chain in chains for line in textwrap.wrap(chain, WIDTH - 2)]
-    return [*lines, f"  Then they agree {ending}; largest relative difference {witness['residual']:.1e}."]
+    if witness["ending"] == "normal form":
+        return [*lines, "  Then they have one normal form."]
+    far = f"; single weights differ by at most {witness['residual']:.1e}, relative" if witness["residual"] else ""
+    return [*lines, f"  Then they agree weight by weight{far}."]
 
 
 def _chain(steps: Sequence[Mapping[str, Any]]) -> str:
@@ -118,7 +128,7 @@ def fingerprint_text(result: Mapping[str, Any]) -> str:
     marks = {True: " ", False: "~"}
     lines = [f"{item['fingerprint']} {marks[item['complete']]} {item['file']}" for item in result["files"]]
     if any(not item["complete"] for item in result["files"]):
-        lines.append("~ equal hashes mean equal functions, but equal functions may differ here")
+        lines.append("~ here equal functions may have different hashes")
     copies = [group for group in result["groups"] if len(group) > 1]
     lines.append(f"{len(result['files'])} networks, {result['distinct']} functions")
     return "\n".join(lines + [line for group in copies for line in _wrapped(f"the same: {', '.join(group)}")])
