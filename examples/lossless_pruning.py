@@ -10,7 +10,9 @@ import torch
 from sklearn.datasets import load_breast_cancer
 from torch import nn
 
-from lawful.pruning import SingularTrainer, verify_pruning
+from lawful.pruning import SingularTrainer
+from lawful.pruning.certificate import certificate
+from lawful.verify import verify
 
 
 def run() -> int:
@@ -26,7 +28,7 @@ def run() -> int:
     trainer.fit([(inputs, targets)], epochs=300)
     pruning = trainer.pruned()
 
-    verify_pruning(pruning)  # replays every step in rational arithmetic
+    verify(certificate(pruning))  # replays every step in rational arithmetic
     accuracy = float(((model(inputs) > 0) == (targets > 0.5)).double().mean())
     change = pruning.measured()
     before, after = pruning.neurons_before, pruning.neurons_after

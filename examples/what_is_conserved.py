@@ -10,8 +10,8 @@ import numpy as np
 
 from lawful.laws import count_laws
 from lawful.laws.certificate import certificate
-from lawful.laws.verify import verify
 from lawful.network import Architecture, Mlp
+from lawful.verify import verify
 
 
 def run() -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.components import components, rebalance
-    from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
+    from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.fibers import same
     from lawful.flow.monitor import Monitor
     from lawful.laws import count_laws
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from lawful.network.modules.convert import from_module, to_module
     from lawful.pruning import prune
     from lawful.study.audit import audit
+    from lawful.verify import verify
 
 __version__ = "0.2.0"
 _HOMES = {
-    "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "Unsupported"),
+    "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "NotACertificate", "Unsupported"),
     "lawful.network": ("Architecture", "Dag", "Mlp"),
     "lawful.network.formats.files": ("read", "write"),
     "lawful.network.modules.convert": ("from_module", "to_module"),
@@ -30,10 +31,12 @@ _HOMES = {
     "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
     "lawful.study.audit": ("audit",),
+    "lawful.verify": ("verify",),
 }
 __all__ = [
-    "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "Unsupported",
-    "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same", "to_module", "write",
+    "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
+    "Unsupported", "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same",
+    "to_module", "verify", "write",
 ]  # fmt: skip
 
 

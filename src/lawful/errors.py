@@ -1,4 +1,4 @@
-"""The three ways to misuse `lawful`. Undecided is a result, never an error."""
+"""The ways to misuse `lawful`. Undecided is a result, never an error."""
 
 from __future__ import annotations
 
@@ -16,4 +16,8 @@ class Unsupported(LawfulError):
 
 
 class CertificateError(LawfulError):
-    """A certificate does not prove what it states."""
+    """A certificate is rejected: a fact that it states does not hold, or it is not about the network given."""
+
+
+class NotACertificate(LawfulError):
+    """What came is no certificate at all: not JSON, another kind or version, a key too many, a number that is none."""

@@ -52,12 +52,6 @@ class Figure:
     panels: Sequence[Panel]
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Draw to a file; its ending chooses the format (.svg, .png, .pdf). The same figure gives the same bytes."""
-    draw(figure, path, path.suffix.removeprefix("."))
-    return path
-
-
 def draw(figure: Figure, target: Path | BinaryIO, kind: str) -> None:
     """Draw to a file or a buffer in the given format."""
     import matplotlib as mpl

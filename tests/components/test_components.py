@@ -24,13 +24,13 @@ from lawful.components import (
     generic_point,
     locked_outputs,
     sparse_point,
-    verify,
 )
 from lawful.components.bottlenecks import Side
 from lawful.components.heaviest_set import stable_sets
 from lawful.components.max_flow import maximum_closure, maximum_flow
 from lawful.network import Role
 from lawful.study.claims.components_graphs import chained_graph, layered_graph, least_square, some_balance, some_graph
+from lawful.verify import verify
 
 seeds = st.integers(0, 10**6)
 

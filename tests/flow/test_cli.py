@@ -75,7 +75,8 @@ def test_flow_drift_and_verify(lawful: Lawful, here: Lawful, tmp_path: Path, dat
     here("drift", run, "--tolerance", 0, code=1)
     assert lawful("verify", proof, "--json").json["valid"]
     broken = json.loads(proof.read_text())
-    broken["losses"][1] *= 1.001
+    broken["losses"][1][0] = broken["losses"][1][1] * 1.001
+    broken["losses"][1][1] = broken["losses"][1][0] + 1.0
     proof.write_text(json.dumps(broken))
     here("verify", proof, code=1)
 
@@ -125,10 +126,7 @@ def test_the_flow_of_a_metric(lawful: Lawful, here: Lawful, tmp_path: Path, data
     found = lawful(*arguments, "--out", run, "--certificate", proof, "--json").json
     assert (found["laws"], found["metric"]) == (5, str(metric))
     assert found["max_drift"] < 1e-9
-    assert "diagonal metric flow" in here("verify", proof).stdout
-    stored = json.loads(proof.read_text())
-    proof.write_text(json.dumps(stored | {"metric": None}))
-    assert "the flow ends" in here("verify", proof, code=1).stdout
+    assert "the mse loss on 10 data goes from" in here("verify", proof).stdout
     text = here("drift", run).stdout
     assert text.startswith("5 laws under the metric kept to")
     assert "rank of J" not in text

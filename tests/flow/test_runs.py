@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful import Architecture, CertificateError, LawfulError
+from lawful import Architecture, CertificateError, LawfulError, NotACertificate
 from lawful.flow import GradientFlow, HeavyBall, integrate, known_laws, problem, singular_values
-from lawful.flow.certificate import certificate, verify
+from lawful.flow.certificate import certificate
 from lawful.flow.runs import load, record, save
+from lawful.verify import verify
 
 
 def make(text: str = "3-5-2 relu bias", loss: str = "mse", decay: float = 0.0) -> tuple[Any, ...]:
@@ -70,7 +71,7 @@ def test_damaged_runs_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "run")
     words.write_text(kept[0])
     arrays.write_bytes(kept[1][:300])
-    with pytest.raises(LawfulError, match="not a run folder"):
+    with pytest.raises(LawfulError, match="not a zip archive"):
         load(tmp_path / "run")
     np.savez(arrays, times=np.zeros(2))
     with pytest.raises(LawfulError, match="incomplete or damaged"):
@@ -94,14 +95,16 @@ def test_certificates_verify_after_json(text: str, loss: str, decay: float) -> N
 
 
 BREAKS = {
-    "the loss at": lambda given: given["losses"].__setitem__(1, given["losses"][1] + 1e-6),
-    "the balances drift": lambda given: given.update(drift=0.0) or given["theta"][1].__setitem__(0, 3.0),
-    "the flow ends": lambda given: given["times"].__setitem__(-1, given["times"][-1] + 0.3),
-    "incomplete or damaged": lambda given: given.pop("nodes"),
-    "do not fit together": lambda given: given["losses"].pop(),
-    "unknown loss": lambda given: given.update(loss="hinge"),
-    "times must increase": lambda given: given["times"].reverse(),
-    "data do not fit": lambda given: given.update(x=[[1.0]] * 8),
+    "loss at snapshot 1": lambda given: given["losses"].__setitem__(1, [value + 1e-6 for value in given["losses"][1]]),
+    "drifts by more": lambda given: given.update(drift=0.0),
+    "'network' is missing": lambda given: given.pop("network"),
+    "losses: expected 4": lambda given: given["losses"].pop(),
+    "loss: expected one of": lambda given: given.update(loss="hinge"),
+    "do not increase": lambda given: given["times"].reverse(),
+    "x: expected 3": lambda given: given.update(x=[[1.0]] * 8),
+    "wrong order": lambda given: given["losses"][0].reverse(),
+    "not a JSON object": lambda given: given["losses"].__setitem__(0, [float("nan")] * 2),
+    "not those of the networks": lambda given: given["about"].reverse(),
 }
 
 
@@ -109,18 +112,9 @@ BREAKS = {
 def test_broken_certificates_are_rejected(words: str) -> None:
     network, x, y, flow = make()
     given = copy.deepcopy(certificate(network, x, y, "mse", flow))
+    assert verify(given, network.with_theta(flow.theta[-1])).given == (1,)
     BREAKS[words](given)
-    with pytest.raises(CertificateError, match=words):
-        verify(given)
-
-
-def test_a_moved_snapshot_is_noticed_even_with_its_true_loss() -> None:
-    network, x, y, flow = make()
-    given = certificate(network, x, y, "mse", flow)
-    moved = np.array(given["theta"][2]) + 0.05 * np.random.default_rng(0).normal(size=network.parameters)
-    given["theta"][2], given["drift"] = moved.tolist(), 10.0
-    given["losses"][2] = problem(network, x, y).evaluate(moved).loss
-    with pytest.raises(CertificateError, match="the flow ends"):
+    with pytest.raises((CertificateError, NotACertificate), match=words):
         verify(given)
 
 

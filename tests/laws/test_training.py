@@ -97,4 +97,6 @@ def test_the_certificate_is_about_the_witness(lawful, tmp_path) -> None:  # type
     lawful("laws", "2-3-3-1 relu", "--certificate", path)
     claim = json.loads(path.read_text())
     assert (claim["level"], claim["laws"]) == ("near", 6)
-    lawful("verify", path)
+    assert "which hold at all weights" in lawful("verify", path).stdout
+    lawful("laws", "3-4-2 relu bias", "--weights", 0, "--certificate", path)
+    assert "at almost all weights" in lawful("verify", path).stdout

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lawful.errors import CertificateError, LawfulError, Unsupported
+from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 from lawful.leaky import (
     Geodesic,
     LeakyResNet,
@@ -24,11 +24,12 @@ from lawful.leaky import (
     theorem_four,
     trace,
 )
+from lawful.leaky.certificate import certificate
 from lawful.leaky.lbfgs import minimise
 from lawful.leaky.mechanics import motion, operator_norm
 from lawful.leaky.path import GAMMA
 from lawful.leaky.solver import SINGLE_NOISE
-from lawful.leaky.verify import certificate, verify
+from lawful.verify import verify
 
 RIDGE = 0.06
 
@@ -186,22 +187,24 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert first.network.weights.detach().numpy().tobytes() == second.network.weights.detach().numpy().tobytes()
 
 
-def test_certificates_are_checked_by_autograd() -> None:
+def test_certificates_are_enclosed_in_balls() -> None:
     geodesic, train = solved()
     made = certificate(geodesic.network, train, RIDGE, energies(trace(geodesic.network, train, RIDGE)))
-    verify(made)
+    assert "stationarity in [" in verify(made).statement
     for key, value in (
-        ("stationarity", made["stationarity"] + 1e-3),
-        ("ranks", [rank + 0.01 for rank in made["ranks"]]),
+        ("stationarity", [end + 1e-3 for end in made["stationarity"]]),
+        ("ranks", [[end + 0.01 for end in ends] for ends in made["ranks"]]),
         ("ridge", 2 * RIDGE),
         ("softness", 0.0),
         ("weights", (np.array(made["weights"]) * 1.001).tolist()),
-        ("weights", "nothing"),
-        ("steps", made["steps"][:-1]),
+        ("weights", (np.array(made["weights"]) * 0.0).tolist()),
     ):
         with pytest.raises(CertificateError):
             verify(made | {key: value})
-    with pytest.raises(CertificateError, match="not a geodesic"):
+    for key, value in (("weights", "nothing"), ("steps", made["steps"][:-1]), ("stationarity", [0.0, float("inf")])):
+        with pytest.raises(NotACertificate):
+            verify(made | {key: value})
+    with pytest.raises(NotACertificate):
         verify({"kind": "geodesic"})
 
 

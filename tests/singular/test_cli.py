@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lawful.errors import CertificateError
+from lawful.errors import CertificateError, NotACertificate
 from lawful.network import Architecture, Mlp
 from lawful.network.formats.files import read, write
-from lawful.pruning.certificate import verify_certificate
+from lawful.verify import verify
 
 
 def lawful(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -84,11 +84,11 @@ def test_a_saved_certificate_is_checked_again(file: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert checked.stdout.startswith("verified: ")
     claim = json.loads(proof.read_text())
-    wrong = [{"max_output_change_bound": 0.0}, {"neurons_after": 0}, {"box": None}, {"networks": claim["networks"][:1]}]
-    moved = json.loads(proof.read_text())["networks"]
-    moved[-1]["weights"][0] += 1e-3
-    for change in (*wrong, {"networks": moved}, {"stages": 3}):
-        with pytest.raises(CertificateError):
-            verify_certificate(claim | change)
+    wrong = [{"max_output_change_bound": 0.0}, {"neurons_after": 0}, {"box": None}, {"stages": claim["stages"][:1]}]
+    moved = json.loads(proof.read_text())["result"]
+    moved["weights"][0] += 1e-3
+    for change in (*wrong, {"result": moved}, {"stages": 3}):
+        with pytest.raises((CertificateError, NotACertificate)):
+            verify(claim | change)
     proof.write_text(json.dumps(claim | wrong[0]))
     assert lawful("verify", proof).returncode == 1

@@ -12,9 +12,14 @@ from scipy.optimize import linprog
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.network import Architecture, Dag, initialise
-from lawful.singular.existence import exact_balance, singular_points, zero_sums
+from lawful.singular.certificate import certificate
+from lawful.singular.existence import SingularPoints, exact_balance, singular_points, zero_sums
 from lawful.singular.spectrum import singularity, spectrum
-from lawful.singular.verify import verify_points
+from lawful.verify import verify
+
+
+def verify_points(dag: Dag, balance: dict[str, Fraction], found: SingularPoints) -> None:
+    verify(certificate(dag, found, balance))
 
 
 def brute_force(dag: Dag, c: list[int]) -> bool:
@@ -68,7 +73,7 @@ def test_random_initialisations_have_none() -> None:
         balance = exact_balance(dag)
         found = singular_points(dag, balance)
         assert found.exist is False
-        verify_points(dag, balance, found)
+        assert verify(certificate(dag, found), dag).facts["exist"] is False
 
 
 def test_a_zero_sum_is_not_enough() -> None:
@@ -108,7 +113,7 @@ def test_verifier_rejects_broken_answers() -> None:
     balance = {name: Fraction(value) for name, value in zip(names, [-1, 2, 1, 3], strict=True)}
     found = singular_points(dag, balance)
     verify_points(dag, balance, found)
-    with pytest.raises(CertificateError, match="not on"):
+    with pytest.raises(CertificateError, match="do not have"):
         verify_points(dag, balance | {"h1.1": Fraction(1)}, found)
     with pytest.raises(CertificateError, match="joins"):
         verify_points(dag, balance, replace(found, witness=replace(found.witness, cut_off=("h1.0",))))

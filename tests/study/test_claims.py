@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lawful import LawfulError
-from lawful.figure import save
 from lawful.study.claim import Claim, Erratum, Outcome, Verdict
 from lawful.study.claims import all_claims, find
+from lawful.study.figure_file import save
 
 CLAIMS = all_claims()
 

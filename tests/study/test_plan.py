@@ -23,6 +23,16 @@ from lawful.study.sweep import plan_from
         ({"job": "claim", "grid": {"id": {"random": 3}}}, "KeyError: 'low'"),
         ({"job": "claim", "grid": {"id": {"range": [0, 1], "low": 2}}}, "not 'low'"),
         ({"job": "claim", "grid": {"id": ["a"]}, "limits": {"seconds": -1}}, "positive"),
+        ({"job": "claim", "grid": {"id": ["a"]}, "limits": {"memory_gb": float("inf")}}, "positive"),
+        ({"job": "claim", "grid": {"id": ["a"]}, "limits": 5}, "positive"),
+        ({"job": "claim", "grid": {"id": {"range": [0, 10**30]}}}, "whole number"),
+        ({"job": "claim", "grid": {"id": {"range": [0, 10**15]}, "b": {"range": [0, 10**15]}}}, "more than"),
+        ({"job": "claim", "grid": {"id": {"random": 10**12, "low": 0, "high": 1}}}, "whole number"),
+        ({"job": "claim", "grid": {"id": {"random": 3, "low": 0, "high": float("inf")}}}, "no bounds"),
+        ({"job": "claim", "grid": {"id": {"random": 3, "low": -1, "high": 1, "log": True}}}, "no bounds"),
+        ({"job": "claim", "grid": {"a": {"random_architectures": 1, "depth": [2, 10**9], "width": [1, 2]}}}, "whole"),
+        ({"job": "claim", "grid": {"a": {"all_architectures": ["relu"], "parameters": 60, "depth": 10**9}}}, "lower"),
+        ({"job": "claim", "grid": {"a": {"all_architectures": ["relu"], "parameters": 900, "depth": 900}}}, "up to"),
     ],
 )
 def test_bad_plans_are_refused(table: dict[str, object], words: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.errors import CertificateError, LawfulError
+from lawful.errors import CertificateError, LawfulError, NotACertificate
+from lawful.truncation.certificate import certificate
 from lawful.truncation.clusters import Clusters, synthetic
 from lawful.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
 from lawful.truncation.separation import (
@@ -23,7 +24,7 @@ from lawful.truncation.separation import (
     separate_aligned,
     separate_all,
 )
-from lawful.truncation.verify import certificate, verify_separation
+from lawful.verify import verify
 
 
 @settings(max_examples=40, deadline=None)
@@ -34,8 +35,8 @@ def test_every_answer_verifies(size: int, few: int, many: int, gap: float, seed:
     data = Clusters(np.vstack([cluster, others]), [0] * few + [1] * many)
     answers = [separate(data.cluster(k), data.others(k)) for k in (0, 1)]
     assert type(answers[0]) is type(answers[1])
-    verify_separation(certificate(data, answers, ""))
-    verify_separation(certificate(data, [separate_aligned(data.cluster(k), data.others(k)) for k in (0, 1)], ""))
+    verify(certificate(data, answers))
+    verify(certificate(data, [separate_aligned(data.cluster(k), data.others(k)) for k in (0, 1)]))
 
 
 def test_in_one_dimension_separation_is_order() -> None:
@@ -137,27 +138,30 @@ def test_one_cluster_and_one_point_clusters() -> None:
 def answers() -> list[dict[str, object]]:
     apart = Clusters([[0.0, 0.0], [0.2, 0.1], [3.0, 2.0], [2.0, 3.0]], [0, 0, 1, 1])
     mixed = Clusters([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], [0, 0, 1, 1])
+    aligned = [[separate_aligned(data.cluster(k), data.others(k)) for k in (0, 1)] for data in (apart, mixed)]
     return [
-        certificate(apart, separate_all(apart), ""),
-        certificate(mixed, separate_all(mixed), ""),
-        certificate(apart, [separate_aligned(apart.cluster(0), apart.others(0))], ""),
-        certificate(mixed, [separate_aligned(mixed.cluster(0), mixed.others(0))], ""),
+        certificate(apart, separate_all(apart)),
+        certificate(mixed, separate_all(mixed)),
+        certificate(apart, aligned[0]),
+        certificate(mixed, aligned[1]),
     ]
 
 
 def test_the_verifier_accepts_and_rejects() -> None:
     for good in answers():
-        verify_separation(good)
-    breaks = [("normal", lambda v: [-x for x in v]), ("outside", lambda v: [1.0, 0.0]),
-              ("rotation", lambda v: [[2 * x for x in v[0]], v[1]]), ("outside", lambda v: [v[0], v[0]])]  # fmt: skip
+        verify(good)
+    breaks = [("normal", lambda v: [-x for x in v]), ("outside", lambda v: ["1", "0"]),
+              ("rotation", lambda v: [v[0], v[0]]), ("outside", lambda v: [v[0], v[0]])]  # fmt: skip
     for good, (key, change) in zip(answers(), breaks, strict=True):
         bad = copy.deepcopy(good)
-        bad["answers"][0][key] = change(bad["answers"][0][key])  # type: ignore[index]
-        if key == "outside" and good is not answers()[1] and "product" in bad["answers"][0]:  # type: ignore[index]
-            bad["answers"][0]["inside"] = [bad["answers"][0]["inside"][0]] * 2  # type: ignore[index]
+        answer = bad["answers"][0]  # type: ignore[index]
+        answer[key] = change(answer[key])
+        if answer["answer"] == "obtuse pair":
+            answer["inside"] = [answer["inside"][0]] * 2
         with pytest.raises(CertificateError):
-            verify_separation(bad)
-    for wrong in ({}, {"points": [[0.0]], "labels": [0], "answers": [{"answer": "hyperplane"}]},
-                  {"points": [[0.0], [1.0]], "labels": [0, 1], "answers": [{"answer": "magic"}]}):  # fmt: skip
-        with pytest.raises(CertificateError):
-            verify_separation(wrong)
+            verify(bad)
+    with pytest.raises(CertificateError, match="one for each cluster"):
+        verify(answers()[0] | {"answers": []})
+    for wrong in ({}, answers()[0] | {"answers": [{"answer": "magic"}] * 2}, answers()[0] | {"points": [[0.0]]}):
+        with pytest.raises(NotACertificate):
+            verify(wrong)

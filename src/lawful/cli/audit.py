@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lawful.cli.laws import LossOption
-from lawful.cli.output import console, print_json
+from lawful.cli.output import console, print_json, will_write, write_text
 from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
 from lawful.errors import LawfulError
 
@@ -39,13 +39,14 @@ def audit(
 
     if quick and full:
         raise LawfulError("choose one of --quick and --full")
+    will_write(html)
     found = named.network()
     samples = None if data is None else read_data(data, len(found.to_dag().inputs))
     result = run(
         found, source=named.text, data=samples, loss=loss, effort="quick" if quick else "full" if full else "normal"
     )
     if html is not None:
-        html.write_text(page(result), encoding="utf-8")
+        write_text(html, page(result))
     if as_json:
         print_json(to_json(result))
     else:

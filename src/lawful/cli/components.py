@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.progress import working
 from lawful.cli.source import (
     ActivationOption,
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from lawful.components import Rebalanced
     from lawful.network import Architecture, Dag, Mlp
 
-MAX_BYTES = 200_000_000
 BalanceOption = Annotated[
     Path | None, typer.Option("--balance", help='Another balance: JSON, {"node": number} or a list in node order.')
 ]
@@ -65,7 +63,7 @@ def components(
         found = decide(source, given, tolerance=tolerance)
     if certificate is not None:
         with working("writing the proof"):
-            certificate.write_text(json.dumps(evidence(found)) + "\n", encoding="utf-8")
+            write_json(certificate, evidence(found))
     meanings = locked_outputs(found)
     if as_json:
         print_json(components_json(found, meanings, exact))
@@ -90,8 +88,11 @@ def path(
     import numpy as np
 
     from lawful.components import Apart, WeightPath, find_path
+    from lawful.network.formats.npz import dump
+    from lawful.network.formats.writing import write_bytes
     from lawful.report.components import path_json, path_text
 
+    will_write(out)
     first, last = (open_network(text, activation=activation) for text in (start, stop))
     for text, network in ((start, first), (stop, last)):
         check_untied(text, None, network)
@@ -99,7 +100,8 @@ def path(
         found = find_path(first, last, tolerance=tolerance)
     if out is not None and isinstance(found, WeightPath):
         times = np.linspace(0, 1, points)
-        np.savez_compressed(out, time=times, theta=np.stack([found.at(time) for time in times]))
+        arrays = {"time": times, "theta": np.stack([found.at(time) for time in times])}
+        write_bytes(out, dump(arrays, None))
     if as_json:
         print_json(path_json(found, first.to_dag(), points))
     else:
@@ -150,16 +152,11 @@ def check_untied(text: str, shape: tuple[int, ...] | None, network: Architecture
 
 def read_balance(file: Path) -> Any:
     """A balance file: an object by node name, or a list in node order; decimals are read as the fractions they are."""
+    from lawful.network.formats.reading import read_json
 
     if not file.exists():
         raise LawfulError(f"--balance: {file} is not a file (zero, unlock, or a JSON file of balances)")
-    if file.stat().st_size > MAX_BYTES:
-        raise LawfulError(f"{file}: larger than {MAX_BYTES:,} bytes, not a balance")
-    try:
-        text = file.read_text(encoding="utf-8")
-        found = json.loads(text, parse_float=str)
-    except (ValueError, RecursionError):
-        raise LawfulError(f"{file}: not a JSON file") from None
+    found = read_json(file, number=str)
     if not isinstance(found, (dict, list)):
         raise LawfulError(f'{file}: a balance is {{"node": number, ...}} or a list of numbers')
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import console, print_json
+from lawful.cli.output import console, print_json, write_text
 from lawful.cli.source import JsonOption, SeedOption
 
 
@@ -25,17 +25,19 @@ def demo(
     import numpy as np
 
     from lawful.network.formats.files import write
+    from lawful.network.formats.npz import dump
+    from lawful.network.formats.writing import make_folder, write_bytes
     from lawful.report.audit import html, print_audit, to_json
     from lawful.study.demo import run_demo
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     typer.echo("Training 30-20-1 on the breast-cancer data with the nuclear norm ...", err=True)
     story = run_demo(seed)
     pruning, page = story.pruning, out / "audit.html"
     write(story.trained, out / "trained.safetensors")
     write(pruning.network, out / "pruned.safetensors")
-    np.savez(out / "data.npz", x=story.data.x, y=np.asarray(story.data.y))
-    page.write_text(html(story.audit), encoding="utf-8")
+    write_bytes(out / "data.npz", dump({"x": story.data.x, "y": np.asarray(story.data.y)}, None))
+    write_text(page, html(story.audit))
     if as_json:
         facts = {"verdict": story.verdict.verdict, "method": story.verdict.method, "accuracy": story.accuracy}
         print_json(facts | {"audit": to_json(story.audit), "page": str(page)})

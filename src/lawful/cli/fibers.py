@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import plain, print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.progress import counter
 from lawful.cli.source import ActivationOption, JsonOption, NetworkArgument, SeedOption, open_network
 from lawful.errors import LawfulError
@@ -63,17 +62,16 @@ def same(
     """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
     from lawful.fibers import verdict as verdicts
     from lawful.fibers.same import same as decide
-    from lawful.fibers.same import stack_of
     from lawful.report.fibers import verdict_text
 
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
+    will_write(certificate)
     networks = _open(first, seed, activation), _open(second, seed, activation)
     found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
     result = verdicts.to_json(found)
     if certificate is not None and result["certified"]:
-        saved = verdicts.certificate(found, stack_of(networks[0]), stack_of(networks[1]))
-        certificate.write_text(json.dumps(plain(saved)), encoding="utf-8")
+        write_json(certificate, verdicts.certificate(found, *networks))
     if as_json:
         print_json(result)
     else:
@@ -96,6 +94,7 @@ def fiber(
     """All parameters of one function: one hidden layer, or a generic three-layer bottleneck."""
     from lawful.fibers.catalogue import describe_fiber
     from lawful.network.formats.files import write
+    from lawful.network.formats.writing import make_folder
     from lawful.report.fibers import fiber_text
 
     if domain not in ("space", "orthant"):
@@ -105,7 +104,7 @@ def fiber(
     found = describe_fiber(_open(network, seed, activation), domain)
     result = dict(found.facts)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         files = [out / f"sample-{number}.safetensors" for number in range(sample)]
         for file, mlp in zip(files, found.sample(sample, seed), strict=True):
             write(mlp, file)
@@ -151,10 +150,11 @@ def regions(
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.fibers.catalogue import count_regions, draw_regions
-    from lawful.figure import save
     from lawful.report.fibers import regions_text
+    from lawful.study.figure_file import save
     from lawful.study.region_figure import complex_figure
 
+    will_write(svg)
     found = _open(network, seed, activation)
     with counter("regions") as tick:
         result = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)

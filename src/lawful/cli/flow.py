@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, will_write, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption
 from lawful.cli.training import laws_under, read_settings, training_problem
@@ -78,6 +77,7 @@ def flow(
     folder = None if settings["out"] is None else Path(settings["out"])
     if folder is not None and folder.exists():
         raise LawfulError(f"{folder} exists already: name a new folder for the run")
+    will_write(None if settings["certificate"] is None else Path(settings["certificate"]))
     run = _integrated(settings)
     if folder is not None:
         from lawful.flow.runs import save
@@ -103,6 +103,7 @@ def drift(
     from lawful.flow.runs import load
     from lawful.report.flow import drift_figure, drift_json, drift_text
 
+    will_write(plot, html)
     run = load(folder)
     signs = _locked(run)
     if plot is not None:
@@ -110,7 +111,7 @@ def drift(
     if html is not None:
         from lawful.report.run_page import run_html
 
-        html.write_text(run_html(run, str(folder)), encoding="utf-8")
+        write_text(html, run_html(run, str(folder)))
     if as_json:
         print_json(drift_json(run, signs))
     else:
@@ -139,6 +140,7 @@ def compare(
     from lawful.flow import compare as run_all
     from lawful.report.flow import compare_figure, compare_json, compare_text
 
+    will_write(plot)
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
     given = {
         "data": data, "loss": loss, "time": time if until is None else until, "activation": activation,
@@ -208,8 +210,8 @@ def _integrated(settings: dict[str, Any]) -> Run:
         if network is None:
             raise LawfulError("certificates are for networks, not for other modules")
         x, y = at.x, at.targets  # type: ignore[attr-defined]
-        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]), metric)
-        Path(settings["certificate"]).write_text(json.dumps(evidence) + "\n", encoding="utf-8")
+        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]))
+        write_json(Path(settings["certificate"]), evidence)
     return record(trajectory, laws, network, about)
 
 
@@ -227,8 +229,6 @@ def _locked(run: Run) -> list[dict[str, Any]] | None:
 
 
 def _draw(figure: Any, path: Path) -> None:
-    from lawful.figure import save
+    from lawful.study.figure_file import save
 
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise LawfulError(f"{path}: figures end in .svg, .png or .pdf")
     save(figure, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
 from lawful.errors import LawfulError, Unsupported
@@ -70,6 +69,7 @@ def laws(
     from lawful.laws import GradientFlow, HeavyBall, count_laws
     from lawful.network.losses import output_gradients
 
+    will_write(certificate)
     loss = output_gradients(loss)
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
@@ -106,7 +106,7 @@ def laws(
         from lawful.laws.certificate import certificate as make
 
         best = count if training is None or training.witness is None else training.witness
-        certificate.write_text(json.dumps(plain(make(best))) + "\n", encoding="utf-8")
+        write_json(certificate, make(best))
     elif certificate is not None:
         typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
     if count.status == "undecided" or (certificate is not None and not count.proved):

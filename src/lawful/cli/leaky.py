@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.source import ActivationOption, DropOption, InputOption, JsonOption, SeedOption, input_shape
 from lawful.errors import LawfulError
 
@@ -94,6 +94,7 @@ def bottleneck(
     """Energies and bottleneck rank of a run, or effective dimension and movement of any network's blocks."""
     if gamma is not None and not (math.isfinite(gamma) and gamma > 0):
         raise LawfulError(f"--gamma must be a positive number, got {gamma}")
+    will_write(save, figure)
     path = Path(network)
     if (path / "run.json").is_file() or _is_leaky(path):
         _leaky_energies(path, data, gamma, ridge, save, figure, as_json)
@@ -116,12 +117,10 @@ def _leaky_energies(
     path: Path, data: Path | None, gamma: float | None, ridge: float | None, save: Path | None, figure: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    import json
-
-    from lawful.figure import save as draw
     from lawful.leaky import energies, trace
-    from lawful.leaky.verify import certificate
+    from lawful.leaky.certificate import certificate
     from lawful.report.leaky import run_json, run_text
+    from lawful.study.figure_file import save as draw
     from lawful.study.leaky_figure import depth_figure
     from lawful.study.leaky_runs import is_run, load_network, load_task, read_run
 
@@ -137,7 +136,7 @@ def _leaky_energies(
     readings = [read(trace(network, task, weight)) for network in found]
     if save is not None:
         made = certificate(found[-1], task, weight, readings[-1])
-        save.write_text(json.dumps(plain(made)) + "\n", encoding="utf-8")
+        write_json(save, made)
     if figure is not None:
         draw(depth_figure(readings), figure)
     if as_json:

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -103,6 +104,27 @@ def speaking(as_json: bool) -> Iterator[Out]:
                 own.flush()
                 os.dup2(own.fileno(), 1)
                 own.close()
+
+
+def will_write(*paths: Path | None) -> None:
+    """Refuse places that cannot be written before the work begins."""
+    from lawful.network.formats.writing import check_target
+
+    for path in paths:
+        if path is not None:
+            check_target(path)
+
+
+def write_json(path: Path, result: Mapping[str, Any]) -> None:
+    """One strict JSON object in a file."""
+    write_text(path, json.dumps(plain(result), allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A page, a picture or a table in a file."""
+    from lawful.network.formats import writing
+
+    writing.write_text(path, text)
 
 
 def print_json(result: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.components import check_untied
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
@@ -93,20 +93,21 @@ def prune(
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
     from lawful.pruning.prune import prune as run
-    from lawful.pruning.verify import verify
     from lawful.report.singular import pruning_text
     from lawful.singular.spectrum import singularity
 
+    will_write(out, certificate)
     found = named.network()
-    pruning = run(found, tolerance=tolerance, box=read_box(box))
-    if certify:
-        verify(pruning)
-    if certificate is not None:
-        import json
-
+    pruning = run(found, tolerance=tolerance, box=read_box(box, len(found.to_dag().inputs)))
+    if certify or certificate is not None:
         from lawful.pruning.certificate import certificate as proof
+        from lawful.verify import verify
 
-        certificate.write_text(json.dumps(proof(pruning)) + "\n", encoding="utf-8")
+        made = proof(pruning)
+        if certify:
+            verify(made)
+        if certificate is not None:
+            write_json(certificate, made)
     if out is not None:
         from lawful.network.formats.files import write
 
@@ -135,18 +136,14 @@ def prune(
         typer.echo(pruning_text(result))
 
 
-def read_box(text: str | None) -> tuple[Any, Any] | None:
+def read_box(text: str | None, inputs: int) -> tuple[Any, Any] | None:
     """`lo,hi` as two numbers, or two arrays from a .npz file."""
     if text is None:
         return None
     if text.endswith(".npz"):
-        import numpy as np
+        from lawful.network.formats.box import read_box as read_corners
 
-        try:
-            with np.load(text, allow_pickle=False) as arrays:
-                return arrays["low"], arrays["high"]
-        except (KeyError, ValueError):
-            raise LawfulError(f"{text}: a box file has the arrays low and high") from None
+        return read_corners(text, inputs)
     if not re.fullmatch(r"\s*[-+.\deE]+\s*,\s*[-+.\deE]+\s*", text):
         raise LawfulError(f"--box takes lo,hi (as in --box=-1,1) or a .npz file, not {text[:40]!r}")
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json
+from lawful.cli.output import plain, print_json, write_text
 from lawful.cli.source import JsonOption
 from lawful.cli.sweep import SchedulerOption, WorkersOption, run_plan
 from lawful.errors import LawfulError
@@ -54,7 +54,7 @@ def reproduce(
     else:
         raise LawfulError("name claims to run, or use --list or --all")
     if markdown is not None:
-        markdown.write_text(runs_markdown(runs), encoding="utf-8")
+        write_text(markdown, runs_markdown(runs))
     _say(as_json, {"claims": results}, runs_text(runs, short=everything))
     if not all(run.reproduced for run in runs):
         raise typer.Exit(1)
@@ -69,15 +69,16 @@ def _say(as_json: bool, result: dict[str, Any], text: str) -> None:
 
 def _written(run: ClaimRun, out: Path | None) -> dict[str, Any]:
     """The result, kept with its figure in a folder if one was named."""
-    from lawful.figure import save
+    from lawful.network.formats.writing import make_folder
     from lawful.report.reproduce import run_json
+    from lawful.study.figure_file import save
 
     result = run_json(run)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         if run.figure is not None:
             result["figure"] = save(run.figure, out / f"{run.claim.id}.svg").name
             result["caption"] = run.figure.caption
         text = json.dumps(plain(result), indent=1, ensure_ascii=False) + "\n"
-        (out / f"{run.claim.id}.json").write_text(text, encoding="utf-8")
+        write_text(out / f"{run.claim.id}.json", text)
     return result

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import console, print_json
+from lawful.cli.output import console, print_json, write_text
 from lawful.cli.source import (
     ActivationOption,
     DropOption,
@@ -40,7 +40,7 @@ def show(
     found = open_source(network, activation=activation, drop_useless=drop_useless, shape=input_shape(input_size))
     summary = summarise(found)
     if svg is not None:
-        svg.write_text(draw_graph(found.to_dag()), encoding="utf-8")
+        write_text(svg, draw_graph(found.to_dag()))
     if as_json:
         low, middle, high = summary.balance or (None, None, None)
         print_json(

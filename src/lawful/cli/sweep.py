@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, write_text
 from lawful.cli.source import JsonOption
 from lawful.errors import LawfulError
 
@@ -132,7 +132,7 @@ def _report(folder: Path, markdown: Path | None, as_json: bool) -> None:
     if markdown is not None:
         if seen.job != "count_laws":
             raise LawfulError("--markdown summarises sweeps of count_laws; this is one of " + (seen.job or "nothing"))
-        markdown.write_text(atlas(store.rows(), store.progress().planned), encoding="utf-8")
+        write_text(markdown, atlas(store.rows(), store.progress().planned))
     if as_json:
         print_json({"report": str(page), "failed": seen.failed, "exceptions": seen.exceptions})
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,10 @@ def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
     """Defaults, then the TOML file if `source` is one, then the command line."""
     if not source.endswith(".toml"):
         return DEFAULTS | given | {"network": source}
+    from lawful.network.formats.reading import read_toml
+
     path = Path(source)
-    try:
-        stored = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LawfulError(f"{source}: not a TOML file ({error})") from None
+    stored = read_toml(path)
     if "until" in stored:
         stored["time"] = stored.pop("until")
     unknown = sorted(set(stored) - set(DEFAULTS) - {"network"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json
+from lawful.cli.output import plain, print_json, will_write, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
@@ -139,17 +139,19 @@ def truncation_flow(
 def _save(found: dict[str, Any], out: Path | None) -> None:
     import json
 
+    from lawful.network.formats.writing import make_folder
+
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(plain(found), allow_nan=False, ensure_ascii=False, indent=1)
-        (out / "run.json").write_text(text + "\n", encoding="utf-8")
+        make_folder(out)
+        write_text(out / "run.json", json.dumps(plain(found), allow_nan=False, ensure_ascii=False, indent=1) + "\n")
 
 
 def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | None) -> None:
     import numpy as np
 
-    from lawful.figure import save
+    from lawful.network.formats.writing import make_folder
     from lawful.report.truncation import frame_figure, page
+    from lawful.study.figure_file import save
     from lawful.truncation.summary import plane
 
     axes = plane(run.data.points)
@@ -157,9 +159,9 @@ def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | No
     targets = run.start.targets @ axes.T
     moving = np.concatenate([(run.data.points @ axes.T)[None], positions])
     text = page("Training as motion of the data", found, moving, run.data.labels, targets)
-    (out / "report.html").write_text(text, encoding="utf-8")
+    write_text(out / "report.html", text)
     if images is not None:
-        (out / "frames").mkdir(exist_ok=True)
+        make_folder(out / "frames")
         extent = np.array([positions.min(axis=(0, 1)), positions.max(axis=(0, 1))])
         for index, time in enumerate(run.times):
             figure = frame_figure(positions[index], run.data.labels, float(time), targets, extent)
@@ -208,13 +210,12 @@ def separate(
     as_json: JsonOption = False,
 ) -> None:
     """Can every cluster be truncated alone? If so, build a network of zero loss (exit 1 no, 3 undecided)."""
-    import json
-
     from lawful.report.truncation import separation_text
+    from lawful.truncation.certificate import certificate, described
     from lawful.truncation.construct import ZeroLoss, zero_loss_network
     from lawful.truncation.separation import separate_aligned, separate_all
-    from lawful.truncation.verify import certificate, described
 
+    will_write(network, out)
     points = open_data(data, clusters, project, seed)
     if points.count < 2:
         raise LawfulError("one cluster: there is nothing to part it from")
@@ -250,7 +251,7 @@ def separate(
 
         write(built.network, network)
     if out is not None:
-        out.write_text(json.dumps(plain(certificate(points, answers, found["verdict"]))) + "\n", encoding="utf-8")
+        write_json(out, certificate(points, answers))
     print_json(found) if as_json else typer.echo(separation_text(found))
     if verdict != "yes":
         raise typer.Exit(1 if verdict == "no" else 3)

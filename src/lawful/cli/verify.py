@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import JsonOption
-from lawful.errors import CertificateError
-
-MAX_BYTES = 200_000_000
-# The `kind` of a certificate and the function that re-checks it: takes the parsed JSON object, raises CertificateError.
-VERIFIERS: dict[str, str] = {
-    "components": "lawful.components.verify:verify",
-    "flow": "lawful.flow.certificate:verify",
-    "geodesic": "lawful.leaky.verify:verify",
-    "laws": "lawful.laws.verify:verify",
-    "module-pruning": "lawful.pruning.module_verify:verify",
-    "pruning": "lawful.pruning.certificate:verify_certificate",
-    "same": "lawful.fibers.verify:verify",
-    "truncation-separation": "lawful.truncation.verify:verify_separation",
-}
+from lawful.cli.source import ActivationOption, DropOption, InputOption, JsonOption, input_shape, open_source
+from lawful.errors import CertificateError, NotACertificate
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,33 +18,38 @@ def add_to(app: typer.Typer) -> None:
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="A certificate that another verb saved.")], as_json: JsonOption = False
+    file: Annotated[Path, typer.Argument(help="A certificate that another verb saved.")],
+    networks: Annotated[
+        list[str] | None, typer.Argument(metavar="[NETWORK]...", help="Networks that it should be about.")
+    ] = None,
+    activation: ActivationOption = None,
+    drop_useless: DropOption = False,
+    input_size: InputOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Re-check a saved certificate with separate code (exit 1 if it does not prove what it states)."""
-    certificate = read_certificate(file)
-    where, name = VERIFIERS[certificate["kind"]].split(":")
+    """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
+    from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
+    from lawful.verify import verify as check
+
+    shape = input_shape(input_size)
+    given = [
+        open_source(text, activation=activation, drop_useless=drop_useless, shape=shape) for text in networks or []
+    ]
     try:
-        getattr(importlib.import_module(where), name)(certificate)
+        found = check(read(file), *given)
     except CertificateError as error:
-        if as_json:
-            print_json({"valid": False, "kind": certificate["kind"], "reason": str(error)})
-        else:
-            typer.echo(f"REJECTED: {error}")
+        print_json(rejected_json(error)) if as_json else typer.echo(rejected_text(error))
         raise typer.Exit(1) from None
-    if as_json:
-        print_json({"valid": True, "kind": certificate["kind"], "reason": None})
-    else:
-        typer.echo(f"verified: {certificate.get('statement', certificate['kind'])}")
+    except NotACertificate as error:
+        raise NotACertificate(f"{file}: {error}") from None
+    print_json(verified_json(found)) if as_json else typer.echo(verified_text(found, networks or []))
 
 
-def read_certificate(file: Path) -> dict[str, Any]:
-    """Parse a certificate file, or say why it is not one."""
-    if file.stat().st_size > MAX_BYTES:
-        raise CertificateError(f"{file}: larger than {MAX_BYTES:,} bytes, not a certificate")
-    try:
-        certificate = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise CertificateError(f"{file}: not a JSON file") from None
-    if not isinstance(certificate, dict) or certificate.get("kind") not in VERIFIERS:
-        raise CertificateError(f"{file}: not a certificate (known kinds: {', '.join(VERIFIERS) or 'none'})")
-    return certificate
+def read(file: Path) -> bytes:
+    """The bytes of a certificate, if it is a file of bearable size."""
+    from lawful.verify.schema import MOST_BYTES
+
+    if not file.is_file():
+        raise NotACertificate(f"{file}: not a file")
+    with file.open("rb") as stream:
+        return stream.read(MOST_BYTES + 1)

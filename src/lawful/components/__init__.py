@@ -9,11 +9,9 @@ from lawful.components.locks import Components, Lock, components
 from lawful.components.paths import Apart, Unsettled, WeightPath, find_path
 from lawful.components.rebalance import Rebalanced, rebalance
 from lawful.components.unlock import draw, nearest_unlocked, unlock
-from lawful.components.verify import verify
 
 __all__ = [
     "Apart", "Balance", "Components", "Flow", "Lock", "LockedNeuron", "OutputMeaning", "Rebalanced", "Unsettled",
     "WeightPath", "balance", "certificate", "components", "draw", "find_path", "flow_residual", "flow_without",
     "free_flows", "generic_point", "locked_outputs", "nearest_unlocked", "rebalance", "sparse_point", "unlock",
-    "verify",
 ]  # fmt: skip

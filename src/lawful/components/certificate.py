@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from lawful.components.avoiding import free_flows
+from lawful.components.balance import Balance
 from lawful.components.locks import Components
-from lawful.components.verify import statement
+from lawful.network.digest import digest, written
 
 
 def certificate(found: Components) -> dict[str, Any]:
-    """All that is needed to re-check the answer without the network: `verify.verify` does.
+    """All that is needed to re-check the answer; the network's weights are in it if the balance is theirs.
 
-    Balance, minima and squares are whole multiples of `1 / denominator`.
+    Balance, minima, squares and tolerance are whole multiples of `1 / denominator`.
 
     >>> from lawful.components.locks import components
-    >>> from lawful.components.verify import verify
     >>> from lawful.network import Architecture
     >>> proof = certificate(components(Architecture.parse("2-2-1").to_dag(), [-3, 1]))
-    >>> proof["statement"], proof["locked"]
-    ('the invariant set has exactly 2^1 connected components: 1 edge is locked',
-     [{'edge': 4, 'side': 'out', 'minimum': 3, 'nodes': [2]}])
-    >>> verify(proof)
+    >>> proof["log2_components"], proof["locked"]
+    (1, [{'edge': 4, 'side': 'out', 'minimum': 3, 'nodes': [2]}])
     """
     dag, balance = found.dag, found.balance
+    own = dag.weights is not None and _is_own(found)
     return {
         "kind": "components",
-        "statement": statement(len(found.locked)),
+        "version": 1,
+        "about": [digest(dag, weights=own)],
         "connected": found.connected,
         "log2_components": found.log2_components,
-        "nodes": list(dag.names),
-        "roles": dag.roles.tolist(),
-        "edges": [list(ends) for ends in zip(dag.tails.tolist(), dag.heads.tolist(), strict=True)],
+        "network": written(dag, weights=own),
         "denominator": balance.denominator,
         "tolerance": balance.slack,
         "balance": list(balance.units),
@@ -49,3 +48,8 @@ def certificate(found: Components) -> dict[str, Any]:
             for flow in free_flows(found)
         ],
     }
+
+
+def _is_own(found: Components) -> bool:
+    """Whether the balance is that of the weights, within the tolerance; a prescribed one speaks of the graph alone."""
+    return sum(found.balance.distance(Balance.of(found.dag)), Fraction(0)) <= found.balance.tolerance

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
+from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
-from lawful.fibers.stack import Stack, quotient
+from lawful.fibers.stack import quotient
 from lawful.fibers.symmetry import SymmetryStep
+from lawful.network import Dag, Mlp
+from lawful.network.digest import digest, written
 
 
 @dataclass(frozen=True)
@@ -116,28 +117,42 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def certificate(verdict: Verdict, first: Stack, second: Stack) -> dict[str, Any]:
-    """Everything `lawful verify` needs: both networks, the statement and its evidence."""
+def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
+    """Everything `lawful verify` needs: both networks, the verdict and its evidence."""
+    if not certified(verdict):
+        raise Unsupported(f"this verdict ({verdict.verdict}) has no evidence that can be re-checked")
     domain = verdict.domain
     box = None if domain is None or not domain.bounded else [domain.low.tolist(), domain.high.tolist()]
-    statement = f"the networks are {verdict.verdict}" + (f" on {domain}" if domain is not None else "")
-    networks = [stack_json(stack) for stack in (first, second)]
-    return {"kind": "same", "statement": statement, "networks": networks, "box": box} | to_json(verdict)
-
-
-def stack_json(stack: Stack) -> dict[str, Any]:
-    """A network as lists of floats, of which JSON keeps every bit; rationals as text."""
-    if stack.exact:
-        weights, biases = (
-            [np.vectorize(str, otypes=[object])(a) for a in part] for part in (stack.weights, stack.biases)
-        )
-    else:
-        weights, biases = list(stack.weights), list(stack.biases)
+    found = verdict.counterexample if isinstance(verdict, Different) else None
     return {
-        "weights": [weight.tolist() for weight in weights],
-        "biases": [bias.tolist() for bias in biases],
-        "slopes": list(stack.slopes),
+        "kind": "same",
+        "version": 1,
+        "about": [digest(network) for network in (first, second)],
+        "networks": [mlp_json(net) if isinstance(net, Mlp) else written(net) for net in (first, second)],
+        "box": box,
+        "verdict": verdict.verdict,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
+        "witness": _evidence(verdict.witness) if isinstance(verdict, Equal) else None,
+        "counterexample": None if found is None else {"input": found.point.tolist()},
     }
+
+
+def mlp_json(network: Mlp) -> dict[str, Any]:
+    """A network as lists of floats; JSON keeps every bit of them."""
+    return {
+        "weights": [weight.tolist() for weight in network.weights],
+        "biases": [None if bias is None else bias.tolist() for bias in network.biases],
+        "slopes": list(network.slopes),
+    }
+
+
+def _evidence(witness: EqualityWitness) -> dict[str, Any]:
+    """The part of a witness that `lawful verify` reads: what it can work out itself is left out."""
+    found = _witness_json(witness)
+    for step in (*found["first"], *found["second"]):
+        if step["do"] == "quiet":
+            del step["low"], step["high"]
+    return {key: value for key, value in found.items() if key not in ("residual", "regions")}
 
 
 def _witness_json(witness: EqualityWitness) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from lawful.errors import LawfulError
 from lawful.flow.jacobian_rank import jacobian_rank
 from lawful.flow.parts import Joint, Parts, understand
 from lawful.network import Mlp
+from lawful.network.formats.reading import read_bytes
 
 Record = dict[str, Any]
 
@@ -174,10 +175,10 @@ def read_records(file: str | os.PathLike[str]) -> list[Record]:
     """All complete records of a monitor's file; a line cut off by a kill is left out."""
     path = Path(file)
     found = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in read_bytes(path).decode("utf-8", "replace").splitlines():
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the writer was killed in the middle of this line
         if isinstance(record, dict) and record.get("kind") == "record":
             found.append(record)
@@ -197,10 +198,11 @@ def chain_network(model: nn.Module, chain: tuple[str, ...], joints: tuple[Joint,
 
 def _open(path: Path) -> int:
     """Open for appending; a line that a killed run left unfinished is ended first."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    size = os.fstat(file).st_size
-    if size and os.pread(file, 1, size - 1) != b"\n":
-        os.write(file, b"\n")
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+    if os.fstat(file).st_size:
+        os.lseek(file, -1, os.SEEK_END)
+        if os.read(file, 1) != b"\n":
+            os.write(file, b"\n")
     return file
 
 

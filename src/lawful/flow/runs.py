@@ -8,7 +8,6 @@ only); and a row per kink: `kink_times`, `kink_samples`, `kink_neurons`, `kink_k
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,14 @@ from lawful.flow.quantities import Quantities, singular_values
 from lawful.flow.trajectory import Kink, Reason, Stop, Trajectory
 from lawful.network import Dag, Mlp
 from lawful.network.formats import files as network_files
+from lawful.network.formats.limits import check_bytes
+from lawful.network.formats.npz import load_arrays
+from lawful.network.formats.reading import naming, read_json
+from lawful.network.formats.writing import new_folder, write_text
 from lawful.types import Floats
 
 FORMAT = "lawful run 1"
+MAX_WORDS = 1_000_000  # laws or kinks of a stored run: each becomes an object
 MAX_SPECTRUM = 1000  # hidden neurons up to which singular values are computed for every snapshot
 
 
@@ -72,12 +76,7 @@ def record(
 
 
 def save(run: Run, folder: Path) -> None:
-    """Write a run to a folder that must not exist yet."""
-    if folder.exists():
-        raise LawfulError(f"{folder} exists already: name a new folder for the run")
-    if not folder.parent.is_dir():
-        raise LawfulError(f"{folder.parent} does not exist: make it first")
-    folder.mkdir()
+    """Write a run to a folder that must not exist yet; it appears whole or not at all."""
     flow = run.trajectory
     arrays: dict[str, Any] = {
         "times": flow.times,
@@ -93,49 +92,95 @@ def save(run: Run, folder: Path) -> None:
     }
     optional = {"singular_values": run.singular_values, "velocity": flow.velocity}
     arrays |= {name: value for name, value in optional.items() if value is not None}
-    np.savez_compressed(folder / "trajectory.npz", **arrays)
-    if run.network is not None:
-        network_files.write(run.network.to_dag(), folder / "network.json")
+    check_bytes("the run (ask for fewer snapshots)", sum(array.nbytes for array in arrays.values()))
     stop = {"reason": str(flow.stop.reason), "time": flow.stop.time, "message": flow.stop.message}
     words = {"format": FORMAT, **run.about, "stop": stop, "evaluations": flow.evaluations, "max_drift": run.max_drift}
-    (folder / "run.json").write_text(json.dumps(words, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with new_folder(folder) as draft:
+        np.savez_compressed(draft / "trajectory.npz", **arrays)
+        if run.network is not None:
+            network_files.write(run.network.to_dag(), draft / "network.json")
+        write_text(draft / "run.json", json.dumps(_strict(words), indent=1, ensure_ascii=False) + "\n")
 
 
 def load(folder: Path) -> Run:
     """Read a run back, or say what is wrong with the folder."""
     if not folder.is_dir():
         raise LawfulError(f"{folder}: no such run folder (make one with `lawful flow ... --out {folder}`)")
-    try:
-        about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        with np.load(folder / "trajectory.npz", allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise LawfulError(f"{folder}: not a run folder ({error})") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise LawfulError(f"{folder}: run.json is not of format {FORMAT!r}")
-    try:
-        return _assembled(folder, about, arrays)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise LawfulError(f"{folder}: the run is incomplete or damaged ({error})") from None
+    with naming(folder):
+        about = read_json(folder / "run.json")
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise LawfulError(f"run.json is not of format {FORMAT!r}")
+        arrays = load_arrays(folder / "trajectory.npz", kinds="fiU")
+        graph = folder / "network.json"
+        network = network_files.read(graph) if graph.exists() else None
+        try:
+            return _assembled(about, arrays, network)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise LawfulError(f"the run is incomplete or damaged ({error})") from None
 
 
-def _assembled(folder: Path, about: dict[str, Any], arrays: dict[str, Any]) -> Run:
-    stop = about.pop("stop")
-    kinks = zip(*(arrays[f"kink_{part}"].tolist() for part in ("times", "samples", "neurons", "kinds")), strict=True)
+def _assembled(about: dict[str, Any], arrays: dict[str, Any], network: Mlp | Dag | None) -> Run:
+    """A run whose parts have the sizes and kinds that they must have together."""
+    rows, parameters = _matrix(arrays, "theta").shape
+    names = tuple(" ".join(name.split()) for name in _words(arrays, "law_names"))
+    if not rows or (network is not None and network.to_dag().parameters != parameters):
+        raise ValueError(f"theta has shape {(rows, parameters)}")
+    columns = {"theta": parameters, "laws": len(names)} | {
+        name: parameters if name == "velocity" else arrays[name].shape[-1]
+        for name in ("velocity", "singular_values")
+        if name in arrays
+    }
+    for name, count in columns.items():
+        if _matrix(arrays, name).shape != (rows, count):
+            raise ValueError(f"{name} have shape {arrays[name].shape}, expected {(rows, count)}")
+    for name in ("times", "losses", "gradient_norms"):
+        if arrays[name].shape != (rows,) or arrays[name].dtype.kind != "f":
+            raise ValueError(f"{name} have shape {arrays[name].shape}, expected {(rows,)}")
+    if not (np.isfinite(arrays["theta"][0]).all() and np.isfinite(arrays["times"]).all()):
+        raise ValueError("the start or the times are not finite")
+    if (decay := about.get("decay")) is not None and not 0 <= float(decay) < np.inf:
+        raise ValueError("decay is not a number of at least 0")
+    if not all(isinstance(name, str) for name in about.get("kinks_not_located") or ()):
+        raise ValueError("kinks_not_located are not names")
+    stop, evaluations = about.pop("stop"), int(about.pop("evaluations"))
     trajectory = Trajectory(
         arrays["times"],
         arrays["theta"],
         arrays["losses"],
         arrays["gradient_norms"],
-        tuple(Kink(*kink) for kink in kinks),
-        Stop(Reason(stop["reason"]), float(stop["time"]), str(stop["message"])),
-        int(about.pop("evaluations")),
+        _kinks(arrays),
+        Stop(Reason(stop["reason"]), float(stop["time"]), " ".join(str(stop["message"]).split())),
+        evaluations,
         arrays.get("velocity"),
     )
-    names = tuple(arrays["law_names"].tolist())
-    shape = (len(trajectory.times), len(names))
-    if arrays["laws"].shape != shape or len(arrays["theta"]) != shape[0] or not shape[0]:
-        raise ValueError(f"laws have shape {arrays['laws'].shape}, expected {shape}")
-    graph = folder / "network.json"
-    network = network_files.read(graph) if graph.exists() else None
     return Run(trajectory, names, arrays["laws"], arrays.get("singular_values"), network, about)
+
+
+def _kinks(arrays: dict[str, Any]) -> tuple[Kink, ...]:
+    times, samples = arrays["kink_times"], arrays["kink_samples"]
+    neurons, kinds = _words(arrays, "kink_neurons"), _words(arrays, "kink_kinds")
+    if times.ndim != 1 or times.dtype.kind != "f" or samples.ndim != 1 or samples.dtype.kind != "i":
+        raise ValueError("kinks are not lists of times and samples")
+    return tuple(Kink(*kink) for kink in zip(times.tolist(), samples.tolist(), neurons, kinds, strict=True))
+
+
+def _matrix(arrays: dict[str, Any], name: str) -> Floats:
+    found: Floats = arrays[name]
+    if found.ndim != 2 or found.dtype.kind != "f":
+        raise ValueError(f"{name} is not a matrix of numbers")
+    return found
+
+
+def _words(arrays: dict[str, Any], name: str) -> list[str]:
+    found = arrays[name]
+    if found.ndim != 1 or (found.dtype.kind != "U" and len(found)) or len(found) > MAX_WORDS:
+        raise ValueError(f"{name} is not a list of at most {MAX_WORDS:,} names")
+    words: list[str] = found.tolist()
+    return words
+
+
+def _strict(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value

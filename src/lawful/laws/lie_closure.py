@@ -79,10 +79,17 @@ def _bracket(family: Family, state: Dual, samples: list[Residues]) -> Dual:
     return outer.derivative() - moved.derivative()
 
 
+def _memory() -> int:
+    """Bytes of this machine; Windows does not say, and is taken to have 8 GB."""
+    if not hasattr(os, "sysconf"):
+        return 8 * 2**30
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def refuse_if_too_large(size: int) -> None:
     """Raise before allocating when the matrix of brackets and its copy cannot fit in memory."""
     needed = 40 * size**2  # the brackets as int64, a float64 copy to eliminate, temporaries
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = _memory()
     if needed > available // 2:
         raise Unsupported(
             f"{size:,} state variables need about {needed / 1e9:.3g} GB for the rank, "

@@ -178,6 +178,8 @@ def proved_gates(dag: Dag) -> Floats:
         elif top < 0 or not heard.any():
             gates[node] = slope
         ends = [end if end > 0 else slope * end if slope else 0.0 for end in (bottom, top)]
+        if slope < 0 and bottom < 0 < top:
+            ends.append(0.0)
         low[node], high[node] = min(ends), max(ends)
         if low[node] == high[node] == 0.0 and heard.any() and not top < 0:
             low[node], high[node] = -np.inf, np.inf  # zero by the values of its weights only

@@ -4,14 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lawful.pruning.prune import Pruning, Stage, prune
-from lawful.pruning.verify import verify as verify_pruning
 
 if TYPE_CHECKING:
     from lawful.pruning.module import prune_module
     from lawful.pruning.trainer import SingularTrainer
 
 _WITH_TORCH = {"SingularTrainer": "trainer", "prune_module": "module"}
-__all__ = ["Pruning", "SingularTrainer", "Stage", "prune", "prune_module", "verify_pruning"]
+__all__ = ["Pruning", "SingularTrainer", "Stage", "prune", "prune_module"]
 
 
 def __getattr__(name: str) -> Any:

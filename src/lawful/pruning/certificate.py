@@ -2,106 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from lawful.errors import CertificateError, LawfulError
 from lawful.network import Dag
+from lawful.network.digest import digest, written
 from lawful.pruning.prune import Pruning, Stage
-from lawful.pruning.verify import verify
 
 
 def certificate(pruning: Pruning) -> dict[str, Any]:
     """All that is needed to replay the pruning; fractions are text, floats are exact.
 
+    Nodes are labelled by their numbers in the original; those that a stage adds get new ones.
+
     >>> from lawful.pruning.prune import prune
     >>> from lawful.network import Mlp
     >>> proof = certificate(prune(Mlp([[[1.0], [0.0]], [[1.0, 3.0]]], [[0.0, 2.0], [0.0]])))
-    >>> proof["statement"]
-    '1 of 2 hidden neurons removed, no output moves by more than 0.0'
-    >>> verify_certificate(proof)
+    >>> proof["neurons_before"], proof["neurons_after"], proof["max_output_change_bound"]
+    (2, 1, 0.0)
     """
-    networks = [pruning.original.to_dag(), *(stage.after for stage in pruning.stages)]
+    original, result = pruning.original.to_dag(), pruning.network.to_dag()
+    labels = dict(original.index)
+    for stage in pruning.stages:
+        for name in stage.after.names:
+            labels.setdefault(name, len(labels))
+    last = pruning.stages[-1].after if pruning.stages else original
     return {
         "kind": "pruning",
-        "statement": _statement(pruning),
+        "version": 1,
+        "about": [digest(original), digest(result)],
         "neurons_before": pruning.neurons_before,
         "neurons_after": pruning.neurons_after,
-        "max_output_change_bound": pruning.bound,
-        "rounding_bound": pruning.rounding,
-        "box": None if pruning.box is None else [[repr(float(end)) for end in corner] for corner in pruning.box],
-        "networks": [_written(network) for network in networks],
-        "stages": [
-            {
-                "kind": stage.kind,
-                "evidence": [[name, _encoded(value)] for name, value in stage.evidence.items()],
-                "carriers": [[name, _encoded(value)] for name, value in stage.carriers.items()],
-                "bound": stage.bound,
-                "rounding": stage.rounding,
-            }
-            for stage in pruning.stages
-        ],
+        "max_output_change_bound": _sum(stage.bound for stage in pruning.stages),
+        "rounding_bound": _sum(stage.rounding for stage in pruning.stages),
+        "box": None if pruning.box is None else [[_end(end) for end in corner] for corner in pruning.box],
+        "original": written(original),
+        "result": written(result),
+        "labels": _result_labels(last, result, labels),
+        "stages": [_stage(stage, labels) for stage in pruning.stages],
     }
 
 
-def verify_certificate(proof: dict[str, Any]) -> None:
-    """Rebuild the networks and replay every step; also the numbers that the certificate states must be the sums."""
-    try:
-        networks = [_read(network) for network in proof["networks"]]
-        stages = tuple(
-            Stage(
-                stage["kind"], before, after, {name: _decoded(value) for name, value in stage["evidence"]},
-                float(stage["bound"]), float(stage["rounding"]),
-                {name: _decoded(value) for name, value in stage["carriers"]},
-            )
-            for stage, before, after in zip(proof["stages"], networks[:-1], networks[1:], strict=True)
-        )  # fmt: skip
-        ends = None if proof["box"] is None else [np.array([float(end) for end in corner]) for corner in proof["box"]]
-        box = None if ends is None else (ends[0], ends[1])
-        stated = [
-            proof[key] for key in ("neurons_before", "neurons_after", "max_output_change_bound", "rounding_bound")
-        ]
-        statement = proof["statement"]
-        pruning = Pruning(networks[0], networks[-1], stages, box)
-    except (LawfulError, KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
-        raise CertificateError(f"not a pruning certificate: {type(error).__name__} {error}") from None
-    verify(pruning)
-    found = [pruning.neurons_before, pruning.neurons_after, pruning.bound, pruning.rounding]
-    if stated != found or statement != _statement(pruning):
-        raise CertificateError(f"states {stated}, but its steps give {found}")
-
-
-def _statement(pruning: Pruning) -> str:
-    gone = pruning.neurons_before - pruning.neurons_after
-    where = "" if pruning.box is None else " on the box"
-    return (
-        f"{gone} of {pruning.neurons_before} hidden neurons removed, "
-        f"no output moves by more than {pruning.bound!r}{where}"
-    )
-
-
-def _written(dag: Dag) -> dict[str, Any]:
+def _stage(stage: Stage, labels: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "nodes": list(dag.names),
-        "roles": dag.roles.tolist(),
-        "edges": np.stack([dag.tails, dag.heads], axis=1).tolist(),
-        "weights": dag.theta.tolist(),
-        "slopes": dag.slopes.tolist(),
+        "kind": stage.kind,
+        "evidence": [[labels[name], _encoded(value, labels)] for name, value in stage.evidence.items()],
+        "carriers": [[labels[name], _encoded(value, labels)] for name, value in stage.carriers.items()],
+        "after": written(stage.after),
+        "labels": [labels[name] for name in stage.after.names],
+        "bound": float(stage.bound),
+        "rounding": float(stage.rounding),
     }
 
 
-def _read(network: dict[str, Any]) -> Dag:
-    edges = np.array(network["edges"], dtype=np.intp).reshape(-1, 2)
-    return Dag(network["nodes"], network["roles"], edges[:, 0], edges[:, 1], network["weights"], network["slopes"])
+def _result_labels(last: Dag, result: Dag, labels: Mapping[str, int]) -> list[int]:
+    """A layered network numbers its neurons anew, level by level: the label of each of its nodes."""
+    found = np.full(len(result.names), -1)
+    pairs = [(last.inputs, result.inputs), (last.outputs, result.outputs)]
+    pairs.append(tuple(dag.hidden[dag.levels[dag.hidden].argsort(kind="stable")] for dag in (last, result)))  # type: ignore[arg-type]
+    for theirs, ours in pairs:
+        for their, our in zip(theirs.tolist(), ours.tolist(), strict=True):
+            found[our] = labels[last.names[their]]
+    if result.constant is not None:
+        found[result.constant] = len(labels) if last.constant is None else labels[last.names[last.constant]]
+    return [int(label) for label in found]
 
 
-def _encoded(value: Any) -> Any:
-    return [value[0], str(value[1])] if isinstance(value, tuple) else None if value is None else str(value)
+def _sum(bounds: Any) -> float:
+    """The sum of floats, rounded upwards."""
+    total = sum((Fraction(bound) for bound in bounds), Fraction(0))
+    nearest = float(total)
+    return nearest if Fraction(nearest) >= total else float(np.nextafter(nearest, np.inf))
 
 
-def _decoded(value: Any) -> Any:
-    if isinstance(value, list):
-        return str(value[0]), Fraction(value[1])
-    return None if value is None else Fraction(value)
+def _end(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _encoded(value: Any, labels: Mapping[str, int]) -> Any:
+    if isinstance(value, tuple):
+        return [labels[value[0]], str(value[1])]
+    return None if value is None else str(Fraction(value))

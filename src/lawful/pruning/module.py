@@ -52,7 +52,7 @@ class PruningStep:
 class ModulePruning:
     """The smaller module, the channels that went (layer's number, channel, why), and the steps that removed them.
 
-    `pruning_module_verify` replays the steps from the original in rational arithmetic.
+    `lawful verify` replays the steps from the original in rational arithmetic.
     """
 
     original: nn.Sequential

@@ -1,7 +1,7 @@
 """Remove neurons, with a certified bound on how far any output moves; by default only what moves none.
 
 Each `Stage` takes one kind of neuron out of a `Dag` and keeps the two networks and the evidence, so that
-`pruning_verify` can replay it in rational arithmetic. Folded weights are computed exactly and rounded once; what
+`lawful verify` can replay it in rational arithmetic. Folded weights are computed exactly and rounded once; what
 that rounding can do is bounded apart from what the pruning itself approximates.
 """
 

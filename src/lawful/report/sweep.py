@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lawful.figure import Figure, Panel, Series
+from lawful.network.formats.writing import write_text
 from lawful.report.page import Section, Table, render
 
 MOST_ROWS = 1000
@@ -80,7 +81,7 @@ def write_page(rows: Iterable[Row], path: Path) -> Seen:
         sections.append(Section("Failures", [Table(("inputs", "error"), errors, _first(errors, seen.failed))]))
     sections.append(Section("Results", [_table(seen.first, seen.good)]))
     title = f"Sweep of {seen.job}" if seen.calls else "Empty sweep"
-    path.write_text(render(title, lead, sections), encoding="utf-8")
+    write_text(path, render(title, lead, sections))
     return seen
 
 

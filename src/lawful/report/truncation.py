@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import json
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.figure import COLOURS, Figure, Panel, Series, save
+from lawful.figure import COLOURS, Figure, Panel, Series, draw
 from lawful.types import Floats
 
 Result = Mapping[str, Any]
@@ -127,12 +126,13 @@ def page(title: str, found: Result, positions: Floats, labels: ArrayLike, target
     `positions` is frames × points × 2: first the data themselves, then their images at every time.
     """
     drawn = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, figure in figures(found).items():
-            image = base64.b64encode(save(figure, Path(folder) / f"{name}.svg").read_bytes()).decode()
-            text = html.escape(figure.caption)
-            picture = f'<img alt="{text}" src="data:image/svg+xml;base64,{image}">'
-            drawn.append(f"<figure>{picture}<figcaption>{text}</figcaption></figure>")
+    for figure in figures(found).values():
+        buffer = io.BytesIO()
+        draw(figure, buffer, "svg")
+        image = base64.b64encode(buffer.getvalue()).decode()
+        text = html.escape(figure.caption)
+        picture = f'<img alt="{text}" src="data:image/svg+xml;base64,{image}">'
+        drawn.append(f"<figure>{picture}<figcaption>{text}</figcaption></figure>")
     data = {
         "frames": np.round(positions, 4).tolist(), "labels": np.asarray(labels).tolist(), "colours": COLOURS,
         "times": ["before the flow: the data", *(round(time, 4) for time in found["times"])],

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from lawful.singular.existence import SingularPoints, exact_balance, singular_points
 from lawful.singular.scores import largest_score, product_score, pruning_curve
 from lawful.singular.spectrum import Singularity, Spectrum, singularity, spectrum, subnetwork
-from lawful.singular.verify import verify_points
 
 if TYPE_CHECKING:
     from lawful.singular.regulariser import NuclearPenalty, edges_of, group_penalty, l1_penalty, l2_penalty
@@ -22,7 +21,7 @@ _WITH_TORCH = {
 __all__ = [
     "NuclearPenalty", "SingularPoints", "Singularity", "Spectrum", "edges_of", "exact_balance",
     "group_penalty", "l1_penalty", "l2_penalty", "largest_score", "product_score", "pruning_curve", "singular_points",
-    "singularity", "spectrum", "subnetwork", "verify_points",
+    "singularity", "spectrum", "subnetwork",
 ]  # fmt: skip
 
 

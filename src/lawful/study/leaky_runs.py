@@ -10,7 +10,6 @@ RUN/depth-3.part.npz  an unfinished one
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +36,8 @@ from lawful.leaky import (
 from lawful.leaky.solver import ADAPT_AFTER
 from lawful.network.formats import npz as npz_format
 from lawful.network.formats.data import read_data
+from lawful.network.formats.reading import naming, read_json
+from lawful.network.formats.writing import make_folder, write_bytes, write_text
 
 CHECKPOINT = 100  # evaluations between two checkpoints
 ADAPTATIONS = 4
@@ -107,7 +108,7 @@ def _train(
     started = time.perf_counter()
     part, spent = stem.with_name(stem.name + ".part.npz"), 0
     if part.exists():
-        network, spent = load_network(part), int(npz_format.load(part)[0]["spent"])
+        network, spent = load_network(part), _spent(part)
     else:
         network = _start(plan, depth) if before is None else deepened(before, depth, train)
     tell = None if watch is None else lambda progress: watch(depth, progress)
@@ -137,6 +138,14 @@ def _train(
     part.unlink(missing_ok=True)
 
 
+def _spent(part: Path) -> int:
+    """Evaluations that an unfinished network has behind it."""
+    found = npz_format.load_arrays(part).get("spent")
+    if found is None or found.shape != () or not 0 <= found <= 2**53:
+        raise InvalidNetwork(f"{part}: damaged: delete it to start this network again")
+    return int(found)
+
+
 def _shifted(tell: Callable[[SolverProgress], None], spent: int) -> Callable[[SolverProgress], None]:
     return lambda entry: tell(SolverProgress(entry.evaluations + spent, entry.cost, entry.stationarity))
 
@@ -152,7 +161,7 @@ def _finish(found: Geodesic, spent: int, seconds: float, stem: Path) -> None:
         "evaluations": spent,
         "seconds": round(seconds, 2),
     }
-    _replace(stem.with_name(stem.name + ".json"), (json.dumps(summary, indent=1) + "\n").encode())
+    write_text(stem.with_name(stem.name + ".json"), json.dumps(summary, indent=1) + "\n")
 
 
 def _start(plan: LeakyPlan, depth: float) -> LeakyResNet:
@@ -177,11 +186,11 @@ def _prepare(plan: LeakyPlan, folder: Path) -> TeacherTask:
                 "choose another folder"
             )
     else:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         train, test = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed)
         for name, task in (("train", train), ("test", test)):
             _write(folder / f"{name}.npz", {"x": task.inputs, "y": task.targets})
-        _replace(file, (json.dumps(described, indent=1) + "\n").encode())
+        write_text(file, json.dumps(described, indent=1) + "\n")
     return load_task(folder / "train.npz")
 
 
@@ -213,18 +222,25 @@ def load_task(path: Path) -> TeacherTask:
 
 def load_network(path: Path) -> LeakyResNet:
     """Read a network that `lawful leaky` wrote."""
-    arrays = npz_format.load(path)[0]
-    missing = [name for name in ("weights", "steps", "effective_depth", "softness") if name not in arrays]
-    if missing:
-        raise InvalidNetwork(f"{path}: not a Leaky ResNet, it has no array {missing[0]!r}")
-    return LeakyResNet(
-        arrays["weights"],
-        float(arrays["effective_depth"]),
-        arrays["steps"],
-        into=arrays.get("into"),
-        out=arrays.get("out"),
-        softness=float(arrays["softness"]),
-    )
+    with naming(path):
+        arrays = npz_format.load_arrays(path, kinds="f")
+        missing = [name for name in ("weights", "steps", "effective_depth", "softness") if name not in arrays]
+        if missing:
+            raise InvalidNetwork(f"not a Leaky ResNet, it has no array {missing[0]!r}")
+        return LeakyResNet(
+            arrays["weights"],
+            _number(arrays, "effective_depth"),
+            arrays["steps"],
+            into=arrays.get("into"),
+            out=arrays.get("out"),
+            softness=_number(arrays, "softness"),
+        )
+
+
+def _number(arrays: dict[str, Any], name: str) -> float:
+    if arrays[name].shape != ():
+        raise InvalidNetwork(f"{name!r} is not one number")
+    return float(arrays[name])
 
 
 def _arrays(network: LeakyResNet) -> dict[str, Any]:
@@ -241,21 +257,11 @@ def _arrays(network: LeakyResNet) -> dict[str, Any]:
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
-    _replace(path, npz_format.dump(arrays, None))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """All or nothing: a reader never sees half a file."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(content)
-    os.replace(draft, path)
+    write_bytes(path, npz_format.dump(arrays, None))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise InvalidNetwork(f"{path}: not a JSON file") from None
+    found = read_json(path)
     if not isinstance(found, dict):
         raise InvalidNetwork(f"{path}: not a JSON object")
     return found

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import linprog
 
+from lawful.exact.simplex import feasible, solution
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
 from lawful.types import Floats
 
-FLAT = 1e-9  # margins below this share of the data's diameter count as zero
+FLAT = 1e-9  # directions and products below this share of the data's size are not worth trying
+LARGE = 250_000  # entries of a system that is solved in rationals
+SMALL = 20_000  # entries of a linear program that is solved in rationals if floats found nothing
+Solver = Callable[[Sequence[Sequence[Fraction]], Sequence[Fraction]], list[Fraction] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +31,10 @@ class Hyperplane:
 
 @dataclass(frozen=True, eq=False)
 class CommonPoint:
-    """No: the same point is a convex combination of the cluster and of the rest, so no hyperplane parts them."""
+    """No: the same point is a convex combination of the cluster and of the rest, exactly: no hyperplane parts them."""
 
-    inside: Floats
-    outside: Floats
+    inside: tuple[Fraction, ...]
+    outside: tuple[Fraction, ...]
     point: Floats
 
 
@@ -54,10 +60,23 @@ def separate(cluster: Floats, others: Floats) -> Hyperplane | CommonPoint | Orde
     found = _widest(near, far)
     if found is not None:
         normal = found / np.linalg.norm(found)
-        low, high = float((cluster @ normal).max()), float((others @ normal).min())
-        if high - low > FLAT * size:
-            return Hyperplane(normal, low, high)
-    return _common(near, far, centre, size)
+        if parts(normal, cluster, others):
+            return Hyperplane(normal, float((cluster @ normal).max()), float((others @ normal).min()))
+    return _common(cluster, others, near, far)
+
+
+def parts(normal: Floats, cluster: Floats, others: Floats) -> bool:
+    """Whether `normal · x` is smaller on the cluster than on the rest, without any rounding."""
+    weights = [Fraction(value) for value in normal.tolist()]
+
+    def heights(points: Floats) -> list[Fraction]:
+        shares = points @ normal  # floats find the rows that matter, fractions decide
+        room = 1e-12 * float(np.abs(points).max(initial=0.0) * np.abs(normal).sum() + 1e-300)
+        edge = shares.max() if points is cluster else shares.min()
+        rows = points[np.abs(shares - edge) <= room].tolist()
+        return [sum((w * Fraction(x) for w, x in zip(weights, row, strict=True)), Fraction(0)) for row in rows]
+
+    return max(heights(cluster)) < min(heights(others))
 
 
 def _widest(near: Floats, far: Floats) -> Floats | None:
@@ -72,21 +91,39 @@ def _widest(near: Floats, far: Floats) -> Floats | None:
     return np.asarray(solved.x[:width])
 
 
-def _common(near: Floats, far: Floats, centre: Floats, size: float) -> CommonPoint | OrderUndecided:
+def _common(cluster: Floats, others: Floats, near: Floats, far: Floats) -> CommonPoint | OrderUndecided:
+    """A point of both hulls in rationals: floats guess which corners it needs, an exact solution decides."""
     equal = np.vstack([np.c_[near.T, -far.T], np.r_[np.ones(len(near)), np.zeros(len(far))],
                        np.r_[np.zeros(len(near)), np.ones(len(far))]])  # fmt: skip
     wanted = np.r_[np.zeros(near.shape[1]), 1.0, 1.0]
     solved = linprog(np.zeros(equal.shape[1]), A_eq=equal, b_eq=wanted, bounds=(0.0, None))
-    if solved.x is None or solved.status != 0:
-        return OrderUndecided(
-            "the linear programs could not tell a gap from a contact: the clusters touch within round-off"
-        )
-    inside = np.maximum(solved.x[: len(near)], 0.0)
-    outside = np.maximum(solved.x[len(near) :], 0.0)
-    inside, outside = inside / inside.sum(), outside / outside.sum()
-    if np.abs(inside @ near - outside @ far).max() > FLAT:
-        return OrderUndecided("the clusters touch within round-off")
-    return CommonPoint(inside, outside, (inside @ near) * size + centre)
+    guess = np.flatnonzero(solved.x > 0) if solved.x is not None else np.arange(0)
+    tries = [(guess, solution)] if len(guess) and len(guess) * len(wanted) <= LARGE else []
+    tries += [(np.arange(equal.shape[1]), feasible)] if equal.size <= SMALL else []
+    for chosen, solve in tries:
+        if (shares := _shares(cluster, others, chosen.tolist(), solve)) is not None:
+            inside, outside = shares[: len(cluster)], shares[len(cluster) :]
+            point = np.array([float(sum(s * Fraction(x) for s, x in zip(inside, column, strict=True)))
+                              for column in cluster.T.tolist()])  # fmt: skip
+            return CommonPoint(tuple(inside), tuple(outside), point)
+    return OrderUndecided("the clusters touch within round-off: neither a gap nor an exact common point was found")
+
+
+def _shares(cluster: Floats, others: Floats, chosen: list[int], solve: Solver) -> list[Fraction] | None:
+    """Coefficients of one point as a convex combination of the chosen corners of both sides, exactly."""
+    count, one, none = len(cluster), Fraction(1), Fraction(0)
+    columns = []
+    for number in chosen:
+        own = number < count
+        row = (cluster[number] if own else -others[number - count]).tolist()
+        columns.append([*map(Fraction, row), one if own else none, none if own else one])
+    found = solve(columns, [none] * cluster.shape[1] + [one, one])
+    if found is None or min(found) < 0:
+        return None
+    shares = [none] * (count + len(others))
+    for number, share in zip(chosen, found, strict=True):
+        shares[number] = share
+    return shares
 
 
 def cone_map(plane: Hyperplane, apex: Floats, cluster: Floats, others: Floats) -> TruncationMap:

@@ -8,11 +8,10 @@ import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.network.formats import npz, vnnlib
-from lawful.network.formats.limits import check_bytes
+from lawful.network.formats.reading import naming
 from lawful.types import Floats
 
 CORNERS = (("lower", "upper"), ("low", "high"), ("lo", "hi"), ("lb", "ub"), ("min", "max"))  # names in an `.npz`
-MAX_SPECIFICATION = 64 * 2**20
 WAYS = "lo,hi for all inputs; lo:hi,lo:hi,... one for each (a single number fixes it); an .npz or a .vnnlib file"
 
 
@@ -28,9 +27,9 @@ def read_box(text: str, inputs: int) -> tuple[Floats, Floats]:
     """
     ending = Path(text).suffix.lower()
     if ending == ".npz":
-        low, high = _from_npz(_file(text), inputs)
+        low, high = _from_npz(Path(text), inputs)
     elif ending == ".vnnlib":
-        low, high = vnnlib.input_bounds(_file(text), inputs)
+        low, high = vnnlib.input_bounds(Path(text), inputs)
     else:
         low, high = _typed(text, inputs)
     if low.shape != (inputs,) or high.shape != (inputs,):
@@ -63,16 +62,9 @@ def _number(word: str, text: str) -> float:
         raise LawfulError(f"{text[:60]!r} is not a box ({word[:20]!r} is no number): {WAYS}") from None
 
 
-def _file(text: str) -> Path:
-    path = Path(text)
-    if not path.is_file():
-        raise LawfulError(f"{text[:200]}: no such file")
-    check_bytes(text[:200], path.stat().st_size, MAX_SPECIFICATION)
-    return path
-
-
 def _from_npz(path: Path, inputs: int) -> tuple[Floats, Floats]:
-    arrays = npz.load(path)[0]
+    with naming(path):
+        arrays = npz.load_arrays(path)
     for names in CORNERS:
         if all(name in arrays for name in names):
             corners = [arrays[name] for name in names]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import csv
+import io
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
 from lawful.network.formats import npz as npz_format
-from lawful.network.formats.limits import check_bytes
+from lawful.network.formats.limits import check_numbers
+from lawful.network.formats.reading import naming, open_file
 
 FORMATS = (".npz", ".csv")
+MAX_CSV = 256 * 2**20
+MAX_LINE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +35,8 @@ class Data:
         if self.y is None or self.y.shape not in ((len(self.x),), (len(self.x), 1)):
             return None
         labels = self.y.ravel()
-        return labels.astype(np.int64) if (labels == np.round(labels)).all() else None
+        whole = (labels == np.round(labels)) & (np.abs(labels) <= 2**53)
+        return labels.astype(np.int64) if whole.all() else None
 
 
 def read_data(path: Path, inputs: int | None = None) -> Data:
@@ -40,58 +46,76 @@ def read_data(path: Path, inputs: int | None = None) -> Data:
     """
     if path.suffix.lower() not in FORMATS:
         raise LawfulError(f"{path}: data come as {' or '.join(FORMATS)}")
-    check_bytes(str(path), path.stat().st_size)
-    found = _read_npz(path) if path.suffix.lower() == ".npz" else _read_csv(path)
-    _check(path, found, inputs)
+    with naming(path):
+        found = _read_npz(path) if path.suffix.lower() == ".npz" else _read_csv(path)
+        _check(found, inputs)
     return found
 
 
 def _read_npz(path: Path) -> Data:
-    arrays: dict[str, NDArray[Any]] = npz_format.load(path)[0]
+    arrays = npz_format.load_arrays(path)
     if "x" not in arrays or set(arrays) - {"x", "y"}:
         names = ", ".join(arrays) or "nothing"
-        raise LawfulError(f"{path}: needs an array `x` and perhaps `y`, and has {names[:100]}")
-    for name, array in arrays.items():
-        if array.dtype.kind == "c":
-            raise LawfulError(f"{path}: `{name}` is complex")
+        raise LawfulError(f"needs an array `x` and perhaps `y`, and has {names[:100]}")
+    for name, values in arrays.items():
+        if values.dtype.kind == "c":
+            raise LawfulError(f"`{name}` is complex")
     x = arrays["x"].astype(np.float64)
     return Data(x.reshape(len(x), -1) if x.ndim > 2 else x, arrays["y"].astype(np.float64) if "y" in arrays else None)
 
 
 def _read_csv(path: Path) -> Data:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise LawfulError(f"{path}: not a CSV file ({error})") from None
-    if len(rows) < 2:
-        raise LawfulError(f"{path}: needs a header and at least one row")
-    header = [name.strip() for name in rows[0]]
-    values = np.empty((len(rows) - 1, len(header)))
-    for number, row in enumerate(rows[1:]):
-        if len(row) != len(header):
-            raise LawfulError(f"{path}: line {number + 2} has {len(row)} cells, the header {len(header)}")
-        for column, cell in enumerate(row):
-            try:
-                values[number, column] = float(cell)
-            except ValueError:
-                where = f"line {number + 2}, column {header[column]!r}"
-                raise LawfulError(f"{path}: {where}: {cell[:40]!r} is not a number") from None
+    cells = array("d")
+    with open_file(path, MAX_CSV) as file:
+        lines = csv.reader(_lines(io.TextIOWrapper(file, encoding="utf-8-sig", newline="")))
+        try:
+            header = [name.strip() for name in next(lines, [])]
+            for row in filter(None, lines):
+                if len(row) != len(header):
+                    raise LawfulError(f"line {lines.line_num} has {len(row)} cells, the header {len(header)}")
+                cells.extend(map(float, row))
+                check_numbers("the file", (len(cells),))
+        except ValueError as error:
+            if isinstance(error, UnicodeDecodeError):
+                raise LawfulError(f"not a CSV file ({error})") from None
+            column, cell = _not_a_number(row)
+            raise LawfulError(f"line {lines.line_num}, column {header[column]!r}: {cell!r} is not a number") from None
+        except csv.Error as error:
+            raise LawfulError(f"not a CSV file ({error})") from None
+    if not cells:
+        raise LawfulError("needs a header and at least one row")
+    values = np.frombuffer(cells).reshape(-1, len(header))
     target = np.array([name == "label" or (name[:1] == "y" and name[1:].isdigit()) or name == "y" for name in header])
     if target.all():
-        raise LawfulError(f"{path}: has no input columns")
+        raise LawfulError("has no input columns")
     y = values[:, target]
     return Data(values[:, ~target], None if not target.any() else y[:, 0] if target.sum() == 1 else y)
 
 
-def _check(path: Path, data: Data, inputs: int | None) -> None:
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    while line := text.readline(MAX_LINE):
+        if len(line) == MAX_LINE:
+            raise LawfulError(f"has a line of more than {MAX_LINE:,} characters")
+        yield line
+
+
+def _not_a_number(row: list[str]) -> tuple[int, str]:
+    for column, cell in enumerate(row):
+        try:
+            float(cell)
+        except ValueError:
+            return column, cell[:40]
+    return 0, row[0][:40]
+
+
+def _check(data: Data, inputs: int | None) -> None:
     if data.x.ndim != 2 or not len(data.x):
-        raise LawfulError(f"{path}: `x` has shape {data.x.shape}, expected (samples, inputs)")
+        raise LawfulError(f"`x` has shape {data.x.shape}, expected (samples, inputs)")
     if inputs is not None and data.x.shape[1] != inputs:
-        raise LawfulError(f"{path}: samples have {data.x.shape[1]} columns, but the network takes {inputs}")
+        raise LawfulError(f"samples have {data.x.shape[1]} columns, but the network takes {inputs}")
     if data.y is not None and (data.y.ndim not in (1, 2) or len(data.y) != len(data.x)):
-        raise LawfulError(f"{path}: {len(data.x)} samples but `y` has shape {data.y.shape}")
-    for name, array in (("x", data.x), ("y", data.y)):
-        if array is not None and not np.isfinite(array).all():
-            place = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
-            raise LawfulError(f"{path}: {name}{place} is not finite")
+        raise LawfulError(f"{len(data.x)} samples but `y` has shape {data.y.shape}")
+    for name, values in (("x", data.x), ("y", data.y)):
+        if values is not None and not np.isfinite(values).all():
+            place = [int(i) for i in np.argwhere(~np.isfinite(values))[0]]
+            raise LawfulError(f"{name}{place} is not finite")

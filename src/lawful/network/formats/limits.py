@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from lawful.errors import InvalidNetwork
 
@@ -41,11 +43,11 @@ def check_entries(count: int) -> None:
         raise InvalidNetwork(f"{count:,} entries, more than the {MAX_ENTRIES:,} that are read")
 
 
-def open_zip(path: Path) -> zipfile.ZipFile:
+def open_zip(path: Path | IO[bytes]) -> zipfile.ZipFile:
     """Open an archive whose declared sizes, taken together, are within the limits."""
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
         raise InvalidNetwork(f"not a zip archive, or a truncated one ({error})") from None
     members = archive.infolist()
     try:

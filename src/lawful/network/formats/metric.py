@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from lawful.errors import LawfulError
 from lawful.network.dynamics import Metric
 from lawful.network.formats import npz as npz_format
-from lawful.network.formats.limits import check_bytes
+from lawful.network.formats.reading import naming, read_json
 from lawful.types import Floats, Indices
 
 FORMATS = (".npz", ".json")
@@ -27,12 +26,9 @@ def read_metric(path: Path, parameters: int) -> Metric:
     """
     if path.suffix.lower() not in FORMATS:
         raise LawfulError(f"{path}: a metric comes as {' or '.join(FORMATS)}")
-    check_bytes(str(path), path.stat().st_size)
-    try:
-        found = metric_from(_npz(path) if path.suffix.lower() == ".npz" else _json(path), parameters)
+    with naming(path):
+        found = metric_from(_npz(path) if path.suffix.lower() == ".npz" else read_json(path), parameters)
         found.check(parameters)
-    except LawfulError as error:
-        raise LawfulError(f"{path}: {error}") from None
     return found
 
 
@@ -73,7 +69,7 @@ def _numbers(name: str, values: Any, dimensions: int) -> Floats:
 
 
 def _npz(path: Path) -> dict[str, Any]:
-    arrays = npz_format.load(path)[0]
+    arrays = npz_format.load_arrays(path)
     if len(arrays) == 1:
         (array,) = arrays.values()
         return {"diagonal" if array.ndim == 1 else "matrix": array}
@@ -81,10 +77,3 @@ def _npz(path: Path) -> dict[str, Any]:
     if not arrays or set(arrays) != {f"{kind}{number}" for number in range(count) for kind in ("weights", "matrix")}:
         raise LawfulError(f"needs one array, or weights0, matrix0, weights1, ...; it has {', '.join(arrays)[:100]}")
     return {"blocks": [{"weights": arrays[f"weights{n}"], "matrix": arrays[f"matrix{n}"]} for n in range(count)]}
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise LawfulError(f"not JSON ({error})") from None

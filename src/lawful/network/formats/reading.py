@@ -85,13 +85,13 @@ def parse_json(text: str, number: Callable[[str], Any] | None = None) -> Any:
     {'a': [1, 2.5]}
     >>> parse_json('{"a": 1e999}')
     Traceback (most recent call last):
-    lawful.errors.LawfulError: not JSON that can be read: 1e999 is not a finite number
+    lawful.errors.LawfulError: not a JSON file: 1e999 is not a finite number
     """
     _check_nesting(JSON_STRING.sub("", text))
     try:
         return json.loads(text, parse_float=number or _finite, parse_constant=_finite, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise LawfulError(f"not JSON that can be read: {error}") from None
+        raise LawfulError(f"not a JSON file: {error}") from None
 
 
 def read_toml(path: str | Path, limit: int = MAX_TOML) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def parse_toml(text: str) -> dict[str, Any]:
     _check_nesting(bare)
     words = re.split(r"[^\w.-]", bare.replace(" ", "").replace("\t", ""))
     if max(word.count(".") for word in words) > MAX_NESTING:  # a key of n parts costs the parser n²
-        raise LawfulError(f"not TOML that can be read: a key has more than {MAX_NESTING} parts")
+        raise LawfulError(f"not a TOML file: a key has more than {MAX_NESTING} parts")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise LawfulError(f"not TOML that can be read: {error}") from None
+        raise LawfulError(f"not a TOML file: {error}") from None
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def naming(path: str | Path) -> Iterator[None]:
             raise LawfulError("no file has a null character in its name")
         yield
     except LawfulError as error:
-        if str(error).startswith(f"{path}: "):
+        if str(error).startswith((f"{path}: ", f"{path}{os.sep}")):
             raise
         raise type(error)(f"{path}: {error}") from None
     except FileNotFoundError:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.network.formats.reading import MAX_NESTING, naming, read_text
 from lawful.types import Floats
 
 MIRRORED = {"<=": ">=", ">=": "<=", "==": "==", "=": "=="}
-WORDS = re.compile(r"[()]|[^\s()\[\]]+\s*\[[^\]]*\]|\[[^\]]*\]|[^\s()\[\]]+")
+WORDS = re.compile(r"[()]|[^\s()\[\]]+\s*\[[^\[\]]*\]|\[[^\[\]]*\]|[^\s()\[\]]+")
 Shapes = dict[str, tuple[int, ...]]  # of the declared inputs; empty in version 1.0
 
 
@@ -32,12 +33,8 @@ class Bound(NamedTuple):
 
 def input_bounds(path: Path, inputs: int) -> tuple[Floats, Floats]:
     """Lower and upper bounds of the inputs, all of them finite."""
-    try:
-        return _box(re.sub(r";[^\n]*", "", path.read_text(encoding="utf-8")), inputs)
-    except UnicodeDecodeError:
-        raise LawfulError(f"{path}: not a VNN-LIB text file") from None
-    except LawfulError as error:
-        raise LawfulError(f"{path}: {error}") from None
+    with naming(path):
+        return _box(re.sub(r";[^\n]*", "", read_text(path)), inputs)
 
 
 def _box(text: str, inputs: int) -> tuple[Floats, Floats]:
@@ -74,6 +71,8 @@ def _forms(text: str) -> Iterator[list[Any]]:
     for word in WORDS.findall(text):
         if word == "(":
             stack.append([])
+            if len(stack) > MAX_NESTING:
+                raise LawfulError(f"is nested more than {MAX_NESTING} deep")
         elif not stack:
             raise LawfulError(f"{word[:40]!r} stands outside of parentheses")
         elif word != ")":
@@ -92,7 +91,7 @@ def _declared(form: list[Any]) -> Shapes:
     found = {}
     for part in form:
         if isinstance(part, list) and len(part) > 2 and part[0] == "declare-input":
-            shape = re.search(r"\[([\d,]*)\]", part[-1])  # the type and the shape are one word
+            shape = re.search(r"\[([\d,]{0,200})\]", str(part[-1]))  # the type and the shape are one word
             if shape is None:
                 raise LawfulError("an input is declared without its shape")
             found[part[1]] = tuple(int(size) for size in shape[1].split(",") if size)
@@ -131,7 +130,7 @@ def _name(word: str) -> str:
 
 
 def _is_input(word: str, shapes: Shapes) -> bool:
-    return _name(word) in shapes if shapes else re.fullmatch(r"X_\d+", word) is not None
+    return _name(word) in shapes if shapes else re.fullmatch(r"X_\d{1,18}", word) is not None
 
 
 def _number(bound: Bound) -> float:
@@ -146,7 +145,10 @@ def _place(word: str, shapes: Shapes, inputs: int) -> int:
     if not shapes:
         at = int(word.removeprefix("X_"))
     else:
-        shape, indices = shapes[_name(word)], [int(index) for index in re.findall(r"\d+", word[len(_name(word)) :])]
+        shape, indices = (
+            shapes[_name(word)],
+            [int(index) for index in re.findall(r"\d{1,18}", word[len(_name(word)) :])],
+        )
         if len(indices) != len(shape) or any(index >= size for index, size in zip(indices, shape, strict=True)):
             raise LawfulError(f"{word[:40]} is no entry of an input of shape {list(shape)}")
         at = sum(index * math.prod(shape[axis + 1 :]) for axis, index in enumerate(indices))

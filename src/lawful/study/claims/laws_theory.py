@@ -209,7 +209,7 @@ def _rank(matrices: list[NDArray[np.int64]]) -> int:
 def no_more(full: bool) -> Outcome:
     """Every small shape must be *proved*, and its certificate must pass the separate verifier."""
     from lawful.laws.certificate import certificate
-    from lawful.laws.verify import verify
+    from lawful.verify import verify
 
     unproved = []
     for shape in shapes(full):

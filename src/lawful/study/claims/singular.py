@@ -9,11 +9,12 @@ import torch
 from scipy.sparse.csgraph import connected_components
 
 from lawful.network import Architecture, Dag
+from lawful.singular.certificate import certificate
 from lawful.singular.existence import exact_balance, singular_points
 from lawful.singular.spectrum import singularity, spectrum
-from lawful.singular.verify import verify_points
 from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.claims.network import example_dags
+from lawful.verify import verify
 
 
 def with_zeros(dag: Dag, rng: np.random.Generator) -> Dag:
@@ -88,7 +89,8 @@ def singular_balance(full: bool) -> Outcome:
             start = Architecture.parse(text).initialise(seed=10 * number + seed).to_dag()
             balance = exact_balance(start)
             answer = singular_points(start, balance)
-            verify_points(start, balance, answer)
+            if answer.exist is not None:
+                verify(certificate(start, answer))
             decided += answer.exist is not None
             admitting += answer.exist is True
     measured = {"groups": groups, "nonzero_sums": nonzero, "decided": decided, "admitting": admitting}

@@ -22,8 +22,8 @@ Row = Mapping[str, Any]
 
 def claim(id: str, full: bool = False, figures: str = "") -> Row:
     """Run one claim of the papers; its figure goes to the folder `figures`, if given."""
-    from lawful.figure import save
     from lawful.study.claims import find
+    from lawful.study.figure_file import save
 
     found = find(id)
     outcome = found.run(full)
@@ -170,8 +170,8 @@ def find_job(name: str) -> Callable[..., Row]:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(where), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise LawfulError(f"cannot import the job {name[:60]}: {error}") from None
+    except Exception as error:  # whatever somebody's module does when it is loaded
+        raise LawfulError(f"cannot import the job {name[:60]}: {type(error).__name__}: {error}") from None
     if not callable(found):
         raise LawfulError(f"{name[:60]} is not a function")
     return found  # type: ignore[no-any-return]
@@ -179,11 +179,15 @@ def find_job(name: str) -> Callable[..., Row]:
 
 def check_inputs(job: str, names: Sequence[str]) -> None:
     """Refuse a sweep whose parameters the job does not take, before anything runs."""
-    signature = inspect.signature(find_job(job))
+    found = find_job(job)
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        raise LawfulError(f"job {job[:60]} does not say which parameters it takes") from None
     try:
         signature.bind(**dict.fromkeys(names))
     except TypeError as error:
-        raise LawfulError(f"job {job} takes {', '.join(signature.parameters)}: {error}") from None
+        raise LawfulError(f"job {job[:60]} takes {', '.join(signature.parameters)}: {error}") from None
 
 
 def run_task(task: Task) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,13 @@ import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.network import Architecture, parse_activation
+from lawful.network.formats.reading import naming, read_toml
 
 Scalar = str | int | float | bool
 Values = Sequence[Scalar]
+MAX_CALLS = 10**15
+MAX_VALUES = 500_000  # of one parameter, where they are listed
+MAX_DEPTH, MAX_WIDTH = 200, 100_000
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,8 @@ class Plan:
 
 def read_plan(path: Path) -> Plan:
     """Read a sweep from TOML; every mistake is named."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LawfulError(f"{path}: not a TOML file: {error}") from None
-    return plan_from(table)
+    with naming(path):
+        return plan_from(read_toml(path))
 
 
 def plan_from(table: Mapping[str, Any]) -> Plan:
@@ -80,12 +80,15 @@ def plan_from(table: Mapping[str, Any]) -> Plan:
     if unknown or not isinstance(table.get("job"), str) or not isinstance(table.get("grid"), Mapping):
         raise LawfulError(f"a sweep has `job`, `[grid]` and perhaps `[limits]`{_also(unknown)}")
     limits = table.get("limits", {})
-    if set(limits) - {"seconds", "memory_gb"} or not all(_is_number(v) and v > 0 for v in limits.values()):
+    wrong = not isinstance(limits, Mapping) or set(limits) - {"seconds", "memory_gb"}
+    if wrong or not all(_is_number(value) and 0 < value < 1e12 for value in limits.values()):
         raise LawfulError("[limits] has `seconds` and `memory_gb`, both positive numbers")
     values = {name: _expand(name, given) for name, given in table["grid"].items()}
     empty = [name for name, each in values.items() if not each]
     if empty:
         raise LawfulError(f"[grid] {empty[0]} has no values")
+    if math.prod(len(each) for each in values.values()) > MAX_CALLS:
+        raise LawfulError(f"[grid] makes more than {MAX_CALLS:,} calls")
     memory = int(limits["memory_gb"] * 2**30) if "memory_gb" in limits else None
     return Plan(table["job"], values, float(limits.get("seconds", 3600.0)), memory)
 
@@ -112,33 +115,37 @@ def _expand(name: str, given: Any) -> Values:
                     raise LawfulError(f"[grid] {name}: {kind} takes {', '.join(allowed) or 'nothing'}{_also(unknown)}")
                 try:
                     return family(given)
-                except (KeyError, TypeError, ValueError) as error:
+                except (KeyError, TypeError, ValueError, OverflowError) as error:
                     raise LawfulError(f"[grid] {name}: {type(error).__name__}: {error}") from None
     kinds = ", ".join(FAMILIES)
     raise LawfulError(f"[grid] {name}: give a value, a list of values, or a table with one of {kinds}")
 
 
 def _range(given: Mapping[str, Any]) -> Values:
-    first, last = given["range"]
-    return range(int(first), int(last))
+    first, last = (_whole(bound, -MAX_CALLS, MAX_CALLS) for bound in given["range"])
+    return range(first, last)
 
 
 def _random(given: Mapping[str, Any]) -> Values:
     """`{random = 20, low = 1e-4, high = 0.1, log = true, seed = 0}`: numbers drawn once, from a seed."""
     rng = np.random.default_rng(int(given.get("seed", 0)))
-    low, high = float(given["low"]), float(given["high"])
-    if given.get("log", False):
-        return [float(v) for v in np.exp(rng.uniform(np.log(low), np.log(high), int(given["random"])))]
-    return [float(v) for v in rng.uniform(low, high, int(given["random"]))]
+    low, high, log = float(given["low"]), float(given["high"]), given.get("log", False)
+    if not -1e300 < low <= high < 1e300 or (log and low <= 0):
+        raise ValueError(f"low = {low:g} and high = {high:g} are no bounds")
+    count = _whole(given["random"], 0, MAX_VALUES)
+    if log:
+        return [float(v) for v in np.exp(rng.uniform(np.log(low), np.log(high), count))]
+    return [float(v) for v in rng.uniform(low, high, count)]
 
 
 def _random_architectures(given: Mapping[str, Any]) -> Values:
     """P1 Appendix I's kind of draw: `{random_architectures = 50, depth = [2, 5], width = [2, 10], bias = 0.5}`."""
     rng = np.random.default_rng(int(given.get("seed", 0)))
-    (fewest, most), (narrow, wide) = given["depth"], given["width"]
+    fewest, most = (_whole(bound, 1, MAX_DEPTH) for bound in given["depth"])
+    narrow, wide = (_whole(bound, 1, MAX_WIDTH) for bound in given["width"])
     slope = parse_activation(given.get("activation", "relu"))
     found = []
-    for _ in range(int(given["random_architectures"])):
+    for _ in range(_whole(given["random_architectures"], 0, MAX_VALUES)):
         depth = int(rng.integers(fewest, most + 1))
         widths = tuple(int(width) for width in rng.integers(narrow, wide + 1, size=depth + 1))
         found.append(str(Architecture(widths, slope, bool(rng.random() < float(given.get("bias", 0.0))))))
@@ -150,8 +157,11 @@ def _all_architectures(given: Mapping[str, Any]) -> Values:
 
     `up_to_reversal` keeps one of a network without biases and its transpose: their fields are the same.
     """
-    largest, deepest = int(given["parameters"]), int(given["depth"])
-    found = []
+    largest = _whole(given["parameters"], 0, MAX_WIDTH)
+    deepest = min(_whole(given["depth"], 0, MAX_CALLS), largest)  # every layer has a parameter
+    if deepest > MAX_DEPTH:
+        raise ValueError(f"depth goes up to {MAX_DEPTH}")
+    found: list[tuple[tuple[int, ...], float, bool]] = []
     for words in given["all_architectures"]:
         activation, _, more = str(words).partition(" ")
         if more not in ("", "bias"):
@@ -161,8 +171,16 @@ def _all_architectures(given: Mapping[str, Any]) -> Values:
         for depth in range(2, deepest + 1):
             for widths in _widths(depth + 1, largest, int(bias)):
                 if not halve or widths <= widths[::-1]:
-                    found.append(str(Architecture(widths, slope, bias)))
-    return found
+                    found.append((widths, slope, bias))
+                    if len(found) > MAX_VALUES:
+                        raise ValueError(f"there are more than {MAX_VALUES:,}: lower parameters or depth")
+    return [str(Architecture(*each)) for each in found]
+
+
+def _whole(value: Any, least: int, most: int) -> int:
+    if not _is_number(value) or not least <= value <= most or value != int(value):
+        raise ValueError(f"{str(value)[:40]} is not a whole number from {least} to {most}")
+    return int(value)
 
 
 def _widths(count: int, parameters: int, bias: int = 0) -> Iterator[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lawful.network.formats.writing import replacing
 from lawful.study.sweep.store import Finished, Store, as_text
 
+NUMBER = re.compile(r"[-+]?\d{1,400}(\.\d{0,400})?([eE][-+]?\d{1,4})?")
 FIXED = ("job", "status", "error", "version", "seconds")
 BATCH = 2000
 
@@ -43,22 +46,41 @@ def write_tables(store: Store, *, csv: bool = False) -> Path:
     writers: dict[str, Callable[..., Any]] = {"parquet": pyarrow.parquet.ParquetWriter}
     if csv:
         writers["csv"] = pyarrow.csv.CSVWriter
+    names = {"parquet": schema.names, "csv": [no_formula(name) for name in schema.names]}
     with ExitStack() as stack:
-        parts = {kind: store.folder / f"results.{kind}.part" for kind in writers}
-        for part in parts.values():
-            stack.callback(part.unlink, missing_ok=True)
+        drafts = {kind: stack.enter_context(replacing(store.folder / f"results.{kind}")) for kind in writers}
         with ExitStack() as files:
-            open_files = [files.enter_context(writers[kind](str(part), schema)) for kind, part in parts.items()]
+            open_files = {
+                kind: files.enter_context(writers[kind](str(draft), _named(schema, names[kind])))
+                for kind, draft in drafts.items()
+            }
             for rows in _batches(store.rows()):
-                arrays = [
-                    pa.array([_cell(column.read(row), field.type) for row in rows], field.type)
+                cells = [
+                    [_cell(column.read(row), field.type) for row in rows]
                     for column, field in zip(columns, schema, strict=True)
                 ]
-                for file in open_files:
-                    file.write_batch(pa.record_batch(arrays, schema=schema))
-        for kind, part in parts.items():
-            part.replace(store.folder / f"results.{kind}")
+                for kind, file in open_files.items():
+                    safe = [[no_formula(cell) for cell in cells_of] for cells_of in cells] if kind == "csv" else cells
+                    arrays = [pa.array(column, each) for column, each in zip(safe, schema.types, strict=True)]
+                    file.write_batch(pa.record_batch(arrays, schema=_named(schema, names[kind])))
     return store.folder / "results.parquet"
+
+
+def _named(schema: Any, names: list[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.schema(list(zip(names, schema.types, strict=True)))
+
+
+def no_formula(cell: Any) -> Any:
+    """A text that a spreadsheet would compute gets an apostrophe before it; numbers stay as they are.
+
+    >>> no_formula("=1+1"), no_formula("-1.5"), no_formula(-1.5), no_formula("3-4-2 relu")
+    ("'=1+1", '-1.5', -1.5, '3-4-2 relu')
+    """
+    if not isinstance(cell, str) or not cell.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")):
+        return cell
+    return cell if NUMBER.fullmatch(cell) else f"'{cell}"
 
 
 def _batches(rows: Iterator[Finished]) -> Iterator[list[Finished]]:

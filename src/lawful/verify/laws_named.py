@@ -8,30 +8,35 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.laws.verify_case import Case, need
-from lawful.laws.verify_metric import check_spared, over_metric
-from lawful.network import Role
-from lawful.types import Residues
+from lawful.verify.laws_case import Case, Residues
+from lawful.verify.laws_metric import check_spared, over_metric
+from lawful.verify.schema import listed, need, rational, whole
+from lawful.verify.wiring import HIDDEN
 
 
-def law_gradients(case: Case, named: list[list[Any]]) -> Residues:
+def law_gradients(case: Case, value: object) -> Residues:
     """Gradients at the point (a row each) of the named laws, each rebuilt from the graph by its theorem."""
-    into: list[dict[int, int]] = [{} for _ in case.names]
-    out_of: list[dict[int, int]] = [{} for _ in case.names]
+    into: list[dict[int, int]] = [{} for _ in case.roles]
+    out_of: list[dict[int, int]] = [{} for _ in case.roles]
     resting = _resting(case)
     for edge, (tail, head) in enumerate(zip(case.tails, case.heads, strict=True)):
         if not resting[edge]:
             into[head][tail], out_of[tail][head] = edge, edge
     rows = []
-    for kind, *nodes in named:
+    for item in listed(value, "known", most=4 * case.states + 100):
+        kind, *nodes = listed(item, "known", most=3) or [None]
+        if kind != "combination":
+            nodes = [whole(node, "known", 0, len(case.roles) - 1) for node in nodes]
         matrix: dict[tuple[int, int], Fraction] = {}
         linear: list[int] = []
         match kind, nodes:
             case "combination", [parts]:
                 need(case.flow["name"] == "metric", "combinations are for metrics")
-                for weight, *part in parts:
-                    for place, value in _quadratic(case, part, into, out_of).items():
-                        matrix[place] = matrix.get(place, Fraction(0)) + Fraction(weight) * value
+                for part in listed(parts, "known"):
+                    weight, name, *own = listed(part, "known", most=4)
+                    ends = [whole(node, "known", 0, len(case.roles) - 1) for node in own]
+                    for place, entry in _quadratic(case, [name, *ends], into, out_of).items():
+                        matrix[place] = matrix.get(place, Fraction(0)) + rational(weight, "known") * entry
             case (("neuron" | "pair" | "rotation"), _):
                 matrix = _quadratic(case, [kind, *nodes], into, out_of)
             case "detour", [node]:
@@ -43,7 +48,7 @@ def law_gradients(case: Case, named: list[list[Any]]) -> Residues:
                 linear = [e for e, ends in enumerate(zip(case.tails, case.heads, strict=True)) if ends == (tail, head)]
                 need(len(linear) == 1 and resting[linear[0]], f"nothing shows that edge {tail} -> {head} rests")
             case _:
-                raise CertificateError(f"unknown law {kind!r}")
+                raise CertificateError("a law of an unknown kind")
         rows.append(_law_gradient(case, kind, matrix, linear))
         if kind == "detour":  # of (p + q) e^{−s}, divided by e^{−s}
             need(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
@@ -62,26 +67,26 @@ def _quadratic(
     """The terms θ_e θ_f of a law of one neuron or of two linear neurons with the same neighbours."""
     match named:
         case ["neuron", node]:
-            need(case.roles[node] == Role.HIDDEN, f"node {node} is not a hidden neuron")
+            need(case.roles[node] == HIDDEN, f"node {node} is not a hidden neuron")
             signed = [(into[node], 1), (out_of[node], -1)]
             return {(edge, edge): Fraction(sign) for edges, sign in signed for edge in edges.values()}
         case ["pair" | "rotation", first, second]:
-            need(first != second and case.roles[first] == case.roles[second] == Role.HIDDEN, "not two neurons")
+            need(first != second and case.roles[first] == case.roles[second] == HIDDEN, "not two neurons")
             same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
-            need(same_gate, f"{case.names[first]} and {case.names[second]} do not act linearly alike")
+            need(same_gate, f"neuron {first} and neuron {second} do not act linearly alike")
             same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
-            need(same, f"{case.names[first]} and {case.names[second]} have different neighbours")
+            need(same, f"neuron {first} and neuron {second} have different neighbours")
             matrix = {(edge, into[second][at]): Fraction(1) for at, edge in into[first].items()}
             return matrix | {(edge, out_of[second][at]): Fraction(-1) for at, edge in out_of[first].items()}
-    raise CertificateError(f"unknown law {named[:1]}")
+    raise CertificateError("a law of an unknown kind")
 
 
 def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict[int, int]]) -> list[int]:
     """The two weights of a linear neuron that bridges one edge."""
-    need(case.roles[node] == Role.HIDDEN and case.gates[node] == 1, f"{case.names[node]} is not a linear neuron")
-    need(len(into[node]) == len(out_of[node]) == 1, f"{case.names[node]} has more than one edge in or out")
+    need(case.roles[node] == HIDDEN and case.gates[node] == 1, f"neuron {node} is not a linear neuron")
+    need(len(into[node]) == len(out_of[node]) == 1, f"neuron {node} has more than one edge in or out")
     ((source, first),), ((target, second),) = into[node].items(), out_of[node].items()
-    need(target in out_of[source], f"no edge runs beside {case.names[node]}")
+    need(target in out_of[source], f"no edge runs beside neuron {node}")
     return [first, second]
 
 
@@ -128,16 +133,16 @@ def _resting(case: Case) -> list[bool]:
     """Edges whose gradient is always 0: no signal comes in, or nothing that it reaches is heard."""
     if case.loss == "cross-entropy" and len(case.outputs) == 1:
         return [True] * len(case.tails)
-    silent = [case.roles[node] == Role.HIDDEN and case.gates[node] == 0 for node in range(len(case.names))]
+    silent = [case.roles[node] == HIDDEN and case.gates[node] == 0 for node in range(len(case.roles))]
     mute, unheard = list(silent), list(silent)
     for node in case.order:
-        if case.roles[node] == Role.HIDDEN:
+        if case.roles[node] == HIDDEN:
             sources = (
                 [mute[t] for t, h in zip(case.tails, case.heads, strict=True) if h == node] if any(silent) else [False]
             )
             mute[node] = mute[node] or all(sources)
     for node in reversed(case.order):
-        if case.roles[node] == Role.HIDDEN:
+        if case.roles[node] == HIDDEN:
             sinks = (
                 [unheard[h] for t, h in zip(case.tails, case.heads, strict=True) if t == node]
                 if any(silent)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from lawful.laws.verify_case import Block, Case, need
-from lawful.types import Residues
+from lawful.verify.laws_case import Block, Case, Residues
+from lawful.verify.schema import afford, exactly, listed, need, numbers, record, wholes
+from lawful.verify.schema import matrix as table
 
 Form = dict[tuple[int, int], Fraction]
 
@@ -18,20 +19,24 @@ def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
     """The metric as blocks that cover every weight once; a diagonal is made of blocks of size 1."""
     if flow["name"] != "metric":
         return ()
+    need(("diagonal" in flow) is not ("blocks" in flow), "a metric is a diagonal or made of blocks")
+    stated: list[Block]
     if "diagonal" in flow:
-        need(len(flow["diagonal"]) == size, "the metric has another size than the network")
-        stated = [([edge], [[Fraction(float(value))]]) for edge, value in enumerate(flow["diagonal"])]
+        values = exactly(numbers(flow["diagonal"], "flow.diagonal", length=size))
+        stated = [([edge], [[value]]) for edge, value in enumerate(values)]
     else:
-        stated = [
-            (list(block["weights"]), [[Fraction(float(value)) for value in row] for row in block["matrix"]])
-            for block in flow["blocks"]
-        ]
+        stated = []
+        for item in listed(flow["blocks"], "flow.blocks", most=size):
+            block = record(item, "flow.blocks", "weights matrix")
+            where = wholes(block["weights"], "flow.blocks.weights", 0, size - 1)
+            rows = table(block["matrix"], "flow.blocks.matrix", rows=len(where), columns=len(where))
+            afford(float(len(where)) ** 3)
+            stated.append((where, [exactly(row) for row in rows]))
     named = [edge for where, _ in stated for edge in where]
-    need(set(named) <= set(range(size)) and len(set(named)) == len(named), "the metric names weights twice or none")
-    for where, matrix in stated:
-        need([len(row) for row in matrix] == [len(where)] * len(where), "a block of the metric has the wrong size")
-        need(all(matrix[i][j] == matrix[j][i] for i in range(len(where)) for j in range(i)), "M is not symmetric")
-        need(_positive(matrix), "the metric is not positive")
+    need(len(set(named)) == len(named), "the metric names a weight twice")
+    for where, lines in stated:
+        mirrored = all(lines[i][j] == lines[j][i] for i in range(len(where)) for j in range(i))
+        need(mirrored and _positive(lines), "the metric is not symmetric and positive")
     rest = sorted(set(range(size)) - set(named))
     return (*stated, *(([edge], [[Fraction(1)]]) for edge in rest))
 

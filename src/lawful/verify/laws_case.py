@@ -8,27 +8,22 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lawful.errors import CertificateError
-from lawful.network import Role
-from lawful.types import Residues
+from lawful.verify.schema import need
+from lawful.verify.wiring import CONSTANT, HIDDEN, INPUT, OUTPUT
+
+Residues = NDArray[np.int64]
 
 Block = tuple[list[int], list[list[Fraction]]]  # some weights, and their part of a metric
 MASK = 2**64 - 1
 MIXED, FIRST_PATTERN = 8, 16  # part of what the stored seed means
 
 
-def need(condition: bool, complaint: str) -> None:
-    """Reject the certificate unless the condition holds."""
-    if not condition:
-        raise CertificateError(complaint)
-
-
 @dataclass(frozen=True, eq=False)
 class Case:
     """What a certificate speaks of."""
 
-    names: tuple[str, ...]
     roles: tuple[int, ...]
     tails: tuple[int, ...]
     heads: tuple[int, ...]
@@ -52,7 +47,7 @@ class Case:
     @property
     def outputs(self) -> list[int]:
         """The output nodes."""
-        return [node for node, role in enumerate(self.roles) if role == Role.OUTPUT]
+        return [node for node, role in enumerate(self.roles) if role == OUTPUT]
 
     def residue(self, value: Fraction) -> int:
         """A fraction modulo the prime."""
@@ -66,7 +61,7 @@ class Case:
     def multipliers(self, level: int, slot: int, rows: int) -> Residues:
         """One number per pattern, node and row, then one for the drift of momentum."""
         start = _stirred(_stirred(self.seed & MASK, level), slot)
-        table = np.empty((self.mixed * len(self.names) + 1, rows), dtype=np.int64)
+        table = np.empty((self.mixed * len(self.roles) + 1, rows), dtype=np.int64)
         for row in range(rows):
             column: list[int] = []
             for place in range(self.mixed):
@@ -77,11 +72,11 @@ class Case:
 
     def _line(self, start: int, place: int, row: int) -> list[int]:
         state = _stirred(start, row)
-        line = [_stirred(state, node) % self.prime for node in range(len(self.names))]
+        line = [_stirred(state, node) % self.prime for node in range(len(self.roles))]
         which = place
         if len(self.patterns) > self.mixed:
             which = _stirred(_stirred(_stirred(start, 1), row), 0) % self.prime % len(self.patterns)
-        hidden = [node for node, role in enumerate(self.roles) if role == Role.HIDDEN]
+        hidden = [node for node, role in enumerate(self.roles) if role == HIDDEN]
         for number, node in enumerate(hidden):
             if self.patterns:
                 line[node] = self.residue(self.patterns[which][number])
@@ -96,8 +91,8 @@ class Case:
 
     def _set_inputs(self, line: list[int], which: int) -> None:
         """A random combination of the data that show the pattern; what the first input was is its random number."""
-        nodes = [node for node, role in enumerate(self.roles) if role == Role.INPUT]
-        nodes += [node for node, role in enumerate(self.roles) if role == Role.CONSTANT]
+        nodes = [node for node, role in enumerate(self.roles) if role == INPUT]
+        nodes += [node for node, role in enumerate(self.roles) if role == CONSTANT]
         state = _stirred(_stirred((self.seed + 1) & MASK, which), line[nodes[0]])
         factors = [_stirred(state, number) % self.prime for number in range(len(self.spans[which]))]
         for place, node in enumerate(nodes):

@@ -1,0 +1,43 @@
+"""What a verification found, in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lawful.errors import CertificateError
+from lawful.verify import Verified
+
+
+def verified_text(found: Verified, names: Sequence[str]) -> str:
+    """The statement, and which networks it is about."""
+    lines = [f"verified: {found.statement}"]
+    for place, digest in enumerate(found.networks):
+        given = [name for name, where in zip(names, found.given, strict=True) if where == place]
+        lines.append(f"  {digest}" + (f" is {given[0]}" if given else ""))
+    if found.networks and not names:
+        lines.append("  (give the networks after the file to see whether it is about them)")
+    return "\n".join(lines)
+
+
+def verified_json(found: Verified) -> dict[str, Any]:
+    """The documented keys."""
+    return {
+        "valid": True,
+        "kind": found.kind,
+        "statement": found.statement,
+        "facts": dict(found.facts),
+        "networks": list(found.networks),
+        "given": list(found.given),
+        "reason": None,
+    }
+
+
+def rejected_text(error: CertificateError) -> str:
+    """The first fact that fails."""
+    return f"REJECTED: {error}"
+
+
+def rejected_json(error: CertificateError) -> dict[str, Any]:
+    """The documented keys."""
+    return {"valid": False, "kind": None, "statement": None, "reason": str(error)}

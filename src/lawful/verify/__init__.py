@@ -1,0 +1,90 @@
+"""The trust kernel: re-check a certificate with code that shares nothing with the code that made it.
+
+This room imports `lawful.errors` and nothing else of the project; rationals, integers or balls decide everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from lawful.errors import CertificateError, LawfulError, NotACertificate
+from lawful.verify import (
+    components,
+    flow,
+    geodesic,
+    laws,
+    module_pruning,
+    pruning,
+    same,
+    separation,
+    singular,
+)
+from lawful.verify.finding import Finding, Verified
+from lawful.verify.schema import VERSION, listed, parse, whole
+from lawful.verify.wiring import wiring_of
+
+__all__ = ["KINDS", "Verified", "verify"]
+
+KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
+    {
+        "components": components.check,
+        "flow": flow.check,
+        "geodesic": geodesic.check,
+        "laws": laws.check,
+        "module-pruning": module_pruning.check,
+        "pruning": pruning.check,
+        "same": same.check,
+        "singular": singular.check,
+        "truncation-separation": separation.check,
+    }
+)
+DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Verified:
+    """The statement that a certificate proves, composed from facts checked here; no text of it is ever repeated.
+
+    Raises `CertificateError` with the first fact that fails (also when a network given is none that the certificate is
+    about), `NotACertificate` if it is none at all, `Unsupported` if the check would take too long.
+
+    >>> from lawful.components import certificate, components
+    >>> from lawful.network import Architecture
+    >>> found = verify(certificate(components(Architecture.parse("2-2-1").to_dag(), [-3, 1])))
+    >>> found.facts["locked"]
+    [{'edge': (2, 4), 'at_least': Fraction(3, 1)}]
+    """
+    body = parse(certificate)
+    for key in ("kind", "version", "about"):
+        if key not in body:
+            raise NotACertificate(f"not a certificate of version {VERSION}: {key!r} is missing")
+    kind, about = body.pop("kind"), listed(body.pop("about"), "about", most=16)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise NotACertificate(f"not a certificate: its kind is none of {', '.join(KINDS)}")
+    if whole(body.pop("version"), "version") != VERSION:
+        raise NotACertificate(f"this program reads certificates of version {VERSION} only")
+    try:
+        found = KINDS[kind](body)
+    except LawfulError:
+        raise
+    except DAMAGE as error:
+        raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
+    if about != list(found.networks):
+        raise CertificateError("the digests are not those of the networks in the certificate")
+    return Verified(kind, found.statement, found.facts, found.networks, _matched(found.networks, networks))
+
+
+def _matched(digests: Sequence[str], networks: Sequence[Any]) -> tuple[int, ...]:
+    """Which of the certificate's networks each given one is; each stands for one only."""
+    free = list(range(len(digests)))
+    matched = []
+    for number, network in enumerate(networks, 1):
+        wiring = wiring_of(network)
+        names = (wiring.digest(), wiring.digest(weights=False))
+        place = next((place for place in free if digests[place] in names), None)
+        if place is None:
+            raise CertificateError(f"the certificate is not about network {number} of those given")
+        free.remove(place)
+        matched.append(place)
+    return tuple(matched)

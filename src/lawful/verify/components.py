@@ -1,0 +1,117 @@
+"""Components of an invariant set: stable sets show what is locked, flows what is free, in integers.
+
+Locked: the set T sends nothing out except by the edge e, so summing `B̃x = c` over T gives `x_e ≥ −Σ_T c > 0` (or the
+mirror image). Free: a flow `x ≥ 0` of balance c has `x_e = 0`. Any other edge leaves a neuron with other ways out and
+enters one with other ways in (P0 Propositions 3 and 4). With a tolerance, locked means for every balance within it,
+free for some.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from lawful.verify.finding import Finding, short
+from lawful.verify.schema import listed, need, record, truth, whole, wholes, word
+from lawful.verify.wiring import HIDDEN, Wiring, read_wiring
+
+KEYS = "network denominator tolerance balance locked flows connected log2_components"
+SHOWN = 6
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """How many components the invariant set has, and which edges are locked."""
+    given = record(body, "certificate", KEYS)
+    wiring = read_wiring(given["network"])
+    denominator = whole(given["denominator"], "denominator", 1)
+    slack = whole(given["tolerance"], "tolerance", 0)
+    units = wholes(given["balance"], "balance", length=len(wiring.hidden))
+    balance = dict(zip(wiring.hidden, units, strict=True))
+    if wiring.weights is not None:
+        pairs = ((Fraction(unit, denominator), wiring.balance[node]) for node, unit in balance.items())
+        error = sum((abs(stated - true) for stated, true in pairs), Fraction(0))
+        need(error <= Fraction(slack, denominator), "the balance is not that of the weights")
+    locked = _locked(given["locked"], wiring, balance, slack)
+    freed = _freed(given["flows"], wiring, balance, slack)
+    need(not set(locked) & freed, "an edge is both locked and freed")
+    for edge, (tail, head) in enumerate(zip(wiring.tails, wiring.heads, strict=True)):
+        only = (wiring.roles[tail] == HIDDEN and len(wiring.out_of[tail]) == 1) or (
+            wiring.roles[head] == HIDDEN and len(wiring.into[head]) == 1
+        )
+        need(edge in locked or edge in freed or not only, f"edge {edge} is neither locked nor freed")
+    stated = whole(given["log2_components"], "log2_components", 0)
+    need(stated == len(locked), f"{len(locked)} edges are locked, not the {stated} stated")
+    need(truth(given["connected"], "connected") is (not locked), "the stated answer does not follow")
+    tolerance = Fraction(slack, denominator)
+    digest = wiring.digest()
+    facts = {
+        "log2_components": len(locked),
+        "connected": not locked if not slack else None,
+        "tolerance": tolerance,
+        "balance": [Fraction(unit, denominator) for unit in units],
+        "locked": [
+            {"edge": (wiring.tails[edge], wiring.heads[edge]), "at_least": Fraction(least - slack, denominator)}
+            for edge, least in sorted(locked.items())
+        ],
+    }
+    return Finding(_statement(len(locked), tolerance, wiring, units, denominator), facts, (digest,))
+
+
+def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int], denominator: int) -> str:
+    edges = "no edge is" if not locked else "1 edge is" if locked == 1 else f"{locked} edges are"
+    whose = f"of {short(wiring.digest())}"
+    if wiring.weights is None:
+        values = ", ".join(str(Fraction(unit, denominator)) for unit in units[:SHOWN])
+        whose += f" with the balance ({values}{', ...' if len(units) > SHOWN else ''})"
+    if tolerance:
+        return (
+            f"at every balance within {float(tolerance):.3g} (sum of absolute differences) {whose}, {edges} locked, "
+            f"and each other edge is free at some balance within it"
+        )
+    if not locked:
+        return f"the invariant set {whose} is connected: no edge is locked"
+    return f"the invariant set {whose} has exactly 2^{locked} connected components: {edges} locked"
+
+
+def _locked(value: object, wiring: Wiring, balance: dict[int, int], slack: int) -> dict[int, int]:
+    """The least value of `x_e` at the stated balance, for each edge that a stable set shows to be locked."""
+    found: dict[int, int] = {}
+    for item in listed(value, "locked", most=len(wiring.tails)):
+        lock = record(item, "locked", "edge side minimum nodes")
+        edge = whole(lock["edge"], "locked.edge", 0, len(wiring.tails) - 1)
+        nodes = set(wholes(lock["nodes"], "locked.nodes", 0, len(wiring.roles) - 1))
+        need(edge not in found, f"edge {edge} is locked twice")
+        need(all(wiring.roles[node] == HIDDEN for node in nodes), f"edge {edge}: a node of its set is not hidden")
+        out = word(lock["side"], "locked.side", "out", "in") == "out"
+        near = wiring.out_of if out else wiring.into
+        crossing = {other for node in nodes for end, other in near[node] if end not in nodes}
+        need(crossing == {edge}, f"edge {edge}: other edges cross its set, or none does")
+        total = sum(balance[node] for node in nodes)
+        least = -total if out else total
+        need(least == whole(lock["minimum"], "locked.minimum"), f"edge {edge}: its set gives another minimum")
+        need(least > slack, f"edge {edge}: the minimum is not above the tolerance")
+        found[edge] = least
+    return found
+
+
+def _freed(value: object, wiring: Wiring, balance: dict[int, int], slack: int) -> set[int]:
+    found: set[int] = set()
+    for number, item in enumerate(listed(value, "flows", most=len(wiring.tails))):
+        flow = record(item, "flows", "squares frees")
+        squares: dict[int, int] = {}
+        missing = dict(balance)
+        for pair in listed(flow["squares"], "flows.squares", most=len(wiring.tails)):
+            edge, amount = wholes(pair, "flows.squares", 0, length=2)
+            need(edge < len(wiring.tails) and edge not in squares, f"flow {number} names no edge, or one twice")
+            squares[edge] = amount
+            tail, head = wiring.tails[edge], wiring.heads[edge]
+            if head in missing:
+                missing[head] -= amount
+            if tail in missing:
+                missing[tail] += amount
+        wrong = sum(abs(amount) for amount in missing.values())
+        need(wrong <= slack, f"flow {number} does not have the stated balance")
+        frees = wholes(flow["frees"], "flows.frees", 0, len(wiring.tails) - 1)
+        need(not any(squares.get(edge) for edge in frees), f"flow {number} is not zero on an edge that it frees")
+        found.update(frees)
+    return found

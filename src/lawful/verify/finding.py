@@ -1,0 +1,38 @@
+"""What a check found, and what it lets one say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The facts that one kind of certificate was shown to prove, in words and as numbers, and the networks' digests."""
+
+    statement: str
+    facts: Mapping[str, Any]
+    networks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A statement made of checked facts; `given[k]` says which of `networks` the k-th network handed in is."""
+
+    kind: str
+    statement: str
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    networks: tuple[str, ...] = ()
+    given: tuple[int, ...] = ()
+
+
+def short(digest: str) -> str:
+    """A digest as people quote it.
+
+    >>> short("network:0123456789abcdef0123456789abcdef")
+    'network 0123456789ab'
+    """
+    what, _, code = digest.partition(":")
+    return f"{what} {code[:12]}"

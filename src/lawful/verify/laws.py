@@ -1,0 +1,266 @@
+"""Laws of training, counted again: explicit laws from below, Lie brackets from above, modulo a prime.
+
+Fields are computed edge by edge; derivatives by exact polynomial interpolation; ranks by FLINT; the random numbers in
+plain integers; laws are rebuilt from the graph by their theorems. A rank modulo a prime at one point is at most the
+rank at almost every point, so brackets bound the number of laws from above and independent laws from below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from lawful.errors import Unsupported
+from lawful.verify.finding import Finding, short
+from lawful.verify.laws_case import MIXED, Case, Residues, spans_of, states_of
+from lawful.verify.laws_metric import blocks_of, times_metric
+from lawful.verify.laws_named import law_gradients
+from lawful.verify.laws_region import Gates, check_gates, gates_on_data, grouped_patterns, realised_patterns
+from lawful.verify.schema import afford, listed, matrix, need, number, record, truth, whole, wholes, word
+from lawful.verify.wiring import OUTPUT, Wiring, read_wiring
+
+KEYS = "laws parameters states dimensions level loss flow network prime seed point brackets known"
+MORE = {"phi": "", "near": " inputs fixed", "data": " inputs fixed groups"}
+FLOWS = {"gradient": "name", "momentum": "name friction autonomous", "metric": "name"}
+MOST_ENTRIES = 40_000_000  # of the matrix of brackets
+WHERE = {
+    "phi": "at almost all weights, for any data",
+    "near": "near its weights, for any data",
+    "somewhere": "near its weights, for any data, which hold at all weights",
+    "data": "near its weights, for {samples} data ({data})",
+}
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """Exactly how many independent laws training has."""
+    level = word(body.get("level"), "level", *MORE)
+    given = record(body, "certificate", KEYS + MORE[level])
+    wiring = read_wiring(given["network"])
+    need((wiring.weights is None) is (level == "phi"), "the weights do not go with the level")
+    case = _read(given, wiring, level)
+    parameters = len(wiring.tails)
+    need(whole(given["parameters"], "parameters") == parameters, "the number of parameters is not the network's")
+    need(whole(given["states"], "states") == case.states, "the number of states is not that of the flow")
+    brackets = wholes(given["brackets"], "brackets", 1, case.states + 100, most=16)
+    dimensions = wholes(given["dimensions"], "dimensions", 0, case.states, length=len(brackets))
+    need(len(brackets) > 0, "there are no brackets")
+    _check_cost(case, brackets)
+    count = whole(given["laws"], "laws", 0, case.states)
+    laws = law_gradients(case, given["known"])
+    lower = _rank(laws, case.prime)
+    need(lower == count, f"{lower} of the explicit laws are independent, not {count}")
+    values = np.zeros((0, case.states), dtype=np.int64)
+    for depth, (stated, rows) in enumerate(zip(dimensions, brackets, strict=True)):
+        samples = [case.multipliers(depth, slot, rows) for slot in range(depth + 1)]
+        point = np.repeat(case.point[:, None], rows, axis=1)
+        found = _bracket(case, depth)(point, samples).T
+        need(not (_products(laws, found, case.prime)).any(), f"a law is not conserved by the brackets of level {depth}")
+        values = np.concatenate([values, found])
+        dimension = _rank(values, case.prime)
+        need(dimension == stated, f"the brackets up to level {depth} span {dimension} dimensions, not {stated}")
+    upper = case.states - dimensions[-1]
+    need(upper == count, f"the brackets leave room for {upper} laws, not {count}")
+    digest = wiring.digest()
+    facts: dict[str, Any] = {
+        "laws": count,
+        "parameters": parameters,
+        "states": case.states,
+        "level": level,
+        "loss": case.loss,
+        "flow": _flow_words(case),
+    }
+    facts["claim"] = _claim(case, wiring, level)
+    where = WHERE[facts["claim"] if facts["claim"] == "somewhere" else level]
+    if level == "data":
+        facts |= {"samples": len(given["inputs"]), "data": _fingerprint(given["inputs"])}
+        where = where.format(**facts)
+    words = f"{short(digest)} has exactly {count} independent laws under {facts['flow']} {where} ({case.loss} loss)"
+    return Finding(words, facts, (digest,))
+
+
+def _claim(case: Case, wiring: Wiring, level: str) -> str:
+    """What the laws are complete among: functions of φ, or all; near these weights, holding there or at all weights."""
+    gated = any(slope != 1 for slope in wiring.slope.values())
+    if level == "phi":
+        return "phi" if gated else "near"
+    free = all(gate is None for node, gate in enumerate(case.gates) if wiring.slope.get(node, 1) != 1)
+    return "somewhere" if level == "near" and gated and free else "near"
+
+
+def _flow_words(case: Case) -> str:
+    flow = case.flow
+    if flow["name"] == "momentum":
+        kind = "that do not depend on time" if flow["autonomous"] else "that may depend on time"
+        return f"a heavy ball with friction {flow['friction']!r}, laws {kind},"
+    if flow["name"] == "metric":
+        return f"gradient flow in a constant metric ({_fingerprint(flow)})"
+    return "gradient flow"
+
+
+def _fingerprint(value: Any) -> str:
+    """Names numbers that are too many to print."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return "sha256 " + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
+    prime = whole(given["prime"], "prime", 1009, 2**23)
+    need(all(prime % divisor for divisor in range(2, 2900)), f"{prime} is not a prime")
+    loss = word(given["loss"], "loss", "full", "cross-entropy")
+    name = word(given["flow"].get("name") if isinstance(given["flow"], dict) else None, "flow.name", *FLOWS)
+    flow = record(given["flow"], "flow", FLOWS[name], "diagonal blocks" if name == "metric" else "")
+    if name == "momentum":
+        need(number(flow["friction"], "flow.friction") >= 0, "the friction is negative")
+        truth(flow["autonomous"], "flow.autonomous")
+    states = states_of(len(wiring.tails), flow)
+    point = np.array(wholes(given["point"], "point", 0, prime - 1, length=states), dtype=np.int64)
+    gates: Gates = tuple(Fraction(1) if wiring.slope.get(node, 1) == 1 else None for node in range(len(wiring.roles)))
+    patterns: tuple[tuple[Fraction, ...], ...] = ()
+    spans: tuple[list[list[int]], ...] = ()
+    if level != "phi":
+        inputs = matrix(given["inputs"], "inputs", columns=len(wiring.inputs))
+        afford(30.0 * len(inputs) * (len(wiring.tails) + len(wiring.roles) + len(wiring.inputs) ** 2))
+        fixed = [
+            None if gate is None else number(gate, "fixed")
+            for gate in listed(given["fixed"], "fixed", length=len(wiring.roles))
+        ]
+        patterns = realised_patterns(wiring, inputs)
+        if level == "near":
+            gates = check_gates(wiring, fixed)
+        else:
+            groups = wholes(given["groups"], "groups", 0, len(inputs) - 1, length=len(inputs))
+            patterns = grouped_patterns(patterns, groups)
+            gates = gates_on_data(wiring, patterns, fixed)
+            spans = spans_of(_extended(wiring, inputs, prime), groups, prime)
+    return Case(
+        wiring.roles, wiring.tails, wiring.heads, gates, tuple(wiring.order), max(wiring.levels), prime,
+        whole(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
+        blocks_of(flow, len(wiring.tails)),
+    )  # fmt: skip
+
+
+def _extended(wiring: Wiring, inputs: list[list[float]], prime: int) -> list[list[int]]:
+    """The data as residues, with a 1 for the constant."""
+    one = [] if wiring.constant is None else [1]
+    exact = [[Fraction(value) for value in given] for given in inputs]
+    return [[value.numerator * pow(value.denominator, -1, prime) % prime for value in given] + one for given in exact]
+
+
+def _check_cost(case: Case, brackets: list[int]) -> None:
+    """Levels of brackets cost exponentially more: count the fields that they evaluate."""
+    degree, evaluations, steps = max(case.longest - 1, 1), 1.0, 0.0
+    for level, rows in enumerate(brackets):
+        if level:
+            evaluations = (level * degree - level + 3) * evaluations + degree + 2
+        work = case.mixed * (len(case.tails) + len(case.roles)) + sum(len(where) ** 2 for where, _ in case.metric)
+        steps += evaluations * work * (50 + rows / 10) + 10.0 * rows * (level + 1) * MIXED * len(case.roles)
+        afford(steps)
+    if sum(brackets) * case.states > MOST_ENTRIES:
+        raise Unsupported(f"{sum(brackets)} brackets of {case.states} states are more than a check can hold")
+
+
+# Fields and brackets
+
+Field = Callable[[Residues, list[Residues]], Residues]
+
+
+def _gradient(case: Case, weights: Residues, multipliers: Residues) -> Residues:
+    """The gradient of the output, one edge after the other; a column per sample."""
+    prime, count = case.prime, weights.shape[1]
+    into: list[list[int]] = [[] for _ in case.roles]
+    out_of: list[list[int]] = [[] for _ in case.roles]
+    for edge, (tail, head) in enumerate(zip(case.tails, case.heads, strict=True)):
+        into[head].append(edge)
+        out_of[tail].append(edge)
+    value = [np.zeros(count, dtype=np.int64) for _ in case.roles]
+    for node in case.order:
+        total = np.zeros(count, dtype=np.int64) if into[node] else np.ones(count, dtype=np.int64)
+        for edge in into[node]:
+            total = (total + weights[edge] * value[case.tails[edge]]) % prime
+        value[node] = total * multipliers[node] % prime
+    sensitivity = [np.zeros(count, dtype=np.int64) for _ in case.roles]
+    for node in reversed(case.order):
+        if case.roles[node] == OUTPUT:
+            sensitivity[node] = multipliers[node]
+            continue
+        total = np.zeros(count, dtype=np.int64)
+        for edge in out_of[node]:
+            total = (total + weights[edge] * sensitivity[case.heads[edge]]) % prime
+        sensitivity[node] = total * multipliers[node] % prime
+    pairs = zip(case.tails, case.heads, strict=True)
+    return np.array([value[tail] * sensitivity[head] % prime for tail, head in pairs])
+
+
+def _field(case: Case, state: Residues, multipliers: Residues) -> Residues:
+    size, flow = len(case.tails), case.flow
+    force = np.zeros((size, state.shape[1]), dtype=np.int64)
+    for part in np.split(multipliers[:-1], case.mixed):
+        force = (force + _gradient(case, state[:size], part)) % case.prime
+    if flow["name"] == "metric":
+        return times_metric(case, force)
+    if flow["name"] == "momentum":
+        velocity = state[size : 2 * size] * multipliers[-1] % case.prime
+        friction = case.residue(Fraction(float(flow["friction"])))
+        parts = [velocity, (force - friction * velocity) % case.prime]
+        return np.concatenate(parts if flow["autonomous"] else [*parts, multipliers[-1:]])
+    return force
+
+
+def _bracket(case: Case, level: int) -> Field:
+    """`[X_k, Z] = JX_k·Z − JZ·X_k`, with Z the bracket of one level less."""
+    if level == 0:
+        return lambda state, samples: _field(case, state, samples[0])
+    inner = _bracket(case, level - 1)
+    degree = max(case.longest - 1, 1)  # of a field; a bracket of k + 1 fields has degree (k + 1) degree − k
+
+    def bracket(state: Residues, samples: list[Residues]) -> Residues:
+        def outer(at: Residues) -> Residues:
+            return _field(case, at, samples[-1])
+
+        def before(at: Residues) -> Residues:
+            return inner(at, samples[:-1])
+
+        along_inner = _derivative(outer, state, before(state), degree, case.prime)
+        along_outer = _derivative(before, state, outer(state), level * degree - level + 1, case.prime)
+        return (along_inner - along_outer) % case.prime
+
+    return bracket
+
+
+def _derivative(
+    field: Callable[[Residues], Residues], state: Residues, direction: Residues, degree: int, prime: int
+) -> Residues:
+    """`d/dt field(state + t·direction)` at t = 0, from its values at t = 0, …, degree: exact for polynomials."""
+    total = np.zeros_like(state)
+    constant = 0
+    for t in range(1, degree + 1):
+        weight = (-1) ** (t + 1) * comb(degree, t) * pow(t, -1, prime) % prime
+        total = (total + weight * field((state + t * direction) % prime)) % prime
+        constant -= pow(t, -1, prime)
+    return (total + constant % prime * field(state)) % prime
+
+
+# Ranks
+
+
+def _rank(rows: Residues, prime: int) -> int:
+    from flint import nmod_mat
+
+    if not rows.size:
+        return 0
+    return int(nmod_mat(rows.shape[0], rows.shape[1], rows.ravel().tolist(), prime).rank())
+
+
+def _products(laws: Residues, brackets: Residues, prime: int) -> Residues:
+    """Inner products of laws and brackets, one state at a time to stay below 2⁶³."""
+    total = np.zeros((len(laws), len(brackets)), dtype=np.int64)
+    for first in range(0, laws.shape[1], 4096):
+        part = slice(first, first + 4096)
+        total = (total + laws[:, part] @ brackets[:, part].T) % prime
+    return total

@@ -1,0 +1,115 @@
+"""Which gates neurons have near given weights, in fractions: only what small changes leave alone counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from lawful.errors import CertificateError
+from lawful.verify.schema import need
+from lawful.verify.wiring import HIDDEN, Wiring
+
+INFINITY = float("inf")
+End = Fraction | float  # a fraction, or an infinity
+Gates = tuple[Fraction | None, ...]
+
+
+def realised_patterns(wiring: Wiring, inputs: Sequence[Sequence[float]]) -> tuple[tuple[Fraction, ...], ...]:
+    """The gates of the hidden neurons at each input; a sum that is 0 must stay 0 whatever the weights nearby."""
+    found = []
+    for given in inputs:
+        value = [Fraction(0)] * len(wiring.roles)
+        gate = [Fraction(1)] * len(wiring.roles)
+        silent = [False] * len(wiring.roles)  # 0 for all weights nearby
+        if wiring.constant is not None:
+            value[wiring.constant] = Fraction(1)
+        for node, coordinate in zip(wiring.inputs, given, strict=True):
+            value[node] = Fraction(coordinate)
+            silent[node] = not coordinate
+        for node in wiring.order:
+            if wiring.roles[node] == HIDDEN:
+                edges = wiring.into[node]
+                total = sum((wiring.exact[edge] * value[tail] for tail, edge in edges), Fraction(0))
+                unheard = all(silent[tail] for tail, _ in edges)
+                if total == 0 and not unheard:
+                    raise CertificateError(f"an input lies on the boundary of neuron {node}: it shows no pattern")
+                gate[node] = Fraction(1) if total > 0 else wiring.slope[node]
+                value[node] = gate[node] * total
+                silent[node] = unheard or (total < 0 and wiring.slope[node] == 0)
+        found.append(tuple(gate[node] for node in wiring.hidden))
+    need(bool(found), "no input shows any activation pattern")
+    return tuple(found)
+
+
+def check_gates(wiring: Wiring, stated: Sequence[float | None]) -> Gates:
+    """The stated gates, after showing that no input at all can give those neurons another one near the weights."""
+    bounds: list[tuple[End, End]] = [(-INFINITY, INFINITY)] * len(wiring.roles)
+    silent = [False] * len(wiring.roles)
+    if wiring.constant is not None:
+        bounds[wiring.constant] = (Fraction(1), Fraction(1))
+    gates: list[Fraction | None] = [None] * len(wiring.roles)
+    for node in wiring.order:
+        claimed = stated[node]
+        if wiring.roles[node] != HIDDEN:
+            gates[node] = Fraction(1)
+            need(claimed in (None, 1.0), f"node {node} has no gate but 1")
+            continue
+        slope, edges = wiring.slope[node], wiring.into[node]
+        low, high = _bounds([(wiring.exact[edge], bounds[tail]) for tail, edge in edges])
+        unheard = all(silent[tail] for tail, _ in edges)
+        silent[node] = unheard or (slope == 0 and high < 0)
+        proved = Fraction(1) if slope == 1 or low > 0 else slope if high < 0 or unheard else None
+        if claimed is not None:
+            need(Fraction(claimed) == proved, f"nothing shows that neuron {node} always has its gate")
+            gates[node] = proved
+        ends = [end if end > 0 else (slope * end if slope else Fraction(0)) for end in (low, high)]
+        if slope < 0 and low < 0 < high:
+            ends.append(Fraction(0))
+        bounds[node] = (min(ends), max(ends))
+    return tuple(gates)
+
+
+def grouped_patterns(
+    patterns: Sequence[tuple[Fraction, ...]], groups: Sequence[int]
+) -> tuple[tuple[Fraction, ...], ...]:
+    """The pattern of each group of data, after showing that all its members share it."""
+    found: dict[int, tuple[Fraction, ...]] = {}
+    for pattern, group in zip(patterns, groups, strict=True):
+        need(found.setdefault(group, pattern) == pattern, f"two inputs of group {group} show different patterns")
+    need(sorted(found) == list(range(len(found))), "a group is empty")
+    return tuple(found[group] for group in range(len(found)))
+
+
+def gates_on_data(wiring: Wiring, patterns: Sequence[tuple[Fraction, ...]], stated: Sequence[float | None]) -> Gates:
+    """The stated gates, after showing that the data give those neurons no other."""
+    gates: list[Fraction | None] = [Fraction(1)] * len(wiring.roles)
+    for node, claimed in enumerate(stated):
+        need(wiring.roles[node] == HIDDEN or claimed in (None, 1.0), f"node {node} has no gate but 1")
+    for place, node in enumerate(wiring.hidden):
+        claimed = stated[node]
+        gates[node] = None if claimed is None else Fraction(claimed)
+        if claimed is not None:
+            once = all(pattern[place] == gates[node] for pattern in patterns)
+            need(once, f"neuron {node} does not always have its gate on the data")
+    return tuple(gates)
+
+
+def _bounds(terms: Sequence[tuple[Fraction, tuple[End, End]]]) -> tuple[End, End]:
+    low: End = Fraction(0)
+    high: End = Fraction(0)
+    for weight, (smallest, largest) in terms:
+        if smallest == largest == 0:
+            continue
+        if weight == 0:  # the slightest change lets an unbounded signal through
+            if INFINITY in (largest, -smallest):
+                return -INFINITY, INFINITY
+            continue
+        ends = [_times(weight, end) for end in (smallest, largest)]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _times(weight: Fraction, end: End) -> End:
+    if isinstance(end, Fraction):
+        return weight * end
+    return end if weight > 0 else -end

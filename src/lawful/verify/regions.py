@@ -1,0 +1,127 @@
+"""Two networks compared region by region, in the order of a walk through both: which sides exist is read, not searched.
+
+`both` sides are walked, which is always allowed; one side is left out only with half-spaces that make it empty, by
+Farkas: `y ≥ 0`, not zero, with `Σ y a = 0` and `Σ y c ≤ 0` over rows `a·x + c > 0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flint import fmpq_mat
+
+from lawful.verify.schema import afford, listed, need, wholes
+from lawful.verify.steps import ONE, ZERO, Row, Span, Storeys
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Network 0 or 1, its layer, the affine functions that enter it, and the first network's map once it is known."""
+
+    network: int
+    layer: int
+    values: list[Row]
+    found: list[Row] | None
+    rows: list[Row]
+
+
+def check_regions(decisions: object, first: Storeys, second: Storeys, box: Sequence[Span]) -> int:
+    """Replay the walk; the number of regions on which the two affine maps are identical."""
+    stated = iter(listed(decisions, "witness.decisions"))
+    nets = (first, second)
+    inputs = first.inputs
+    walls: list[Row] = []
+    for k, (low, high) in enumerate(box):
+        for sign, end in ((ONE, low), (-ONE, high)):
+            if end is not None:
+                walls.append([*(sign if place == k else ZERO for place in range(inputs)), -sign * end])
+    identity = [[ONE if place == k else ZERO for place in range(inputs + 1)] for k in range(inputs)]
+    waiting: list[tuple[_Place, list[Row], list[bool]]] = []
+    start = _Place(0, 0, identity, None, walls)
+    waiting.append((start, _entered(nets, start), []))
+    regions, steps = 0, 0.0
+    size = sum(len(layer) * (len(layer[0]) if layer else 0) for net in nets for layer in net.layers) * (inputs + 1)
+    while waiting:
+        place, affine, active = waiting.pop()
+        if place.layer == len(nets[place.network].layers) - 1:
+            if place.network == 0:
+                after = _Place(1, 0, identity, affine, place.rows)
+                waiting.append((after, _entered(nets, after), []))
+            else:
+                need(affine == place.found, "the affine maps differ on a region")
+                regions += 1
+            continue
+        if len(active) == len(affine):
+            steps += size
+            afford(steps)
+            after = _left(nets, place, affine, active)
+            waiting.append((after, _entered(nets, after), []))
+            continue
+        row = affine[len(active)]
+        if not any(row[:-1]):
+            waiting.append((place, affine, [*active, row[-1] > 0]))
+            continue
+        sides = _sides(stated, place.rows, row)
+        for on in reversed(sides):  # the active side is walked first
+            rows = [*place.rows, row if on else [-entry for entry in row]] if len(sides) == 2 else place.rows
+            seen = _Place(place.network, place.layer, place.values, place.found, rows)
+            waiting.append((seen, affine, [*active, on]))
+    need(next(stated, None) is None, "the proof goes on after all regions were seen")
+    return regions
+
+
+def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
+    """The sides of a neuron that must be walked."""
+    decision: Any = next(stated, None)
+    if decision == "both":
+        return [True, False]
+    need(isinstance(decision, list) and len(decision) == 2, "the proof stops before all regions were seen")
+    side, support = decision
+    need(side in ("on", "off"), "a decision is both, on or off")
+    outside = [-entry for entry in row] if side == "on" else row
+    chosen = wholes(support, "witness.decisions", 0, len(rows))
+    need(_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
+    return [side == "on"]
+
+
+def _entered(nets: Sequence[Storeys], place: _Place) -> list[Row]:
+    """The sums of a layer as affine functions of the input."""
+    found = []
+    width = nets[0].inputs + 1
+    for row in nets[place.network].layers[place.layer]:
+        total = [ZERO] * width
+        for weight, value in zip(row[:-1], place.values, strict=True):
+            if weight:
+                total = [a + weight * b for a, b in zip(total, value, strict=True)]
+        total[-1] += row[-1]
+        found.append(total)
+    return found
+
+
+def _left(nets: Sequence[Storeys], place: _Place, affine: list[Row], active: list[bool]) -> _Place:
+    """The next layer, given which neurons are active."""
+    slope = nets[place.network].slopes[place.layer]
+    values = [row if on else [slope * entry for entry in row] for row, on in zip(affine, active, strict=True)]
+    return _Place(place.network, place.layer + 1, values, place.found, place.rows)
+
+
+def _empty(rows: list[Row], support: list[int]) -> bool:
+    """Whether the half-spaces `row·(x, 1) > 0` of the support have no common point."""
+    chosen = [rows[k] for k in support]
+    if not chosen:
+        return False
+    columns = fmpq_mat([[row[k] for row in chosen] for k in range(len(chosen[0]) - 1)])
+    reduced, rank = columns.rref()
+    if rank != len(chosen) - 1:
+        return False
+    table = reduced.tolist()
+    pivots = [next(k for k, item in enumerate(table[line]) if item != 0) for line in range(rank)]
+    free = next(k for k in range(len(chosen)) if k not in pivots)
+    weights = [ZERO] * len(chosen)
+    weights[free] = ONE
+    for line, pivot in enumerate(pivots):
+        weights[pivot] = -table[line][free]
+    total = sum((weight * row[-1] for weight, row in zip(weights, chosen, strict=True)), ZERO)
+    return all(weight >= 0 for weight in weights) and total <= 0

@@ -1,0 +1,53 @@
+"""Tools of forgers: certificates as a reader gets them, changed, and signed again with true digests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from lawful import CertificateError, NotACertificate, Unsupported
+from lawful.verify.wiring import read_tower, read_wiring
+
+REFUSED = (CertificateError, NotACertificate, Unsupported)
+Proof = dict[str, Any]
+
+
+def saved(proof: Proof, **changes: Any) -> Proof:
+    """What a reader of the file gets, with changes at its top."""
+    return dict(json.loads(json.dumps(proof))) | changes
+
+
+def signed(proof: Proof) -> Proof:
+    """The digests of the networks that the certificate now holds, so that only mathematics can reject it."""
+    try:
+        match proof["kind"]:
+            case "same":
+                about = [
+                    (read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()
+                    for network in proof["networks"]
+                ]
+            case "pruning":
+                about = [read_wiring(proof[key]).digest() for key in ("original", "result")]
+            case "flow":
+                ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
+                about = [read_wiring(network).digest() for network in ends]
+            case _ if "network" in proof:
+                about = [read_wiring(proof["network"]).digest()]
+            case _:
+                return proof
+    except (NotACertificate, LookupError, TypeError):
+        return proof
+    return proof | {"about": about}
+
+
+def changed(*where: str | int, to: Callable[[Any], Any]) -> Callable[[Proof], None]:
+    """A forger who changes one place."""
+
+    def change(proof: Proof) -> None:
+        inner: Any = proof
+        for key in where[:-1]:
+            inner = inner[key]
+        inner[where[-1]] = to(inner[where[-1]])
+
+    return change
