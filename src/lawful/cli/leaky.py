@@ -119,7 +119,7 @@ def _leaky_energies(
 ) -> None:  # fmt: skip
     from lawful.leaky import energies, trace
     from lawful.leaky.certificate import certificate
-    from lawful.report.leaky import run_json, run_text
+    from lawful.report.leaky import run_json, run_text, trusted
     from lawful.study.figure_file import save as draw
     from lawful.study.leaky_figure import depth_figure
     from lawful.study.leaky_runs import is_run, load_network, load_task, read_run
@@ -134,7 +134,7 @@ def _leaky_energies(
         found, task, weight = [load_network(path)], load_task(data), ridge
     read = energies if gamma is None else partial(energies, gamma_ratio=gamma)
     readings = [read(trace(network, task, weight)) for network in found]
-    if save is not None:
+    if save is not None and trusted(readings[-1]):
         made = certificate(found[-1], task, weight, readings[-1])
         write_json(save, made)
     if figure is not None:
@@ -143,6 +143,10 @@ def _leaky_energies(
         print_json(run_json(readings))
     else:
         typer.echo(run_text(readings))
+    if not trusted(readings[-1]):
+        if save is not None:
+            typer.echo(f"lawful: no rank to certify, so {save} was not written", err=True)
+        raise typer.Exit(3)
 
 
 def _depths(text: str) -> tuple[float, ...]:

@@ -210,48 +210,22 @@ def separate(
     as_json: JsonOption = False,
 ) -> None:
     """Can every cluster be truncated alone? If so, build a network of zero loss (exit 1 no, 3 undecided)."""
-    from lawful.report.truncation import separation_text
-    from lawful.truncation.certificate import certificate, described
-    from lawful.truncation.construct import ZeroLoss, zero_loss_network
-    from lawful.truncation.separation import separate_aligned, separate_all
+    from lawful.network.formats.files import write
+    from lawful.report.truncation import separation_json, separation_text
+    from lawful.truncation.certificate import certificate
+    from lawful.truncation.construct import ZeroLoss
+    from lawful.truncation.separability import separability
 
     will_write(network, out)
-    points = open_data(data, clusters, project, seed)
-    if points.count < 2:
-        raise LawfulError("one cluster: there is nothing to part it from")
-    if aligned:
-        answers: Any = [
-            separate_aligned(points.cluster(number), points.others(number), seed=seed) for number in range(points.count)
-        ]
-    else:
-        answers = separate_all(points)
-    given = [described(answer) for answer in answers]
-    kinds = {answer["answer"] for answer in given}
-    no = kinds & {"common point", "obtuse pair"}
-    unsure = "undecided" in kinds
-    verdict = "no" if no else "undecided" if unsure else "yes"
-    built = None if aligned or points.count > points.dimension + 1 else zero_loss_network(points)
-    found: dict[str, Any] = {
-        "answer": verdict,
-        "verdict": {"yes": "Yes: cluster-separated truncations exist.", "no": "No: not every cluster can be parted.",
-                    "undecided": "Undecided: some clusters could be neither parted nor excluded."}[verdict],
-        "aligned": aligned, "classes": list(points.names), "answers": given, "network": None,
-    }  # fmt: skip
-    if isinstance(built, ZeroLoss):
-        if verdict == "no":
-            found["verdict"] = "No: not every cluster can be parted from the rest, but one by one they can."
-        found["network"] = {
-            "architecture": "-".join(map(str, built.network.widths)), "loss": built.loss, "condition": built.condition,
-            "order": [points.names[number] for number in built.order],
-        }  # fmt: skip
-    if network is not None:
-        if not isinstance(built, ZeroLoss):
-            raise LawfulError("no zero-loss network was found, so none was written")
-        from lawful.network.formats.files import write
-
-        write(built.network, network)
+    found = separability(open_data(data, clusters, project, seed), aligned=aligned, seed=seed)
+    if network is not None and isinstance(found.built, ZeroLoss):
+        write(found.built.network, network)
     if out is not None:
-        write_json(out, certificate(points, answers))
-    print_json(found) if as_json else typer.echo(separation_text(found))
-    if verdict != "yes":
-        raise typer.Exit(1 if verdict == "no" else 3)
+        write_json(out, certificate(found.data, found.answers))
+    print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
+    if network is not None and not isinstance(found.built, ZeroLoss):
+        typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)
+    missing = network is not None and not isinstance(found.built, ZeroLoss)
+    code = {"yes": 3 if missing else 0, "no": 1, "undecided": 3}[found.verdict]
+    if code:
+        raise typer.Exit(code)

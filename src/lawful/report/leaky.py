@@ -18,14 +18,22 @@ CARRIES_OVER = (
 )
 
 
+def trusted(found: Energies) -> bool:
+    """Whether the path is stationary enough for its momenta, and with them the Hamiltonian and the rank, to mean much.
+
+    Momenta are gradients over the weight decay: an error of the path is divided by it.
+    """
+    return found.stationarity <= TRUSTED
+
+
 def energies_json(found: Energies) -> dict[str, Any]:
     """The documented keys of one effective depth."""
     values = -found.effective_depth / 2 * found.rank
     return {
         "effective_depth": found.effective_depth,
         "stationarity": found.stationarity,
-        "trusted": found.stationarity <= TRUSTED,
-        "bottleneck_rank": found.bottleneck_rank,
+        "trusted": trusted(found),
+        "bottleneck_rank": found.bottleneck_rank if trusted(found) else None,
         "coi_min": found.coi_min,
         "hamiltonian": {
             "p": found.p,
@@ -58,18 +66,24 @@ def run_json(all_found: Sequence[Energies]) -> dict[str, Any]:
 def run_text(all_found: Sequence[Energies]) -> str:
     """A table over effective depths, then what to make of it."""
     deepest = all_found[-1]
-    lines = [
+    headline = (
         f"bottleneck rank about {deepest.bottleneck_rank:.2f} "
-        f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}",
+        f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}"
+        if trusted(deepest)
+        else f"no bottleneck rank: at depth {deepest.effective_depth:g} the path is stationary to "
+        f"{deepest.stationarity:.1e} only, and its rank needs {TRUSTED:g} (give `lawful leaky` more --evaluations)"
+    )
+    lines = [
+        headline,
         "",
         "depth  -2H/L    min    max  from W  stable  min COI  stationarity",
     ]
     for found in all_found:
-        mark = "" if found.stationarity <= TRUSTED else " (rough)"
+        ranks = (found.bottleneck_rank, found.rank.min(), found.rank.max())
+        shown = "".join(f"{value:7.2f}" for value in ranks) if trusted(found) else f"{'-':>7}{'-':>7}{'-':>7}"
         lines.append(
-            f"{found.effective_depth:5g} {found.bottleneck_rank:6.2f} {found.rank.min():6.2f} {found.rank.max():6.2f}"
-            f" {np.median(found.rank_weights):7.2f} {np.median(found.rank_stable):7.2f} {found.coi_min:8.2f}"
-            f" {found.stationarity:13.1e}{mark}"
+            f"{found.effective_depth:5g}{shown} {np.median(found.rank_weights):7.2f}"
+            f" {np.median(found.rank_stable):7.2f} {found.coi_min:8.2f} {found.stationarity:13.1e}"
         )
     slowest = int(np.argmin(found.kinetic))
     lines += [
@@ -77,8 +91,8 @@ def run_text(all_found: Sequence[Energies]) -> str:
         f"slowest at p = {found.p[slowest]:.2f}: kinetic {found.kinetic[slowest]:.3g}, "
         f"negative part {100 * found.negative_share[slowest]:.1f}% of the representation",
     ]
-    if any(found.stationarity > TRUSTED for found in all_found):
-        lines += ["(rough): not stationary enough; the Hamiltonian of these rows means little."]
+    if not all(trusted(found) for found in all_found):
+        lines += [f"-: not stationary to {TRUSTED:g}; the Hamiltonian of these rows would mean nothing."]
     return "\n".join(lines)
 
 

@@ -13,6 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.figure import COLOURS, Figure, Panel, Series, draw
+from lawful.truncation.aligned import Frame, ObtusePair
+from lawful.truncation.construct import NotSeparable, ZeroLoss
+from lawful.truncation.separability import Answer, Separability
+from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided
 from lawful.types import Floats
 
 Result = Mapping[str, Any]
@@ -193,24 +197,86 @@ def fixed_text(found: Result) -> str:
     return "\n".join(lines)
 
 
-def separation_text(found: Result) -> str:
+VERDICTS = {
+    "yes": "Yes: cluster-separated truncations exist.",
+    "no": "No: not every cluster can be parted.",
+    "undecided": "Undecided: some clusters could be neither parted nor excluded.",
+}
+WORDS = {
+    "hyperplane": "can be parted by a hyperplane",
+    "common point": "cannot: a point lies in both hulls",
+    "frame": "can be parted by a right-angled cone",
+    "obtuse pair": "cannot: two differences make no acute angle",
+    "undecided": "undecided",
+}
+
+
+def separation_json(found: Separability) -> dict[str, Any]:
+    """The documented keys of `lawful separate --json`."""
+    network, names = None, found.data.names
+    if isinstance(found.built, ZeroLoss):
+        built = found.built
+        network = {
+            "architecture": "-".join(map(str, built.network.widths)),
+            "loss": built.loss,
+            "loss_float32": built.loss_single,
+            "condition": built.condition,
+            "order": [names[number] for number in built.order],
+            "widened": built.widened,
+        }
+    blocked = found.built.clusters if isinstance(found.built, NotSeparable) else ()
+    return {
+        "answer": found.verdict,
+        "verdict": _verdict(found),
+        "aligned": found.aligned,
+        "classes": list(names),
+        "answers": [answer_json(answer) for answer in found.answers],
+        "network": network,
+        "blocked": [names[number] for number in blocked],
+    }
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """One cluster's answer; fractions are text."""
+    match answer:
+        case Hyperplane(exact, _, low, high):
+            return {"answer": "hyperplane", "normal": exact, "low": low, "high": high}
+        case CommonPoint(inside, outside, point):
+            return {"answer": "common point", "inside": inside, "outside": outside, "point": point}
+        case Frame(rotation, low, high):
+            return {"answer": "frame", "rotation": rotation, "low": low, "high": high}
+        case ObtusePair(inside, outside, product):
+            return {"answer": "obtuse pair", "inside": inside, "outside": outside, "product": product}
+        case OrderUndecided(reason):
+            return {"answer": "undecided", "reason": reason}
+
+
+def separation_text(found: Separability) -> str:
     """Which clusters can be parted, and the network that follows."""
-    words = {"hyperplane": "can be parted by a hyperplane", "common point": "cannot: a point lies in both hulls",
-             "frame": "can be parted by a right-angled cone", "obtuse pair": "cannot: two differences are obtuse",
-             "undecided": "undecided"}  # fmt: skip
-    lines = [found["verdict"]]
-    for name, answer in zip(found["classes"], found["answers"], strict=True):
-        more = f" (gap {_gap(answer):.3g})" if answer["answer"] in ("hyperplane", "frame") else ""
-        lines.append(f"  {str(name)[:24]:24} {words[answer['answer']]}{more}")
-    if found.get("network"):
-        built = found["network"]
-        size = built["architecture"] if len(built["architecture"]) < 24 else built["architecture"][:20] + "..."
-        lines.append(f"  zero-loss network {size}: loss {built['loss']:.1e}, condition {built['condition']:.3g}")
+    lines = [_verdict(found)]
+    for name, answer in zip(found.data.names, found.answers, strict=True):
+        gap = f" (gap {np.min(answer.high - answer.low):.3g})" if isinstance(answer, Hyperplane | Frame) else ""
+        lines.append(f"  {str(name)[:24]:24} {WORDS[answer_json(answer)['answer']]}{gap}")
+    match found.built:
+        case ZeroLoss() as built:
+            widths = "-".join(map(str, built.network.widths))
+            size = widths if len(widths) < 24 else widths[:20] + "..."
+            lines.append(
+                f"  zero-loss network {size}: loss {built.loss:.1e} (float32: {built.loss_single:.1e}), "
+                f"condition {built.condition:.3g}"
+            )
+        case NotSeparable(clusters):
+            names = ", ".join(str(found.data.names[number])[:24] for number in clusters)
+            lines.append(f"  one by one neither: of {names} none can be parted from the others of them")
+        case OrderUndecided(reason):
+            lines.append(f"  one by one undecided: {reason}")
     return "\n".join(lines)
 
 
-def _gap(answer: Result) -> float:
-    return float(np.min(np.asarray(answer["high"]) - np.asarray(answer["low"])))
+def _verdict(found: Separability) -> str:
+    if found.verdict == "no" and isinstance(found.built, ZeroLoss):
+        return "No: not every cluster can be parted from the rest, but one by one they can."
+    return VERDICTS[found.verdict]
 
 
 def standard_text(found: Result) -> str:

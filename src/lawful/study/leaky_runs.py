@@ -41,6 +41,7 @@ from lawful.network.formats.writing import make_folder, write_bytes, write_text
 
 CHECKPOINT = 100  # evaluations between two checkpoints
 ADAPTATIONS = 4
+BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
 Watch = Callable[[float, SolverProgress], None]
 
 
@@ -95,11 +96,19 @@ def run_leaky(
     summaries = []
     for depth in sorted(set(effective_depths)):
         name = f"depth-{depth:g}"
-        if not (folder / f"{name}.json").exists():
+        if _wanting(plan, folder / f"{name}.json"):
             _train(plan, depth, network, train, folder / name, watch)
         network = load_network(folder / f"{name}.npz")
         summaries.append(_read_json(folder / f"{name}.json"))
     return summaries
+
+
+def _wanting(plan: LeakyPlan, file: Path) -> bool:
+    """Whether a network is still to be trained, or stopped short with a smaller budget than the plan now has."""
+    if not file.exists():
+        return True
+    done = _read_json(file)
+    return not done["stationarity"] <= plan.tolerance and done["evaluations"] < plan.evaluations
 
 
 def _train(
@@ -109,6 +118,8 @@ def _train(
     part, spent = stem.with_name(stem.name + ".part.npz"), 0
     if part.exists():
         network, spent = load_network(part), _spent(part)
+    elif (done_before := stem.with_name(stem.name + ".json")).exists():  # it stopped short: go on from there
+        network, spent = load_network(stem.with_name(stem.name + ".npz")), int(_read_json(done_before)["evaluations"])
     else:
         network = _start(plan, depth) if before is None else deepened(before, depth, train)
     tell = None if watch is None else lambda progress: watch(depth, progress)
@@ -173,12 +184,12 @@ def _start(plan: LeakyPlan, depth: float) -> LeakyResNet:
 
 
 def _prepare(plan: LeakyPlan, folder: Path) -> TeacherTask:
-    """Write the plan and its data once; a folder that holds another plan is refused."""
+    """Write the plan and its data once; a folder that holds another plan is refused, another budget is not."""
     described = {"kind": "leaky run", **asdict(plan)}
     file = folder / "run.json"
     if file.exists():
         found = _read_json(file)
-        changed = [name for name, value in described.items() if found.get(name) != value]
+        changed = [name for name, value in described.items() if found.get(name) != value and name not in BUDGET]
         if changed:
             name = changed[0]
             raise LawfulError(

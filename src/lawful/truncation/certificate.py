@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lawful.truncation.aligned import Frame, ObtusePair
 from lawful.truncation.clusters import Clusters
-from lawful.truncation.separation import CommonPoint, Frame, Hyperplane, ObtusePair, OrderUndecided
-
-Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
+from lawful.truncation.separability import Answer
+from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided
 
 
 def certificate(data: Clusters, answers: Sequence[Answer]) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def certificate(data: Clusters, answers: Sequence[Answer]) -> dict[str, Any]:
 
 def _evidence(answer: Answer) -> dict[str, Any]:
     match answer:
-        case Hyperplane(normal):
-            return {"answer": "hyperplane", "normal": normal.tolist()}
+        case Hyperplane(exact):
+            return {"answer": "hyperplane", "normal": list(map(str, exact))}
         case CommonPoint(inside, outside):
             return {"answer": "common point", "inside": list(map(str, inside)), "outside": list(map(str, outside))}
         case Frame(rotation):
@@ -35,19 +35,3 @@ def _evidence(answer: Answer) -> dict[str, Any]:
             return {"answer": "obtuse pair", "inside": list(inside), "outside": list(outside)}
         case OrderUndecided():
             return {"answer": "undecided"}
-
-
-def described(answer: Answer) -> dict[str, Any]:
-    """One answer with its numbers, for people."""
-    match answer:
-        case Hyperplane(normal, low, high):
-            return {"answer": "hyperplane", "normal": normal.tolist(), "low": low, "high": high}
-        case CommonPoint(inside, outside, point):
-            shares = [[float(share) for share in side] for side in (inside, outside)]
-            return {"answer": "common point", "inside": shares[0], "outside": shares[1], "point": point.tolist()}
-        case Frame(rotation, low, high):
-            return {"answer": "frame", "rotation": rotation.tolist(), "low": low.tolist(), "high": high.tolist()}
-        case ObtusePair(inside, outside, product):
-            return {"answer": "obtuse pair", "inside": list(inside), "outside": list(outside), "product": product}
-        case OrderUndecided(reason):
-            return {"answer": "undecided", "reason": reason}

@@ -39,15 +39,16 @@ def equilibrium(points: Floats, target: Floats, shift: Floats, rotation: Floats)
 class Hypotheses:
     """Proposition 4.2's constants for one cluster, sound over the whole neighbourhood that it speaks of.
 
-    `eta0`: along every coordinate a share `> 1 − η0` of the points stays truncated. `eta1`, `second`: first and second
-    moments of what may lie in mixed sectors. `eta2` bounds how far R can turn: `½η1|v| + ¼·second` bounds `|Ω|`. Within
-    `γ|β(0) + ỹ|` of the target everything is truncated. Then `s_1 <= log(1/γ)/(1 − η0)` =: `bound`; Ω is antisymmetric
-    and does not enter the rate. `reason` says which hypothesis fails, if one does.
+    `eta0`: along every coordinate a share `> 1 − η0` of the points stays truncated. `eta1`: first moment of what may
+    lie in mixed sectors. Within `γ|β(0) + ỹ|` of the target everything is truncated (4.16). At `β = −ỹ` that reads
+    `R(x − ỹ) <= 0`, so `0 < z_i <= v_i` on active coordinates, `HMH^⊥ = ½(z₊v₋ᵀ + (v − z)₊z₋ᵀ)` and
+    `|Ω| <= ½η1|β + ỹ|`, half of the printed (4.25). `eta2` bounds how far R can turn by that. Then
+    `s_1 <= log(1/γ)/(1 − η0)` =: `bound`; Ω is antisymmetric and does not enter the rate, so the printed rate
+    `1 − η0 − η1'` is safe. `reason` says which hypothesis fails, if one does.
     """
 
     eta0: float
     eta1: float
-    second: float
     eta2: float
     gamma: float
     bound: float
@@ -73,20 +74,19 @@ def hypotheses(points: Floats, target: Floats, shift: Floats, rotation: Floats) 
     >>> cluster = np.vstack([np.full((99, 2), -3.0), [[-0.9, -3.0]]])
     >>> found = hypotheses(cluster, np.zeros(2), np.array([1.0, 0.0]), np.eye(2))
     >>> found.holds, round(found.eta0, 3), round(found.bound, 3)
-    (True, 0.01, 0.219)
+    (True, 0.01, 0.183)
     """
     radius = float(np.linalg.norm(shift + target))
     place = (points - target) @ rotation.T
     reach = np.linalg.norm(points - target, axis=1)
     if (place + radius <= 0).all():
-        return Hypotheses(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, None)  # collapsed from the start
+        return Hypotheses(0.0, 0.0, 0.0, 1.0, 0.0, None)  # collapsed from the start
     eta2 = 0.0
     for _ in range(60):
         slack = (radius + eta2 * reach)[:, None]
         eta0 = float(1.0 - (place + slack <= 0).mean(axis=0).min())
         mixed = ~((place + slack <= 0).all(axis=1) | (place - slack > 0).all(axis=1))
         eta1 = float(((reach + radius) * mixed).mean())
-        second = float(((reach + radius) ** 2 * mixed).mean())
         depth = float((-place - eta2 * reach[:, None]).min())
         gamma = min(1.0, depth / radius) if depth > 0 else 0.0
         rate = 1.0 - eta0
@@ -95,13 +95,13 @@ def hypotheses(points: Floats, target: Floats, shift: Floats, rotation: Floats) 
                 "a point is not truncated even at the target (4.16)" if gamma <= 0 else
                 "along some coordinate no point is sure to stay truncated (4.14)"
             )  # fmt: skip
-            return Hypotheses(eta0, eta1, second, eta2, gamma, np.inf, reason)
+            return Hypotheses(eta0, eta1, eta2, gamma, np.inf, reason)
         bound = float(np.log(1 / gamma)) / rate
-        turned = 0.5 * eta1 * radius / rate + 0.25 * second * bound
+        turned = 0.5 * eta1 * radius / rate
         if turned <= eta2:
-            return Hypotheses(eta0, eta1, second, eta2, gamma, bound, None)
+            return Hypotheses(eta0, eta1, eta2, gamma, bound, None)
         eta2 = 1.01 * turned
-    return Hypotheses(eta0, eta1, second, eta2, gamma, np.inf, "R may turn too far for the other hypotheses (4.15)")
+    return Hypotheses(eta0, eta1, eta2, gamma, np.inf, "R may turn too far for the other hypotheses (4.15)")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.truncation.aligned import Frame, about, framed, separate_aligned
 from lawful.truncation.clusters import Clusters, need_square
 from lawful.truncation.field import Composed, Maps, Separated, truncate
 from lawful.truncation.integrate import Event, TruncationTrajectory, integrate, integrate_together
 from lawful.truncation.metrics import NeuralCollapse, collapse
-from lawful.truncation.separation import Frame, about, framed, separate_aligned
 from lawful.types import Floats
 
 SAME = 1e-9  # of the data's size: below this two images are one
@@ -46,7 +46,7 @@ def starting_maps(data: Clusters) -> Start:
         rotation = left @ right if values[-2:].min() > 0 and size > 2 else about(gaps.mean(axis=0))
         inside, outside = data.cluster(number), data.others(number)
         frame = framed(rotation, inside, outside)
-        found = frame if frame.margin > 0 else separate_aligned(inside, outside, guess=rotation)
+        found = frame or separate_aligned(inside, outside, guess=rotation)
         if isinstance(found, Frame):
             frame, rotation = found, found.rotation
             apex = (2 * frame.low + frame.high) / 3

@@ -1,29 +1,30 @@
-"""When can one truncation map collapse a cluster and leave all others alone? Linear programs and their certificates."""
+"""When can one truncation map collapse a cluster and leave all others alone? Decided in rationals, with evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 from scipy.optimize import linprog
 
-from lawful.exact.simplex import feasible, solution
+from lawful.exact.feasibility import Farkas, Integers, Solution, feasible, integers
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
 from lawful.types import Floats
 
-FLAT = 1e-9  # directions and products below this share of the data's size are not worth trying
-LARGE = 250_000  # entries of a system that is solved in rationals
-SMALL = 20_000  # entries of a linear program that is solved in rationals if floats found nothing
-Solver = Callable[[Sequence[Sequence[Fraction]], Sequence[Fraction]], list[Fraction] | None]
-
 
 @dataclass(frozen=True, eq=False)
 class Hyperplane:
-    """Yes: `normal · x <= low` on the cluster and `>= high > low` on the rest, with |normal| = 1."""
+    """Yes: `exact · x` is smaller on the cluster than on the rest, for all points, in rationals.
 
+    `normal` is the same direction as a float vector of length 1; along it the cluster ends at `low`, the rest begins
+    at `high` (equal where the gap is thinner than floats can tell).
+    """
+
+    exact: tuple[Fraction, ...]
     normal: Floats
     low: float
     high: float
@@ -31,7 +32,7 @@ class Hyperplane:
 
 @dataclass(frozen=True, eq=False)
 class CommonPoint:
-    """No: the same point is a convex combination of the cluster and of the rest, exactly: no hyperplane parts them."""
+    """No: the same point is a convex combination of the cluster and of the rest, so no hyperplane parts them."""
 
     inside: tuple[Fraction, ...]
     outside: tuple[Fraction, ...]
@@ -46,84 +47,113 @@ class OrderUndecided:
 
 
 def separate(cluster: Floats, others: Floats) -> Hyperplane | CommonPoint | OrderUndecided:
-    """Part a cluster from the rest by a hyperplane, or exhibit a point in both convex hulls.
+    """Part a cluster from the rest by a hyperplane, or exhibit a point in both convex hulls: exact, at any scale.
+
+    Either `Σλ_i x_i = Σμ_j y_j` with convex weights has a solution, or Farkas' multipliers `(w, a, b)` of that system
+    are a hyperplane: `w·x_i ≥ −a > b ≥ w·y_j`. Floating point proposes, rationals decide.
 
     >>> type(separate(np.array([[0.0, 0.0]]), np.array([[1.0, 0.0], [1.0, 1.0]]))).__name__
     'Hyperplane'
     >>> separate(np.array([[0.5, 0.5]]), np.array([[0.0, 0.0], [1.0, 1.0]])).point
     array([0.5, 0.5])
+    >>> type(separate(np.array([[0.0, 0.0], [0.0, 1.0]]), np.array([[1e-10, 0.5], [1.0, 0.2]]))).__name__
+    'Hyperplane'
     """
-    every = np.vstack([cluster, others])
-    centre = every.mean(axis=0)
-    size = float(np.linalg.norm(every - centre, axis=1).max()) or 1.0
-    near, far = (cluster - centre) / size, (others - centre) / size
-    found = _widest(near, far)
-    if found is not None:
-        normal = found / np.linalg.norm(found)
-        if parts(normal, cluster, others):
-            return Hyperplane(normal, float((cluster @ normal).max()), float((others @ normal).min()))
-    return _common(cluster, others, near, far)
+    quick = parting(cluster, others)
+    if quick is not None:
+        return quick
+    near, far = _level(cluster, others)
+    inside, outside, units = _integers(cluster, others)
+    matrix = np.vstack([np.c_[inside.T, -outside.T], _row(1, cluster, 0, others), _row(0, cluster, 1, others)])
+    answer = feasible(matrix, [0] * cluster.shape[1] + [1, 1], _common_support(near, far))
+    match answer:
+        case Farkas(multipliers):
+            exact = tuple(-value * unit for value, unit in zip(multipliers, units, strict=False))
+            return _hyperplane(exact, cluster, others)
+        case Solution():
+            return _common_point(answer, cluster, others)
+    return OrderUndecided("the exact simplex method took too many steps")
 
 
-def parts(normal: Floats, cluster: Floats, others: Floats) -> bool:
-    """Whether `normal · x` is smaller on the cluster than on the rest, without any rounding."""
-    weights = [Fraction(value) for value in normal.tolist()]
-
-    def heights(points: Floats) -> list[Fraction]:
-        shares = points @ normal  # floats find the rows that matter, fractions decide
-        room = 1e-12 * float(np.abs(points).max(initial=0.0) * np.abs(normal).sum() + 1e-300)
-        edge = shares.max() if points is cluster else shares.min()
-        rows = points[np.abs(shares - edge) <= room].tolist()
-        return [sum((w * Fraction(x) for w, x in zip(weights, row, strict=True)), Fraction(0)) for row in rows]
-
-    return max(heights(cluster)) < min(heights(others))
+def parting(cluster: Floats, others: Floats) -> Hyperplane | None:
+    """A hyperplane that floating point proposes and rationals confirm; None does not mean that there is none."""
+    scale = _scale(cluster, others).tolist()
+    for direction in _directions(*_level(cluster, others)):
+        exact = tuple(Fraction(a) / Fraction(b) for a, b in zip(direction.tolist(), scale, strict=True))
+        if any(exact) and parts(exact, cluster, others):
+            return _hyperplane(exact, cluster, others)
+    return None
 
 
-def _widest(near: Floats, far: Floats) -> Floats | None:
-    """A normal of largest margin in the sup-norm: max t with `w·x + c <= −t` near, `>= t` far, `|w|_∞ <= 1`."""
+def separate_all(data: Clusters) -> tuple[Hyperplane | CommonPoint | OrderUndecided, ...]:
+    """`separate` for every cluster."""
+    return tuple(separate(data.cluster(number), data.others(number)) for number in range(data.count))
+
+
+def parts(normal: Sequence[Fraction], cluster: Floats, others: Floats) -> bool:
+    """Whether `normal · x` is smaller on the cluster than on the rest, in rationals."""
+    inside, outside, units = _integers(cluster, others)
+    weights = [value / unit for value, unit in zip(normal, units, strict=True)]
+    common = lcm(*(weight.denominator for weight in weights))
+    whole = np.array([int(weight * common) for weight in weights], dtype=object)
+    return bool(max(inside @ whole) < min(outside @ whole))
+
+
+def _integers(cluster: Floats, others: Floats) -> tuple[Integers, Integers, list[int]]:
+    """The points in integers, and what each coordinate was multiplied by."""
+    every = np.vstack([cluster, others, np.ones_like(others[:1])])  # the last row becomes the units
+    found = integers(every)
+    return found[: len(cluster)], found[len(cluster) : -1], found[-1].tolist()
+
+
+def _scale(cluster: Floats, others: Floats) -> Floats:
+    """The size of each coordinate, seen from one of the points."""
+    size = np.maximum(np.abs(cluster - others[0]).max(axis=0), np.abs(others - others[0]).max(axis=0))
+    return np.where((size > 0) & np.isfinite(size), size, 1.0)
+
+
+def _level(cluster: Floats, others: Floats) -> tuple[Floats, Floats]:
+    """The points seen from one of them, each coordinate of size 1."""
+    scale = _scale(cluster, others)
+    return (cluster - others[0]) / scale, (others - others[0]) / scale
+
+
+def _directions(near: Floats, far: Floats) -> Iterator[Floats]:
+    """Normals that may part the two: the one of largest margin in the sup-norm, and the line between the means."""
     width = near.shape[1]
     rows = np.vstack([np.c_[near, np.ones(len(near)), np.ones(len(near))],
                       np.c_[-far, -np.ones(len(far)), np.ones(len(far))]])  # fmt: skip
     bounds = [(-1.0, 1.0)] * width + [(None, None), (0.0, None)]
     solved = linprog(np.r_[np.zeros(width + 1), -1.0], A_ub=rows, b_ub=np.zeros(len(rows)), bounds=bounds)
-    if solved.x is None or not np.linalg.norm(solved.x[:width]) > FLAT:
-        return None
-    return np.asarray(solved.x[:width])
+    if solved.x is not None and np.isfinite(solved.x).all():
+        yield np.asarray(solved.x[:width])
+    yield far.mean(axis=0) - near.mean(axis=0)
 
 
-def _common(cluster: Floats, others: Floats, near: Floats, far: Floats) -> CommonPoint | OrderUndecided:
-    """A point of both hulls in rationals: floats guess which corners it needs, an exact solution decides."""
-    equal = np.vstack([np.c_[near.T, -far.T], np.r_[np.ones(len(near)), np.zeros(len(far))],
-                       np.r_[np.zeros(len(near)), np.ones(len(far))]])  # fmt: skip
+def _common_support(near: Floats, far: Floats) -> list[int]:
+    """The columns of a vertex at which the hulls meet, as floating point sees it."""
+    equal = np.vstack([np.c_[near.T, -far.T], _row(1, near, 0, far), _row(0, near, 1, far)])
     wanted = np.r_[np.zeros(near.shape[1]), 1.0, 1.0]
-    solved = linprog(np.zeros(equal.shape[1]), A_eq=equal, b_eq=wanted, bounds=(0.0, None))
-    guess = np.flatnonzero(solved.x > 0) if solved.x is not None else np.arange(0)
-    tries = [(guess, solution)] if len(guess) and len(guess) * len(wanted) <= LARGE else []
-    tries += [(np.arange(equal.shape[1]), feasible)] if equal.size <= SMALL else []
-    for chosen, solve in tries:
-        if (shares := _shares(cluster, others, chosen.tolist(), solve)) is not None:
-            inside, outside = shares[: len(cluster)], shares[len(cluster) :]
-            point = np.array([float(sum(s * Fraction(x) for s, x in zip(inside, column, strict=True)))
-                              for column in cluster.T.tolist()])  # fmt: skip
-            return CommonPoint(tuple(inside), tuple(outside), point)
-    return OrderUndecided("the clusters touch within round-off: neither a gap nor an exact common point was found")
+    solved = linprog(np.zeros(equal.shape[1]), A_eq=equal, b_eq=wanted, bounds=(0.0, None), method="highs-ds")
+    return [] if solved.x is None else np.flatnonzero(solved.x > 0).tolist()
 
 
-def _shares(cluster: Floats, others: Floats, chosen: list[int], solve: Solver) -> list[Fraction] | None:
-    """Coefficients of one point as a convex combination of the chosen corners of both sides, exactly."""
-    count, one, none = len(cluster), Fraction(1), Fraction(0)
-    columns = []
-    for number in chosen:
-        own = number < count
-        row = (cluster[number] if own else -others[number - count]).tolist()
-        columns.append([*map(Fraction, row), one if own else none, none if own else one])
-    found = solve(columns, [none] * cluster.shape[1] + [one, one])
-    if found is None or min(found) < 0:
-        return None
-    shares = [none] * (count + len(others))
-    for number, share in zip(chosen, found, strict=True):
-        shares[number] = share
-    return shares
+def _row(near: int, cluster: Floats, far: int, others: Floats) -> list[int]:
+    return [near] * len(cluster) + [far] * len(others)
+
+
+def _hyperplane(exact: tuple[Fraction, ...], cluster: Floats, others: Floats) -> Hyperplane:
+    largest = max(abs(value) for value in exact)
+    direction = np.array([float(value / largest) for value in exact])
+    normal = direction / np.linalg.norm(direction)
+    return Hyperplane(exact, normal, float((cluster @ normal).max()), float((others @ normal).min()))
+
+
+def _common_point(found: Solution, cluster: Floats, others: Floats) -> CommonPoint:
+    weights = [found.entries.get(column, Fraction(0)) for column in range(len(cluster) + len(others))]
+    inside, outside = weights[: len(cluster)], weights[len(cluster) :]
+    point = np.array([float(value) for value in inside]) @ cluster
+    return CommonPoint(tuple(inside), tuple(outside), point)
 
 
 def cone_map(plane: Hyperplane, apex: Floats, cluster: Floats, others: Floats) -> TruncationMap:
@@ -156,131 +186,3 @@ def _simplex(count: int) -> Floats:
     """`count` unit vectors in `count − 1` dimensions that sum to zero."""
     corners = np.eye(count) - 1.0 / count
     return np.asarray(corners @ np.linalg.svd(corners)[2][: count - 1].T / np.sqrt(1 - 1.0 / count))
-
-
-# Aligned maps: right-angled cones
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """Yes: each row of the orthogonal `rotation` parts the cluster (`<= low`) from the rest (`>= high`)."""
-
-    rotation: Floats
-    low: Floats
-    high: Floats
-
-    @property
-    def margin(self) -> float:
-        """The smallest gap."""
-        return float((self.high - self.low).min())
-
-
-@dataclass(frozen=True, eq=False)
-class ObtusePair:
-    """No: `(y₁ − x₁)·(y₂ − x₂) < 0` for x in the cluster, y in the rest, but an orthant has no obtuse angles."""
-
-    inside: tuple[int, int]
-    outside: tuple[int, int]
-    product: float
-
-
-def separate_aligned(
-    cluster: Floats, others: Floats, *, guess: Floats | None = None, tries: int = 8, seed: int = 0
-) -> Frame | ObtusePair | OrderUndecided:
-    """The same with a right-angled cone, `R ∈ O(Q)`: does an orthonormal basis of parting directions exist?
-
-    *Yes* if a search over rotations finds one (it starts from a cone about the widest gap, which alone suffices when
-    the differences lie within the angle `arcsin(1/√Q)` of it); *no* if two differences make an obtuse angle (for Q = 2
-    this decides every case); otherwise *undecided*: the question is that of completely positive matrices.
-
-    >>> answer = separate_aligned(np.array([[0.0, 0.0]]), np.array([[2.0, 1.0], [1.0, 3.0]]))
-    >>> type(answer).__name__, bool(answer.margin > 0)
-    ('Frame', True)
-    >>> separate_aligned(np.array([[0.0, 0.0]]), np.array([[2.0, 0.1], [-1.0, 0.1]])).product
-    -1.99
-    """
-    pair = _obtuse(cluster, others)
-    if pair is not None:
-        return pair
-    width = cluster.shape[1]
-    rng = np.random.default_rng(seed)
-    best: Frame | None = None
-    axis = others.mean(axis=0) - cluster.mean(axis=0)
-    plane = separate(cluster, others)
-    axes = [axis] if not isinstance(plane, Hyperplane) else [plane.normal, axis]
-    starts = ([] if guess is None else [guess]) + [about(direction) for direction in axes]
-    for number in range(max(tries, len(starts))):
-        turn = starts[number] if number < len(starts) else _spun(starts[number % len(starts)], rng)
-        frame = _improved(turn, cluster, others)
-        if best is None or frame.margin > best.margin:
-            best = frame
-        if best.margin > 0 and number + 1 >= len(starts):
-            break
-    if best is not None and best.margin > 0:
-        return best
-    return OrderUndecided(f"no right angle is obtuse, and no frame was found in {tries} searches of O({width})")
-
-
-def about(axis: Floats) -> Floats:
-    """The reflection that takes an axis to the diagonal (1, …, 1)/√Q: an orthant opens around the axis."""
-    diagonal = np.full(len(axis), 1 / np.sqrt(len(axis)))
-    length = float(np.linalg.norm(axis))
-    mirror = axis / length - diagonal if length else np.zeros(len(axis))  # no direction: any rotation will do
-    square = float(mirror @ mirror)
-    return np.eye(len(axis)) if square < 1e-24 else np.eye(len(axis)) - 2 * np.outer(mirror, mirror) / square
-
-
-def framed(rotation: Floats, cluster: Floats, others: Floats) -> Frame:
-    """The gaps along the rows of a rotation."""
-    return Frame(rotation, (cluster @ rotation.T).max(axis=0), (others @ rotation.T).min(axis=0))
-
-
-def _spun(rotation: Floats, rng: np.random.Generator) -> Floats:
-    noise = rng.normal(size=rotation.shape)
-    return np.asarray(np.linalg.qr(np.eye(len(rotation)) + 0.5 * (noise - noise.T))[0]) @ rotation
-
-
-def _improved(rotation: Floats, cluster: Floats, others: Floats, sweeps: int = 12) -> Frame:
-    """Turn pairs of rows (Jacobi sweeps) so that the smaller of their two gaps grows."""
-    angles = np.concatenate([[0.0], *(sign * np.pi / 4 * 0.5 ** np.arange(1, 9) for sign in (1, -1))])
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    turned = rotation.copy()
-    width = len(rotation)
-    for _ in range(sweeps):
-        before = framed(turned, cluster, others).margin
-        for first in range(width):
-            for second in range(first + 1, width):
-                rows_a = cos * turned[first] + sin * turned[second]
-                rows_b = cos * turned[second] - sin * turned[first]
-                gaps = [(others @ rows.T).min(axis=0) - (cluster @ rows.T).max(axis=0) for rows in (rows_a, rows_b)]
-                best = int(np.minimum(*gaps).argmax())
-                turned[first], turned[second] = rows_a[best], rows_b[best]
-        if framed(turned, cluster, others).margin <= before:
-            break
-    left, _, right = np.linalg.svd(turned)
-    return framed(left @ right, cluster, others)
-
-
-def _obtuse(cluster: Floats, others: Floats, starts: int = 200) -> ObtusePair | None:
-    """Look for two differences at an obtuse angle: for one difference the worst partner is two maxima away."""
-    rng = np.random.default_rng(0)
-    size = float(np.abs(others).max() + np.abs(cluster).max()) or 1.0
-    total = len(cluster) * len(others)
-    chosen = np.arange(total) if total <= starts else rng.choice(total, starts, replace=False)
-    inside, outside = chosen // len(others), chosen % len(others)
-    for _ in range(6):
-        differences = others[outside] - cluster[inside]
-        partner_out = (differences @ others.T).argmin(axis=1)
-        partner_in = (differences @ cluster.T).argmax(axis=1)
-        products = np.einsum("ij,ij->i", differences, others[partner_out] - cluster[partner_in])
-        worst = int(products.argmin())
-        if products[worst] < -FLAT * size**2:
-            pair = (int(inside[worst]), int(partner_in[worst])), (int(outside[worst]), int(partner_out[worst]))
-            return ObtusePair(*pair, round(float(products[worst]), 12))
-        inside, outside = partner_in, partner_out
-    return None
-
-
-def separate_all(data: Clusters) -> tuple[Hyperplane | CommonPoint | OrderUndecided, ...]:
-    """`separate` for every cluster."""
-    return tuple(separate(data.cluster(number), data.others(number)) for number in range(data.count))

@@ -39,6 +39,13 @@ class CollapsedRun:
         seen = self.costs > FLOOR * self.costs[0]
         return float((self.costs[seen] / self.bound[seen]).max(initial=0.0))
 
+    @property
+    def rate_over_bound(self) -> float:
+        """The slowest mean rate `log(cost(0)/cost(s)) / 2λ₀s` over later times: at least 1 by (8.27)."""
+        later = (self.times > self.times[0]) & (self.costs > FLOOR * self.costs[0])
+        rates = np.log(self.costs[0] / self.costs[later]) / (2 * self.gap * (self.times[later] - self.times[0]))
+        return float(rates.min(initial=np.inf))
+
 
 def collapsed_flow(shifts: ArrayLike, weight: ArrayLike, labels: ArrayLike, times: ArrayLike) -> CollapsedRun:
     """Gradient flow of the standard cost once every cluster ℓ sits at the point `−β^{(ℓ)}`.

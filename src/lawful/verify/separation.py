@@ -2,7 +2,7 @@
 
 A hyperplane parts if `max w·x < min w·y`. A common point is one convex combination of the cluster and one of the rest
 that are the same point. A frame is any basis; made orthogonal here, each vector must part: an orthant opens between.
-Two differences at an obtuse angle leave no orthant.
+Inside an orthant all angles are acute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from lawful.verify.schema import (
     listed,
     matrix,
     need,
-    numbers,
     rational,
     record,
     wholes,
@@ -31,7 +30,7 @@ SAYS = {
     "hyperplane": "is strictly parted from the rest by a hyperplane",
     "common point": "shares a point with the convex hull of the rest: no hyperplane parts them",
     "frame": "is strictly parted from the rest by every vector of an orthogonal basis",
-    "obtuse pair": "has two differences to the rest at an obtuse angle: no right-angled cone parts them",
+    "obtuse pair": "has two differences to the rest at no acute angle: no right-angled cone parts them",
     "undecided": "is left undecided",
 }
 
@@ -74,7 +73,8 @@ def _parts(normal: Vector, inside: Points, outside: Points) -> bool:
 
 
 def _hyperplane(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
-    normal = exactly(numbers(answer["normal"], "answers.normal", length=len(inside[0])))
+    given = listed(answer["normal"], "answers.normal", length=len(inside[0]))
+    normal = [rational(value, "answers.normal") for value in given]
     need(_parts(normal, inside, outside), f"{where}: the hyperplane does not part it from the rest")
 
 
@@ -106,7 +106,7 @@ def _obtuse(answer: dict[str, Any], where: str, inside: Points, outside: Points)
     first, second = (
         [b - a for a, b in zip(inside[i], outside[j], strict=True)] for i, j in zip(near, far, strict=True)
     )
-    need(_dot(first, second) < 0, f"{where}: the two differences make no obtuse angle")
+    need(_dot(first, second) <= 0, f"{where}: the two differences make an acute angle")
 
 
 Test = Callable[[dict[str, Any], str, Points, Points], None]

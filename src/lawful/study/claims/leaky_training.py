@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
+from scipy import stats
 
 from lawful.figure import Figure, Panel, Series
 from lawful.leaky import (
@@ -28,6 +31,7 @@ from lawful.leaky.steps import positions
 from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.leaky_figure import depth_figure
 
+TEACHERS = 12  # for a test of a mean
 RULES = ("equidistant", "irregular", "adaptive")
 
 
@@ -59,6 +63,7 @@ def figure_one(full: bool) -> Outcome:
     slow = int(np.argmin(deepest.kinetic))
     spectrum = deepest.singular_values[slow]
     large = int((spectrum > 0.3 * spectrum[0]).sum())
+    kinetic = [float(e.kinetic.min()) for e in found]
     apart = abs(float(np.median(deepest.rank) - np.median(deepest.rank_weights)))
     holds = (
         max(e.stationarity for e in found) < 1e-2
@@ -66,7 +71,7 @@ def figure_one(full: bool) -> Outcome:
         and costs == sorted(costs, reverse=True)
         and 0.75 * rank < estimates[-1] < rank
         and 0.95 * rank < costs[-1] < 1.2 * rank
-        and float(deepest.kinetic[slow]) < 0.1 * rank
+        and all(later < 0.75 * before for before, later in pairwise(kinetic))
         and large == rank
         and apart < 0.1 * rank
     )
@@ -78,7 +83,7 @@ def figure_one(full: bool) -> Outcome:
             "estimates": estimates,
             "estimates_from_weights_alone": [float(np.median(e.rank_weights)) for e in found],
             "smallest_costs_of_identity": costs,
-            "smallest_kinetic": float(deepest.kinetic[slow]),
+            "smallest_kinetic": kinetic,
             "large_singular_values": large,
             "stationarity": [e.stationarity for e in found],
         },
@@ -108,7 +113,7 @@ def nonnegative(full: bool) -> Outcome:
     "path length, ‖B‖ and ‖Bσ(A)ᵀ‖ stay bounded as the effective depth grows",
 )
 def figure_three(full: bool) -> Outcome:
-    """Their spread over effective depths must stay well below that of the effective depth itself."""
+    """Exponents of growth: below that of a square root and falling for what is bounded; the weights' stays above it."""
     _, found = _depths(full)
     depths = [e.effective_depth for e in found]
     values = {
@@ -117,14 +122,21 @@ def figure_three(full: bool) -> Outcome:
         "‖B‖": [float(np.median(e.momentum_norms)) for e in found],
         "‖Bσ(A)ᵀ‖": [float(np.median(e.product_norms)) for e in found],
     }
-    growth = depths[-1] / depths[0]
-    spreads = {name: max(series) / min(series) for name, series in values.items()}
+    exponents = {name: growth(depths, series) for name, series in values.items()}
+    earlier = {name: growth(depths[:-1], series[:-1]) for name, series in values.items()}
+    weights = growth(depths, [float(np.linalg.norm(e.singular_values, axis=1).mean()) for e in found])
+    falling = all(exponents[name] < max(earlier[name], 0.0) or exponents[name] < 0 for name in values)
     panels = [Panel([Series(series, depths)], name, "effective depth L̃") for name, series in values.items()]
     return Outcome(
-        max(spreads.values()) < growth / 1.5,
-        {"growth_of_depth": growth, "spreads": spreads},
+        falling and max(exponents.values()) < 0.5 < weights,
+        {"exponents_at_the_deepest": exponents, "exponents_before": earlier, "exponent_of_the_weights": weights},
         figure=Figure("Bounded while the effective depth grows.", panels),
     )
+
+
+def growth(depths: Sequence[float], series: Sequence[float]) -> float:
+    """`d log y / d log L̃` between the two deepest networks."""
+    return float(np.log(series[-1] / series[-2]) / np.log(depths[-1] / depths[-2]))
 
 
 @cache
@@ -197,31 +209,34 @@ def figure_two(full: bool) -> Outcome:
 @claim(
     "p3-step-rules",
     "Section 4, Figure 2a",
-    "at geodesics, adaptive steps do not raise the test error, averaged over teachers",
+    "at geodesics of the sizes run here, step rules change the mean test error over teachers by less than the noise",
     erratum=Erratum(
         "adaptive and irregular steps have a small but consistent advantage in the test error",
-        "which rule is best depends on teacher and depth: on average the three differ by a percent or two, "
-        "within the noise over teachers",
-        "test errors of geodesics for several teachers and depths, at sizes smaller than the paper's",
+        "which rule is best depends on the teacher: neither rule's mean ratio to equidistant steps is below 1 at the "
+        "5% level (one-sided t-test over twelve teachers; the paper's own size was not run)",
+        "test errors of geodesics for twelve teachers and several depths",
     ),
 )
 def step_rules(full: bool) -> Outcome:
-    """Ratios of test errors to those of equidistant steps, for every teacher and depth."""
-    ratios: dict[str, list[float]] = {"irregular": [], "adaptive": []}
+    """Mean ratio of test errors to those of equidistant steps, teacher by teacher, and Student's t of its mean."""
     means: dict[str, list[float]] = {"irregular": [], "adaptive": []}
-    for seed in range(1, 5):
+    for seed in range(1, 1 + TEACHERS):
         errors = _test_errors(_rules(full, seed))
-        for rule in ratios:
-            of_teacher = [errors[rule][n] / errors["equidistant"][n] for n in errors[rule]]
-            ratios[rule] += of_teacher
-            means[rule].append(float(np.mean(of_teacher)))
-    noise = {rule: float(np.std(each, ddof=1) / np.sqrt(len(each))) for rule, each in means.items()}
-    average = {rule: float(np.mean(each)) for rule, each in means.items()}
+        for rule, found in means.items():
+            found.append(float(np.mean([errors[rule][n] / errors["equidistant"][n] for n in errors[rule]])))
+    student = {rule: advantage(found) for rule, found in means.items()}
+    level = float(stats.t.ppf(0.95, TEACHERS - 1))
     return Outcome(
-        average["adaptive"] < 1 + 2 * noise["adaptive"],
-        {"mean_ratio_to_equidistant": average, "standard_error": noise, "ratios": ratios},
-        printed_holds=max(ratios["irregular"] + ratios["adaptive"]) < 1,
-    )
+        max(abs(value) for value in student.values()) < float(stats.t.ppf(0.975, TEACHERS - 1)),
+        {"mean_ratio_to_equidistant": {rule: float(np.mean(found)) for rule, found in means.items()},
+         "students_t": student, "needed_t": level, "ratios": means},
+        printed_holds=min(student.values()) > level,
+    )  # fmt: skip
+
+
+def advantage(ratios: list[float]) -> float:
+    """Student's t for a mean below 1: positive if the rule is better than equidistant steps."""
+    return float((1 - np.mean(ratios)) / (np.std(ratios, ddof=1) / np.sqrt(len(ratios))))
 
 
 def _figure_two(

@@ -1,0 +1,153 @@
+"""Is `A x = b, x ≥ 0` solvable? Decided in rationals, with a solution or with Farkas' multipliers.
+
+Exactly one of two things exists: such an x, or a y with `yᵀA ≥ 0` and `yᵀb < 0`. Floating point proposes which columns
+to use; the simplex method in fractions has the last word, so no scale and no threshold enters the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+import flint
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.object_]
+DEGENERATE = 20  # pivots without progress before the rule changes to one that cannot cycle (Bland's)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """`A x = b` with `x ≥ 0`: the positive entries of a basic solution, by column."""
+
+    entries: dict[int, Fraction]
+
+
+@dataclass(frozen=True)
+class Farkas:
+    """`yᵀA ≥ 0` and `yᵀb < 0`: no nonnegative x can solve the system."""
+
+    multipliers: tuple[Fraction, ...]
+
+
+def feasible(
+    matrix: Integers, wanted: Sequence[int], guess: Iterable[int] = (), most: int = 2000
+) -> Solution | Farkas | None:
+    """Decide `A x = b, x ≥ 0` for integers; `guess` are columns to try first. None after `most` pivots.
+
+    >>> matrix = np.array([[1, 2], [1, -1]], dtype=object)
+    >>> feasible(matrix, [3, 0]).entries
+    {0: Fraction(1, 1), 1: Fraction(1, 1)}
+    >>> feasible(matrix, [1, 2]).multipliers
+    (Fraction(1, 1), Fraction(-1, 1))
+    """
+    columns = list(guess)
+    direct = _solved(matrix[:, columns], wanted) if columns else None
+    if direct is not None and min(direct) >= 0:
+        return Solution({column: value for column, value in zip(columns, direct, strict=True) if value})
+    return _Simplex(matrix, wanted, columns).run(most)
+
+
+def integers(rows: NDArray[np.float64]) -> Integers:
+    """Floats as integers: each column times the power of two that clears its denominators (exact, any scale).
+
+    >>> integers(np.array([[0.5, 1e300], [0.25, 0.0]])).tolist()[0][0]
+    2
+    """
+    found = np.empty(rows.shape, dtype=object)
+    for column in range(rows.shape[1]):
+        ratios = [value.as_integer_ratio() for value in rows[:, column].tolist()]
+        common = max((below for _, below in ratios), default=1)
+        found[:, column] = [above * (common // below) for above, below in ratios]
+    return found
+
+
+def _solved(matrix: Integers, wanted: Sequence[int]) -> list[Fraction] | None:
+    """One exact solution of an overdetermined system, free unknowns 0; None if there is none."""
+    rows, unknowns = matrix.shape
+    joined = [[*(int(v) for v in matrix[row]), int(wanted[row])] for row in range(rows)]
+    reduced, rank = flint.fmpq_mat(flint.fmpz_mat(joined)).rref()
+    found = [Fraction(0)] * unknowns
+    for row in range(rank):
+        pivot = next(column for column in range(unknowns + 1) if reduced[row, column] != 0)
+        if pivot == unknowns:
+            return None
+        found[pivot] = _fraction(reduced[row, unknowns])
+    return found
+
+
+class _Simplex:
+    """Phase one of the simplex method in fractions: make the sum of artificial variables as small as it gets."""
+
+    def __init__(self, matrix: Integers, wanted: Sequence[int], first: Sequence[int]) -> None:
+        signs = np.array([1 if value >= 0 else -1 for value in wanted], dtype=object)
+        self.signs, self.matrix = signs, matrix * signs[:, None]
+        self.wanted = flint.fmpq_mat(flint.fmpz_mat([[int(abs(value))] for value in wanted]))
+        self.rows, self.count = matrix.shape
+        self.first = frozenset(first)
+        self.basis = list(range(self.count, self.count + self.rows))  # artificial columns: unit vectors
+        self.inverse = flint.fmpq_mat(
+            self.rows, self.rows, [int(r == c) for r in range(self.rows) for c in range(self.rows)]
+        )
+
+    def run(self, most: int) -> Solution | Farkas | None:
+        stuck = 0
+        for _ in range(most):
+            values = self.inverse * self.wanted
+            prices = self._prices()
+            entering = self._entering(prices, bland=stuck > DEGENERATE)
+            if entering is None:
+                return self._answer(values, prices)
+            column = self.inverse * flint.fmpq_mat(flint.fmpz_mat([[int(v)] for v in self.matrix[:, entering]]))
+            leaving = self._leaving(values, column)
+            stuck = stuck + 1 if values[leaving, 0] == 0 else 0
+            self._pivot(leaving, column)
+            self.basis[leaving] = entering
+        return None
+
+    def _prices(self) -> list[Any]:
+        costs = [[int(column >= self.count) for column in self.basis]]
+        prices = flint.fmpq_mat(flint.fmpz_mat(costs)) * self.inverse
+        return [prices[0, row] for row in range(self.rows)]
+
+    def _entering(self, prices: list[Any], bland: bool) -> int | None:
+        """A column that lowers the sum: the steepest in scaled units, guessed ones first; by Bland the first."""
+        common = lcm(*(int(price.q) for price in prices))
+        weights = np.array([int(price.p) * (common // int(price.q)) for price in prices], dtype=object)
+        gains = weights @ self.matrix
+        better = [column for column in range(self.count) if gains[column] > 0]
+        if not better:
+            return None
+        if bland:
+            return better[0]
+        better = [column for column in better if column in self.first] or better
+        return max(better, key=lambda column: Fraction(gains[column], int(np.abs(self.matrix[:, column]).sum())))
+
+    def _leaving(self, values: Any, column: Any) -> int:
+        """The row that reaches zero first; of several the artificial one, then the first column (Bland)."""
+        ratios = [
+            (_fraction(values[row, 0]) / _fraction(column[row, 0]), basic < self.count, basic, row)
+            for row, basic in enumerate(self.basis)
+            if column[row, 0] > 0
+        ]
+        return min(ratios)[-1]
+
+    def _pivot(self, leaving: int, column: Any) -> None:
+        change = flint.fmpq_mat(self.rows, self.rows, [int(r == c) for r in range(self.rows) for c in range(self.rows)])
+        for row in range(self.rows):
+            change[row, leaving] = (-column[row, 0] if row != leaving else flint.fmpq(1)) / column[leaving, 0]
+        self.inverse = change * self.inverse
+
+    def _answer(self, values: Any, prices: list[Any]) -> Solution | Farkas:
+        if any(values[row, 0] > 0 for row, basic in enumerate(self.basis) if basic >= self.count):
+            return Farkas(tuple(-_fraction(price) * int(sign) for price, sign in zip(prices, self.signs, strict=True)))
+        real = [(basic, _fraction(values[row, 0])) for row, basic in enumerate(self.basis) if basic < self.count]
+        return Solution({basic: value for basic, value in sorted(real) if value})
+
+
+def _fraction(value: Any) -> Fraction:
+    return Fraction(int(value.p), int(value.q))

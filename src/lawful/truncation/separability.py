@@ -1,0 +1,45 @@
+"""Can every cluster be truncated alone, and if not, one by one? The whole answer about one data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lawful.errors import LawfulError
+from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
+from lawful.truncation.clusters import Clusters
+from lawful.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
+from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, separate_all
+
+Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
+
+
+@dataclass(frozen=True, eq=False)
+class Separability:
+    """An answer per cluster, and what comes of collapsing the clusters one by one (not asked for aligned maps)."""
+
+    data: Clusters
+    aligned: bool
+    answers: tuple[Answer, ...]
+    built: ZeroLoss | NotSeparable | OrderUndecided | None
+
+    @property
+    def verdict(self) -> str:
+        """`yes` if every cluster can be parted from the rest, `no` if one cannot, else `undecided`."""
+        if any(isinstance(answer, CommonPoint | ObtusePair) for answer in self.answers):
+            return "no"
+        return "undecided" if any(isinstance(answer, OrderUndecided) for answer in self.answers) else "yes"
+
+
+def separability(data: Clusters, *, aligned: bool = False, seed: int = 0) -> Separability:
+    """Ask for every cluster whether a truncation map can collapse it and leave the others alone (P2 Section 3).
+
+    >>> found = separability(Clusters([[0.0], [1.0], [2.0], [3.0]], [0, 1, 1, 0]))
+    >>> found.verdict, type(found.built).__name__
+    ('no', 'NotSeparable')
+    """
+    if data.count < 2:
+        raise LawfulError("one cluster: there is nothing to part it from")
+    if aligned:
+        turned = [separate_aligned(data.cluster(n), data.others(n), seed=seed) for n in range(data.count)]
+        return Separability(data, True, tuple(turned), None)
+    return Separability(data, False, separate_all(data), zero_loss_network(data, seed=seed))
