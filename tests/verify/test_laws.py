@@ -18,11 +18,11 @@ from lawful.verify import verify
 BLOCK = Metric(blocks=((np.arange(3), np.array([[2.0, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 3.0]])),))
 
 
-def always_on() -> Mlp:
+def always_on(last: float = 0.0) -> Mlp:
     """Second layer: a neuron that is always on, a dead one, another always on, one that is neither."""
     rng = np.random.default_rng(0)
     second = [[1, 2, 1.0], [-1, -1, -1], [1, 1, 1], [1, -1, 1]]
-    return Mlp([rng.normal(size=(3, 3)), second, rng.normal(size=(2, 4))], [[0, 0.0, 0], [1, -1, 0.5, 0], [0, 0]])
+    return Mlp([rng.normal(size=(3, 3)), second, rng.normal(size=(2, 4))], [[0, 0.0, 0], [1, -1, 0.5, last], [0, 0]])
 
 
 def saved(count: LawCount, **changes: Any) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def test_a_region_that_is_not_so_is_rejected(change, words: str) -> None:  # typ
 
 def test_only_proofs_have_certificates() -> None:
     rng = np.random.default_rng(0)
-    count = count_laws(always_on(), level="data", data=rng.normal(size=(2, 3)))
+    count = count_laws(always_on(0.25), level="data", data=rng.normal(size=(2, 3)))
     assert count.status == "numerical"
     with pytest.raises(Unsupported, match="only a proved count"):
         certificate(count)
@@ -168,12 +168,12 @@ def test_only_proofs_have_certificates() -> None:
 def test_a_proof_for_one_data_set_passes(samples: int) -> None:
     data = np.random.default_rng(0).normal(size=(samples, 3))
     for loss in ("full", "cross-entropy"):
-        count = count_laws(always_on(), level="data", data=data, loss=loss)
+        count = count_laws(always_on(0.25), level="data", data=data, loss=loss)
         if count.proved:
             verify(saved(count))
     assert (
-        count_laws(always_on(), level="data", data=np.repeat(data, 2, axis=0)).laws
-        == count_laws(always_on(), level="data", data=data).laws
+        count_laws(always_on(0.25), level="data", data=np.repeat(data, 2, axis=0)).laws
+        == count_laws(always_on(0.25), level="data", data=data).laws
     )
 
 
@@ -191,7 +191,7 @@ def test_a_proof_for_one_data_set_passes(samples: int) -> None:
 )
 def test_data_that_is_not_so_is_rejected(change, words: str) -> None:  # type: ignore[no-untyped-def]
     data = np.random.default_rng(0).normal(size=(60, 3))
-    body = saved(count_laws(always_on(), level="data", data=data))
+    body = saved(count_laws(always_on(0.25), level="data", data=data))
     change(body)
     with pytest.raises(REFUSED, match=words):
         verify(signed(body))

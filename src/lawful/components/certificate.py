@@ -28,7 +28,7 @@ def certificate(found: Components) -> dict[str, Any]:
         "kind": "components",
         "version": 1,
         "about": [digest(dag, weights=own)],
-        "connected": found.connected,
+        "connected": None if balance.slack and found.connected else found.connected,  # "no lock is sure" is not a yes
         "log2_components": found.log2_components,
         "network": written(dag, weights=own),
         "denominator": balance.denominator,

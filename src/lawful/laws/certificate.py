@@ -22,6 +22,8 @@ def certificate(count: LawCount) -> dict[str, Any]:
     """
     if not count.proved or count.dag is None or count.witness is None:
         raise Unsupported(f"only a proved count has a certificate; this one is {count.status}: {count.reason}")
+    if count.region is not None and count.region.nudged:
+        raise Unsupported("the weights lie on a boundary between activation patterns: no certificate speaks of them")
     weights = count.region is not None  # at the φ level they do not matter
     body: dict[str, Any] = {
         "kind": "laws",

@@ -23,7 +23,7 @@ from lawful.laws.other_flows import (
     independent_rotations,
     under_metric,
 )
-from lawful.laws.region import Region, at_data, near
+from lawful.laws.region import Region, at_data, clear, near
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
@@ -98,9 +98,13 @@ def _best(job: _Job, seed: int) -> LawCount:
 
 def _in_region(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
     """The count near weights. On a boundary between patterns: the fewest laws of several regions that meet there."""
-    counts = []
+    counts: list[LawCount] = []
     for side in range(seed, seed + SIDES):
         region = near(job.dag, side) if data is None else at_data(job.dag, data, job.prime, side)
+        if region.nudged and data is None and not counts and (away := clear(job.dag, seed)) is not None:
+            count = _best(replace(job, region=away), seed)
+            if count.proved:
+                return count
         counts.append(_best(replace(job, dag=job.dag.with_theta(region.theta), region=region), seed))
         if not region.nudged:
             break

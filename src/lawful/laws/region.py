@@ -65,15 +65,33 @@ def near(dag: Dag, seed: int = 0) -> Region:
     >>> near(always_on).fixed[always_on.index["h2.0"]]
     np.float64(1.0)
     """
+    inputs, found, rng = _drawn(dag, seed)
+    if (found == 0).mean(axis=0).max(initial=0.0) > OFTEN:
+        return replace(near(nudged(dag, seed), seed), nudged=True)
+    return _seen(dag, inputs, found, rng)
+
+
+def clear(dag: Dag, seed: int = 0) -> Region | None:
+    """As `near`, at the weights themselves: only inputs count at which no neuron is on a boundary; None without any.
+
+    What they show is there at all weights nearby, on whichever side of a boundary.
+    """
+    inputs, found, rng = _drawn(dag, seed)
+    return _seen(dag, inputs, found, rng) if (found != 0).all(axis=1).any() else None
+
+
+def _drawn(dag: Dag, seed: int) -> tuple[Floats, NDArray[np.int8], np.random.Generator]:
+    """Random inputs of many sizes, and on which side of every neuron they are."""
     rng = np.random.default_rng(seed)
     samples = min(SAMPLES, max(256, ENTRIES // (len(dag.names) + dag.parameters)))
     sizes = 10.0 ** rng.uniform(-3, 3, size=(samples, 1))
     inputs = _rounded(rng.normal(size=(samples, len(dag.inputs))) * sizes)
-    found = rough_signs(dag, inputs)
-    if (found == 0).mean(axis=0).max(initial=0.0) > OFTEN:
-        return replace(near(nudged(dag, seed), seed), nudged=True)
-    clear = (found != 0).all(axis=1)
-    inputs, found = inputs[clear], found[clear]
+    return inputs, rough_signs(dag, inputs), rng
+
+
+def _seen(dag: Dag, inputs: Floats, found: NDArray[np.int8], rng: np.random.Generator) -> Region:
+    told = (found != 0).all(axis=1)
+    inputs, found = inputs[told], found[told]
     lines = LINES if dag.constant is not None or len(dag.inputs) > 1 else 0  # else there are only x > 0 and x < 0
     between, together = refined(dag, inputs[:lines], np.roll(inputs[:lines], 1, axis=0))
     thin = _told_apart(dag, between)

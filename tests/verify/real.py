@@ -1,0 +1,150 @@
+"""A true certificate of every kind, small enough to be checked hundreds of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+from forging import Proof, saved
+
+from lawful.components import certificate as of_components
+from lawful.components import components
+from lawful.fibers import same
+from lawful.fibers.disguise import disguise, random_network
+from lawful.fibers.verdict import certificate as of_same
+from lawful.flow import integrate, problem
+from lawful.flow.certificate import certificate as of_flow
+from lawful.laws import HeavyBall, Metric, count_laws
+from lawful.laws.certificate import certificate as of_laws
+from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
+from lawful.leaky.certificate import certificate as of_geodesic
+from lawful.network import Architecture, Mlp
+from lawful.pruning.certificate import certificate as of_pruning
+from lawful.pruning.module import prune_module
+from lawful.pruning.module_certificate import certificate as of_module
+from lawful.pruning.prune import prune
+from lawful.singular.certificate import certificate as of_singular
+from lawful.singular.existence import exact_balance, singular_points
+from lawful.truncation.aligned import separate_aligned
+from lawful.truncation.certificate import certificate as of_separation
+from lawful.truncation.clusters import Clusters
+from lawful.truncation.separation import separate_all
+
+
+def redundant() -> Mlp:
+    """A constant neuron, a duplicate, one that is nearly constant, and one that is dead on the unit box."""
+    rng = np.random.default_rng(3)
+    first, second = rng.normal(size=(5, 2)), rng.normal(size=(2, 5))
+    bias = rng.normal(size=5)
+    first[1], first[2], bias[2] = 0.0, 2 * first[0], 2 * bias[0]
+    first[3] *= 1e-3
+    first[4], bias[4] = [0.25, -0.5], -2.0
+    return Mlp([first, second], [bias, [0.5, -1.0]])
+
+
+def _components() -> Proof:
+    dag = Architecture.parse("1-2-2-1").to_dag().with_theta([1.0, 3.0, 2.0, 0.5, -1.0, 1.5, -2.0, 1.0])
+    return of_components(components(dag))
+
+
+def _toleranced() -> Proof:
+    return of_components(components(Architecture.parse("2-3-1").to_dag(), [-3, 1, 0.25], tolerance=0.5))
+
+
+def _near() -> Proof:
+    rng = np.random.default_rng(0)
+    second = [[1, 2.0], [-1, -1], [1, -1]]
+    network = Mlp([rng.normal(size=(2, 2)), second, rng.normal(size=(1, 3))], [[0.1, 0.2], [1, -1, 0], [0.0]])
+    return of_laws(count_laws(network, level="near"))
+
+
+def _data() -> Proof:
+    network = Architecture.parse("2-2-1").initialise(seed=1)
+    return of_laws(count_laws(network, level="data", data=np.random.default_rng(0).normal(size=(12, 2)).round(2)))
+
+
+def _same(exact: bool) -> Proof:
+    network = random_network(2, 3, 2, seed=1)
+    twin = network.with_theta(network.theta) if exact else disguise(network)
+    return of_same(same(network, twin, exact=exact, box=None if exact else (-1.0, 1.0)), network, twin)
+
+
+def _different() -> Proof:
+    network = random_network(2, 3, 1, seed=1)
+    other = network.with_theta(network.theta * 1.01)
+    return of_same(same(network, other, box=(-1.0, 1.0)), network, other)
+
+
+@torch.no_grad()
+def _module() -> Proof:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv1d(1, 3, 2), torch.nn.LeakyReLU(0.25), torch.nn.Flatten(), torch.nn.Linear(6, 2)
+    )
+    model[0].weight[1].zero_()
+    model[0].weight[2], model[0].bias[2] = 2 * model[0].weight[0], 2 * model[0].bias[0]
+    return of_module(prune_module(model))
+
+
+def _flow(loss: str, decay: float) -> Proof:
+    rng = np.random.default_rng(0)
+    network = Architecture.parse("2-2-2 relu bias").initialise(seed=0)
+    x = rng.normal(size=(4, 2)).round(2)
+    y = np.array([0, 1, 1, 0]) if loss == "ce" else rng.uniform(size=(4, 2)).round(2)
+    from lawful.network.dynamics import GradientFlow
+
+    run = integrate(problem(network, x, y, loss), 0.5, GradientFlow(decay))
+    return of_flow(network, x, y, loss, run, decay)
+
+
+def _geodesic() -> Proof:
+    rng = np.random.default_rng(0)
+    network = LeakyResNet(0.3 * rng.normal(size=(3, 2, 3)), 2.0, softness=0.1)
+    task = TeacherTask(rng.normal(size=(4, 2)), rng.normal(size=(4, 2)))
+    return of_geodesic(network, task, 0.1, energies(trace(network, task, 0.1)))
+
+
+def _separation(aligned: bool, apart: bool) -> Proof:
+    far, near = [[0.0, 0.0], [0.25, 0.125], [3.0, 2.0], [2.0, 3.0]], [[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
+    data = Clusters(far if apart else near, [0, 0, 1, 1])
+    answers = [separate_aligned(data.cluster(k), data.others(k)) for k in (0, 1)] if aligned else separate_all(data)
+    return of_separation(data, answers)
+
+
+def _singular(weights: list[float]) -> Proof:
+    dag = Architecture.parse("1-2-1").to_dag().with_theta(weights)
+    return of_singular(dag, singular_points(dag, exact_balance(dag)))
+
+
+MAKERS: dict[str, Callable[[], Proof]] = {
+    "components": _components,
+    "components within a tolerance": _toleranced,
+    "laws": lambda: of_laws(count_laws("2-2-2 linear")),
+    "laws near": _near,
+    "laws on data": _data,
+    "laws of momentum": lambda: of_laws(count_laws("2-2-2 linear", flow=HeavyBall(0.5))),
+    "laws of a metric": lambda: of_laws(count_laws("2-2-1 relu", flow=Metric(np.arange(1.0, 7.0)))),
+    "pruning": lambda: of_pruning(prune(redundant())),
+    "pruning on a box": lambda: of_pruning(prune(redundant(), tolerance=0.05, box=(-1.0, 1.0))),
+    "module pruning": _module,
+    "same exactly": lambda: _same(True),
+    "same by weights": lambda: _same(False),
+    "different": _different,
+    "singular": lambda: _singular([1.0, 2.0, 1.0, 1.0]),
+    "not singular": lambda: _singular([1.0, 2.0, 3.0, 1.5]),
+    "flow": lambda: _flow("mse", 0.0),
+    "flow with decay": lambda: _flow("ce", 0.5),
+    "geodesic": _geodesic,
+    "separation": lambda: _separation(False, True),
+    "no separation": lambda: _separation(False, False),
+    "aligned separation": lambda: _separation(True, True),
+    "no aligned separation": lambda: _separation(True, False),
+}
+
+
+@cache
+def real(name: str) -> Proof:
+    """A certificate as it is read from a file; copy before changing it."""
+    return saved(MAKERS[name]())
