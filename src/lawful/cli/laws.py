@@ -53,8 +53,8 @@ def laws(
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
     mode: Annotated[
-        str, typer.Option(help="Batch norms of a module: eval (stored statistics) or train (those of the batch).")
-    ] = "eval",
+        str, typer.Option(help="Batch norms of a module: train (statistics of the batch) or eval (stored ones).")
+    ] = "train",
     weights: Annotated[
         int | None,
         typer.Option(

@@ -47,7 +47,7 @@ def count_laws(
     prime: int = PRIME,
     seed: int = 0,
     input_shape: tuple[int, ...] | None = None,
-    mode: str = "eval",
+    mode: str = "train",
     progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
@@ -55,7 +55,7 @@ def count_laws(
     Levels: "phi" (any weights, any data), "near" (near the given weights, any data), "data" (near the given weights,
     for these inputs and any labels). Losses: "full" (mean squared error and any other whose output gradients span),
     or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the `mode`
-    "eval" (batch norms use their stored statistics) or "train" (those of the batch).
+    "train" (batch norms use the statistics of the batch, as training does) or "eval" (their stored ones).
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
     >>> count.laws, count.parameters, count.dimensions, count.status
@@ -177,7 +177,7 @@ class _Job:
         return laws, laws.independent(point, self.prime)
 
 
-def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "eval") -> Mlp | Dag | None:
+def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "train") -> Mlp | Dag | None:
     """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
     import torch
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lawful.laws.law import LawFamily
 from lawful.laws.other_flows import Flow
+from lawful.laws.program import RankProof
 from lawful.laws.region import Region
 from lawful.laws.wording import Wording
 from lawful.network import Dag
@@ -55,6 +56,7 @@ class LawCount:
     words: tuple[str, ...] = ()
     mode: str | None = None
     claim: str = "phi"
+    proof: RankProof | None = None
 
     @property
     def laws(self) -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from lawful.errors import Unsupported
 from lawful.laws.float_rank import rank_with_gap
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
 from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
+from lawful.laws.module_proof import conserved, prove_rank
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
@@ -25,6 +28,7 @@ CANDIDATES = 6  # points of which the most generic ones are used
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
 LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
 DEEPEST = 5
+ATTEMPTS = 2  # points at which a proof is tried
 
 
 def count_module(
@@ -36,7 +40,7 @@ def count_module(
     loss: str = "full",
     flow: Flow,
     seed: int = 0,
-    mode: str = "eval",
+    mode: str = "train",
 ) -> LawCount:
     """The count for any module: several random points must agree, each with a clear gap, or it stays undecided.
 
@@ -57,12 +61,29 @@ def count_module(
     if not reason and gap < GAP:
         reason = f"the smallest gap between singular values is {gap:.2g}, less than {GAP:g}"
     states = _states(case.size, flow)
-    return LawCount(
+    count = LawCount(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
         words=tuple(words), mode=mode if case.has_modes else None,
         claim="somewhere" if level == "phi" else "near",
     )  # fmt: skip
+    return count if level == "data" or flow != GradientFlow() else _proved(count, case, seeds, spread)
+
+
+def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> LawCount:
+    """The same count with a proof in balls, if as many laws are explicit and one is found; else with the reason."""
+    if count.independent < count.laws:
+        why = f"{count.laws - count.independent} of the laws have no explicit form here"
+        return count if count.reason else replace(count, reason=why)
+    proof = None
+    try:
+        for attempt in seeds[:ATTEMPTS]:
+            proof = proof or prove_rank(case, count.parameters - count.independent, attempt, spread)
+    except Unsupported as error:
+        return count if count.reason else replace(count, reason=str(error))
+    if proof is None or not conserved(proof, count.known):
+        return count if count.reason else replace(count, reason="balls of up to 512 bits do not prove the rank")
+    return replace(count, status="proved", arithmetic="balls", reason="", proof=proof, dimensions=proof.dimensions)
 
 
 class BracketRun(NamedTuple):

@@ -7,7 +7,6 @@ at least that rank at θ*, and by continuity near it: near θ* there are at most
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,44 +18,18 @@ from lawful.errors import Unsupported
 from lawful.laws.jets import Array, Sampled
 from lawful.laws.law import LawFamily
 from lawful.laws.lowering import lower
-from lawful.laws.probe import MIXED, Probe
-from lawful.laws.program import Program
+from lawful.laws.probe import MIXED, SIZES, Probe
+from lawful.laws.program import Program, RankProof
 from lawful.types import Floats, Indices
 
 LARGEST = 1500  # parameters
 DEEPEST = 4
 SPARE = 8
+PIECES = 4  # times more fields for modules that are smooth in pieces only: all their pieces have to be seen
 THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
 PRECISIONS = (128, 256, 512)
 DIGITS = 2.0**-64  # a law's derivative along a bracket must vanish to that, relative to their lengths
-
-
-@dataclass(frozen=True, eq=False)
-class RankProof:
-    """What a checker needs: the program, the point, the fields and the brackets whose values are independent.
-
-    Numbers are whole multiples of `2^−bits`. `words` are brackets, numbers of fields from the outermost inwards;
-    `columns` the coordinates in which their values form an invertible matrix. `dimensions` are those of V_0, V_1, …
-    as float64 saw them; `bound` is the norm that was proved smaller than 1, with `precision` bits.
-    """
-
-    program: Program
-    theta: Indices
-    theta_bits: int
-    inputs: Indices
-    weights: Indices
-    sample_bits: int
-    words: tuple[tuple[int, ...], ...]
-    columns: tuple[int, ...]
-    dimensions: tuple[int, ...]
-    bound: float
-    precision: int
-
-    @property
-    def point(self) -> Floats:
-        """θ*."""
-        return np.asarray(self.theta / 2.0**self.theta_bits)
 
 
 def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof | None:
@@ -64,11 +37,11 @@ def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof
     if case.size > LARGEST:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
     generator = torch.Generator().manual_seed(seed)
-    rows = MIXED if case.mode == "train" else 1
+    rows = MIXED if case.mode == "train" and case.has_modes else 1
     batch = torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
     program = lower(case, batch)
     theta = _whole(case.theta(seed, spread).numpy(), THETA_BITS)
-    count = case.size + SPARE
+    count = (PIECES if case.piecewise else 1) * case.size + SPARE
     inputs = _inputs(case, count, rows, generator)
     weights = torch.randn((count, rows, *case.output_shape), generator=generator, dtype=torch.float64)
     ends = _whole(weights.reshape(count, -1).numpy(), SAMPLE_BITS)
@@ -91,7 +64,7 @@ def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof
         if bound is not None and bound < 1:
             return RankProof(
                 program, theta, THETA_BITS, inputs, ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, bound,
-                precision,
+                precision, case.output_shape[-1] if case.loss == "cross-entropy" else 0,
             )  # fmt: skip
     return None
 
@@ -104,7 +77,9 @@ def _inputs(case: Probe, count: int, rows: int, generator: torch.Generator) -> I
         tokens = torch.randint(case.vocabulary, shape, generator=generator)
         units = torch.nn.functional.one_hot(tokens, case.vocabulary)
         return np.asarray(units.reshape(count, -1).numpy() * 2**SAMPLE_BITS, dtype=np.intp)
-    return _whole(torch.randn(shape, generator=generator, dtype=torch.float64).reshape(count, -1).numpy(), SAMPLE_BITS)
+    sizes = 10 ** (2 * SIZES * torch.rand((count, 1), generator=generator, dtype=torch.float64) - SIZES)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64).reshape(count, -1)
+    return _whole((drawn * sizes).numpy(), SAMPLE_BITS)
 
 
 def _whole(values: Floats, bits: int) -> Indices:
@@ -235,6 +210,7 @@ def conserved(proof: RankProof, laws: LawFamily) -> bool:
     ctx.prec = max(proof.precision, 256)
     try:
         point = _exact(proof.theta, THETA_BITS)
+        sizes = [max((abs(value).upper() for value in row), key=float) for row in found]
         for law in laws:
             slope: dict[int, Any] = {}
             for edges, factor in law.terms.items():
@@ -243,10 +219,10 @@ def conserved(proof: RankProof, laws: LawFamily) -> bool:
                     for other in edges[:place] + edges[place + 1 :]:
                         term = term * point[other]
                     slope[edge] = slope.get(edge, arb(0)) + term
-            for row in found:
+            size = sum((abs(value) for value in slope.values()), arb(0))
+            for row, largest in zip(found, sizes, strict=True):
                 total = sum((value * row[edge] for edge, value in slope.items()), arb(0))
-                size = sum((abs(value * row[edge]) for edge, value in slope.items()), arb(0))
-                if not abs(total) <= size * DIGITS + arb(2) ** -200:
+                if not abs(total) <= size * largest * DIGITS:
                     return False
     finally:
         ctx.prec = before

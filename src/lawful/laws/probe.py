@@ -94,7 +94,7 @@ def probe(
     input_shape: tuple[int, ...] | None,
     data: ArrayLike | None = None,
     loss: str = "full",
-    mode: str = "eval",
+    mode: str = "train",
 ) -> Probe:
     """Look at a module once: its parameters, its output, and whether it can be differentiated at all.
 

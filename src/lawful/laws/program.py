@@ -133,3 +133,32 @@ class Writer:
                 for step in steps
             )
         )
+
+
+@dataclass(frozen=True, eq=False)
+class RankProof:
+    """What a checker needs: the program, the point, the fields and the brackets whose values are independent.
+
+    Numbers are whole multiples of `2^−bits`. `words` are brackets, numbers of fields from the outermost inwards;
+    `columns` the coordinates in which their values form an invertible matrix. `dimensions` are those of V_0, V_1, …
+    as float64 saw them; `bound` is the norm that was proved smaller than 1, with `precision` bits. Under
+    cross-entropy the output weights of each run of `classes` sum to 0.
+    """
+
+    program: Program
+    theta: Indices
+    theta_bits: int
+    inputs: Indices
+    weights: Indices
+    sample_bits: int
+    words: tuple[tuple[int, ...], ...]
+    columns: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    bound: float
+    precision: int
+    classes: int = 0
+
+    @property
+    def point(self) -> Floats:
+        """θ*."""
+        return np.asarray(self.theta / 2.0**self.theta_bits)

@@ -16,8 +16,8 @@ LEVELS = {
     "data": "near these weights, these inputs, any labels",
 }
 MODES = {
-    "eval": "eval: batch norms use their stored statistics (--mode train: the batch's own)",
-    "train": "train: batch norms use the statistics of the batch",
+    "eval": "eval: batch norms use their stored statistics",
+    "train": "train: batch norms use the statistics of the batch (--mode eval: stored ones)",
 }
 LOSSES = {"full": "any (full span: squared error, logistic, ...)", "cross-entropy": "cross-entropy"}
 
@@ -50,6 +50,8 @@ def text(result: Mapping[str, Any], summary: Sequence[str]) -> str:
 def _arithmetic(result: Mapping[str, Any]) -> str:
     if result["arithmetic"] == "exact":
         return "exact, modulo a prime"
+    if result["arithmetic"] == "balls":
+        return "float64, then balls that prove the rank"
     gap = result["gap"]
     return "float64" if gap is None else f"float64, smallest singular-value gap {gap:.2g}"
 
@@ -61,7 +63,8 @@ def _closing(result: Mapping[str, Any]) -> list[str]:
         case "numerical" if result["arithmetic"] == "exact":
             words = f"Not proved: {result['reason']}."
         case "numerical":
-            words = f"Counted in floating point: {result['known']} of these laws are explicit, nothing is proved."
+            words = f"Counted in floating point: {result['known']} of these laws are explicit, nothing is proved"
+            words += f" ({result['reason']})." if result["reason"] else "."
         case _:
             words = f"Undecided: {result['reason']}."
     return textwrap.wrap(words, 80) + _near(result)
@@ -75,6 +78,11 @@ def _proved(result: Mapping[str, Any]) -> str:
             return f"Proved: there are no others. {free}."
         case "near":
             return f"Proved: near these weights there are no others. {free}."
+        case "somewhere" if result["arithmetic"] == "balls":
+            return (
+                "Proved: near a point (in the certificate, and so on an open set) there are no others: "
+                f"{free[0].lower()}{free[1:]} there."
+            )
         case "somewhere":
             return (
                 "Proved: these hold at all weights, and near some weights (in the certificate, and so on an open set) "
