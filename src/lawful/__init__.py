@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.formats.files import read, write
     from lawful.network.modules.convert import from_module, to_module
+    from lawful.network.opening import open
+    from lawful.network.reading import Reading
     from lawful.pruning import prune
     from lawful.study.audit import audit
     from lawful.verify import verify
@@ -24,6 +26,8 @@ _HOMES = {
     "lawful.network": ("Architecture", "Dag", "Mlp"),
     "lawful.network.formats.files": ("read", "write"),
     "lawful.network.modules.convert": ("from_module", "to_module"),
+    "lawful.network.opening": ("open",),
+    "lawful.network.reading": ("Reading",),
     "lawful.laws": ("count_laws",),
     "lawful.components.locks": ("components",),
     "lawful.components.rebalance": ("rebalance",),
@@ -35,8 +39,8 @@ _HOMES = {
 }
 __all__ = [
     "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
-    "Unsupported", "audit", "components", "count_laws", "from_module", "prune", "read", "rebalance", "same",
-    "to_module", "verify", "write",
+    "Reading", "Unsupported", "audit", "components", "count_laws", "from_module", "open", "prune", "read", "rebalance",
+    "same", "to_module", "verify", "write",
 ]  # fmt: skip
 
 

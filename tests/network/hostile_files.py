@@ -131,7 +131,7 @@ def long_header(path: Path) -> str:
 @hostile("lying shape.safetensors")
 def lying_shape(path: Path) -> str:
     tensors_file(path, {"0.weight": entry([10**6, 10**6], 0, 8 * 10**12)}, bytes(8))
-    return "claims shape 1000000×1000000"
+    return r"for shape \(1000000, 1000000\) of F64, which does not fit"
 
 
 @hostile("beyond the end.safetensors")
@@ -303,10 +303,8 @@ def graph_arrays(**changes: Any) -> dict[str, Any]:
 
 ONE = np.ones((2, 3))
 for _name, _maker in {
-    "convolution": arrays_maker(
-        "tensor '0.weight' of shape .*give the module or an ONNX", **{"0.weight": np.ones((2, 3, 3, 3))}
-    ),
-    "norm": arrays_maker("tensor '1.weight' of shape .*give the module", **{"0.weight": ONE, "1.weight": np.ones(2)}),
+    "convolution": arrays_maker("tensor '0.weight' of shape .*give --model", **{"0.weight": np.ones((2, 3, 3, 3))}),
+    "norm": arrays_maker("tensor '1.weight' of shape .*give --model", **{"0.weight": ONE, "1.weight": np.ones(2)}),
     "counter": arrays_maker("'1.num_batches_tracked'", **{"0.weight": ONE, "1.num_batches_tracked": np.array(3)}),
     "lonely bias": arrays_maker("tensor '1.bias'", **{"0.weight": ONE, "1.bias": np.ones(2)}),
     "nothing": arrays_maker("holds no tensor"),
@@ -314,7 +312,7 @@ for _name, _maker in {
     "truth": arrays_maker("numbers of type bool", **{"0.weight": ONE > 0}),
     "large integers": arrays_maker("beyond 2\\^53", **{"0.weight": np.full((1, 1), 2**60)}),
     "mismatch": arrays_maker(
-        "layer 2: takes 4 inputs, but layer 1 has 2", **{"0.weight": ONE, "2.weight": np.ones((1, 4))}
+        "layer 2 takes 4 inputs, but 0 before it gives 2", **{"0.weight": ONE, "2.weight": np.ones((1, 4))}
     ),
     "bias mismatch": arrays_maker(
         "layer 1: bias has shape \\(3,\\), expected \\(2,\\)", **{"0.weight": ONE, "0.bias": np.ones(3)}

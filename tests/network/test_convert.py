@@ -39,7 +39,11 @@ def test_a_chain_of_conversions_ends_where_it_began(tmp_path: Path) -> None:
     for name in names:
         done = lawful("convert", source, name, "--seed", 7, folder=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith(f"{name}: Dag(inputs=3, hidden=8, outputs=2")
+        assumed, *lines = ["", *done.stdout.splitlines()][-2:]
+        assert assumed == (
+            "assumed: random weights: PyTorch's default initialisation, seed 7" if source == text else ""
+        )
+        assert lines[0].startswith(f"{name}: Dag(inputs=3, hidden=8, outputs=2")
         source = name
     first = Architecture.parse(text).initialise(seed=7)
     batch = np.random.default_rng(0).normal(size=(50, 3))
@@ -50,14 +54,18 @@ def test_a_module_is_converted_and_json_has_the_documented_keys(tmp_path: Path) 
     (tmp_path / "mine.py").write_text(MODULE)
     done = lawful("convert", "mine:make", "net.pt", "--input", "1,4,4", "--json", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == {"written": "net.pt", "parameters": 18 * 5 + 19 * 3}
+    said = json.loads(done.stdout)
+    assert (said["written"], said["parameters"]) == ("net.pt", 18 * 5 + 19 * 3)
+    assert said["stored"] == {"path": "net.pt", "dtype": "float64", "rounding": 0.0, "relative": 0.0}
+    assert (said["reading"]["format"], said["reading"]["assumed"]) == ("module", [])
+    assert said["reading"]["layers"][0] == {"name": "0.weight", "dtype": "float32", "shape": [2, 1, 2, 2]}
     assert len(read(tmp_path / "net.pt").to_dag().inputs) == 16
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mine:saturating", "out.npz"), "layer '1' (Tanh) is not supported; supported are Linear"),
+        (("mine:saturating", "out.npz"), "layer '1' (Tanh), tanh: is not supported; supported are Linear"),
         (("mine:make", "out.npz"), "--input"),
         (("absent.json", "out.npz"), "no such file"),
     ],

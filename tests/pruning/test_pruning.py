@@ -133,7 +133,7 @@ def test_a_scale_that_rounds_is_no_exact_duplicate_but_a_near_one() -> None:
     row, other = [Fraction(x) for x in weights[0][3]], [Fraction(x) for x in weights[0][1]]
     assert len({a / b for a, b in zip(row, other, strict=True)}) > 1
     exactly(prune(mlp), 6)
-    pruning = prune(mlp, tolerance=1e-12, box=(-1.0, 1.0))
+    pruning = prune(mlp, tolerance=1e-12, box=(-1.0, 1.0), replayable=True)
     check(pruning, 5)
     assert 0 < pruning.bound < 1e-13
 
@@ -210,7 +210,7 @@ def test_near_pruning_stays_within_the_tolerance(text: str, tolerance: float) ->
     mlp = Architecture.parse(text).initialise(seed=5)
     theta = mlp.theta.copy()
     theta[:12] *= 1e-4
-    pruning = prune(mlp.with_theta(theta), tolerance=tolerance, box=(-1.0, 1.0))
+    pruning = prune(mlp.with_theta(theta), tolerance=tolerance, box=(-1.0, 1.0), replayable=True)
     assert pruning.bound + pruning.rounding <= tolerance
     check(pruning, pruning.neurons_after)
     assert pruning.neurons_after < pruning.neurons_before
@@ -220,7 +220,7 @@ def test_a_tolerance_without_a_box_takes_the_unit_box() -> None:
     weights, biases = shallow()
     weights[0][0] *= 1e-6
     biases[0][0] = 0.0
-    pruning = prune(Mlp(weights, biases), tolerance=1e-3)
+    pruning = prune(Mlp(weights, biases), tolerance=1e-3, replayable=True)
     check(pruning, 5)
     assert pruning.box is not None
     assert 0 < pruning.bound <= 1e-3
@@ -234,7 +234,7 @@ def test_random_graphs_with_small_integer_weights(seed: int, bias: bool, boxed: 
     slopes = rng.choice([0.0, 0.5, 1.0], p=[0.7, 0.2, 0.1], size=len(graph.names))
     theta = rng.choice([-1.0, 0.0, 1.0, 2.0], p=[0.2, 0.45, 0.25, 0.1], size=graph.parameters)
     dag = Dag(graph.names, graph.roles, graph.tails, graph.heads, theta, slopes)
-    pruning = prune(dag, box=(-1.0, 1.0) if boxed else None)
+    pruning = prune(dag, replayable=True, box=(-1.0, 1.0) if boxed else None)
     verify(pruning)
     assert pruning.bound == 0.0
     batch = rng.uniform(-1, 1, (100, len(dag.inputs)))
@@ -283,7 +283,7 @@ def test_verifier_rejects_a_wrong_factor() -> None:
 
 
 def test_verifier_rejects_a_bound_too_small() -> None:
-    pruning = prune(Mlp(*shallow()), tolerance=3.0)
+    pruning = prune(Mlp(*shallow()), tolerance=3.0, replayable=True)
     place = next(k for k, stage in enumerate(pruning.stages) if stage.kind == "near")
     stage = replace(pruning.stages[place], bound=pruning.stages[place].bound * 0.99)
     verify(pruning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -20,14 +21,17 @@ def add_to(app: typer.Typer) -> None:
 def convert(
     named: Named,
     out: Annotated[Path, typer.Argument(help="File to write; its ending chooses the format.")],
+    dtype: Annotated[
+        str | None, typer.Option(help="float64, float32, float16 or bfloat16 [default: as in the source].")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a network in another format; the function stays the same."""
     from lawful.network.formats.files import write
 
     found = named.network()
-    write(found, out)
+    written = write(found, out, dtype=dtype)
     if as_json:
-        print_json({"written": str(out), "parameters": found.parameters})
+        print_json({"written": str(out), "parameters": found.parameters, "stored": asdict(written)})
     else:
-        typer.echo(f"{out}: {found}, {found.parameters:,} parameters")
+        typer.echo(f"{written}: {found}, {found.parameters:,} parameters")

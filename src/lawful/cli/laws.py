@@ -11,7 +11,7 @@ import typer
 
 from lawful.cli.output import print_json, will_write, write_json
 from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
+from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ def laws(
         raise LawfulError("choose one of --momentum and --metric")
     if reduction and (near or data is not None or momentum or metric is not None or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
-    network, shape, seed = named.text, named.shape, named.seed
-    source: Any = open_module(network) if is_module(network) else named.source()
-    if network.lower().endswith(".onnx"):
-        _refuse_shared_weights(network, source.parameters)
+    shape, seed = named.shape, named.seed
+    source: Any = named.trained()
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
@@ -122,19 +120,6 @@ def _training(
     if weights is not None and not 0 <= weights <= 10_000:
         raise LawfulError(f"--weights takes a number from 0 to 10000, not {weights}")
     return training_laws(count, weights=weights, seed=seed, progress=lambda what, done, total: tell(what, done / total))
-
-
-def _refuse_shared_weights(path: str, parameters: int) -> None:
-    """A convolution unrolled into a graph has more weights than its file, and they would be counted as if free."""
-    import onnx
-
-    model = onnx.load(path)
-    stored = sum(prod(tensor.dims) for tensor in model.graph.initializer)
-    if parameters > stored:
-        raise Unsupported(
-            f"{path}: the file holds {stored:,} weights but its graph {parameters:,}: shared weights move together, "
-            "so give the PyTorch module (module:factory) instead"
-        )
 
 
 def _polynomials(

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lawful.network.reading import Reading
+
 UNUSUAL = re.compile(r"[^\n\t -~]")
 
 
@@ -47,13 +49,23 @@ class Out(io.TextIOBase):
 
     def __init__(self, stream: TextIO, as_json: bool) -> None:
         self.stream, self.as_json, self.answered = stream, as_json, False
+        self.readings: list[Reading] = []  # of the networks that the command has opened
+        self.said = False
 
     def write(self, text: str, /) -> int:
         """Text for people."""
         if not isinstance(text, str):
             raise TypeError("text is written here, not bytes")
+        self.say_assumed()
         (sys.stderr if self.as_json else self.stream).write(harmless(text))
         return len(text)
+
+    def say_assumed(self) -> None:
+        """One line before the first answer for people, if anything was assumed."""
+        sentences = list(dict.fromkeys(sentence for each in self.readings for sentence in each.assumed))
+        if sentences and not self.said and not self.as_json:
+            self.said = True
+            self.stream.write(harmless(f"assumed: {'; '.join(sentences)}\n"))
 
     def answer(self, text: str) -> None:
         """The one JSON object."""
@@ -106,6 +118,28 @@ def speaking(as_json: bool) -> Iterator[Out]:
                 own.close()
 
 
+def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
+    """Remember for this command how a network was read; its answer says what was assumed."""
+    out = sys.stdout
+    if not isinstance(out, Out):
+        return
+    out.readings = [each for each in out.readings if each != instead_of]
+    out.readings.append(reading)
+
+
+def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result with `reading`; for two networks `readings` has each, and `reading` what was assumed of either."""
+    readings = sys.stdout.readings if isinstance(sys.stdout, Out) else []
+    if not readings or "error" in result:
+        return result
+    if len(readings) == 1:
+        return {**result, "reading": readings[0].to_json()}
+    assumed = list(dict.fromkeys(sentence for each in readings for sentence in each.assumed))
+    ignored = list(dict.fromkeys(part for each in readings for part in each.ignored))
+    both = {"format": [each.format for each in readings], "assumed": assumed, "ignored": ignored}
+    return {**result, "reading": both, "readings": [each.to_json() for each in readings]}
+
+
 def will_write(*paths: Path | None) -> None:
     """Refuse places that cannot be written before the work begins."""
     from lawful.network.formats.writing import check_target
@@ -128,8 +162,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """One strict JSON object on stdout: arrays become lists, fractions text, infinities and NaN null."""
-    text = json.dumps(plain(result), allow_nan=False, ensure_ascii=False, indent=1)
+    """One strict JSON object on stdout: arrays become lists, fractions text, infinities and NaN null.
+
+    It also has `reading`: how the command's network was read, and what was assumed.
+    """
+    text = json.dumps(plain(_with_readings(result)), allow_nan=False, ensure_ascii=False, indent=1)
     text = UNUSUAL.sub(lambda found: found[0] if _shown(found[0]) == found[0] else json.dumps(found[0])[1:-1], text)
     if isinstance(sys.stdout, Out):
         sys.stdout.answer(text + "\n")
@@ -151,6 +188,8 @@ def console(widest: int = 1000) -> Console:
             raise BrokenPipeError
 
     out = sys.stdout
+    if isinstance(out, Out):
+        out.say_assumed()
     stream = out.stream if isinstance(out, Out) and not out.as_json else out
     found = Quoting(file=stream, highlight=False, markup=False, emoji=False)
     found.width = min(found.width, widest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +9,12 @@ import typer
 
 from lawful.cli.components import check_untied
 from lawful.cli.output import print_json, will_write, write_json
+from lawful.cli.progress import working
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.network import Dag
-
-SAMPLES = 1000
 
 
 def add_to(app: typer.Typer) -> None:
@@ -80,10 +78,17 @@ def prune(
         Path | None, typer.Option(help="File for the smaller network; its ending chooses the format.")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(help="Largest change of any output that is allowed, on the box (default box: -1,1).")
-    ] = 0.0,
+        str, typer.Option(help="Largest change of any output allowed on the box; 2% is relative to its range.")
+    ] = "0",
+    keep: Annotated[
+        int | None, typer.Option(help="Leave so many hidden neurons, with the smallest bound found.", min=0)
+    ] = None,
+    curve: Annotated[bool, typer.Option("--curve", help="Bounds at sizes from all to one neuron a layer.")] = False,
     box: Annotated[
-        str | None, typer.Option(help="Region of inputs lo,hi; or a .npz file with arrays low and high.")
+        str | None, typer.Option(help="Inputs: lo,hi; lo:hi,lo:hi,...; .npz or .vnnlib [default: data's, or -1,1].")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Samples (.npz with x, .csv): their box, and the error on them.")
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
@@ -92,13 +97,30 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
+    from lawful.network.formats.box import read_box
+    from lawful.network.formats.data import read_data
+    from lawful.pruning.curve import size_curve
+    from lawful.pruning.measure import measure
     from lawful.pruning.prune import prune as run
-    from lawful.report.singular import pruning_text
-    from lawful.singular.spectrum import singularity
+    from lawful.report.pruning import curve_json, curve_text, pruning_json, pruning_text
 
     will_write(out, certificate)
     found = named.network()
-    pruning = run(found, tolerance=tolerance, box=read_box(box, len(found.to_dag().inputs)))
+    inputs = len(found.to_dag().inputs)
+    number, relative = read_tolerance(tolerance)
+    region = None if box is None else read_box(box, inputs)
+    batch = None if data is None else read_data(data, inputs).x
+    if curve:
+        with working("bounding smaller and smaller networks"):
+            points = size_curve(found, box=region, data=batch)
+        if as_json:
+            print_json(curve_json(points))
+        else:
+            typer.echo(curve_text(points))
+        return
+    options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
+    with working("looking for neurons to remove"):
+        pruning = run(found, **options, replayable=certify or certificate is not None)
     if certify or certificate is not None:
         from lawful.pruning.certificate import certificate as proof
         from lawful.verify import verify
@@ -112,42 +134,21 @@ def prune(
         from lawful.network.formats.files import write
 
         write(pruning.network, out)
-    result: dict[str, Any] = {
-        "neurons_before": pruning.neurons_before,
-        "neurons_after": pruning.neurons_after,
-        "parameters_before": found.parameters,
-        "parameters_after": pruning.network.parameters,
-        "max_output_change_bound": pruning.bound,
-        "rounding_bound": pruning.rounding,
-        "measured_change": pruning.measured(SAMPLES, named.seed),
-        "samples": SAMPLES,
-        "rank": singularity(found.to_dag()).rank,
-        "box": pruning.box,
-        "verified": certify,
-        "steps": [
-            {"kind": step.kind, "removed": list(step.removed), "bound": step.bound, "rounding": step.rounding}
-            for step in pruning.stages
-        ],
-        "written": None if out is None else str(out),
-    }
     if as_json:
-        print_json(result)
+        print_json(pruning_json(pruning, measure(pruning, batch, named.seed), certify, out))
     else:
-        typer.echo(pruning_text(result))
+        typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
 
 
-def read_box(text: str | None, inputs: int) -> tuple[Any, Any] | None:
-    """`lo,hi` as two numbers, or two arrays from a .npz file."""
-    if text is None:
-        return None
-    if text.endswith(".npz"):
-        from lawful.network.formats.box import read_box as read_corners
+def read_tolerance(text: str) -> tuple[float, bool]:
+    """A number, or a percentage of each output's range.
 
-        return read_corners(text, inputs)
-    if not re.fullmatch(r"\s*[-+.\deE]+\s*,\s*[-+.\deE]+\s*", text):
-        raise LawfulError(f"--box takes lo,hi (as in --box=-1,1) or a .npz file, not {text[:40]!r}")
+    >>> read_tolerance("0.5"), read_tolerance("2%")
+    ((0.5, False), (0.02, True))
+    """
+    relative = text.strip().endswith("%")
     try:
-        low, high = (float(part) for part in text.split(","))
+        number = float(text.strip().removesuffix("%"))
     except ValueError:
-        raise LawfulError(f"--box takes two numbers lo,hi, not {text[:40]!r}") from None
-    return low, high
+        raise LawfulError(f"--tolerance takes a number such as 0.1, or 2%, not {text[:40]!r}") from None
+    return (number / 100 if relative else number), relative

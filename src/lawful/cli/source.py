@@ -1,31 +1,38 @@
-"""What the user typed for NETWORK becomes a network: a file, a `module:factory`, or an architecture."""
+"""What the user typed for NETWORK becomes a network, and what was assumed about it is said."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from lawful.errors import InvalidNetwork, LawfulError
+from lawful.cli.output import note_reading
+from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     import torch
 
     from lawful.network import Architecture, Dag, Mlp
+    from lawful.network.modules.network import ModuleNetwork
 
 Options = ParamSpec("Options")
-NetworkArgument = Annotated[str, typer.Argument(metavar="NETWORK", help="File, module:factory, or architecture.")]
+NetworkArgument = Annotated[
+    str, typer.Argument(metavar="NETWORK", help="File, folder, module:factory, architecture, or - for standard input.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.")]
 ActivationOption = Annotated[
-    str | None, typer.Option("--activation", help="For files that name none: relu, leaky_relu(SLOPE) or linear.")
+    str | None, typer.Option("--activation", help="For weights alone: relu, leaky_relu(SLOPE), linear, tanh, ...")
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="module:factory of the module into which a checkpoint is loaded.")
+]
+OrderOption = Annotated[
+    str | None, typer.Option("--order", help="For weights alone: names of the layers from input to output, by commas.")
 ]
 DropOption = Annotated[
     bool,
@@ -47,61 +54,59 @@ def input_shape(text: str | None) -> tuple[int, ...] | None:
 
 def is_module(text: str) -> bool:
     """Whether the text names a factory, such as `package.module:make`."""
-    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None and not Path(text).exists()
+    from lawful.network.modules.load import is_factory
+
+    return is_factory(text)
 
 
 def open_module(text: str) -> torch.nn.Module:
     """Import `module:factory` (the current folder counts) and call it for a `torch.nn.Module`."""
-    import torch
+    from lawful.network.modules.load import make_module
 
-    where, name = text.split(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        factory = getattr(importlib.import_module(where), name)
-    except (ImportError, AttributeError) as error:
-        raise LawfulError(f"cannot import {text}: {error}") from None
-    module = factory() if not isinstance(factory, torch.nn.Module) else factory
-    if not isinstance(module, torch.nn.Module):
-        raise LawfulError(f"{text} gave a {type(module).__name__}, not a torch.nn.Module")
-    return module
+    return make_module(text)
 
 
-def open_source(
-    text: str, *, activation: str | None = None, drop_useless: bool = False, shape: tuple[int, ...] | None = None
-) -> Architecture | Mlp | Dag:
-    """The network that the user named; an architecture string stays without weights."""
-    if is_module(text):
-        from lawful.network.modules.convert import from_module
-
-        return from_module(open_module(text), shape, drop_useless=drop_useless)
-    if re.match(r"\s*\d+-", text) and not Path(text).exists():
-        from lawful.network import Architecture
-
-        return Architecture.parse(text)
-    from lawful.network.formats.files import FORMATS, read
-
-    path = Path(text)
-    if path.suffix.lower() not in FORMATS:
-        raise InvalidNetwork(
-            f"{text[:80]!r} is neither a file ({', '.join(FORMATS)}), nor module:factory, "
-            "nor an architecture like '3-4-2 relu'"
-        )
-    return read(path, activation=activation, drop_useless=drop_useless, input_shape=shape)
-
-
-def open_network(
+def open_anything(
     text: str,
     *,
-    seed: int = 0,
     activation: str | None = None,
     drop_useless: bool = False,
     shape: tuple[int, ...] | None = None,
-) -> Mlp | Dag:
-    """Like `open_source`, but an architecture string gets PyTorch's default weights from `seed`."""
-    source = open_source(text, activation=activation, drop_useless=drop_useless, shape=shape)
-    from lawful.network import Architecture
+    model: str | None = None,
+    order: str | None = None,
+) -> Architecture | Mlp | Dag | ModuleNetwork:
+    """The network that the user named, whatever it is; what was assumed is said once."""
+    from lawful.network.opening import open as open_any
 
-    return source.initialise(seed=seed) if isinstance(source, Architecture) else source
+    chosen: dict[str, Any] = {"activation": activation, "model": model, "order": order, "input_shape": shape}
+    found = open_any(text, drop_useless=drop_useless, **chosen)
+    if found.reading is not None:
+        note_reading(found.reading)
+    return found
+
+
+def open_source(text: str, **options: Any) -> Architecture | Mlp | Dag:
+    """The network as a graph; an architecture string stays without weights, other modules are refused with a reason."""
+    from lawful.network.modules.network import ModuleNetwork
+
+    found = open_anything(text, **options)
+    if isinstance(found, ModuleNetwork):
+        found.to_dag()
+    return found
+
+
+def open_network(text: str, *, seed: int = 0, **options: Any) -> Mlp | Dag:
+    """Like `open_source`, but an architecture string gets PyTorch's default weights from `seed`."""
+    from lawful.network import Architecture
+    from lawful.network.opening import open_graph
+
+    found = open_source(text, **options)
+    if not isinstance(found, Architecture):
+        return found
+    drawn = open_graph(found, seed=seed)
+    if drawn.reading is not None:
+        note_reading(drawn.reading, instead_of=found.reading)
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -113,26 +118,48 @@ class Named:
     drop_useless: bool
     shape: tuple[int, ...] | None
     seed: int
+    model: str | None = None
+    order: str | None = None
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {
+            "activation": self.activation,
+            "drop_useless": self.drop_useless,
+            "shape": self.shape,
+            "model": self.model,
+            "order": self.order,
+        }
+
+    def anything(self) -> Architecture | Mlp | Dag | ModuleNetwork:
+        """The network, whatever it is."""
+        return open_anything(self.text, **self._options)
+
+    def trained(self) -> Architecture | Mlp | Dag | torch.nn.Module:
+        """The network as it trains: the module itself where a graph would have other parameters."""
+        from lawful.network.opening import open_trained
+
+        return open_trained(self.anything())
 
     def source(self) -> Architecture | Mlp | Dag:
         """The network; an architecture string stays without weights."""
-        return open_source(self.text, activation=self.activation, drop_useless=self.drop_useless, shape=self.shape)
+        return open_source(self.text, **self._options)
 
     def network(self) -> Mlp | Dag:
         """The network with weights."""
-        return open_network(
-            self.text, seed=self.seed, activation=self.activation, drop_useless=self.drop_useless, shape=self.shape
-        )
+        return open_network(self.text, seed=self.seed, **self._options)
 
 
 def _named(
     network: NetworkArgument,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     drop_useless: DropOption = False,
     input_size: InputOption = None,
     seed: SeedOption = 0,
 ) -> Named:
-    return Named(network, activation, drop_useless, input_shape(input_size), seed)
+    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order)
 
 
 def takes_network(verb: Callable[Concatenate[Named, Options], None]) -> Callable[..., None]:

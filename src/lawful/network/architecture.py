@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from lawful.errors import InvalidNetwork
 from lawful.network.dag import Dag
 from lawful.network.initial import initialise
 from lawful.network.mlp import Mlp, layered_nodes
+from lawful.network.reading import Reading, TensorReading
 
 MAX_EDGES = 50_000_000  # beyond this the edge arrays alone take over a gigabyte
 GRAMMAR = 'write it like "3-4-4-2 relu bias skip(1,2)"; activations: relu, leaky_relu(0.01), linear'
@@ -33,6 +35,7 @@ class Architecture:
     slope: float = 0.0
     bias: bool = False
     skips: tuple[tuple[int, int], ...] = ()
+    says_activation: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.widths) < 2:
@@ -69,7 +72,16 @@ class Architecture:
                 slopes.append(parse_activation(word))
         if len(slopes) > 1:
             raise InvalidNetwork(f"{text[:60]!r} names two activations: " + GRAMMAR)
-        return cls(widths, slopes[0] if slopes else 0.0, bias, tuple(skips))
+        return cls(widths, slopes[0] if slopes else 0.0, bias, tuple(skips), bool(slopes))
+
+    @property
+    def reading(self) -> Reading:
+        """What the text says, and that ReLU was assumed if it names no activation."""
+        pairs = enumerate(pairwise(self.widths), 1)
+        layers = tuple(TensorReading(f"layer {number}", "none", (out, into)) for number, (into, out) in pairs)
+        unsaid = not self.says_activation and len(layers) > 1
+        assumed = ("ReLU at every hidden neuron: the architecture names no activation",) if unsaid else ()
+        return Reading("architecture", layers, assumed, source=str(self))
 
     def __str__(self) -> str:
         words = ["-".join(map(str, self.widths)), activation_name(self.slope)]
@@ -121,6 +133,15 @@ def parse_activation(word: str) -> float:
     except ValueError:
         pass
     raise InvalidNetwork(f"unknown word {word[:40]!r}: homogeneous activations are relu, leaky_relu(SLOPE) and linear")
+
+
+def is_homogeneous(word: str) -> bool:
+    """Whether `parse_activation` reads the word."""
+    try:
+        parse_activation(word)
+    except InvalidNetwork:
+        return False
+    return True
 
 
 def activation_name(slope: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -118,6 +119,29 @@ class Value:
         return Value(shape, *terms, bias, biased, self.weighted or weighted)
 
 
+def fixed_value(numbers: Floats) -> Value:
+    """A tensor that does not depend on the input."""
+    size = numbers.size
+    none = np.zeros(0, dtype=np.intp)
+    start = np.zeros(size + 1, dtype=np.intp)
+    return Value(numbers.shape, start, none, np.zeros(0), numbers.ravel(), np.ones(size, dtype=bool), weighted=False)
+
+
+def join(values: Sequence[Value]) -> Value:
+    """The entries of several tensors, one after the other."""
+    counts = np.concatenate([np.diff(value.indptr) for value in values])
+    check_terms(max(int(counts.sum()), len(counts)))
+    return Value(
+        (len(counts),),
+        np.concatenate([[0], np.cumsum(counts)]),
+        np.concatenate([value.nodes for value in values]),
+        np.concatenate([value.coefficients for value in values]),
+        np.concatenate([value.bias for value in values]),
+        np.concatenate([value.biased for value in values]),
+        any(value.weighted for value in values),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Nodes made together, with the pending sums that enter them."""
@@ -153,7 +177,7 @@ class Assembly:
 
     def apply(self, value: Value, matrix: Matrix, shape: tuple[int, ...], bias: ArrayLike | None = None) -> Value:
         """A map with weights (Linear, Conv), its bias broadcast to the shape of its result."""
-        result = (value if value.simple else self._summed(value)).mapped(matrix, shape, weighted=True)
+        result = self.settle(value).mapped(matrix, shape, weighted=True)
         return result if bias is None else result.shifted(bias)
 
     def finish(self, value: Value, *, drop_useless: bool = False) -> Mlp | Dag:
@@ -176,6 +200,10 @@ class Assembly:
         make = useful_dag if drop_useless else Dag
         arrays = np.concatenate(tails), np.concatenate(heads), np.concatenate(weights), slopes
         return layered(make(self._names(value.size, biases), roles, *arrays))
+
+    def settle(self, value: Value) -> Value:
+        """The same entries, each at most one node: sums that are needed more than once get linear nodes."""
+        return value if value.simple else self._summed(value)
 
     def _summed(self, value: Value) -> Value:
         """Linear nodes for pending sums, made once however many weights they meet."""

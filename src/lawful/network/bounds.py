@@ -65,7 +65,7 @@ def preactivation_bounds(
         starts = level.indptr[:-1]
         lower[nodes] = _sums(theta, np.where(rising, below[tails], above[tails]), starts)
         upper[nodes] = -_sums(-theta, np.where(rising, above[tails], below[tails]), starts)
-        below[nodes], above[nodes] = _activated(lower[nodes], upper[nodes], dag.slopes[nodes])
+        below[nodes], above[nodes] = activated(lower[nodes], upper[nodes], dag.slopes[nodes])
     return lower, upper
 
 
@@ -90,7 +90,7 @@ def _sums(theta: Floats, values: Floats, starts: NDArray[np.intp]) -> Floats:
         return np.asarray(np.where(np.isfinite(total), total - error, -np.inf))  # after an overflow nothing is known
 
 
-def _activated(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+def activated(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:
     """The range of `max(z, 0) + slope min(z, 0)` over an interval, rounded outwards."""
     under, over = zip(*(_negative_part(end, slopes) for end in (lower, upper)), strict=True)
     # Where z ≤ 0 the ends are slope·z, in either order; where z ≥ 0 the activation is the identity.

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import evaluation, topology
+from lawful.network.reading import Reading, carrying
 from lawful.types import Floats, Indices, Mask
 
 
@@ -51,6 +52,7 @@ class Dag:
     heads: Indices
     weights: Floats | None = None
     slopes: Floats = field(default_factory=lambda: np.zeros(0))
+    reading: Reading | None = None
 
     def __init__(
         self,
@@ -60,9 +62,11 @@ class Dag:
         heads: ArrayLike,
         weights: ArrayLike | None = None,
         slopes: ArrayLike = 0.0,
+        reading: Reading | None = None,
     ) -> None:
         """Copy, check and freeze; `slopes` is one number or one per node (read at hidden nodes only)."""
         store = object.__setattr__
+        store(self, "reading", reading)
         store(self, "names", tuple(names))
         store(self, "roles", _frozen(roles, np.int8))
         store(self, "tails", _frozen(tails, np.intp))
@@ -257,7 +261,7 @@ class Dag:
             None if self.weights is None else self.weights[edges],
             self.slopes[nodes],
         )
-        return useful_dag(*parts) if drop_useless else Dag(*parts)
+        return carrying(useful_dag(*parts) if drop_useless else Dag(*parts), self.reading)
 
 
 def useful_dag(

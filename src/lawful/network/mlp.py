@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.dag import Dag, Role
+from lawful.network.reading import Reading
 from lawful.types import Floats
 
 
@@ -33,14 +34,19 @@ class Mlp:
     weights: tuple[Floats, ...]
     biases: tuple[Floats | None, ...]
     slopes: tuple[float, ...]
+    reading: Reading | None = None
 
     def __init__(
         self,
         weights: Iterable[ArrayLike],
         biases: Iterable[ArrayLike | None] | None = None,
         slopes: float | Iterable[float] = 0.0,
+        reading: Reading | None = None,
     ) -> None:
-        """Copy, check and freeze. `slopes` is one number for all hidden layers, or one per hidden layer."""
+        """Copy, check and freeze. `slopes` is one number for all hidden layers, or one per hidden layer.
+
+        `reading` says where the network comes from; whatever is made of it by changing numbers keeps it.
+        """
         matrices = tuple(np.array(weight, dtype=np.float64) for weight in weights)
         given = [None] * len(matrices) if biases is None else list(biases)
         vectors = tuple(None if bias is None else np.array(bias, dtype=np.float64) for bias in given)
@@ -49,7 +55,7 @@ class Mlp:
         _check(matrices, vectors, each)
         for array in (*matrices, *(vector for vector in vectors if vector is not None)):
             array.setflags(write=False)
-        for name, value in (("weights", matrices), ("biases", vectors), ("slopes", each)):
+        for name, value in (("weights", matrices), ("biases", vectors), ("slopes", each), ("reading", reading)):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -88,7 +94,7 @@ class Mlp:
             at += weight.size
             vectors.append(None if bias is None else values[at : at + bias.size])
             at += 0 if bias is None else bias.size
-        return Mlp(matrices, vectors, self.slopes)
+        return Mlp(matrices, vectors, self.slopes, self.reading)
 
     def evaluate(self, inputs: Any) -> Any:
         """Outputs for a batch (rows), as NumPy, or PyTorch if `inputs` is a tensor."""
@@ -126,7 +132,7 @@ class Mlp:
         biased = any(bias is not None for bias in self.biases)
         names, roles = layered_nodes(widths, biased)
         slopes = np.repeat((1.0, *self.slopes, 1.0, *([1.0] * biased)), (*widths, *([1] * biased)))
-        return Dag(names, roles, np.concatenate(tails), np.concatenate(heads), self.theta, slopes)
+        return Dag(names, roles, np.concatenate(tails), np.concatenate(heads), self.theta, slopes, self.reading)
 
     @classmethod
     def from_dag(cls, dag: Dag) -> Mlp:
@@ -155,7 +161,7 @@ class Mlp:
         for number, layer_slopes in enumerate(slopes[:-1], 1):
             if (layer_slopes != layer_slopes[0]).any():
                 raise Unsupported(f"not a layered network: hidden layer {number} mixes activations")
-        return cls(weights, biases, [float(layer_slopes[0]) for layer_slopes in slopes[:-1]])
+        return cls(weights, biases, [float(layer_slopes[0]) for layer_slopes in slopes[:-1]], dag.reading)
 
 
 def layered_nodes(widths: Sequence[int], biased: bool) -> tuple[list[str], NDArray[np.int8]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.network.assemble import Assembly, Matrix, Value, check_terms, sizes
+from lawful.network.assemble import Assembly, Matrix, Value, check_terms, join, sizes
 from lawful.network.windows import Window, convolution
 from lawful.types import Floats
 
@@ -60,6 +61,56 @@ def per_channel(numbers: Floats, shape: tuple[int, ...]) -> Floats:
     if numbers.shape != (shape[0],):
         raise InvalidNetwork(f"{sizes(numbers.shape)} numbers for {shape[0]} channels")
     return numbers.reshape(-1, *[1] * (len(shape) - 1))
+
+
+def clip(assembly: Assembly, value: Value, low: ArrayLike | None, high: ArrayLike | None) -> Value:
+    """`min(max(z, low), high)` by ReLUs: `low + σ(z − low) − σ(z − high)`, for numbers with low ≤ high."""
+    if low is not None and high is not None and not (np.asarray(low) <= np.asarray(high)).all():
+        raise Unsupported("clips to a range whose lower end is above its upper end")
+    if low is None and high is None:
+        return value
+    held = assembly.settle(value)
+    if low is None:  # min(z, high) = z − σ(z − high)
+        return held + assembly.activate(_minus(held, high), 0.0).scaled(-1.0)
+    above = assembly.activate(_minus(held, low), 0.0)
+    result = above if not np.any(low) else above.shifted(low)
+    return result if high is None else result + assembly.activate(_minus(held, high), 0.0).scaled(-1.0)
+
+
+def _minus(value: Value, numbers: ArrayLike | None) -> Value:
+    return value if numbers is None or not np.any(numbers) else value.shifted(-np.asarray(numbers, dtype=np.float64))
+
+
+def maximum(assembly: Assembly, first: Value, second: Value) -> Value:
+    """`max(a, b) = a + σ(b − a)`, entry by entry."""
+    held = assembly.settle(first)
+    return held + assembly.activate(second + held.scaled(-1.0), 0.0)
+
+
+def max_pool(assembly: Assembly, value: Value, window: Window) -> Value:
+    """The largest entry in each window, by ReLUs; places outside do not count."""
+    held = assembly.settle(value)
+    channels, space = value.shape[0], value.shape[1:]
+    place, exists, _ = window.reads(space)
+    if not exists.any(axis=1).all():
+        raise InvalidNetwork("a window of max pooling sees no input")
+    check_terms(place.size * channels)
+    order = np.argsort(~exists, axis=1, kind="stable")  # places that exist come first
+    places, counts = np.take_along_axis(place, order, axis=1), exists.sum(axis=1)
+    area = int(np.prod(space))
+    columns = (np.arange(channels)[:, None, None] * area + places).reshape(-1, place.shape[1])
+    counts = np.tile(counts, channels)
+    largest = held.take(columns[:, 0], (len(columns),))
+    for step in range(1, int(counts.max())):
+        rows = np.flatnonzero(counts > step)
+        best = maximum(assembly, largest.take(rows, (len(rows),)), held.take(columns[rows, step], (len(rows),)))
+        if len(rows) == len(columns):
+            largest = best
+        else:
+            which = np.arange(len(columns))
+            which[rows] = len(columns) + np.arange(len(rows))
+            largest = join([largest, best]).take(which, (len(columns),))
+    return largest.reshape((channels, *window.output(space)))
 
 
 def flatten(value: Value, start: int = 0, end: int = -1) -> Value:

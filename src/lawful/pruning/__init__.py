@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lawful.pruning.curve import SizePoint, size_curve
 from lawful.pruning.prune import Pruning, Stage, prune
 
 if TYPE_CHECKING:
@@ -10,7 +11,9 @@ if TYPE_CHECKING:
     from lawful.pruning.trainer import SingularTrainer
 
 _WITH_TORCH = {"SingularTrainer": "trainer", "prune_module": "module"}
-__all__ = ["Pruning", "SingularTrainer", "Stage", "prune", "prune_module"]
+__all__ = [
+    "Pruning", "SingularTrainer", "SizePoint", "Stage", "prune", "prune_module", "size_curve",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.network import Dag, Role
-from lawful.network.bounds import preactivation_bounds
+from lawful.network.bounds import activated, preactivation_bounds
+from lawful.pruning.relaxation import relaxed_bounds
 from lawful.types import Floats
 
 INFLATION = 1 + 1e-7  # sums and products of up to 5e7 non-negative numbers stay within this factor
@@ -31,30 +32,30 @@ def make_box(dag: Dag, box: tuple[ArrayLike, ArrayLike] | None) -> Box:
     return result
 
 
-def ranges(dag: Dag, box: Box) -> tuple[Floats, Floats, Floats, Floats]:
-    """Bounds (low, high) on every pre-activation and (low, high) on every value, by interval arithmetic.
+class PruningRegion:
+    """A box of inputs, and what sums can be on it: by intervals, or `relaxed` by lines as well."""
 
-    >>> from lawful.network import Mlp
-    >>> dag = Mlp([[[1.0, -1.0], [-2.0, 0.0]], [[1.0, 1.0]]]).to_dag()
-    >>> _, high, *_ = ranges(dag, make_box(dag, (0.0, 1.0)))
-    >>> bool(high[dag.index["h1.1"]] <= 0)
-    True
-    """
-    below, above = preactivation_bounds(dag, *box)
-    return below, above, *_activate(below, above, dag.slopes)
+    def __init__(self, box: Box, *, relaxed: bool = False) -> None:
+        self.box, self.relaxed = box, relaxed
+        self._last: tuple[Dag, tuple[Floats, Floats]] | None = None
+
+    def sums(self, dag: Dag) -> tuple[Floats, Floats]:
+        """Bounds (low, high) on every pre-activation.
+
+        >>> from lawful.network import Mlp
+        >>> dag = Mlp([[[1.0, -1.0], [-2.0, 0.0]], [[1.0, 1.0]]]).to_dag()
+        >>> _, high = PruningRegion(make_box(dag, (0.0, 1.0))).sums(dag)
+        >>> bool(high[dag.index["h1.1"]] <= 0)
+        True
+        """
+        if self._last is None or self._last[0] is not dag:
+            self._last = dag, relaxed_bounds(dag, self.box) if self.relaxed else preactivation_bounds(dag, *self.box)
+        return self._last[1]
 
 
-def _activate(below: Floats, above: Floats, slope: Floats) -> tuple[Floats, Floats]:
-    with np.errstate(invalid="ignore"):
-        ends = [np.where(z > 0, z, np.where((slope == 0) | (z == 0), 0.0, slope * z)) for z in (below, above)]
-    middle = np.where((below < 0) & (above > 0), 0.0, ends[0])
-    low = np.minimum(np.minimum(*ends), middle)
-    high = np.maximum(np.maximum(*ends), middle)
-    exact = (slope == 0) | (slope == 1)
-    return (
-        np.where(exact | (low == 0), low, np.nextafter(low, -np.inf)),
-        np.where(exact | (high == 0), high, np.nextafter(high, np.inf)),
-    )
+def ranges(dag: Dag, box: Box) -> tuple[Floats, Floats]:
+    """Bounds (low, high) on the value of every node, by interval arithmetic."""
+    return activated(*preactivation_bounds(dag, *box), dag.slopes)
 
 
 def sensitivity(dag: Dag) -> Floats:

@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from lawful.network import Dag
-from lawful.pruning.bounds import Box, ranges
+from lawful.pruning.bounds import PruningRegion, ranges
 from lawful.pruning.rules import BIAS, Change, EdgeTable, Sums, Weights, exact_ratio
 from lawful.types import Floats
 
 
-def opposite(dag: Dag, region: Box, layered: bool) -> Change:
+def opposite(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """A neuron on the opposite ray of another: `σ(z) = (1 + slope) z + σ(−z)`, so edges and the other replace it.
 
     One at a time, and only where that needs no more parameters; if the two cancel up to their linear part, both go.
@@ -54,12 +54,12 @@ def _unfolded(dag: Dag, edges: EdgeTable, node: int, other: int, factor: Fractio
     return Change("opposite", {dag.names[node]: (dag.names[other], factor)}, sums.weights)
 
 
-def linear(dag: Dag, region: Box, layered: bool) -> Change:
+def linear(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """Neurons that are linear on the region: direct edges replace them where that needs no more parameters.
 
     A layered network has no direct edges; there several linear neurons of a layer become one per neuron they feed.
     """
-    below, above, _, _ = ranges(dag, region)
+    below, above = region.sums(dag)
     slopes = dag.slopes
     acts = {
         int(node): Fraction(1) if slopes[node] == 1 or below[node] >= 0 else Fraction(slopes[node])
@@ -102,10 +102,10 @@ def _bypassed(dag: Dag, factors: Mapping[int, Fraction]) -> Change:
     return Change("linear", evidence, weights)
 
 
-def _joined(dag: Dag, factors: Mapping[int, Fraction], region: Box) -> Change:
+def _joined(dag: Dag, factors: Mapping[int, Fraction], region: PruningRegion) -> Change:
     """Let one rewritten neuron per follower carry what all linear neurons of a layer say; one layer at a time."""
     edges = EdgeTable(dag)
-    _, _, low, high = ranges(dag, region)
+    low, high = ranges(dag, region.box)
     for level in sorted({int(dag.levels[node]) for node in factors}):
         group = [node for node in factors if dag.levels[node] == level]
         followers = sorted({int(dag.heads[edge]) for node in group for edge in edges.out_of(node)})

@@ -28,7 +28,7 @@ class Option:
 
 def replacements(dag: Dag, region: Box) -> list[Option]:
     """For every hidden neuron the cheaper of two stand-ins, a constant or a near twin; cheapest first."""
-    _, _, low, high = ranges(dag, region)
+    low, high = ranges(dag, region)
     strength = sensitivity(dag)
     per_output = np.zeros((len(dag.names), strength.shape[1]))
     np.add.at(per_output, dag.tails, np.abs(dag.theta)[:, None] * strength[dag.heads])

@@ -14,12 +14,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.errors import LawfulError
-from lawful.network import Dag, Mlp, Role, useful_dag
+from lawful.errors import LawfulError, Unsupported
+from lawful.network import Dag, Mlp
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
-from lawful.pruning.bounds import Box, defect_bound, make_box, ranges
-from lawful.pruning.rules import Change
+from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
+from lawful.pruning.rebuild import rebuilt, rounding_defects
+from lawful.pruning.standins import Search, samples
 from lawful.types import Floats
 
 UNIT_BOX = (-1.0, 1.0)
@@ -46,7 +47,8 @@ class Stage:
     @property
     def removed(self) -> tuple[str, ...]:
         """Names of the neurons that left."""
-        return tuple(name for name in self.before.names if name not in self.after.index)
+        gone = self.evidence if self.kind == "replaced" else self.before.names  # a layered network numbers anew
+        return tuple(name for name in gone if self.kind == "replaced" or name not in self.after.index)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Pruning:
     network: Mlp | Dag
     stages: tuple[Stage, ...]
     box: Box | None
+    compared: tuple[float, ...] | None = None  # per output, rounding included, where the two were compared as a whole
 
     @property
     def neurons_before(self) -> int:
@@ -74,26 +77,51 @@ class Pruning:
     @property
     def bound(self) -> float:
         """Largest change of any output that pruning can cause, on the box or anywhere."""
-        return sum(stage.bound for stage in self.stages)
+        return sum(stage.bound for stage in self.stages) if self.compared is None else max(self.compared)
 
     @property
     def rounding(self) -> float:
         """Largest change of any output that storing folded weights as float64 can cause, on the box or on [−1, 1]."""
-        return sum(stage.rounding for stage in self.stages)
+        return sum(stage.rounding for stage in self.stages) if self.compared is None else 0.0
 
-    def measured(self, samples: int = 1000, seed: int = 0) -> float:
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Largest change of each output, in its units, rounding included."""
+        outputs = len(self.original.to_dag().outputs)
+        return self.compared or (self.bound + self.rounding,) * outputs
+
+    def change_on(self, batch: Floats) -> float:
+        """Largest change seen on given inputs."""
+        return float(np.abs(self.original.evaluate(batch) - self.network.evaluate(batch)).max(initial=0.0))
+
+    def measured(self, count: int = 1000, seed: int = 0) -> float:
         """Largest change seen on random inputs from the box (or from [−1, 1])."""
+        return self.change_on(self.batch(count, seed))
+
+    def batch(self, count: int, seed: int = 0) -> Floats:
+        """Random inputs from the box (or from [−1, 1])."""
         low, high = self.box or make_box(self.original.to_dag(), UNIT_BOX)
         low, high = np.maximum(low, -1e6), np.minimum(high, 1e6)
-        batch = np.random.default_rng(seed).uniform(low, high, (samples, len(low)))
-        return float(np.abs(self.original.evaluate(batch) - self.network.evaluate(batch)).max())
+        return np.random.default_rng(seed).uniform(low, high, (count, len(low)))
 
 
-def prune(network: Mlp | Dag, *, tolerance: float = 0.0, box: tuple[ArrayLike, ArrayLike] | None = None) -> Pruning:
+def prune(
+    network: Mlp | Dag,
+    *,
+    tolerance: float | Floats = 0.0,
+    relative: bool = False,
+    keep: int | None = None,
+    box: tuple[ArrayLike, ArrayLike] | None = None,
+    data: Floats | None = None,
+    replayable: bool = False,
+) -> Pruning:
     """Remove every neuron that a rule proves redundant; with a tolerance also what moves outputs by less than that.
 
-    Without a box only what changes nothing for any input goes; a box allows neurons that are dead or linear on it.
-    A tolerance needs a box, and takes [−1, 1] if none is given. An `Mlp` stays an `Mlp`.
+    Without a box only what changes nothing for any input goes; a box allows neurons that are dead or linear on it. A
+    tolerance (one number, or one per output; `relative` to the range of each output on the data or on samples) and
+    `keep`, which asks for the smallest bound with so many neurons left, need a box: by default the data's, or [−1, 1].
+    An `Mlp` stays an `Mlp`. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
+    relaxations, and stand-ins that are sums of neurons.
 
     >>> mlp = Mlp([[[1.0], [0.0], [2.0]], [[1.0, 3.0, -0.5]]], [[0.0, 2.0, 0.0], [0.0]])
     >>> pruned = prune(mlp)
@@ -102,28 +130,82 @@ def prune(network: Mlp | Dag, *, tolerance: float = 0.0, box: tuple[ArrayLike, A
     >>> pruned.network.evaluate([[5.0]])
     array([[6.]])
     """
-    if not tolerance >= 0:
-        raise LawfulError(f"a tolerance is at least 0, not {tolerance}")
     start = network.to_dag()
-    region = make_box(start, UNIT_BOX if box is None and tolerance else box)
-    everywhere = box is None and not tolerance
+    allowed = _allowed(start, tolerance)
+    if keep is not None and keep < 0:
+        raise LawfulError(f"a number of neurons to keep is at least 0, not {keep}")
+    approximate = bool(allowed.any()) or keep is not None
+    if box is None and data is not None:
+        box = data.min(axis=0), data.max(axis=0)
+    region = make_box(start, UNIT_BOX if box is None and approximate else box)
+    if relative and approximate:
+        allowed = allowed * output_range(network, samples(region, 0) if data is None else data)
+    everywhere = box is None and not approximate
     for_rounding = make_box(start, UNIT_BOX) if everywhere else region
     layered = isinstance(network, Mlp)
-    stages = _exact(start, region, for_rounding, layered)
-    if tolerance:
-        latest = stages[-1].after if stages else start
-        near = _near(latest, region, tolerance)
-        if near is not None:
-            stages += [near, *_exact(near.after, region, for_rounding, layered)]
-    final = stages[-1].after if stages else start
-    result = network if not stages else Mlp.from_dag(final) if isinstance(network, Mlp) else final
-    return Pruning(network, result, tuple(stages), None if everywhere else region)
+    within = PruningRegion(region, relaxed=not (replayable or everywhere))
+    stages = _exact(start, within, for_rounding, layered)
+    latest = stages[-1].after if stages else start
+    if keep is not None and (replayable or not layered):
+        raise Unsupported("a number of neurons to keep is for layered networks, and not for a replay")
+    ways = [stages]
+    for share in (0.5, 1.0) if allowed.any() else ():
+        if (nearly := _near(latest, region, share * float(allowed.min()))) is not None:
+            ways.append([*stages, nearly, *_exact(nearly.after, within, for_rounding, layered)])
+    found = [_finished(network, way, None if everywhere else region) for way in ways]
+    if approximate and isinstance(network, Mlp) and not replayable:
+        further = [_replaced(network, way, region, allowed, keep, data) for way in ways]
+        found += [pruning for pruning in further if pruning is not None]
+    if keep is not None:
+        found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
+    return min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
+
+
+def _finished(network: Mlp | Dag, stages: list[Stage], box: Box | None) -> Pruning:
+    if not stages:
+        return Pruning(network, network, (), box)
+    last = stages[-1].after
+    return Pruning(network, Mlp.from_dag(last) if isinstance(network, Mlp) else last, tuple(stages), box)
+
+
+def output_range(network: Mlp | Dag, batch: Floats) -> Floats:
+    """How far apart the values of each output are on a batch."""
+    return np.asarray(np.ptp(network.evaluate(batch), axis=0))
+
+
+def _allowed(dag: Dag, tolerance: float | Floats) -> Floats:
+    given = np.asarray(tolerance, dtype=np.float64)
+    if given.shape not in ((), (len(dag.outputs),)) or not (given >= 0).all() or not np.isfinite(given).all():
+        raise LawfulError(f"a tolerance is a number of at least 0, or one for each output, not {str(tolerance)[:60]}")
+    return np.broadcast_to(given, len(dag.outputs))
+
+
+def _replaced(
+    network: Mlp, stages: list[Stage], region: Box, allowed: Floats, keep: int | None, data: Floats | None
+) -> Pruning | None:
+    """Fewer neurons than the stages leave; what the stages and the stand-ins change at most adds up."""
+    latest = stages[-1].after if stages else network.to_dag()
+    spent = float(np.nextafter(sum(stage.bound + stage.rounding for stage in stages), np.inf)) if stages else 0.0
+    search = Search(Mlp.from_dag(latest), region, data=data)
+    hidden = len(latest.hidden)
+    if keep is None:
+        found = search.within(np.nextafter(allowed - spent, 0.0))
+    elif hidden - keep > search.most:
+        raise LawfulError(f"{keep} neurons are fewer than the {hidden - search.most} layers, each of which keeps one")
+    else:
+        found = search.without(max(hidden - keep, 0))
+    if found is None:
+        return None
+    names = [latest.names[latest.hidden[latest.levels[latest.hidden] == 1 + k][n]] for k, n in found.removed]
+    stage = Stage("replaced", latest, found.network.to_dag(), dict.fromkeys(names), found.bound, 0.0)
+    bounds = np.nextafter(found.bounds + spent, np.inf)
+    return Pruning(network, found.network, (*stages, stage), region, tuple(bounds.tolist()))
 
 
 RULES = (rules.silent, rules.constant, rules.dead, rules.duplicate, linear.opposite, linear.linear)
 
 
-def _exact(dag: Dag, region: Box, for_rounding: Box, layered: bool) -> list[Stage]:
+def _exact(dag: Dag, region: PruningRegion, for_rounding: Box, layered: bool) -> list[Stage]:
     """Apply every rule until none finds anything."""
     stages: list[Stage] = []
     found = True
@@ -136,7 +218,7 @@ def _exact(dag: Dag, region: Box, for_rounding: Box, layered: bool) -> list[Stag
             except OverflowError:  # a folded weight would not fit into a float: leave these neurons
                 continue
             if change.evidence:
-                rounding = defect_bound(after, _rounding_defects(dag, after, errors, for_rounding))
+                rounding = defect_bound(after, rounding_defects(dag, after, errors, for_rounding))
                 stages.append(Stage(change.kind, dag, after, change.evidence, 0.0, rounding, change.carriers))
                 dag, found = after, True
     return stages
@@ -154,54 +236,8 @@ def _near(dag: Dag, region: Box, tolerance: float) -> Stage | None:
             if name in after.index:
                 placed[after.index[name]] += defect
         bound = defect_bound(after, placed)
-        rounding = defect_bound(after, _rounding_defects(dag, after, errors, region))
+        rounding = defect_bound(after, rounding_defects(dag, after, errors, region))
         if bound + rounding <= tolerance:
             return Stage(change.kind, dag, after, change.evidence, bound, rounding)
         count -= max(1, count // 8)
     return None
-
-
-def rebuilt(dag: Dag, change: Change) -> tuple[Dag, dict[tuple[str, str], Fraction]]:
-    """The network after a change, its new weights rounded to float64, and the exact error of each rounding."""
-    names, roles, slopes = list(dag.names), list(dag.roles), list(dag.slopes)
-    if rules.BIAS in {tail for tail, _ in change.weights} and dag.constant is None:
-        names.append(rules.free_name(dag))
-        roles.append(Role.CONSTANT)
-        slopes.append(1.0)
-    bias = next((name for name, role in zip(names, roles, strict=True) if role == Role.CONSTANT), "")
-    number = {name: place for place, name in enumerate(names)}
-    weights = {(bias if tail == rules.BIAS else tail, head): value for (tail, head), value in change.weights.items()}
-    rounded = {ends: float(value) for ends, value in weights.items()}
-    errors = {ends: Fraction(rounded[ends]) - value for ends, value in weights.items() if rounded[ends] != value}
-    theta = dag.theta.copy()
-    added = dict(rounded)
-    touched = {number[tail] for tail, _ in rounded}
-    for edge in np.flatnonzero(np.isin(dag.tails, list(touched))):
-        ends = dag.edge_name(int(edge))
-        if ends in rounded:
-            theta[edge] = added.pop(ends)
-    keep = np.ones(len(names), dtype=bool)
-    keep[[dag.index[name] for name in change.removed]] = False
-    tails = np.concatenate([dag.tails, np.array([number[tail] for tail, _ in added], dtype=np.intp)])
-    heads = np.concatenate([dag.heads, np.array([number[head] for _, head in added], dtype=np.intp)])
-    theta = np.concatenate([theta, np.array(list(added.values()))])
-    edges = keep[tails] & keep[heads]
-    place = np.cumsum(keep) - 1
-    after = useful_dag(
-        [name for name, kept in zip(names, keep, strict=True) if kept], np.array(roles)[keep],
-        place[tails[edges]], place[heads[edges]], theta[edges], np.array(slopes)[keep],
-    )  # fmt: skip
-    return after, errors
-
-
-def _rounding_defects(before: Dag, after: Dag, errors: Mapping[tuple[str, str], Fraction], region: Box) -> Floats:
-    """Per node of `after`, the error of its sum when every new weight is off by its rounding error."""
-    defects = np.zeros(len(after.names))
-    if errors:
-        _, _, low, high = ranges(before, region)
-        size = np.maximum(np.abs(low), np.abs(high))
-        for (tail, head), error in errors.items():
-            if tail in after.index and head in after.index:
-                value = size[before.index[tail]] if tail in before.index else 1.0
-                defects[after.index[head]] += np.nextafter(float(abs(error)), np.inf) * value
-    return defects

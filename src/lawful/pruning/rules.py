@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lawful.network import Dag
 from lawful.network.topology import reached
-from lawful.pruning.bounds import Box, ranges
+from lawful.pruning.bounds import PruningRegion
 
 Weights = dict[tuple[str, str], Fraction]
 BIAS = ""  # stands for the constant node, which a network without biases does not have yet
@@ -100,14 +100,14 @@ def activate(slope: float, value: Fraction) -> Fraction:
     return value if value > 0 else Fraction(slope) * value
 
 
-def silent(dag: Dag, region: Box, layered: bool) -> Change:
+def silent(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """Neurons without a path of nonzero weights to an output: nobody hears them."""
     live = dag.theta != 0
     heard = reached(len(dag.names), dag.heads[live], dag.tails[live], dag.outputs)
     return Change("silent", {dag.names[node]: None for node in dag.hidden if not heard[node]})
 
 
-def constant(dag: Dag, region: Box, layered: bool) -> Change:
+def constant(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """Neurons without a path of nonzero weights from an input: their value is known and goes into the next biases."""
     live = dag.theta != 0
     hears = reached(len(dag.names), dag.tails[live], dag.heads[live], dag.inputs)
@@ -127,14 +127,14 @@ def constant(dag: Dag, region: Box, layered: bool) -> Change:
     return Change("constant", {dag.names[node]: values[int(node)] for node in fixed}, sums.weights)
 
 
-def dead(dag: Dag, region: Box, layered: bool) -> Change:
+def dead(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """ReLU neurons that are never active: their sum is at most 0 on the whole region."""
-    _, above, _, _ = ranges(dag, region)
+    _, above = region.sums(dag)
     never = dag.hidden[(above[dag.hidden] <= 0) & (dag.slopes[dag.hidden] == 0)]
     return Change("dead", {dag.names[node]: None for node in never})
 
 
-def duplicate(dag: Dag, region: Box, layered: bool) -> Change:
+def duplicate(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """Neurons whose incoming weights are a positive multiple of another's (any multiple if both are linear).
 
     Equal real ratios have equal rounded ratios, so rows are first grouped by their rounded ratios and then compared

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from html import escape
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -11,9 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lawful.network import Dag, Role
+from lawful.network.reading import Reading
 from lawful.network.summary import Summary
 
 MAX_NODES, MAX_EDGES = 400, 6000  # a picture with more is a black square
+MAX_TENSORS = 40
 ROOMY = 14  # neurons in a column that still leave place for their names
 
 
@@ -46,6 +51,42 @@ def print_summary(summary: Summary, console: Console) -> None:
     else:
         low, middle, high = summary.balance
         console.print(f"balances B̃θ²: {low:.4g} to {high:.4g}, median {middle:.4g}", highlight=False)
+
+
+def summary_json(summary: Summary) -> dict[str, Any]:
+    """The summary as JSON's own types."""
+    low, middle, high = summary.balance or (None, None, None)
+    balance = {"min": low, "median": middle, "max": high} if summary.balance else None
+    return asdict(summary) | {"balance": balance}
+
+
+def tensors_json(reading: Reading, name: str, reason: str) -> dict[str, Any]:
+    """A checkpoint or module of which no graph is known: how much it holds, and why there is no graph."""
+    return {
+        "name": name,
+        "parameters": _count(reading),
+        "tensors": len(reading.layers),
+        "graph": None,
+        "reason": reason,
+    }
+
+
+def print_tensors(reading: Reading, name: str, reason: str, console: Console) -> None:
+    """One row per tensor, as many as fit on a screen, and what prevents more."""
+    console.print(Text.assemble((name, "bold"), f"  {_count(reading):,} numbers in {len(reading.layers):,} tensors"))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("tensor", "type", "shape"):
+        table.add_column(heading)
+    for each in reading.layers[:MAX_TENSORS]:
+        table.add_row(each.name, each.dtype, "×".join(map(str, each.shape)) or "1")
+    console.print(table)
+    if len(reading.layers) > MAX_TENSORS:
+        console.print(f"and {len(reading.layers) - MAX_TENSORS:,} more (all of them with --json)")
+    console.print(f"no graph of scalar weights: {reason}", soft_wrap=True)
+
+
+def _count(reading: Reading) -> int:
+    return sum(math.prod(each.shape) for each in reading.layers)
 
 
 def _listed(names: tuple[str, ...], most: int = 6) -> str:

@@ -1,130 +1,233 @@
-"""Networks in files: one reader and one writer, chosen by the file's ending."""
+"""Networks in files: one reader that looks at the content, and one writer that follows the ending."""
 
 from __future__ import annotations
 
 import math
-import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.dag import Dag
 from lawful.network.formats import arrays, json_graph
-from lawful.network.formats.limits import check_bytes
+from lawful.network.formats.kinds import ENDINGS, check_ending, kind_of
+from lawful.network.formats.limits import MAX_BYTES, check_bytes
+from lawful.network.formats.reading import naming, open_file, read_bytes
+from lawful.network.formats.writing import check_target, write_bytes
 from lawful.network.mlp import Mlp
+from lawful.network.reading import Reading, carrying
 
-FORMATS = (".safetensors", ".pt", ".pth", ".onnx", ".json", ".npz")
+EXACT = "float64"
+FORMATS = tuple(ending for ending in ENDINGS if ending != ".nnet")  # those that are written too
 
 
 def read(
     path: str | Path,
     *,
     activation: str | None = None,
+    order: Sequence[str] | None = None,
     drop_useless: bool = False,
     input_shape: tuple[int, ...] | None = None,
 ) -> Mlp | Dag:
     """Read a network; a file that is broken, hostile or beyond what is supported is refused in one line.
 
-    `activation` is for files that name none (ReLU otherwise), `input_shape` (without the batch) for ONNX files that do
+    `activation` is for files that name none (ReLU is assumed otherwise, and the network's `reading` says so), `order`
+    names the layers of a state dict from input to output, `input_shape` (without the batch) is for ONNX files that do
     not state it; `drop_useless` removes hidden nodes on no path from input to output instead of refusing them.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write(Mlp([[[1.0, 2.0]]]), Path(folder) / "small.npz")
+    ...     _ = write(Mlp([[[1.0, 2.0]]]), Path(folder) / "small.npz")
     ...     read(Path(folder) / "small.npz").evaluate([[3.0, 4.0]])
     array([[11.]])
     """
     path = Path(path)
-    suffix = _suffix(path)
+    with naming(path):
+        try:
+            check_file(path)
+            kind = kind_of(path)
+            network = _read(path, kind, activation, order, drop_useless, input_shape)
+            if input_shape is not None and math.prod(input_shape) != (inputs := len(network.to_dag().inputs)):
+                raise InvalidNetwork(f"has {inputs} inputs, not {'×'.join(map(str, input_shape))}")
+        except LawfulError as error:
+            raise type(error)(f"{path}: {error}".replace(f"{path}: {path}: ", f"{path}: ")) from None
+    return carrying(network, None if network.reading is None else replace(network.reading, source=str(path)))
+
+
+def check_file(path: Path, limit: int = MAX_BYTES) -> None:
+    """Refuse what is not a regular file of bounded size."""
     try:
-        _check_file(path)
-        network = _read(path, suffix, activation, drop_useless, input_shape)
-        if input_shape is not None and math.prod(input_shape) != (inputs := len(network.to_dag().inputs)):
-            raise InvalidNetwork(f"has {inputs} inputs, not {'×'.join(map(str, input_shape))}")
+        with open_file(path, limit) as file:
+            if not file.read(1):
+                raise InvalidNetwork("is empty")
     except LawfulError as error:
-        raise type(error)(f"{path}: {error}") from None
-    return network
-
-
-def write(network: Mlp | Dag, path: str | Path) -> None:
-    """Write a network whole or not at all: a file that exists is replaced only once the new one is complete."""
-    path = Path(path)
-    suffix = _suffix(path)
-    if path.is_dir():
-        raise LawfulError(f"{path}: is a folder, not a file")
-    if not path.parent.is_dir():
-        raise LawfulError(f"{path}: its folder does not exist")
-    try:
-        content = _encode(network, suffix)
-    except LawfulError as error:
-        raise type(error)(f"{path}: {error}") from None
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_bytes(content)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _suffix(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise Unsupported(f"{path}: unknown ending {suffix!r}; networks are {', '.join(FORMATS)}")
-    return suffix
-
-
-def _check_file(path: Path) -> None:
-    if path.is_dir():
-        raise InvalidNetwork("is a folder, not a file")
-    if not path.exists():
-        raise InvalidNetwork("no such file")
-    if not path.is_file():
-        raise InvalidNetwork("is not a regular file")
-    if not os.access(path, os.R_OK):
-        raise InvalidNetwork("cannot be read: permission denied")
-    if (size := path.stat().st_size) == 0:
-        raise InvalidNetwork("is empty")
-    check_bytes("the file", size)
+        raise InvalidNetwork(str(error).removeprefix(f"{path}: ")) from None
 
 
 def _read(
-    path: Path, suffix: str, activation: str | None, drop_useless: bool, input_shape: tuple[int, ...] | None
+    path: Path,
+    kind: str,
+    activation: str | None,
+    order: Sequence[str] | None,
+    drop_useless: bool,
+    input_shape: tuple[int, ...] | None,
 ) -> Mlp | Dag:
-    if suffix == ".json":
+    if kind in ("json", "onnx", "nnet") and order is not None:
+        raise LawfulError("the file states the order of its layers: leave out --order")
+    if kind == "index":
+        raise Unsupported("an index of shards: give --model module:factory, or the folder it lies in")
+    if kind == "json":
         check_bytes("the file", path.stat().st_size, json_graph.MAX_TEXT)
-        return json_graph.decode(path.read_bytes(), activation=activation, drop_useless=drop_useless)
-    if suffix == ".onnx":
+        content = read_bytes(path, json_graph.MAX_TEXT)
+        return json_graph.decode(content, activation=activation, drop_useless=drop_useless)
+    if kind in ("onnx", "nnet") and activation is not None:
+        raise LawfulError("the file states its activations: leave out --activation")
+    if kind == "onnx":
         from lawful.network.formats import onnx_reader
 
-        if activation is not None:
-            raise LawfulError("an ONNX file states its activations: leave out --activation")
         return onnx_reader.load(path, input_shape=input_shape, drop_useless=drop_useless)
-    if suffix == ".npz":
-        from lawful.network.formats.npz import load
-    elif suffix == ".safetensors":
+    if kind == "nnet":
+        from lawful.network.formats import nnet
+
+        return nnet.load(path)
+    stored = load_arrays(path, kind)
+    return arrays.network_of(stored, kind, activation=activation, order=order, drop_useless=drop_useless)
+
+
+def load_arrays(path: Path, kind: str) -> arrays.StoredArrays:
+    """The named arrays of a `.safetensors`, `.pt` or `.npz` file."""
+    if kind == "npz":
+        from lawful.network.formats.npz import load as load_npz
+
+        found, slopes = load_npz(path)
+        return arrays.StoredArrays(found, slopes=slopes)
+    if kind == "safetensors":
         from lawful.network.formats.safetensors import load
     else:
         from lawful.network.formats.pt import load
-    found, slopes = load(path)
-    return arrays.network_of(
-        found,
-        recorded=slopes,
-        activation=activation,
-        drop_useless=drop_useless,
-        in_order=suffix != ".safetensors",  # which sorts its tensors
-    )
+    return load(path)
 
 
-def _encode(network: Mlp | Dag, suffix: str) -> bytes:
-    if suffix == ".json":
-        return json_graph.encode(network)
-    if suffix == ".onnx":
+@dataclass(frozen=True)
+class Written:
+    """A file that was written: its type of numbers, and by how much storing changed any weight."""
+
+    path: str
+    dtype: str
+    rounding: float
+    relative: float
+
+    def __str__(self) -> str:
+        if not self.rounding:
+            return f"{self.path}"
+        return (
+            f"{self.path} (weights stored as {self.dtype}, each rounded by at most {self.relative:.1g} of itself, "
+            f"{self.rounding:.1g} at most)"
+        )
+
+
+def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dtype: str | None = None) -> Written:
+    """Write a network whole or not at all: a file that exists is replaced only once the new one is complete.
+
+    An `Mlp` keeps the names and types of `like` (else of the source it was read from); `dtype` stores all numbers in
+    another type. What that rounds is in the answer.
+    """
+    path = Path(path)
+    kind = check_ending(path)
+    check_target(path)
+    like = network.reading if like is None else like
+    with naming(path):
+        content, stored, exact = _encode(network, kind, like, dtype, path.stem[:40])
+        write_bytes(path, content)
+    return _written(path, stored, exact)
+
+
+def _encode(
+    network: Mlp | Dag, kind: str, like: Reading | None, dtype: str | None, stem: str
+) -> tuple[bytes, dict[str, str], dict[str, NDArray[Any]]]:
+    """The file, and for each tensor its type and its numbers."""
+    if kind == "json":
+        if dtype not in (None, EXACT):
+            raise LawfulError("a JSON graph keeps every digit: leave out --dtype")
+        return json_graph.encode(network), {}, {}
+    if kind == "onnx":
         from lawful.network.formats import onnx_writer
 
-        return onnx_writer.dump(network)
-    if suffix == ".npz":
-        from lawful.network.formats.npz import dump
-    elif suffix == ".safetensors":
+        content, types, exact = onnx_writer.dump(network, like, dtype)
+        for name, array in exact.items():
+            _check_range(name, array, types[name])
+        return content, types, exact
+    found = arrays.arrays_of(network, like)
+    types = _types(network, found, like, dtype)
+    known = isinstance(network, Mlp) and (like is None or like.states_activations)
+    slopes = network.slopes if isinstance(network, Mlp) and known else None
+    if kind == "npz":
+        from lawful.network.formats.npz import dump as dump_npz
+
+        held = {name: array.astype(_numpy_type(types.get(name, str(array.dtype)))) for name, array in found.items()}
+        types = {name: str(array.dtype) for name, array in held.items()}
+        return dump_npz(held, slopes), types, found
+    if kind == "safetensors":
         from lawful.network.formats.safetensors import dump
+
+        return dump(found, types, slopes), types, found
+    from lawful.network.formats.pt import dump as dump_pt
+
+    return dump_pt(found, types, slopes, stem), types, found
+
+
+def _types(
+    network: Mlp | Dag, found: dict[str, NDArray[Any]], like: Reading | None, dtype: str | None
+) -> dict[str, str]:
+    """In which type each tensor of real numbers is stored."""
+    real = [name for name, array in found.items() if array.dtype.kind == "f"]
+    floats = [each for each in (like.layers if like else ()) if each.dtype.startswith(("float", "bfloat"))]
+    if dtype is not None:
+        types = dict.fromkeys(real, dtype)
+    elif isinstance(network, Dag) or not floats:
+        types = dict.fromkeys(real, EXACT)
     else:
-        from lawful.network.formats.pt import dump
-    return dump(arrays.arrays_of(network), network.slopes if isinstance(network, Mlp) else None)
+        own = {each.name: each.dtype for each in floats}
+        types = {name: own.get(name, floats[0].dtype) for name in real}
+    for name, kind in types.items():
+        _check_range(name, found[name], kind)
+    return types
+
+
+def _numpy_type(name: str) -> Any:
+    return np.dtype("float32" if name == "bfloat16" else name)
+
+
+def _check_range(name: str, array: NDArray[Any], dtype: str) -> None:
+    if not np.isfinite(stored_as(array, dtype)).all():
+        raise LawfulError(f"{name} has a number that {dtype} cannot hold: store it with --dtype float64")
+
+
+def stored_as(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+    """The numbers that a file of this type gives back."""
+    with np.errstate(over="ignore"):
+        if dtype == "bfloat16":
+            import torch
+
+            return np.asarray(torch.from_numpy(np.array(array)).to(torch.bfloat16).double().numpy())
+        try:
+            return np.asarray(array.astype(np.dtype(dtype)).astype(np.float64))
+        except TypeError:
+            raise LawfulError(
+                f"numbers are stored as float64, float32, float16 or bfloat16, not {dtype[:40]!r}"
+            ) from None
+
+
+def _written(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]]) -> Written:
+    changes, parts = [0.0], [0.0]
+    for name, array in exact.items():
+        if array.dtype.kind == "f" and array.size and types.get(name, EXACT) != EXACT:
+            change = np.abs(stored_as(array, types[name]) - array)
+            changes.append(float(change.max()))
+            parts.append(float((change / np.where(array == 0, 1.0, np.abs(array))).max()))
+    kinds = sorted({types.get(name, EXACT) for name, array in exact.items() if array.dtype.kind == "f"})
+    return Written(str(path), ", ".join(kinds) or EXACT, max(changes), max(parts))

@@ -20,6 +20,7 @@ from lawful.network.assemble import layered
 from lawful.network.dag import Dag, Role, useful_dag
 from lawful.network.formats.limits import check_bytes
 from lawful.network.mlp import Mlp
+from lawful.network.reading import Reading, TensorReading, carrying
 
 MAX_TEXT = 128 * 2**20
 MAX_LISTS = 4_000_000  # an edge is a list
@@ -62,7 +63,18 @@ def decode(text: bytes, *, activation: str | None = None, drop_useless: bool = F
         None if weights is None else [*weights, *offsets],
         _slopes(graph, activation, index, set(hidden)),
     )
-    return dag if dag.weights is None else _as_written(dag)
+    network = dag if dag.weights is None else _as_written(dag)
+    return carrying(network, _reading(dag, "activation" in graph or activation is not None))
+
+
+def _reading(dag: Dag, stated: bool) -> Reading:
+    layers = () if dag.weights is None else (TensorReading("edges", "decimal", (dag.parameters,)),)
+    reading = Reading("json", layers, states_activations=stated)
+    return (
+        reading
+        if stated or not len(dag.hidden)
+        else reading.assuming("ReLU at every hidden node: the graph names no activation")
+    )
 
 
 def encode(network: Mlp | Dag) -> bytes:
@@ -96,7 +108,7 @@ def encode(network: Mlp | Dag) -> bytes:
     if len(set(slopes.tolist())) > 1:
         pairs = (f'{names[node]}: "{activation_name(float(dag.slopes[node]))}"' for node in dag.hidden)
         fields["activation"] = "{" + ", ".join(pairs) + "}"
-    else:
+    elif network.reading is None or network.reading.states_activations or slopes.any():
         fields["activation"] = f'"{activation_name(float(slopes[0]) if len(slopes) else 0.0)}"'
     met = dict.fromkeys(np.stack([dag.tails[shown], dag.heads[shown]], axis=1).ravel().tolist())
     if [node for node in met if dag.roles[node] == Role.HIDDEN] != dag.hidden.tolist():

@@ -12,6 +12,7 @@ from typing import IO
 from lawful.errors import InvalidNetwork
 
 MAX_BYTES = 512 * 2**20  # of a file, packed or unpacked
+MAX_MAPPED = 2**40  # of a file that is mapped into memory instead of read
 MAX_NUMBERS = 50_000_000  # of a tensor or of all tensors of a network: 400 MB in float64
 MAX_ENTRIES = 20_000  # tensors of a file
 
@@ -28,13 +29,20 @@ def check_numbers(what: str, shape: Sequence[int]) -> int:
     >>> check_numbers("tensor a", (3, 4))
     12
     """
-    if any(size < 0 for size in shape):
-        raise InvalidNetwork(f"{what} has a negative size in its shape {tuple(shape)}")
-    count = math.prod(shape)
-    if count > MAX_NUMBERS or len(shape) > 32:
+    count = check_shape(what, shape)
+    if count > MAX_NUMBERS:
         sizes = "×".join(map(str, shape[:6]))
         raise InvalidNetwork(f"{what} claims shape {sizes}, more than the {MAX_NUMBERS:,} numbers that are read")
     return count
+
+
+def check_shape(what: str, shape: Sequence[int]) -> int:
+    """The number of entries of a tensor, refused if its shape is not one."""
+    if any(size < 0 for size in shape):
+        raise InvalidNetwork(f"{what} has a negative size in its shape {tuple(shape)}")
+    if len(shape) > 32:
+        raise InvalidNetwork(f"{what} claims {len(shape)} dimensions")
+    return math.prod(shape)
 
 
 def check_entries(count: int) -> None:
@@ -43,7 +51,7 @@ def check_entries(count: int) -> None:
         raise InvalidNetwork(f"{count:,} entries, more than the {MAX_ENTRIES:,} that are read")
 
 
-def open_zip(path: Path | IO[bytes]) -> zipfile.ZipFile:
+def open_zip(path: Path | IO[bytes], limit: int = MAX_BYTES) -> zipfile.ZipFile:
     """Open an archive whose declared sizes, taken together, are within the limits."""
     try:
         archive = zipfile.ZipFile(path)
@@ -52,7 +60,7 @@ def open_zip(path: Path | IO[bytes]) -> zipfile.ZipFile:
     members = archive.infolist()
     try:
         check_entries(len(members))
-        check_bytes("the unpacked archive", sum(member.file_size for member in members))
+        check_bytes("the unpacked archive", sum(member.file_size for member in members), limit)
         for member in members:
             if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise InvalidNetwork(f"{member.filename[:80]!r} is encrypted or packed in an unusual way")

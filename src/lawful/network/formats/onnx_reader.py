@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from lawful.network.formats.limits import check_entries
 from lawful.network.formats.onnx_operators import OPERATORS, SUPPORTED, Operand, Reader
 from lawful.network.mlp import Mlp
 from lawful.network.operations import finite
+from lawful.network.reading import Reading, TensorReading, carrying
 
 
 def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False) -> Mlp | Dag:
     """The network of an ONNX file; its first dimension is the batch."""
-    graph = onnx_file.parse(path).graph
+    model = onnx_file.parse(path)
+    graph = model.graph
     check_entries(len(graph.node))
     if graph.sparse_initializer:
         raise Unsupported("sparse initializers are not supported")
@@ -35,7 +38,29 @@ def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless
     result = known.get(graph.output[0].name)
     if not isinstance(result, Value):
         raise InvalidNetwork(f"its output {graph.output[0].name[:80]!r} does not come from its input")
-    return reader.assembly.finish(result, drop_useless=drop_useless)
+    network = reader.assembly.finish(result, drop_useless=drop_useless)
+    return carrying(network, _reading(model, network.parameters))
+
+
+def _reading(model: Any, parameters: int) -> Reading:
+    """The initializers in the order in which nodes use them, and whether the graph has as many weights."""
+    held = {proto.name: proto for proto in model.graph.initializer}
+    used = dict.fromkeys(name for node in model.graph.node for name in node.input if name in held)
+    layers = tuple(TensorReading(name, _type_name(held[name]), tuple(held[name].dims)) for name in used)
+    stored = sum(math.prod(each.shape) for each in layers if each.dtype.startswith(("float", "bfloat", "double")))
+    entangled = (
+        ()
+        if parameters <= stored
+        else (f"the file holds {stored:,} weights and its graph {parameters:,}: some are used more than once",)
+    )
+    return Reading("onnx", layers, entangled=entangled, template=model)
+
+
+def _type_name(proto: Any) -> str:
+    from onnx import TensorProto
+
+    name = TensorProto.DataType.Name(proto.data_type).lower()
+    return {"float": "float32", "double": "float64"}.get(str(name), str(name))
 
 
 def _input_shape(entry: Any, given: tuple[int, ...] | None) -> tuple[int | None, tuple[int, ...]]:

@@ -1,33 +1,58 @@
-"""Networks become ONNX graphs of Gemm, Relu, LeakyRelu and Add, in double precision."""
+"""Networks become ONNX graphs of Gemm, Relu, LeakyRelu and Add, in double precision or that of their source."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.network.dag import Dag, Role
 from lawful.network.mlp import Mlp
+from lawful.network.reading import Reading
 from lawful.types import Floats, Indices
 
 MAX_BLOCKS = 20_000_000  # numbers in all dense blocks together
+TYPES = {"float64": "DOUBLE", "float32": "FLOAT", "float16": "FLOAT16"}
 OPSET, IR_VERSION = 17, 8  # old enough for every runtime in use
 
 
-def dump(network: Mlp | Dag) -> bytes:
-    """The bytes of an ONNX file; a graph's sparse weights become dense blocks between its levels."""
-    draft = Draft(network.to_dag())
+def dump(
+    network: Mlp | Dag, like: Reading | None = None, dtype: str | None = None
+) -> tuple[bytes, dict[str, str], dict[str, NDArray[Any]]]:
+    """The bytes of an ONNX file, and each tensor's type and numbers.
+
+    A graph's sparse weights become dense blocks between its levels. A network read from an ONNX file keeps that
+    file's type of numbers and the names of its input and output.
+    """
+    own = next((each.dtype for each in like.layers if each.dtype in TYPES), "float64") if like else "float64"
+    kind = dtype or (own if like is not None and like.format == "onnx" else "float64")
+    if kind not in TYPES:
+        raise LawfulError(f"ONNX files are written in {', '.join(TYPES)}, not {kind[:20]!r}")
+    ends = _ends(like)
+    draft = Draft(network.to_dag(), kind, *ends)
     for number in range(1, len(draft.groups)):
         draft.add_group(number)
-    return draft.finish()
+    return draft.finish(), dict.fromkeys(draft.exact, kind), draft.exact
+
+
+def _ends(like: Reading | None) -> tuple[str, str]:
+    """Names of input and output."""
+    graph = None if like is None or like.template is None else like.template.graph
+    if graph is None or len(graph.output) != 1:
+        return "input", "output"
+    held = {tensor.name for tensor in graph.initializer}
+    return next(entry.name for entry in graph.input if entry.name not in held), str(graph.output[0].name)
 
 
 class Draft:
     """Nodes and initializers of a graph that is being written."""
 
-    def __init__(self, dag: Dag) -> None:
+    def __init__(self, dag: Dag, dtype: str = "float64", first: str = "input", last: str = "output") -> None:
         self.dag, self.theta = dag, dag.theta
+        self.dtype, self.first, self.last = dtype, first, last
+        self.exact: dict[str, NDArray[Any]] = {}
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self.written = 0
@@ -49,7 +74,7 @@ class Draft:
         bias[self.place[dag.heads[enters[from_constant]]]] = self.theta[enters[from_constant]]
         edges = enters[~from_constant]
         sources = np.unique(self.group[dag.tails[edges]]).tolist() or [0]
-        final = "output" if last else f"h{number}"
+        final = self.last if last else f"h{number}"
         before = final if slope == 1 else f"z{number}"
         parts = []
         for step, source in enumerate(sources):
@@ -73,8 +98,8 @@ class Draft:
         from onnx import TensorProto, helper
 
         ends = [
-            helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["batch", len(nodes)])
-            for name, nodes in (("input", self.dag.inputs), ("output", self.dag.outputs))
+            helper.make_tensor_value_info(name, getattr(TensorProto, TYPES[self.dtype]), ["batch", len(nodes)])
+            for name, nodes in ((self.first, self.dag.inputs), (self.last, self.dag.outputs))
         ]
         graph = helper.make_graph(self.nodes, "lawful", ends[:1], ends[1:], self.initializers)
         opset = helper.make_opsetid("", OPSET)
@@ -82,7 +107,7 @@ class Draft:
         return bytes(model.SerializeToString(deterministic=True))
 
     def _gemm(self, name: str, source: int, weight: Floats, bias: Floats | None) -> None:
-        operands = [f"h{source}" if source else "input", self._tensor(f"{name}.weight", weight)]
+        operands = [f"h{source}" if source else self.first, self._tensor(f"{name}.weight", weight)]
         if bias is not None:
             operands.append(self._tensor(f"{name}.bias", bias))
         self._node("Gemm", operands, name, transB=1)
@@ -102,7 +127,8 @@ class Draft:
             raise Unsupported(
                 f"its dense blocks would hold more than {MAX_BLOCKS:,} numbers in ONNX: use .npz or .safetensors"
             )
-        self.initializers.append(numpy_helper.from_array(numbers, name))
+        self.exact[name] = numbers
+        self.initializers.append(numpy_helper.from_array(numbers.astype(np.dtype(self.dtype)), name))
         return name
 
     def _node(self, operator: str, operands: list[str], result: str, **options: Any) -> None:

@@ -18,6 +18,7 @@ from lawful.network.formats.limits import MAX_BYTES, check_bytes
 
 MAX_TEXT = 64 * 2**20  # of JSON: parsed, it takes up to some twelve times as much
 MAX_TOML = 2**20
+PIECE = 2**20  # asked for at once: memory is taken for what comes, not for what might
 MAX_NESTING = 64  # lists in lists; parsers and those who walk what they made are recursive
 MAX_LISTS = 4_000_000  # an empty list takes 2 bytes in a file and 64 in memory
 
@@ -58,9 +59,11 @@ def open_file(path: str | Path, limit: int = MAX_BYTES) -> Iterator[IO[bytes]]:
 def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     """All of a regular file, however much its size pretends."""
     with open_file(path, limit) as file:
-        content = file.read(limit + 1)
-        check_bytes("the file", len(content), limit)
-        return content
+        content = bytearray()
+        while part := file.read(PIECE):
+            content += part
+            check_bytes("the file", len(content), limit)
+        return bytes(content)
 
 
 def read_text(path: str | Path, limit: int = MAX_TEXT) -> str:

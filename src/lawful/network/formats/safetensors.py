@@ -5,23 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.network.formats.limits import check_entries, check_numbers
+from lawful.network.formats.arrays import StoredArrays
+from lawful.network.formats.limits import check_entries, check_numbers, check_shape
+from lawful.network.reading import TensorReading
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_HEADER = 16 * 2**20
 TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+    "BOOL": "?",
 }  # fmt: skip
+DTYPES = {kind: np.dtype(code).name for kind, code in TYPES.items()} | {"BF16": "bfloat16"}
 
 
-def load(path: Path) -> tuple[dict[str, NDArray[Any]], list[float] | None]:
-    """The arrays of the file in the order of their bytes, and the slopes it states, if any."""
+class Place(NamedTuple):
+    """Where a tensor lies in the file: first and last byte, type and shape."""
+
+    begin: int
+    end: int
+    kind: str
+    shape: tuple[int, ...]
+
+
+def contents(path: Path) -> tuple[dict[str, Place], list[float] | None]:
+    """What the header says and the file's length confirms, without reading a number; and the slopes it states."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -31,32 +47,61 @@ def load(path: Path) -> tuple[dict[str, NDArray[Any]], list[float] | None]:
             raise InvalidNetwork(f"its header takes {length:,} bytes, more than the {MAX_HEADER:,} that are read")
         header = _header(stream.read(length))
     stated = _slopes(header.pop("__metadata__", None))
-    start, end = 8 + length, size
+    start = 8 + length
     check_entries(len(header))
-    arrays: dict[str, NDArray[Any]] = {}
-    spans = sorted((_entry(name, entry), name) for name, entry in header.items())
+    places: dict[str, Place] = {}
     reached = 0
-    for (begin, stop, kind, shape), name in spans:
-        count = check_numbers(f"tensor {name[:80]!r}", shape)
-        if begin != reached or stop - begin != count * np.dtype(TYPES[kind]).itemsize or start + stop > end:
+    for (begin, stop, kind, shape), name in sorted((_entry(name, entry), name) for name, entry in header.items()):
+        count = check_shape(f"tensor {name[:80]!r}", shape)
+        if begin != reached or stop - begin != count * np.dtype(TYPES[kind]).itemsize or start + stop > size:
             raise InvalidNetwork(
                 f"tensor {name[:80]!r} claims bytes {begin} to {stop} for shape {shape} of {kind}, "
-                f"which does not fit (it follows byte {reached} of {end - start})"
+                f"which does not fit (it follows byte {reached} of {size - start})"
             )
         reached = stop
-        flat = np.fromfile(path, dtype=TYPES[kind], count=count, offset=start + begin)
-        arrays[name] = (_from_bfloat16(flat) if kind == "BF16" else flat).reshape(shape)
-    if reached != end - start:
-        raise InvalidNetwork(f"its tensors take {reached:,} bytes, but {end - start:,} follow the header")
-    return arrays, stated
+        places[name] = Place(start + begin, start + stop, kind, shape)
+    if reached != size - start:
+        raise InvalidNetwork(f"its tensors take {reached:,} bytes, but {size - start:,} follow the header")
+    return places, stated
 
 
-def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -> bytes:
+def load(path: Path) -> StoredArrays:
+    """The arrays of the file in the order of their bytes, and the slopes it states, if any."""
+    places, stated = contents(path)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, place in places.items():
+        count = check_numbers(f"tensor {name[:80]!r}", place.shape)
+        kind = np.dtype(TYPES[place.kind])
+        flat = np.memmap(path, kind, "r", place.begin, (count,)) if count else np.zeros(0, kind)
+        arrays[name] = (_from_bfloat16(flat) if place.kind == "BF16" else flat).reshape(place.shape)
+    return StoredArrays(arrays, {name: DTYPES[place.kind] for name, place in places.items()}, stated)
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors themselves, mapped from the file."""
+    from safetensors.torch import load_file
+
+    contents(path)
+    return dict(load_file(path))
+
+
+def layers(path: Path) -> tuple[TensorReading, ...]:
+    """Names, types and shapes, without reading a number."""
+    return tuple(TensorReading(name, DTYPES[at.kind], at.shape) for name, at in contents(path)[0].items())
+
+
+def dump(arrays: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str], slopes: tuple[float, ...] | None) -> bytes:
     """The bytes of a file that holds the arrays."""
-    from safetensors.numpy import save
+    import torch
+    from safetensors.torch import save
 
     stated = None if slopes is None else {"lawful.slopes": json.dumps(slopes)}
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, stated)
+    tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in arrays.items()}
+    stored = {
+        name: tensor.to(getattr(torch, dtypes.get(name, "float64"))) if name in dtypes else tensor
+        for name, tensor in tensors.items()
+    }
+    return save(stored, stated)
 
 
 def _header(text: bytes) -> dict[str, Any]:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import nn
 
-from lawful.errors import Unsupported
-from lawful.network.assemble import Assembly, Value
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network.assemble import Assembly
 from lawful.network.dag import Dag
+from lawful.network.formats.arrays import StoredArrays, as_float64, chain_of
 from lawful.network.mlp import Mlp
-from lawful.network.modules.functions import numbers
-from lawful.network.modules.graph import Interpreter, operator_name
+from lawful.network.modules.export import export_module
+from lawful.network.modules.graph import Cut, Interpreter
+from lawful.network.modules.operators import BATCH, numbers
+from lawful.network.reading import Reading, TensorReading, carrying
 
-PASSING = (nn.Flatten, nn.Dropout, nn.Identity, nn.ReLU, nn.LeakyReLU)
-PASSED = ("flatten", "view", "reshape", "dropout", "relu", "leaky_relu")  # the same, as functions and methods
+SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
 CHECKED = 4  # random inputs on which the result is compared with the module
 
 
@@ -67,102 +67,119 @@ def from_module(
 ) -> Mlp | Dag:
     """The network that a module computes in eval mode; `input_shape` is its input's size without the batch.
 
-    Read by `torch.fx`, or by `torch.export` where `fx` cannot follow; then compared with the module on random inputs.
+    Read from the exported graph, then compared with the module on random inputs. Its `reading` names the parameters,
+    and a softmax, sigmoid or argmax at the end that was cut off.
 
     >>> from_module(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
     Mlp(3-4-2)
     """
     if isinstance(module, DagModule):
-        return module.dag.with_theta(numbers("weight", module.weight))
-    with _eval_mode(module), torch.no_grad():
+        return carrying(module.dag.with_theta(numbers("weight", module.weight)), module_reading(module))
+    failures: list[str] = []
+    for shape in [input_shape] if input_shape is not None else list(_shapes(module)):
         try:
-            traced = fx.symbolic_trace(module)
-        except Exception as error:  # whatever the module's own code raises on a symbolic input
-            return _exported(module, input_shape, drop_useless, str(error))
-        shape = input_shape if input_shape is not None else _input_shape(traced)
-        network = _read(Interpreter(Assembly(shape), traced), traced.graph, drop_useless)
-        _check_same(module, network, shape)
-    return network
-
-
-def _exported(module: nn.Module, shape: tuple[int, ...] | None, drop_useless: bool, reason: str) -> Mlp | Dag:
-    if shape is None:
-        first = (reason.strip().splitlines() or ["no reason given"])[0]
-        raise Unsupported(f"torch.fx cannot trace {type(module).__name__} ({first[:120]}): give its input size")
-    example = torch.zeros(2, *shape, dtype=next((p.dtype for p in module.parameters()), torch.float32))
-    try:
-        program = torch.export.export(module, (example,))
-    except Exception as error:  # likewise
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Unsupported(
-            f"neither torch.fx nor torch.export can trace {type(module).__name__}: {first[:160]}"
-        ) from None
-    signature = program.graph_signature
-    lifted = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    tensors: dict[str, Any] = {name: program.state_dict[target] for name, target in lifted.items()}
-    constants = signature.inputs_to_lifted_tensor_constants
-    tensors.update({name: program.constants[target] for name, target in constants.items()})
-    reader = Interpreter(Assembly(shape), program.graph_module, tensors, batch=(2, -1))
-    network = _read(reader, program.graph, drop_useless)
-    _check_same(module, network, shape)
-    return network
-
-
-def _read(reader: Interpreter, graph: fx.Graph, drop_useless: bool) -> Mlp | Dag:
-    result = reader.run(graph)
-    if isinstance(result, (tuple, list)) and len(result) == 1:
-        result = result[0]
-    if not isinstance(result, Value):
-        raise Unsupported(
-            f"the module returns a {type(result).__name__}: it must return one tensor made from its input"
-        )
-    return reader.state.assembly.finish(result, drop_useless=drop_useless)
-
-
-@contextmanager
-def _eval_mode(module: nn.Module) -> Iterator[None]:
-    before = OrderedDict((part, part.training) for part in module.modules())
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in before.items():
-            part.training = training
-
-
-def _input_shape(traced: fx.GraphModule) -> tuple[int, ...]:
-    """The input size that the first Linear layer states, if nothing before it depends on the size."""
-    node = next((node for node in traced.graph.nodes if node.op == "placeholder"), None)
-    while node is not None:
-        parts = {user: traced.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"}
-        for part in parts.values():
-            if isinstance(part, nn.Linear):
-                return (part.in_features,)
-            if isinstance(part, nn.BatchNorm1d):
-                return (part.num_features,)
-        onward = (
-            user for user in node.users if isinstance(parts.get(user), PASSING) or operator_name(user.target) in PASSED
-        )
-        node = next(onward, None)
+            read = export_module(module, [(BATCH, *shape)])
+        except Unsupported as error:
+            failures.append(str(error))
+            continue
+        frozen = frozenset(place for place in read.trained if not module.get_parameter(read.names[place]).requires_grad)
+        reader = Interpreter(read, Assembly(shape), frozen)
+        result = reader.run()
+        value, tail = (result.value, result.operator) if isinstance(result, Cut) else (result, "")
+        network = reader.assembly.finish(value, drop_useless=drop_useless)
+        _check_same(module, network, shape, reader)
+        return carrying(network, _noted(module_reading(module), reader, tail))
+    if failures:
+        raise Unsupported(failures[0])
     raise Unsupported("its input size is unknown: give it without the batch, like (3, 8, 8) or --input 3,8,8")
 
 
-def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...]) -> None:
-    """Hooks, in-place changes and frozen branches can hide from tracing: compare values."""
+def module_reading(module: nn.Module) -> Reading:
+    """The module's parameters and buffers, in its own order."""
+    tensors = [*module.named_parameters(), *((n, t) for n, t in module.named_buffers() if t.is_floating_point())]
+    layers = (TensorReading(name, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in tensors)
+    normed = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    assumed = ("batch normalisation in eval mode, by its running statistics",) if normed and module.training else ()
+    return Reading("module", tuple(layers), assumed, module=module)
+
+
+def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
+    used = {reader.read.names.get(place) for place in reader.used}
+    unused = [name for place, name in reader.read.names.items() if place in reader.read.trained and name not in used]
+    found = replace(
+        reading,
+        entangled=tuple(dict.fromkeys(reader.entangled)),
+        ignored=tuple(f"{name} (not used)" for name in unused),
+        tail=tail,
+    )
+    return found if not tail else found.assuming(f"{tail} at the end is cut off: answers are about its input")
+
+
+def _shapes(module: nn.Module) -> Iterator[tuple[int, ...]]:
+    """Input sizes that the layers allow, the first layer's first: only vectors are guessed."""
+    found = []
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            found.append((part.in_features,))
+        elif isinstance(part, nn.BatchNorm1d):
+            found.append((part.num_features,))
+        elif isinstance(part, (nn.modules.conv._ConvNd, nn.Embedding)):
+            break
+    yield from dict.fromkeys(found)
+
+
+def smooth_chain(
+    stored: StoredArrays, order: Sequence[str] | None, activation: str
+) -> tuple[nn.Module, tuple[TensorReading, ...]]:
+    """Linear layers with an activation that is not homogeneous between them, and how they were stored."""
+    if activation not in SMOOTH:
+        known = "relu, leaky_relu(SLOPE), linear"
+        raise InvalidNetwork(f"unknown word {activation[:40]!r}: activations are {known}, {', '.join(SMOOTH)}")
+    if stored.slopes is not None or "dag.names" in stored.arrays:
+        raise LawfulError("the file states its activations: leave out --activation")
+    kind = {name.lower(): made for name, made in vars(nn).items() if isinstance(made, type)}[activation]
+    chain, parts = chain_of(stored, order), list[nn.Module]()
+    for prefix in chain:
+        weight, bias = (stored.arrays.get(f"{prefix}{part}") for part in ("weight", "bias"))
+        matrix = as_float64(f"{prefix}weight", weight)  # type: ignore[arg-type]
+        linear = nn.Linear(matrix.shape[1], matrix.shape[0], bias=bias is not None, dtype=torch.float64)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(matrix))
+            if bias is not None:
+                linear.bias.copy_(torch.from_numpy(as_float64(f"{prefix}bias", bias)))
+        parts += [linear, kind()]
+    names = [f"{prefix}{part}" for prefix in chain for part in ("weight", "bias")]
+    return nn.Sequential(*parts[:-1]), tuple(stored.layer(name) for name in names if name in stored.arrays)
+
+
+def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], reader: Interpreter) -> None:
+    """Hooks and branches can hide from tracing: compare values."""
     batch = np.random.default_rng(0).normal(size=(CHECKED, *shape))
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     state = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
     place = next((tensor.device for tensor in state.values()), torch.device("cpu"))
     inputs = torch.tensor(batch, device=place)
+    before = {part: part.training for part in module.modules()}
+    module.eval()
     try:
-        outputs, tolerance = torch.func.functional_call(module, state, (inputs,)), 1e-7
-    except Exception:  # a tensor that the module does not register keeps its own precision
-        kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
-        outputs, tolerance = module(inputs.to(kind)), 1e-3
-    expected = outputs.detach().cpu().double().numpy().reshape(CHECKED, -1)
-    found = network.evaluate(batch.reshape(CHECKED, -1))
-    scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
-    if found.shape != expected.shape or not float(np.abs(found - expected).max(initial=0.0)) <= tolerance * scale:
+        with torch.no_grad():
+            try:
+                outputs, tolerance = torch.func.functional_call(module, state, (inputs,)), 1e-7
+            except Exception:  # a tensor that the module does not register keeps its own precision
+                kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+                outputs, tolerance = module(inputs.to(kind)), 1e-3
+    finally:
+        for part, training in before.items():
+            part.training = training
+    outputs = next(iter(outputs.values())) if isinstance(outputs, dict) else outputs
+    outputs = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+    found = torch.from_numpy(network.evaluate(batch.reshape(CHECKED, -1)))
+    if reader.tail:
+        first = reader.tail[0].all_input_nodes[0].meta["val"].shape[1:]
+        found = reader.tail_of(found.reshape(CHECKED, *first))
+    given, wanted = found.double().numpy().ravel(), outputs.detach().cpu().double().numpy().ravel()
+    scale = max(float(np.abs(wanted).max(initial=0.0)), 1.0)
+    if given.shape != wanted.shape or not float(np.abs(given - wanted).max(initial=0.0)) <= tolerance * scale:
         raise Unsupported(
             f"tracing {type(module).__name__} gave another function: it has hooks, branches, or changes in place"
         )

@@ -1,83 +1,167 @@
-"""Follow a traced PyTorch graph, operation by operation, with a pending tensor in place of the input."""
+"""Follow an exported graph, call by call, with a pending tensor in place of the input."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network.assemble import Assembly, Value
-from lawful.network.modules.functions import ATEN_ORDER, FUNCTIONS, LAYERS, SUPPORTED, OperationContext
-from lawful.network.operations import BATCH
+from lawful.network.assemble import Assembly, Value, sizes
+from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.network.modules.operators import BATCH, OPERATORS, PLAIN, SUPPORTED, TAILS, WEIGHED, Call
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """What a tail such as softmax makes of a pending tensor: nothing but regroupings may follow."""
+
+    value: Value
+    operator: str
 
 
 class Interpreter:
-    """Runs a traced graph with a `Value` in place of the input tensor."""
+    """Runs an exported graph; `entangled` collects why its edges are not the module's parameters one by one."""
 
-    def __init__(
-        self,
-        assembly: Assembly,
-        root: fx.GraphModule,
-        tensors: Mapping[str, Any] | None = None,
-        batch: Sequence[int] = (BATCH,),
-    ) -> None:
-        self.state, self.root, self.tensors = OperationContext(assembly, batch), root, tensors or {}
+    def __init__(self, read: ExportedModule, assembly: Assembly, frozen: frozenset[str]) -> None:
+        self.read, self.assembly, self.frozen = read, assembly, frozen
+        self.entangled: list[str] = []
+        self.used: Counter[str] = Counter()
+        self.tail: list[fx.Node] = []
 
-    def run(self, graph: fx.Graph) -> Any:
-        """The result of the graph's output node."""
+    def run(self) -> Value | Cut:
+        """The module's one result."""
+        if len(self.read.inputs) != 1:
+            raise Unsupported(f"the module has {len(self.read.inputs)} inputs: one is supported")
         known: dict[fx.Node, Any] = {}
-        started = False
-        for node in graph.nodes:
-            if node.op == "placeholder" and node.name in self.tensors:
-                known[node] = self.tensors[node.name]
-            elif node.op == "placeholder":
-                if started and not node.args:
-                    raise Unsupported(f"the module has a second input {node.name!r}: one is supported")
-                known[node] = node.args[0] if started else self.state.assembly.input()
-                started = True
+        for node in self.read.graph.nodes:
+            if node.op == "placeholder":
+                mine = node.name in self.read.inputs
+                known[node] = self.assembly.input() if mine else self.read.tensors.get(node.name)
+            elif node.op == "call_function":
+                known[node] = self._call(node, known)
             elif node.op == "get_attr":
-                known[node] = operator.attrgetter(node.target)(self.root)
-            else:
-                args = fx.map_arg(node.args, known.__getitem__)
-                options = fx.map_arg(node.kwargs, known.__getitem__)
-                if node.op == "output":
-                    return args[0]
-                known[node] = self._call(node, args, options)
-        return None
+                raise Unsupported("the module branches on its input")
+        results = [known[node] if isinstance(node, fx.Node) else node for node in self.read.results]
+        if len(results) != 1 or not isinstance(results[0], (Value, Cut)):
+            kinds = ", ".join(type(each).__name__.replace("Value", "tensor") for each in results)
+            raise Unsupported(f"the module returns ({kinds}): it must return one tensor made from its input")
+        twice = [self.read.names[place] for place, times in self.used.items() if times > 1 and place in self.read.names]
+        if twice:
+            self.entangled.append(f"{twice[0]} is used more than once")
+        return results[0]
 
-    def _call(self, node: fx.Node, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        layer = type(self.root.get_submodule(str(node.target))) if node.op == "call_module" else None
-        name = layer.__name__ if layer else operator_name(node.target)
-        place = f"layer {node.target!r} ({name})" if layer else f"{node.name!r} ({name})"
+    def _call(self, node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
+        args = fx.map_arg(node.args, known.__getitem__)
+        options = fx.map_arg(node.kwargs, known.__getitem__)
+        name = operator_name(node.target)
+        parts = _flat((*args, *options.values()))
+        if name == "getitem":
+            return args[0][args[1]]  # type: ignore[index]
+        place = f"{_where(node)}{name}"
         try:
-            if layer is not None:
-                if layer in LAYERS:
-                    return LAYERS[layer](self.state, self.root.get_submodule(str(node.target)), *args)
-            elif not any(isinstance(item, Value) for item in _flat(args)):
-                if name in ("mul", "add", "sub", "floordiv", "getitem", "neg"):
-                    return getattr(operator, name)(*args)
-            elif name in FUNCTIONS:
-                aten = isinstance(node.target, torch._ops.OpOverload)
-                run = ATEN_ORDER.get(name, FUNCTIONS[name]) if aten else FUNCTIONS[name]
-                return run(self.state, *args, **options)
+            if any(isinstance(part, Cut) for part in parts) or (name in TAILS and _ends(node)):
+                return self._cut(node, name, parts)
+            self.used.update(each.name for each in node.all_input_nodes if each.name in self.read.tensors)
+            if not any(isinstance(part, Value) for part in parts):
+                return self._computed(node, args, options)
+            if name not in OPERATORS:
+                raise Unsupported(f"is not supported; supported are {SUPPORTED}")
+            self._note(node, name, place, parts)
+            return OPERATORS[name](Call(self.assembly, node.target, _shape(node)), *args, **options)
         except LawfulError as error:
             raise type(error)(f"{place}: {error}") from None
-        except (TypeError, ValueError, IndexError, AttributeError) as error:
-            raise Unsupported(f"{place} is used in an unsupported way ({str(error)[:120]})") from None
-        raise Unsupported(f"{place} is not supported; supported are {SUPPORTED}")
+        except (TypeError, ValueError, IndexError, AttributeError, RuntimeError, KeyError) as error:
+            raise Unsupported(f"{place} is used in an unsupported way ({str(error).splitlines()[0][:120]})") from None
+
+    def _computed(self, node: fx.Node, args: Any, options: Any) -> Any:
+        """Numbers that do not depend on the input."""
+        with torch.no_grad():
+            found = node.target(*args, **options)  # type: ignore[operator]
+        if isinstance(found, torch.Tensor) and found.is_floating_point():
+            self.entangled.append(f"{_where(node)}{operator_name(node.target)} computes a weight from others")
+        return found
+
+    def _note(self, node: fx.Node, name: str, place: str, parts: list[Any]) -> None:
+        """Remember whatever makes training of the graph differ from training of the module."""
+        held = [
+            each.name for each in node.all_input_nodes if each.op == "placeholder" and each.name in self.read.tensors
+        ]
+        value = next(part for part in parts if isinstance(part, Value))
+        if name not in PLAIN and not (name in WEIGHED and len(value.shape) == 1):
+            self.entangled.append(f"{place} shares, fixes or folds weights")
+        elif name in WEIGHED and any(each not in self.read.trained or each in self.frozen for each in held):
+            self.entangled.append(f"{place} has weights that do not train")
+
+    def _cut(self, node: fx.Node, name: str, parts: list[Any]) -> Cut:
+        pending = [part for part in parts if isinstance(part, (Value, Cut))]
+        kept = next((part for part in parts if isinstance(part, Cut)), None)
+        if kept is not None and (len(pending) > 1 or (name not in PLAIN and name not in TAILS)):
+            raise Unsupported(f"follows {kept.operator}, which is no piecewise linear function")
+        self.tail.append(node)
+        return kept or Cut(next(part for part in parts if isinstance(part, Value)), name.strip("_"))
+
+    def tail_of(self, outputs: torch.Tensor) -> torch.Tensor:
+        """What the operations that were cut off make of the graph's outputs, sample by sample."""
+        found: dict[fx.Node, Any] = {}
+        for node in self.tail:
+            first = node.all_input_nodes[0]
+            found[node] = _rerun(node, found.get(first, outputs))
+        last: torch.Tensor = found[self.tail[-1]]
+        return last
 
 
-def operator_name(target: Any) -> str:
-    """The bare name of a function, a method or an ATen operator."""
-    if isinstance(target, torch._ops.OpOverload):
-        target = target.overloadpacket
-    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    return name.strip("_")
+def _rerun(node: fx.Node, value: torch.Tensor) -> Any:
+    swapped = fx.map_arg(node.args, lambda _: value)
+    sized = [_unbatched(part, len(value)) for part in swapped]
+    return node.target(*sized, **node.kwargs)  # type: ignore[operator]
 
 
-def _flat(args: Any) -> list[Any]:
-    return [part for item in args for part in (_flat(item) if isinstance(item, (list, tuple)) else [item])]
+def _unbatched(part: Any, batch: int) -> Any:
+    """Sizes of the traced batch, adapted to another."""
+    if isinstance(part, (list, tuple)) and part and part[0] == BATCH:
+        return [batch, *part[1:]]
+    return part
+
+
+def _ends(node: fx.Node) -> bool:
+    """Whether everything that follows only regroups or is a tail too."""
+    waiting, seen = list(node.users), set[fx.Node]()
+    while waiting:
+        user = waiting.pop()
+        if user in seen or user.op == "output":
+            continue
+        seen.add(user)
+        name = operator_name(user.target)
+        if name not in PLAIN and name not in TAILS:
+            return False
+        waiting += user.users
+    return True
+
+
+def _shape(node: fx.Node) -> tuple[int, ...]:
+    found = node.meta.get("val")
+    if isinstance(found, (list, tuple)):
+        found = found[0] if found else None
+    if not isinstance(found, torch.Tensor):
+        return ()
+    if not found.ndim or len(found) != BATCH:
+        raise Unsupported(f"makes a tensor of {sizes(tuple(found.shape))}, which does not keep the batch apart")
+    return tuple(int(size) for size in found.shape[1:])
+
+
+def _where(node: fx.Node) -> str:
+    """The layer that a call belongs to, in the words of its module."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack or not stack[-1][0]:
+        return ""
+    name, kind = stack[-1]
+    return f"layer {str(name)!r} ({str(getattr(kind, '__name__', kind)).rsplit('.', 1)[-1]}), "
+
+
+def _flat(parts: Any) -> list[Any]:
+    return [each for part in parts for each in (_flat(part) if isinstance(part, (list, tuple)) else [part])]

@@ -1,0 +1,50 @@
+"""The tensors of a checkpoint, without reading their numbers: names, types and shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lawful.errors import LawfulError
+from lawful.network.formats import files
+from lawful.network.formats.kinds import kind_of
+from lawful.network.formats.limits import MAX_BYTES, MAX_MAPPED
+from lawful.network.formats.reading import read_json
+from lawful.network.reading import Reading, TensorReading
+
+FOLDER = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin")
+
+
+def contents(path: Path) -> Reading | None:
+    """What a file, an index of shards or a folder holds, if it is a checkpoint that can be trusted to be one."""
+    try:
+        if path.is_dir():
+            path = next((path / name for name in FOLDER if (path / name).is_file()), path)
+        files.check_file(path, MAX_MAPPED)
+        kind = kind_of(path)
+        layers = _layers(path, kind)
+    except (LawfulError, OSError):
+        return None
+    return None if layers is None else Reading(kind, layers, source=str(path), states_activations=False)
+
+
+def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
+    if kind == "safetensors":
+        from lawful.network.formats import safetensors
+
+        return safetensors.layers(path)
+    if kind == "index":
+        shards = sorted(set(read_json(path)["weight_map"].values()))
+        found = [_layers(path.with_name(Path(name).name), "safetensors") or () for name in shards]
+        return tuple(layer for shard in found for layer in shard)
+    if kind == "pt" and path.stat().st_size <= MAX_BYTES:
+        from lawful.network.formats import pt
+
+        state, _ = pt.load_tensors(path)
+        return tuple(
+            TensorReading(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            for name, tensor in state.items()
+        )
+    if kind == "npz":
+        stored = files.load_arrays(path, kind)
+        return tuple(stored.layer(name) for name in stored.arrays)
+    return None

@@ -1,0 +1,83 @@
+"""Folders of Hugging Face: `config.json` names the family, `transformers` makes the module, no code is downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network.formats.reading import naming, read_json
+
+MAX_CONFIG = 2**20
+
+
+def module_of(folder: Path) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...]]:
+    """The module that a folder's `config.json` describes, empty; its input size; what of the folder is not used."""
+    with naming(folder):
+        settings = _settings(folder)
+        try:
+            import transformers
+        except ImportError:
+            raise Unsupported(
+                f"is a {settings['model_type']} of Hugging Face: install transformers to open it, or give "
+                "--model module:factory"
+            ) from None
+        ignored = ("custom code (auto_map)",) if "auto_map" in settings else ()
+        module = _made(transformers, settings)
+    return _first_tensor(module), _input_shape(settings), ignored
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    if not (folder / "config.json").is_file():
+        raise InvalidNetwork("is a folder without config.json: give a file in it, or --model module:factory")
+    settings = read_json(folder / "config.json", MAX_CONFIG)
+    if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
+        raise InvalidNetwork("its config.json names no model_type: give --model module:factory")
+    return settings
+
+
+def _made(transformers: Any, settings: dict[str, Any]) -> Any:
+    """The first architecture of the configuration that the library has, without weights."""
+    kind = settings["model_type"]
+    known = {key: value for key, value in settings.items() if key not in ("model_type", "auto_map")}
+    try:
+        config = transformers.AutoConfig.for_model(kind, **known)
+    except Exception as error:  # whatever the library makes of somebody's settings
+        reason = (str(error).strip().splitlines() or [""])[0][:160]
+        raise Unsupported(f"transformers knows no configuration of model_type {kind[:40]!r} ({reason})") from None
+    config.use_cache = False
+    config.return_dict = False
+    names = settings.get("architectures") or []
+    found = next((getattr(transformers, name) for name in names if hasattr(transformers, str(name))), None)
+    try:
+        made = transformers.AutoModel.from_config(config) if found is None else found(config)
+    except LawfulError:
+        raise
+    except Exception as error:  # likewise
+        reason = (str(error).strip().splitlines() or [""])[0][:160]
+        raise Unsupported(f"transformers cannot make a {kind[:40]} of its config.json ({reason})") from None
+    return made.eval()
+
+
+def _input_shape(settings: dict[str, Any]) -> tuple[int, ...] | None:
+    """Pictures have a size; token sequences may be of any length."""
+    side, channels = settings.get("image_size"), settings.get("num_channels", 3)
+    if isinstance(side, int) and isinstance(channels, int):
+        return (channels, side, side)
+    return None
+
+
+def _first_tensor(module: Any) -> Any:
+    """The module, returning the first tensor of what it returns (logits, hidden states); its names stay."""
+    import torch
+
+    forward = module.forward
+
+    def first(*arguments: Any, **options: Any) -> Any:
+        found = forward(*arguments, **options)
+        while not isinstance(found, torch.Tensor):
+            found = found[0]
+        return found
+
+    module.forward = first
+    return module

@@ -1,0 +1,154 @@
+"""Checkpoints into modules: a factory makes the module, the file's tensors fill it, and every name must be met."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network.formats.files import check_file
+from lawful.network.formats.kinds import kind_of
+from lawful.network.formats.limits import MAX_MAPPED
+from lawful.network.formats.reading import naming, read_json
+from lawful.network.reading import listed
+
+if TYPE_CHECKING:
+    import torch
+
+State = Mapping[str, "torch.Tensor"]
+PREFIXES = ("module.", "_orig_mod.", "model.")  # what DataParallel, torch.compile and Lightning put before names
+INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+def is_factory(text: str) -> bool:
+    """Whether the text names a factory, such as `package.module:make`."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None and not Path(text).exists()
+
+
+def make_module(model: str | Callable[[], Any] | torch.nn.Module) -> torch.nn.Module:
+    """Import `module:factory` (the current folder counts) and call it for a `torch.nn.Module`; or take one as it is."""
+    import torch
+
+    name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+    made = _imported(model) if isinstance(model, str) else model
+    if not isinstance(made, torch.nn.Module):
+        if not callable(made):
+            raise LawfulError(f"{name} is a {type(made).__name__}, not a factory of a torch.nn.Module")
+        try:
+            made = made()
+        except LawfulError:
+            raise
+        except Exception as error:  # the user's own code
+            reason = (str(error).strip().splitlines() or [""])[0][:160]
+            raise LawfulError(f"{name}() failed: {type(error).__name__}: {reason}") from None
+    if not isinstance(made, torch.nn.Module):
+        raise LawfulError(f"{name} gave a {type(made).__name__}, not a torch.nn.Module")
+    return made
+
+
+def _imported(text: str) -> Any:
+    if not is_factory(text):
+        raise LawfulError(f"{text[:80]!r} is no factory: write module:function, as in mynets:make")
+    where, name = text.split(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(where), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise LawfulError(f"cannot import {text}: {error}") from None
+
+
+def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
+    """The tensors of a checkpoint (one file, a folder, or an index of shards), its format, and what was not used."""
+    with naming(path):
+        if path.is_dir():
+            found = next((path / name for name in (*INDICES, *WEIGHTS) if (path / name).is_file()), None)
+            if found is None:
+                raise InvalidNetwork(f"a folder without {listed((*WEIGHTS, *INDICES))}")
+            return state_of(found)
+        check_file(path, MAX_MAPPED)
+        kind = kind_of(path)
+        if kind == "index":
+            return _sharded(path)
+        if kind == "pt":
+            from lawful.network.formats import pt
+
+            state, ignored = pt.load_tensors(path, MAX_MAPPED)
+            return dict(state), kind, ignored
+        if kind == "safetensors":
+            from lawful.network.formats import safetensors
+
+            return safetensors.load_tensors(path), kind, ()
+        if kind == "npz":
+            import torch
+
+            from lawful.network.formats import npz
+
+            return {name: torch.from_numpy(array.copy()) for name, array in npz.load(path)[0].items()}, kind, ()
+        raise Unsupported(f"is a {kind} file, which holds a whole network: leave out --model")
+
+
+def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
+    weights = read_json(path).get("weight_map")
+    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
+        raise InvalidNetwork("an index of shards needs a map 'weight_map' from tensors to files")
+    state: dict[str, torch.Tensor] = {}
+    for name in sorted(set(weights.values())):
+        if Path(name).name != name:
+            raise InvalidNetwork(f"the shard {name[:80]!r} lies in another folder: it is not followed")
+        shard, _, _ = state_of(path.with_name(name))
+        if twice := state.keys() & shard.keys():
+            raise InvalidNetwork(f"{min(twice)[:80]!r} is in two shards")
+        state |= shard
+    if missing := set(weights) - set(state):
+        raise InvalidNetwork(f"no shard holds {listed(sorted(missing), 3)}")
+    return state, "safetensors" if "safetensors" in path.name else "pt", ()
+
+
+def fill(module: torch.nn.Module, state: State) -> tuple[str, ...]:
+    """Load a state dict strictly, in the checkpoint's own type of numbers; what was dropped of its names.
+
+    Prefixes that wrappers add are dropped if that makes the names fit. A name may be missing if the module shares its
+    tensor with a name that is there.
+    """
+    import torch
+
+    wanted = module.state_dict(keep_vars=True)
+    names, dropped = _fitting(list(state), set(wanted))
+    renamed = dict(zip(names, state.values(), strict=True))
+    unknown = [name for name in renamed if name not in wanted]
+    present = {id(tensor) for name, tensor in wanted.items() if name in renamed}
+    missing = [name for name, tensor in wanted.items() if name not in renamed and id(tensor) not in present]
+    if unknown or missing:
+        parts = [f"the module has no {listed(unknown, 4)}"] * bool(unknown)
+        parts += [f"the checkpoint has no {listed(missing, 4)}"] * bool(missing)
+        raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {'; '.join(parts)}")
+    for name, tensor in renamed.items():
+        if tensor.shape != wanted[name].shape:
+            sizes = f"{tuple(tensor.shape)}, and the module's is {tuple(wanted[name].shape)}"
+            raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {name} is {sizes}")
+    kinds = {tensor.dtype for tensor in renamed.values() if tensor.is_floating_point()}
+    if any(tensor.is_meta for tensor in wanted.values()):
+        module.load_state_dict(renamed, strict=False, assign=True)
+    else:
+        widest = max(kinds, key=lambda kind: torch.finfo(kind).bits, default=None)
+        own = {tensor.dtype for tensor in wanted.values() if tensor.is_floating_point()}
+        if widest is not None and any(torch.finfo(kind).bits < torch.finfo(widest).bits for kind in own):
+            module.to(widest)  # else the weights would be rounded
+        module.load_state_dict(renamed, strict=False)
+    return () if not dropped else (f"the prefix {dropped!r} of every name",)
+
+
+def _fitting(names: list[str], wanted: set[str]) -> tuple[list[str], str]:
+    """The names less a prefix that all of them have, if the module then knows more of them."""
+    best, dropped = names, ""
+    current, so_far = names, ""
+    while prefix := next((each for each in PREFIXES if current and all(n.startswith(each) for n in current)), ""):
+        current, so_far = [name.removeprefix(prefix) for name in current], so_far + prefix
+        if len(wanted & set(current)) > len(wanted & set(best)):
+            best, dropped = current, so_far
+    return best, dropped

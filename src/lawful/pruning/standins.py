@@ -1,0 +1,182 @@
+"""Which neurons of a layered network matter least on a box, and what the others can say in their place.
+
+A removed neuron is replaced by the affine combination of the neurons left in its layer that comes nearest to it on
+samples of the box. How far that moves any output on the *whole* box is then bounded by linear relaxations of the two
+networks and their difference: samples only propose, bounds decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.fibers.distance.bound import bound
+from lawful.fibers.distance.layers import layers_of
+from lawful.fibers.distance.pair import align
+from lawful.network import Mlp
+from lawful.types import Floats
+
+SAMPLES = 2000
+RIDGES = (0.01, 1.0, np.inf)  # from least squares to a constant: large combinations are bounded badly
+EXCHANGES = 12
+Box = tuple[Floats, Floats]
+Neuron = tuple[int, int]  # hidden layer, place in it
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """A smaller network, the neurons that left, and the largest change of each output on the box."""
+
+    network: Mlp
+    removed: tuple[Neuron, ...]
+    bounds: Floats
+
+    @property
+    def bound(self) -> float:
+        """The largest change of any output."""
+        return float(self.bounds.max(initial=0.0))
+
+
+class Search:
+    """Smaller and smaller networks near one, on a box."""
+
+    def __init__(self, mlp: Mlp, box: Box, *, data: Floats | None = None, seed: int = 0) -> None:
+        self.mlp, self.box = mlp, box
+        batch = samples(box, seed)
+        self.batch = batch if data is None else np.concatenate([batch[: SAMPLES // 2], data[:SAMPLES]])
+        self.values = mlp.activations(self.batch)[1:-1]
+        self.orders = {ridge: self._order(ridge) for ridge in RIDGES}
+        self._layers = layers_of(mlp)
+
+    @property
+    def most(self) -> int:
+        """How many neurons can leave: one stays in every layer."""
+        return sum(values.shape[1] - 1 for values in self.values)
+
+    def without(self, count: int) -> Replacement:
+        """The best of the ways to remove so many neurons."""
+        return min(self._ways(count), key=lambda found: found.bound)
+
+    def within(self, allowed: Floats) -> Replacement | None:
+        """As many neurons as possible, such that no output moves by more than is allowed on the box.
+
+        The largest prefix of each order by bisection; then single neurons from what follows, as long as it is allowed.
+        """
+        best: Replacement | None = None
+        for ridge, order in self.orders.items():
+            low, high = 0, 1
+            found: Replacement | None = None
+            while high <= len(order):
+                tried = self._bounded(order[:high], ridge)
+                if not (tried.bounds <= allowed).all():
+                    break
+                found, low, high = tried, high, 2 * high
+            high = min(high, len(order) + 1)
+            while high - low > 1:
+                middle = (low + high) // 2
+                tried = self._bounded(order[:middle], ridge)
+                if (tried.bounds <= allowed).all():
+                    found, low = tried, middle
+                else:
+                    high = middle
+            found = self._exchanged(found, order, ridge, allowed)
+            if found is not None and (best is None or len(found.removed) > len(best.removed)):
+                best = found
+        return best
+
+    def _exchanged(
+        self, found: Replacement | None, order: Sequence[Neuron], ridge: float, allowed: Floats
+    ) -> Replacement | None:
+        gone = [] if found is None else list(found.removed)
+        for neuron in [other for other in order if other not in set(gone)][:EXCHANGES]:
+            if sum(layer == neuron[0] for layer, _ in gone) + 1 < self.values[neuron[0]].shape[1]:
+                tried = self._bounded([*gone, neuron], ridge)
+                if (tried.bounds <= allowed).all():
+                    found, gone = tried, [*gone, neuron]
+        return found
+
+    def _ways(self, count: int) -> Iterator[Replacement]:
+        for ridge, order in self.orders.items():
+            yield self._bounded(order[:count], ridge)
+
+    def _bounded(self, gone: Sequence[Neuron], ridge: float) -> Replacement:
+        small = self._replaced(gone, ridge)
+        found = bound(align(self._layers, layers_of(small)), self.box[0][None], self.box[1][None])
+        sizes = np.maximum(np.abs(found.low), np.abs(found.high))[0]
+        return Replacement(small, tuple(gone), np.where(np.isnan(sizes), np.inf, sizes))
+
+    def _replaced(self, gone: Sequence[Neuron], ridge: float) -> Mlp:
+        weights = [weight.copy() for weight in self.mlp.weights]
+        biases = [np.zeros(len(w)) if b is None else b.copy() for w, b in zip(weights, self.mlp.biases, strict=True)]
+        for layer, values in enumerate(self.values):
+            leaving = np.array(sorted(place for at, place in gone if at == layer), dtype=np.intp)
+            if not len(leaving):
+                continue
+            left = np.setdiff1d(np.arange(values.shape[1]), leaving)
+            shares, offsets = _fitted(values[:, left], values[:, leaving], ridge)
+            spoken = weights[layer + 1][:, leaving]
+            biases[layer + 1] += spoken @ offsets
+            weights[layer + 1] = weights[layer + 1][:, left] + spoken @ shares.T
+            weights[layer], biases[layer] = weights[layer][left], biases[layer][left]
+        return Mlp(weights, biases, self.mlp.slopes)
+
+    def _order(self, ridge: float) -> list[Neuron]:
+        """Neurons by what is lost without them: what the others cannot say, times what the outputs make of it.
+
+        The least goes first and the rest are weighed anew: one update of an inverse for each.
+        """
+        felt = _felt(self.mlp, self.batch[:256])
+        inverses, alive = [], []
+        for values in self.values:
+            spread = values - values.mean(axis=0)
+            covariance = spread.T @ spread / len(values)
+            mean = max(float(np.trace(covariance)) / len(covariance), 1e-300)
+            if not np.isfinite(ridge):
+                covariance = np.diag(np.diag(covariance))
+            inverses.append(np.linalg.inv(covariance + mean * (1e-9 + min(ridge, 1.0)) * np.eye(len(covariance))))
+            alive.append(np.ones(len(covariance), dtype=bool))
+        order: list[Neuron] = []
+        for _ in range(self.most):
+            scores = [
+                np.where(on & (on.sum() > 1), weight / np.sqrt(np.maximum(np.diag(inverse), 1e-300)), np.inf)
+                for weight, inverse, on in zip(felt, inverses, alive, strict=True)
+            ]
+            layer = int(np.argmin([score.min() for score in scores]))
+            place = int(np.argmin(scores[layer]))
+            order.append((layer, place))
+            alive[layer][place] = False
+            column = inverses[layer][:, place].copy()
+            inverses[layer] -= np.outer(column, column) / column[place]
+        return order
+
+
+def samples(box: Box, seed: int) -> Floats:
+    """Points of a box, their coordinates at either end as often as between."""
+    rng = np.random.default_rng(seed)
+    where, inside = rng.random((SAMPLES, len(box[0]))), rng.uniform(*box, (SAMPLES, len(box[0])))
+    return np.where(where < 0.25, box[0], np.where(where > 0.75, box[1], inside))
+
+
+def _fitted(left: Floats, gone: Floats, ridge: float) -> tuple[Floats, Floats]:
+    """Shares and offsets with `gone ≈ left @ shares + offsets`; a constant in the middle for an infinite ridge."""
+    if not np.isfinite(ridge):
+        return np.zeros((left.shape[1], gone.shape[1])), (gone.min(axis=0) + gone.max(axis=0)) / 2
+    mean, others = left.mean(axis=0), left - left.mean(axis=0)
+    gram = others.T @ others / len(left)
+    gram += (1e-9 + ridge) * max(float(np.trace(gram)) / len(gram), 1e-300) * np.eye(len(gram))
+    shares = np.linalg.solve(gram, others.T @ (gone - gone.mean(axis=0)) / len(left))
+    return shares, gone.mean(axis=0) - mean @ shares
+
+
+def _felt(mlp: Mlp, batch: Floats) -> list[Floats]:
+    """For every hidden neuron, the mean size of its derivative at the output that feels it most."""
+    layers = mlp.activations(batch)
+    slope = np.broadcast_to(mlp.weights[-1], (len(batch), *mlp.weights[-1].shape))
+    found = [np.abs(slope).mean(axis=0).max(axis=0)]
+    for depth in range(len(mlp.weights) - 2, 0, -1):
+        bends = np.where(layers[depth + 1] > 0, 1.0, mlp.slopes[depth])
+        slope = (slope * bends[:, None, :]) @ mlp.weights[depth]
+        found.append(np.abs(slope).mean(axis=0).max(axis=0))
+    return found[::-1]

@@ -1,0 +1,103 @@
+"""Prunings and curves of sizes as text and as JSON objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lawful.pruning.curve import SizePoint
+from lawful.pruning.measure import PruningMeasurement
+from lawful.pruning.prune import Pruning
+from lawful.report.singular import named
+
+WHY = {
+    "silent": "all outgoing weights lead nowhere",
+    "constant": "constant for every input; folded into biases",
+    "dead": "never active",
+    "duplicate": "a multiple of another neuron; merged",
+    "opposite": "the opposite of another; unfolded into it and direct edges",
+    "linear": "linear; replaced by direct edges",
+    "joined": "linear; joined with others of its layer",
+    "near": "nearly constant or nearly a duplicate",
+    "replaced": "others of their layer say nearly the same together",
+}
+
+
+def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out: Path | None) -> dict[str, Any]:
+    """The documented keys of `lawful prune --json`."""
+    return {
+        "neurons_before": pruning.neurons_before,
+        "neurons_after": pruning.neurons_after,
+        "parameters_before": pruning.original.parameters,
+        "parameters_after": pruning.network.parameters,
+        "max_output_change_bound": pruning.bound,
+        "bounds": pruning.bounds,
+        "rounding_bound": pruning.rounding,
+        "output_range": seen.output_range,
+        "measured_change": seen.change,
+        "change_on_data": seen.on_data,
+        "samples": seen.samples,
+        "rank": seen.rank,
+        "box": pruning.box,
+        "verified": verified,
+        "steps": [
+            {"kind": step.kind, "removed": list(step.removed), "bound": step.bound, "rounding": step.rounding}
+            for step in pruning.stages
+        ],
+        "written": None if out is None else str(out),
+    }
+
+
+def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -> str:
+    """What `lawful prune` did, answer first."""
+    before, after = pruning.neurons_before, pruning.neurons_after
+    lines = [
+        f"{before - after} of {before} hidden neurons removed, {after} left; "
+        f"{pruning.original.parameters:,} -> {pruning.network.parameters:,} parameters"
+    ]
+    where = "for every input" if pruning.box is None else "for every input in the box"
+    if pruning.bound == 0:
+        lines.append(f"the function is the same {where}")
+    else:
+        wide = float(seen.output_range.max(initial=0.0))
+        share = f" ({100 * pruning.bound / wide:.2g}% of its range)" if wide else ""
+        lines.append(f"no output moves by more than {pruning.bound:.3g} {where}{share}")
+    if pruning.rounding:
+        inside = "[-1, 1]" if pruning.box is None else "the box"
+        lines.append(f"storing folded weights as float64 adds at most {pruning.rounding:.1g} on {inside}")
+    if seen.on_data is not None:
+        lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
+    lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
+    lines.append(f"rank J = {seen.rank} before")
+    for step in pruning.stages:
+        lines.append(named(f"  {len(step.removed)} {step.kind} ({WHY[step.kind]})", step.removed))
+    if out is not None:
+        lines.append(f"written to {out}")
+    return "\n".join(lines)
+
+
+def curve_json(points: Sequence[SizePoint]) -> dict[str, Any]:
+    """The documented keys of `lawful prune --curve --json`."""
+    return {
+        "curve": [
+            {
+                "neurons": point.neurons,
+                "parameters": point.parameters,
+                "max_output_change_bound": point.bound,
+                "bounds": point.bounds,
+                "change_on_data": point.on_data,
+            }
+            for point in points
+        ]
+    }
+
+
+def curve_text(points: Sequence[SizePoint]) -> str:
+    """A table, largest network first."""
+    seen = any(point.on_data is not None for point in points)
+    lines = [f"{'neurons':>8} {'parameters':>11} {'no output moves by more than':>29}" + " on the data" * seen]
+    for point in points:
+        data = "" if point.on_data is None else f" {point.on_data:>11.3g}"
+        lines.append(f"{point.neurons:>8} {point.parameters:>11,} {point.bound:>29.4g}{data}")
+    return "\n".join(lines)

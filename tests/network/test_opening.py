@@ -1,0 +1,400 @@
+"""Anything a user has becomes a network that says how it was read; a guess that could be wrong is refused."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import lawful as package
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network import Architecture, Dag, Mlp
+from lawful.network.formats.files import read, write
+from lawful.network.modules.convert import to_module
+from lawful.network.modules.network import ModuleNetwork
+from lawful.network.opening import open_free, open_graph, open_trained
+
+FACTORIES = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(3, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.fc2(torch.relu(self.fc1(x)))
+
+
+class ActorCritic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.actor = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.critic = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+    def forward(self, x):
+        return torch.cat([self.actor(x), self.critic(x)], 1)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.out.weight = self.into.weight
+
+    def forward(self, x):
+        return self.out(torch.relu(self.into(x)))
+
+
+def conv():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 2))
+
+
+def broken():
+    raise ValueError("no weights today")
+"""
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "reading_nets.py").write_text(FACTORIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("reading_nets", None)
+    import reading_nets  # type: ignore[import-not-found]
+
+    yield reading_nets
+    sys.modules.pop("reading_nets", None)
+
+
+BATCH = np.random.default_rng(0).normal(size=(16, 3))
+
+
+def all_sources(net: nn.Module, folder: Path) -> dict[str, Any]:
+    """The same 3-5-2 network in every form that a user may have."""
+    mlp = Mlp([net.fc1.weight.tolist(), net.fc2.weight.tolist()], [net.fc1.bias.tolist(), net.fc2.bias.tolist()])
+    torch.save(net.state_dict(), folder / "net.pt")
+    torch.save({"state_dict": net.state_dict(), "epoch": 1}, folder / "checkpoint")
+    safetensors.torch.save_file(net.state_dict(), folder / "net.safetensors")
+    for ending in (".npz", ".onnx", ".json"):
+        write(mlp, folder / f"exact{ending}")
+    return {
+        "module": net,
+        "state dict": net.state_dict(),
+        "arrays": {name: tensor.numpy() for name, tensor in net.state_dict().items()},
+        "mlp": mlp,
+        "dag": mlp.to_dag(),
+        "onnx model": onnx.load(folder / "exact.onnx"),
+        "path": folder / "net.pt",
+        "no ending": str(folder / "checkpoint"),
+        "odd ending": str(_copied(folder / "net.pt", "weights.bin")),
+        "safetensors": str(folder / "net.safetensors"),
+        **{ending: str(folder / f"exact{ending}") for ending in (".npz", ".onnx", ".json")},
+    }
+
+
+def _copied(path: Path, name: str) -> Path:
+    path.with_name(name).write_bytes(path.read_bytes())
+    return path.with_name(name)
+
+
+def test_every_source_is_the_same_network(nets: Any, tmp_path: Path) -> None:
+    net = nets.Net()
+    expected = net.double()(torch.tensor(BATCH)).detach().numpy()
+    for name, source in all_sources(net.float(), tmp_path).items():
+        found = package.open(source)
+        assert isinstance(found, (Mlp, Dag)), name
+        assert np.abs(found.evaluate(BATCH) - expected).max() < 1e-12, name
+        assert found.reading is not None, name
+        weights_alone = name in ("state dict", "arrays", "path", "no ending", "odd ending", "safetensors")
+        assert bool(found.reading.assumed) == weights_alone, name
+        if weights_alone:
+            assert "ReLU between the layers fc1, fc2" in found.reading.assumed[0]
+            assert open_graph(source, activation="relu").reading.assumed == ()  # type: ignore[union-attr]
+            assert [each.name for each in found.reading.layers] == ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
+            assert {each.dtype for each in found.reading.layers} == {"float32"}
+
+
+def test_standard_input(nets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for source in (tmp_path / "a.safetensors", tmp_path / "a.onnx", tmp_path / "a.json", tmp_path / "a.npz"):
+        mlp = Mlp([[[1.0, 2.0]], [[3.0]]])
+        write(mlp, source)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(source.read_bytes())))
+        found = package.open("-")
+        assert np.array_equal(found.evaluate([[1.0, 1.0]]), [[9.0]])
+        assert found.reading.source == "-"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    with pytest.raises(InvalidNetwork, match="standard input is empty"):
+        package.open("-")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"nonsense")))
+    with pytest.raises(LawfulError, match="standard input: "):
+        package.open("-")
+
+
+def test_architectures_say_whether_they_name_the_activation() -> None:
+    assert isinstance(package.open("3-4-2 relu"), Architecture)
+    assert package.open("3-4-2 relu").reading.assumed == ()
+    assert package.open("3-2").reading.assumed == ()  # no hidden neuron
+    assert "ReLU" in package.open("3-4-2 bias").reading.assumed[0]
+    assert "seed 5" in open_graph("3-4-2 relu", seed=5).reading.assumed[0]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"actor.0": (8, 4), "actor.2": (4, 8), "critic.0": (8, 4), "critic.2": (1, 8)},  # fit as one chain by accident
+        {"q": (8, 8), "k": (8, 8), "v": (8, 8), "o": (8, 8)},
+        {"trunk": (8, 4), "policy": (8, 8), "value": (1, 8)},
+        {"encoder": (2, 4), "decoder": (4, 2)},
+        {"blocks.0.fc1": (4, 4), "blocks.0.fc2": (4, 4), "blocks.1.fc1": (4, 4), "blocks.1.fc2": (4, 4)},
+    ],
+    ids=["actor and critic", "attention", "two heads", "autoencoder", "blocks"],
+)
+def test_names_that_do_not_say_the_order_are_refused(names: dict[str, tuple[int, int]]) -> None:
+    state = {f"{name}.weight": np.ones(shape) for name, shape in names.items()}
+    with pytest.raises(InvalidNetwork, match=r"--order .* or --model"):
+        package.open(state)
+
+
+def test_the_users_order_is_checked() -> None:
+    state = {"a.weight": np.ones((2, 3)), "b.weight": np.ones((1, 2))}
+    assert package.open(state, order="a,b").widths == (3, 2, 1)
+    assert package.open(state, order=["a.weight", "b"], activation="linear").reading.assumed == ()
+    for order, words in (("b,a", "takes 3 inputs"), ("a", "leaves out b"), ("a,b,a", "twice"), ("a,c", "names 'c'")):
+        with pytest.raises(LawfulError, match=words):
+            package.open(state, order=order)
+
+
+def test_a_tanh_checkpoint_is_a_module_and_not_a_graph(nets: Any) -> None:
+    state = nets.Net().state_dict()
+    found = package.open(state, activation="tanh")
+    assert isinstance(found, ModuleNetwork)
+    first, last = ((state[f"fc{n}.weight"].double(), state[f"fc{n}.bias"].double()) for n in (1, 2))
+    hidden = torch.tanh(torch.tensor(BATCH) @ first[0].T + first[1])
+    assert np.abs(found.evaluate(BATCH) - (hidden @ last[0].T + last[1]).numpy()).max() < 1e-12
+    with pytest.raises(Unsupported, match=r"tanh is not piecewise linear\. For any module there are: show, laws"):
+        found.to_dag()
+    with pytest.raises(InvalidNetwork, match="activations are relu"):
+        package.open(state, activation="nonsense")
+
+
+PREFIXES = ("", "module.", "_orig_mod.", "model.", "module._orig_mod.", "model.module.")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_checkpoints_are_loaded_into_the_users_module(nets: Any, tmp_path: Path, prefix: str) -> None:
+    net = nets.ActorCritic()
+    state = {f"{prefix}{name}": tensor for name, tensor in net.state_dict().items()}
+    torch.save(state, tmp_path / "a.pt")
+    safetensors.torch.save_file(state, tmp_path / "a.safetensors")
+    settings = {"lr": 0.1, "steps": [1, 2]}
+    torch.save({"state_dict": state, "epoch": 2, "hyper_parameters": settings}, tmp_path / "a.ckpt")
+    batch = np.random.default_rng(1).normal(size=(8, 4))
+    expected = net.double()(torch.tensor(batch)).detach().numpy()
+    for name in ("a.pt", "a.safetensors", "a.ckpt"):
+        found = package.open(tmp_path / name, model="reading_nets:ActorCritic")
+        assert np.abs(found.evaluate(batch) - expected).max() < 1e-12
+        assert found.reading.assumed == ()
+        said = " ".join(found.reading.ignored)
+        assert (repr(prefix) in said) == bool(prefix)
+        assert ("epoch" in said) == (name == "a.ckpt")
+    assert np.abs(package.open(state, model=nets.ActorCritic).evaluate(batch) - expected).max() < 1e-12
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_by_name(nets: Any, tmp_path: Path) -> None:
+    state = nets.Net().state_dict()
+    wrong: dict[str, Callable[[], dict[str, torch.Tensor]]] = {
+        "the module has no extra": lambda: {**state, "extra": torch.ones(1)},
+        "the checkpoint has no fc2.bias": lambda: {k: v for k, v in state.items() if k != "fc2.bias"},
+        r"fc1.weight is \(5, 4\), and the module's is \(5, 3\)": lambda: {**state, "fc1.weight": torch.ones(5, 4)},
+    }
+    for words, make in wrong.items():
+        torch.save(make(), tmp_path / "a.pt")
+        with pytest.raises(InvalidNetwork, match=words):
+            package.open(tmp_path / "a.pt", model="reading_nets:Net")
+    torch.save(state, tmp_path / "a.pt")
+    for model, words in (
+        ("reading_nets:broken", "no weights today"),
+        ("reading_nets:absent", "cannot import"),
+        ("nonsense", "is no factory"),
+        ("reading_nets:torch", "not a factory"),
+    ):
+        with pytest.raises(LawfulError, match=words):
+            package.open(tmp_path / "a.pt", model=model)
+
+
+def test_a_tied_name_may_be_missing(nets: Any) -> None:
+    net = nets.Tied()
+    state = net.state_dict()
+    del state["out.weight"]
+    found = package.open(state, model=nets.Tied)
+    expected = net.double()(torch.tensor(BATCH)).detach().numpy()
+    assert np.abs(found.evaluate(BATCH) - expected).max() < 1e-12
+    assert found.reading.entangled == ("into.weight is used more than once",)
+
+
+def test_weights_in_float64_are_not_rounded_by_a_float32_module(nets: Any) -> None:
+    state = {name: tensor.double() + 1e-12 for name, tensor in nets.Net().state_dict().items()}
+    found = package.open(state, model=nets.Net)
+    assert np.array_equal(found.weights[0], state["fc1.weight"].numpy())
+
+
+def test_shards_with_an_index(nets: Any, tmp_path: Path) -> None:
+    state = nets.Net().state_dict()
+    parts = [("one.safetensors", ["fc1.weight", "fc1.bias"]), ("two.safetensors", ["fc2.weight", "fc2.bias"])]
+    for name, keys in parts:
+        safetensors.torch.save_file({key: state[key] for key in keys}, tmp_path / name)
+    index = tmp_path / "model.safetensors.index.json"
+    where = ", ".join(f'"{key}": "{name}"' for name, keys in parts for key in keys)
+    index.write_text('{"metadata": {}, "weight_map": {' + where + "}}")
+    for source in (index, tmp_path):
+        found = package.open(source, model="reading_nets:Net")
+        assert np.array_equal(found.weights[1], state["fc2.weight"].double().numpy())
+    with pytest.raises(Unsupported, match="--model"):
+        package.open(index)
+    index.write_text('{"weight_map": {"fc1.weight": "../one.safetensors"}}')
+    with pytest.raises(InvalidNetwork, match="not followed"):
+        package.open(index, model="reading_nets:Net")
+
+
+def test_pickles_and_programs_are_refused_with_the_way_out(nets: Any, tmp_path: Path) -> None:
+    torch.save(nets.Net(), tmp_path / "whole.pt")
+    with pytest.raises(InvalidNetwork, match=r"asks for 'reading_nets Net'.*state_dict\(\)"):
+        package.open(tmp_path / "whole.pt")
+    torch.jit.script(nets.Net()).save(str(tmp_path / "script.pt"))
+    with pytest.raises(InvalidNetwork, match=r"TorchScript is not read.*state_dict\(\)"):
+        package.open(tmp_path / "script.pt")
+    torch.save(nets.Net().state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(InvalidNetwork, match=r"a pickle is not read"):
+        package.open(tmp_path / "old.pt")
+    (tmp_path / "model.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    with pytest.raises(Unsupported, match="ONNX"):
+        package.open(tmp_path / "model.h5")
+
+
+def test_settings_of_a_trainer_are_inert(nets: Any, tmp_path: Path) -> None:
+    import argparse
+
+    state = nets.Net().state_dict()
+    torch.save({"state_dict": state, "hyper_parameters": argparse.Namespace(lr=0.1)}, tmp_path / "a.ckpt")
+    found = package.open(tmp_path / "a.ckpt")
+    assert found.widths == (3, 5, 2)
+    assert found.reading.ignored == ("hyper_parameters (beside the weights)",)
+
+
+def test_what_trains_and_what_is_only_the_same_function(nets: Any) -> None:
+    conv = nets.conv()
+    found = package.open(conv, input_shape=(1, 6, 6))
+    assert isinstance(found, Dag)
+    assert any("conv2d" in reason for reason in found.reading.entangled)
+    assert open_trained(conv, input_shape=(1, 6, 6)) is conv
+    with pytest.raises(Unsupported, match="unrolled"):
+        open_free(conv, input_shape=(1, 6, 6))
+    net = nets.Net()
+    assert open_free(net).reading.entangled == ()  # type: ignore[union-attr]
+    net.fc1.weight.requires_grad_(False)
+    with pytest.raises(Unsupported, match="do not train"):
+        open_free(net)
+
+
+def test_tails_are_cut_and_said() -> None:
+    for tail, name in ((nn.Softmax(1), "softmax"), (nn.LogSoftmax(1), "log_softmax"), (nn.Sigmoid(), "sigmoid")):
+        module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), tail)
+        found = package.open(module)
+        assert found.reading.tail == name
+        assert found.reading.assumed == (f"{name} at the end is cut off: answers are about its input",)
+        expected = module[:3].double()(torch.tensor(BATCH)).detach().numpy()
+        assert np.abs(found.evaluate(BATCH) - expected).max() < 1e-12
+    middle = nn.Sequential(nn.Linear(3, 4), nn.Softmax(1), nn.Linear(4, 2))
+    assert isinstance(package.open(middle), ModuleNetwork)
+
+
+def test_the_mode_of_normalisation_is_an_assumption() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+    assert "eval mode" in package.open(module).reading.assumed[0]
+    assert package.open(module.eval()).reading.assumed == ()
+
+
+@pytest.mark.parametrize("source", [3, None, [1, 2], b"bytes", object()])
+def test_other_things_are_refused(source: object) -> None:
+    with pytest.raises(LawfulError, match="cannot read a"):
+        package.open(source)
+
+
+def test_options_that_mean_nothing_are_refused() -> None:
+    for options, words in (({"activation": "relu"}, "--activation"), ({"order": "a"}, "--order")):
+        for source in ("3-4-2 relu", nn.Linear(2, 1), to_module(Mlp([[[1.0]]]))):
+            with pytest.raises(LawfulError, match=f"leave out {words}"):
+                package.open(source, **options)
+
+
+def test_nnet_files(tmp_path: Path) -> None:
+    text = """// a comment
+2,2,1,3
+2,3,1
+0
+-1.0,-1.0
+1.0,1.0
+0.5,0.0,0.0
+2.0,1.0,1.0
+1.0,2.0
+-1.0,0.5
+0.0,1.0
+0.1
+0.2
+-0.3
+1.0,-1.0,2.0
+0.25
+"""
+    (tmp_path / "a.nnet").write_text(text)
+    found = package.open(tmp_path / "a.nnet")
+    hidden = np.maximum(np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 1.0]]) @ [0.3, -0.2] + [0.1, 0.2, -0.3], 0)
+    assert np.allclose(found.evaluate([[0.3, -0.2]]), hidden @ [1.0, -1.0, 2.0] + 0.25)
+    assert "scaled" in found.reading.assumed[0]
+    (tmp_path / "b.nnet").write_text(text.replace("0.5,0.0,0.0\n2.0,", "0.0,0.0,0.0\n1.0,"))
+    assert package.open(tmp_path / "b.nnet").reading.assumed == ()
+    for wrong in (text + "1.0\n", text.replace("2,3,1", "2,3,2"), text.replace("0.25", "x"), text[:-40]):
+        (tmp_path / "c.nnet").write_text(wrong)
+        with pytest.raises(InvalidNetwork):
+            package.open(tmp_path / "c.nnet")
+
+
+def test_what_was_read_is_written(nets: Any, tmp_path: Path) -> None:
+    net = nets.Net()
+    torch.save(net.state_dict(), tmp_path / "a.pt")
+    safetensors.torch.save_file({k: v.bfloat16() for k, v in net.state_dict().items()}, tmp_path / "a.safetensors")
+    for name, kind in (("a.pt", torch.float32), ("a.safetensors", torch.bfloat16)):
+        found = read(tmp_path / name)
+        written = write(found, tmp_path / f"b{Path(name).suffix}")
+        assert (written.rounding, written.dtype) == (0.0, str(kind).removeprefix("torch."))
+        path = tmp_path / f"b{Path(name).suffix}"
+        state = torch.load(path, weights_only=True) if name == "a.pt" else safetensors.torch.load_file(path)
+        assert {tensor.dtype for tensor in state.values()} == {kind}
+        nets.Net().load_state_dict(state, strict=True)
+        again = read(path)
+        assert np.array_equal(again.theta, found.theta)
+        assert again.reading is not None
+        assert again.reading.assumed  # what was assumed does not become a fact by being written
+        moved = found.with_theta(found.theta * (1 + 2**-30))
+        assert 0 < write(moved, path).relative <= 2**-8
+        assert path.stat().st_size <= (tmp_path / name).stat().st_size + 64
+
+
+def test_numbers_that_do_not_fit_the_type_are_refused(tmp_path: Path) -> None:
+    state = {"0.weight": np.full((1, 1), 6e4, dtype=np.float16)}
+    np.savez(tmp_path / "a.npz", **state)
+    found = read(tmp_path / "a.npz")
+    with pytest.raises(LawfulError, match="float16 cannot hold"):
+        write(found.with_theta([1e6]), tmp_path / "b.npz")
+    assert write(found.with_theta([1e6]), tmp_path / "b.npz", dtype="float64").dtype == "float64"

@@ -1,0 +1,121 @@
+"""Ranges by linear relaxation: never too narrow, against linear programs over all activation patterns."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from lawful.network import Architecture, Dag, Mlp
+from lawful.network.bounds import preactivation_bounds
+from lawful.pruning import prune
+from lawful.pruning.relaxation import lines, relaxed_bounds
+from lawful.types import Floats
+
+SLOPES = (0.0, 0.1, -0.5, 1.0, 2.0)
+
+
+def largest(mlp: Mlp, row: int, box: tuple[Floats, Floats]) -> float:
+    """The largest value of one output: a linear program for every pattern of signs (oracle)."""
+    best = -np.inf
+    widths = [len(weight) for weight in mlp.weights[:-1]]
+    for signs in product([1.0, -1.0], repeat=sum(widths)):
+        matrix, offset = np.eye(len(box[0])), np.zeros(len(box[0]))
+        above, below, at = [], [], 0
+        for weight, bias, slope in zip(mlp.weights[:-1], mlp.biases[:-1], mlp.slopes, strict=True):
+            matrix, offset = weight @ matrix, weight @ offset + bias
+            sign = np.array(signs[at : at + len(weight)])
+            above.append(-sign[:, None] * matrix)
+            below.append(sign * offset)
+            scale = np.where(sign > 0, 1.0, slope)
+            matrix, offset, at = scale[:, None] * matrix, scale * offset, at + len(weight)
+        matrix, offset = mlp.weights[-1] @ matrix, mlp.weights[-1] @ offset + mlp.biases[-1]
+        found = linprog(
+            -matrix[row], A_ub=np.concatenate(above), b_ub=np.concatenate(below), bounds=np.stack(box, axis=1)
+        )
+        if found.status == 0:
+            best = max(best, -found.fun + offset[row])
+    return best
+
+
+@pytest.mark.parametrize("slope", SLOPES)
+def test_ranges_contain_the_true_ones_and_are_no_wider_than_intervals(slope: float) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        widths = (2, 3, 3, 2, 1)
+        pairs = list(zip(widths[1:], widths[:-1], strict=True))
+        mlp = Mlp([rng.normal(size=pair) for pair in pairs], [rng.normal(size=n) for n in widths[1:]], [slope] * 3)
+        box = np.array([-1.0, -0.5]), np.array([0.5, 2.0])
+        dag = mlp.to_dag()
+        low, high = relaxed_bounds(dag, box)
+        rough = preactivation_bounds(dag, *box)
+        assert (low >= rough[0]).all()
+        assert (high <= rough[1]).all()
+        inner = Mlp(mlp.weights[:3], mlp.biases[:3], mlp.slopes[:2])
+        for row in range(2):
+            node = dag.index[f"h3.{row}"]
+            top = largest(inner, row, box)
+            negative = Mlp([*inner.weights[:2], -inner.weights[2]], [*inner.biases[:2], -inner.biases[2]], inner.slopes)
+            assert top <= high[node] + 1e-9
+            assert low[node] <= -largest(negative, row, box) + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(SLOPES), st.integers(-20, 20))
+def test_no_input_leaves_its_range_whatever_the_scale(seed: int, slope: float, power: int) -> None:
+    """Graphs with skips; the same ranges at every scale of inputs and biases."""
+    graph = Architecture.parse(f"3-5-5-4-2 leaky_relu({slope}) bias skip(0,2) skip(1,3)").to_dag()
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=graph.parameters)
+    scale = 2.0**power
+    theta = np.where(graph.tails == graph.constant, theta * scale, theta)
+    dag = graph.with_theta(theta)
+    box = -scale * np.ones(3), scale * np.ones(3)
+    low, high = relaxed_bounds(dag, box)
+    batch = rng.uniform(*box, (300, 3))
+    values = dag.activations(np.concatenate([batch, np.sign(batch) * scale]))
+    sums = np.zeros_like(values)
+    np.add.at(sums.T, dag.heads, dag.theta[:, None] * values[:, dag.tails].T)
+    assert (sums[:, dag.hidden] <= high[dag.hidden] + 1e-12 * scale).all()
+    assert (sums[:, dag.hidden] >= low[dag.hidden] - 1e-12 * scale).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(-10, 10), st.floats(0, 10), st.sampled_from(SLOPES), st.sampled_from(["nearer", "chord"]))
+def test_lines_lie_above_and_below(low: float, width: float, slope: float, choice: str) -> None:
+    ends = np.array([low]), np.array([low + width])
+    found = lines(*ends, np.array([slope]), choice)
+    z = np.linspace(low, low + width, 101)
+    value = np.maximum(z, 0) + slope * np.minimum(z, 0)
+    room = 1e-15 * (1 + abs(low) + width)
+    assert (found.upper_slope * z + found.upper_shift >= value - room).all()
+    assert (found.lower_slope * z + found.lower_shift <= value + room).all()
+
+
+def shares_inputs() -> Dag:
+    """h2.0 hears 2 relu(x0) − 2 relu(x0) − 1.2: never active, though by intervals its sum reaches 0.8."""
+    weights = [[[1.0], [1.0]], [[2.0, -2.0], [1.0, 1.0]], [[1.0, 1.0]]]
+    return Mlp(weights, [np.zeros(2), [-1.2, 0.0], [0.0]]).to_dag()
+
+
+def test_a_neuron_that_only_lines_prove_dead_is_removed() -> None:
+    dag = shares_inputs()
+    assert preactivation_bounds(dag, -1.0, 1.0)[1][dag.index["h2.0"]] > 0
+    broken = dag.with_theta(np.where(dag.theta == 2.0, np.nextafter(2.0, 3.0), dag.theta))  # no exact duplicates
+    broken = broken.with_theta(np.where(np.arange(dag.parameters) == 0, 1.0 + 2**-30, broken.theta))
+    found = prune(broken, box=(-1.0, 1.0))
+    assert "dead" in [stage.kind for stage in found.stages]
+    assert "dead" not in [stage.kind for stage in prune(broken, box=(-1.0, 1.0), replayable=True).stages]
+    assert found.bound == 0
+    assert found.measured() < 1e-12
+
+
+def test_unbounded_boxes_fall_back_on_intervals() -> None:
+    dag = shares_inputs()
+    box = np.array([-np.inf]), np.array([1.0])
+    for one, other in zip(relaxed_bounds(dag, box), preactivation_bounds(dag, *box), strict=True):
+        assert (one == other).all()

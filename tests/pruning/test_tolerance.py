@@ -1,0 +1,140 @@
+"""Removing neurons that others can stand in for: what is certified is never exceeded."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.network import Architecture, Mlp
+from lawful.network.formats.files import read, write
+from lawful.pruning import prune, size_curve
+from lawful.pruning.standins import samples
+
+
+def trained(seed: int = 0, hidden: tuple[int, ...] = (12, 8)) -> Mlp:
+    """Wide layers with weights that mostly repeat each other: what training leaves, without training."""
+    rng = np.random.default_rng(seed)
+    widths = (3, *hidden, 2)
+    weights, biases = [], []
+    for below, above in pairwise(widths):
+        patterns = rng.normal(size=(4, below))
+        rows = patterns[rng.integers(4, size=above)] + 0.01 * rng.normal(size=(above, below))
+        weights.append(rows * np.sqrt(2 / below))
+        biases.append(0.05 * rng.normal(size=above))
+    return Mlp(weights, biases)
+
+
+def worst(one: Mlp, other: Any, low: float = -1.0, high: float = 1.0) -> np.ndarray[Any, Any]:
+    batch = samples((np.full(3, low), np.full(3, high)), 7)
+    return np.abs(one.evaluate(batch) - other.evaluate(batch)).max(axis=0)
+
+
+@pytest.mark.parametrize("tolerance", [0.05, 0.3, 1.0])
+def test_no_output_moves_further_than_allowed(tolerance: float) -> None:
+    mlp = trained()
+    found = prune(mlp, tolerance=tolerance, box=(-1.0, 1.0))
+    assert (worst(mlp, found.network) <= np.array(found.bounds)).all()
+    assert found.bound + found.rounding <= tolerance
+    assert found.neurons_after <= prune(mlp, tolerance=tolerance, box=(-1.0, 1.0), replayable=True).neurons_after
+    assert sum(len(stage.removed) for stage in found.stages) == found.neurons_before - found.neurons_after
+
+
+def test_stand_ins_remove_more_than_constants_and_twins() -> None:
+    """Three neurons span what the others say, and no two are alike."""
+    rng = np.random.default_rng(0)
+    mixed = rng.normal(size=(12, 3)) @ rng.normal(size=(3, 3))
+    mlp = Mlp([np.eye(3), np.maximum(mixed, 0) + 0.1, rng.normal(size=(2, 12))], [np.ones(3), np.ones(12), np.zeros(2)])
+    options = {"tolerance": 0.05, "box": (-0.5, 0.5)}
+    replayed = prune(Mlp(mlp.weights, mlp.biases, [0.0, 0.999]), **options, replayable=True)
+    assert prune(Mlp(mlp.weights, mlp.biases, [0.0, 0.999]), **options).neurons_after <= replayed.neurons_after
+
+
+def test_a_larger_tolerance_removes_no_less_and_units_do_not_matter() -> None:
+    mlp = trained(1)
+    sizes = [prune(mlp, tolerance=tolerance).neurons_after for tolerance in (0.02, 0.5)]
+    assert sizes == sorted(sizes, reverse=True)
+    times = Mlp([*mlp.weights[:-1], mlp.weights[-1] * 2.0**20], [*mlp.biases[:-1], mlp.biases[-1] * 2.0**20])
+    assert prune(times, tolerance=0.5 * 2**20).neurons_after == sizes[1] < 20
+    relative = prune(times, tolerance=0.1, relative=True)
+    assert relative.neurons_after == prune(mlp, tolerance=0.1, relative=True).neurons_after < 20
+
+
+def test_one_tolerance_for_each_output() -> None:
+    mlp = trained(2)
+    found = prune(mlp, tolerance=np.array([0.01, 5.0]))
+    assert found.bounds[0] <= 0.01
+
+
+def test_keep_and_curve_agree() -> None:
+    mlp = trained(3)
+    kept = prune(mlp, keep=10)
+    assert kept.neurons_after == 10
+    assert (worst(mlp, kept.network) <= np.array(kept.bounds)).all()
+    points = size_curve(mlp, points=6)
+    assert [point.neurons for point in points] == sorted((point.neurons for point in points), reverse=True)
+    assert points[0].bound < 1e-9
+    assert points[-1].neurons == 2
+    assert prune(mlp, keep=100).neurons_after == 20
+    with pytest.raises(LawfulError, match="fewer than the 2 layers"):
+        prune(mlp, keep=1)
+    with pytest.raises(Unsupported, match="layered"):
+        prune(mlp.to_dag(), keep=5)
+
+
+def test_the_data_give_the_box() -> None:
+    mlp = trained(4)
+    data = 0.3 * np.random.default_rng(0).random((50, 3))
+    found = prune(mlp, tolerance=0.1, data=data)
+    assert found.box is not None
+    assert (found.box[1] == data.max(axis=0)).all()
+    assert found.change_on(data) <= found.bound
+    assert found.neurons_after <= prune(mlp, tolerance=0.1, box=(-1.0, 1.0)).neurons_after
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, float("nan"), float("inf"), np.array([1.0])])
+def test_bad_tolerances_are_refused(tolerance: Any) -> None:
+    with pytest.raises(LawfulError, match="tolerance"):
+        prune(trained(), tolerance=tolerance)
+
+
+def test_the_command_line(lawful: Any, tmp_path: Path) -> None:
+    file, out, data = tmp_path / "a.safetensors", tmp_path / "b.safetensors", tmp_path / "d.npz"
+    write(trained(), file)
+    np.savez(data, x=np.random.default_rng(0).uniform(-0.5, 0.5, (40, 3)))
+    got = lawful("prune", file, "--tolerance", "10%", "--data", data, "--out", out, "--json").json
+    assert got["neurons_after"] == len(read(out).to_dag().hidden) < 20
+    assert got["change_on_data"] <= got["max_output_change_bound"]
+    assert len(got["bounds"]) == len(got["output_range"]) == 2
+    assert max(b / r for b, r in zip(got["bounds"], got["output_range"], strict=True)) <= 0.1
+    text = lawful("prune", file, "--tolerance", "10%", "--data", data).stdout
+    assert "on the 40 samples of the data" in text
+    assert lawful("prune", file, "--keep", 8, "--json").json["neurons_after"] == 8
+    table = lawful("prune", file, "--curve").stdout.splitlines()
+    assert table[0].split()[0] == "neurons"
+    assert len(table) > 5
+    assert lawful("prune", file, "--curve", "--json").json["curve"][-1]["neurons"] == 2
+    boxed = lawful("prune", file, "--box", "0:1,-1:1,0.5", "--json").json
+    assert boxed["box"] == [[0.0, -1.0, 0.5], [1.0, 1.0, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--tolerance", "much"), "--tolerance takes"),
+        (("--tolerance", "-1"), "tolerance"),
+        (("--box", "1,-1"), "give finite lo <= hi"),
+        (("--box", "0:1,0:1"), "inputs"),
+        (("--data", "absent.csv"), "absent.csv"),
+        (("--out", "no/such/folder/a.npz"), "its folder does not exist"),
+    ],
+)
+def test_bad_input_is_one_line(lawful: Any, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    write(Architecture.parse("3-4-2 relu bias").initialise(), tmp_path / "a.npz")
+    error = lawful("prune", tmp_path / "a.npz", *options, code=2, cwd=tmp_path).stderr
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
