@@ -106,7 +106,8 @@ def test_any_other_network(lawful: Any, tmp_path: Path) -> None:
     assert found["hamiltonian"] is None
     assert [block["name"] for block in found["blocks"]] == ["1", "2"]
     text = lawful("bottleneck", "3-4-4-4-2 relu bias", "--data", "data.npz", cwd=tmp_path).stdout
-    assert text.startswith("narrowest after block")
+    assert text.splitlines()[0].startswith("assumed: random weights")
+    assert text.splitlines()[1].startswith("narrowest after block")
     assert "Does not" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     (tmp_path / "narrow.csv").write_text("a,b\n1,2\n3,4\n")

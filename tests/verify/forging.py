@@ -22,7 +22,7 @@ def signed(proof: Proof) -> Proof:
     """The digests of the networks that the certificate now holds, so that only mathematics can reject it."""
     try:
         match proof["kind"]:
-            case "same":
+            case "same" | "distance":
                 about = [
                     (read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()
                     for network in proof["networks"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time as clock
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json
+from lawful.cli.output import print_json, will_write, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption, input_shape, open_network
 from lawful.errors import LawfulError
@@ -34,6 +36,7 @@ def distance(
     norm: Annotated[str, typer.Option(help="Of the outputs' differences: inf, 1 or 2.")] = "inf",
     output: Annotated[int | None, typer.Option(help="Look at this output only, counted from 0.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
@@ -46,6 +49,7 @@ def distance(
 
     if norm not in NORMS:
         raise LawfulError(f"--norm is inf, 1 or 2, not {norm[:20]!r}")
+    will_write(certificate)
     question = None if within is None else _fraction(within)
     shape = input_shape(input_size)
     networks = [
@@ -68,6 +72,10 @@ def distance(
                 f"{low:.4g} to {high:.4g}", min(1, (clock.monotonic() - started) / max(time, 1))
             ),
         )
+    if certificate is not None:
+        from lawful.fibers.distance.certificate import certificate as evidence
+
+        write_text(certificate, json.dumps(evidence(found, *networks)))
     if as_json:
         print_json(distance_json(found))
     else:

@@ -186,7 +186,7 @@ def _read(
 ) -> Any:
     import torch
 
-    from lawful.leaky import read_blocks
+    from lawful.leaky.instruments import GAMMA, read_blocks
     from lawful.network.formats.data import read_data
 
     samples = read_data(data).x
@@ -195,9 +195,13 @@ def _read(
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
     inputs = torch.from_numpy(samples.copy()).to(dtype).reshape(len(samples), *(shape or (-1,)))
     names = None if blocks is None else tuple(blocks.split(","))
-    chosen = {} if gamma is None else {"gamma_ratio": gamma}
     try:
-        return read_blocks(module, inputs, blocks=names, **chosen)
+        with torch.no_grad():
+            module.eval()(inputs[:1])
+    except Exception as error:  # the module is the user's own code
+        raise LawfulError(f"the network does not run on these samples: {str(error)[:150]} (see --input)") from None
+    try:
+        return read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise LawfulError(f"the network does not run on these samples: {str(error)[:150]} (see --input)") from None
 

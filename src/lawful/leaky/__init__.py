@@ -1,6 +1,6 @@
 """Leaky ResNets as mechanics: representation geodesics, energies and the bottleneck (paper 3)."""
 
-from lawful.leaky.instruments import BlockReadings, read_blocks
+from lawful.leaky.instruments import BlockReading, BlockReadings, read_blocks
 from lawful.leaky.landscape import (
     FlatPath,
     IdentityMinimum,
@@ -29,6 +29,7 @@ from lawful.leaky.steps import adapted, equidistant, irregular
 from lawful.leaky.task import TeacherTask, parse_teacher, teacher
 
 __all__ = [
+    "BlockReading",
     "BlockReadings",
     "Energies",
     "EnergyBalance",

@@ -1,65 +1,115 @@
-"""The same instruments on any torch network: effective dimension and speed of its blocks, read by hooks.
+"""Instruments for residual streams: effective dimension, cost of identity, speed and energy of every block.
 
-What carries over: representations `A_ℓ` on a data set, their stable rank and γ-stable cost of identity, how far
-each block moves them, and the layer steps that would even this out (P3 Section 4). What does not: Hamiltonian, kinetic
-energy and rank estimates, which assume layers `W σ(A)` trained with weight decay, as in a Leaky ResNet.
+What carries over from Leaky ResNets (P3): representations `A_ℓ` on a data set, their stable rank, γ-stable cost of
+identity and Hamiltonian, how far each block moves them, and the layer steps that would even this out (P3 Section 4).
+What does not: the rank estimate, which assumes layers `W σ(A)` trained with weight decay to a geodesic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 import torch
 from torch import Tensor, nn
 
 from lawful.errors import Unsupported
-from lawful.leaky.mechanics import lifted, operator_norm, stable_norm, stable_rank
+from lawful.leaky.mechanics import lifted
+from lawful.leaky.stream import StreamStates, columns, stream_states
 from lawful.types import Floats
 
 GAMMA = 1e-3  # representations that no weight decay has shaped need a larger one than `path.GAMMA`
+MOST = 4096  # samples that are measured
+GROUPS = 4  # parts of the samples that are left out in turn for the standard errors
+
+
+@dataclass(frozen=True)
+class BlockReading:
+    """One block on one data set, in units where a block takes one unit of time.
+
+    `dimension` is the stable rank `‖A‖_*² / ‖A‖_F²` after the block, `coi` the cost of identity `‖A‖²_{K+γ}`,
+    `distance` `‖A − A'‖ / ‖A‖` for the stream A' that entered, `kinetic` `‖A − A'‖²_{K+γ}`, and `hamiltonian` half of
+    `kinetic − coi`. For comparison: `similarity` is the linear CKA of A' and A, `alignment` the cosine of the update
+    with the stream. `errors` are jackknife standard errors of dimension, coi, distance and hamiltonian.
+    """
+
+    name: str
+    width: int
+    projected: bool
+    dimension: float
+    coi: float
+    distance: float
+    kinetic: float
+    similarity: float
+    alignment: float
+    negative_share: float
+    errors: tuple[float, float, float, float]
+
+    @property
+    def hamiltonian(self) -> float:
+        """`½(‖∂A‖²_{K+γ} − ‖A‖²_{K+γ})`, the stable Hamiltonian of P3 Section 3."""
+        return 0.5 * (self.kinetic - self.coi)
 
 
 @dataclass(frozen=True, eq=False)
 class BlockReadings:
-    """One row per block. Distances compare a block's output with its input: `‖A_ℓ - A_{ℓ-1}‖ / ‖A_ℓ‖`."""
+    """The blocks of a network in order; `found_by` says how they were found."""
 
-    names: tuple[str, ...]
-    width: int
+    blocks: tuple[BlockReading, ...]
     samples: int
-    stable_rank_in: float
-    stable_rank: Floats  # ‖A‖_*² / ‖A‖_F², the effective dimension after each block
-    coi: Floats  # ‖A‖²_{K+γ} after each block
-    distance: Floats
-    negative_share: Floats
-    suggested_steps: Floats
+    dimension_in: float
+    found_by: str
 
     @property
-    def narrowest(self) -> str:
+    def names(self) -> tuple[str, ...]:
+        """The blocks' names."""
+        return tuple(block.name for block in self.blocks)
+
+    @property
+    def distances(self) -> Floats:
+        """How far each block moves the stream, relative to its size."""
+        return np.array([block.distance for block in self.blocks])
+
+    @property
+    def narrowest(self) -> BlockReading:
         """The block after which the effective dimension is smallest."""
-        return self.names[int(np.argmin(self.stable_rank))]
+        return min(self.blocks, key=lambda block: block.dimension)
 
     @property
     def fast(self) -> tuple[str, ...]:
         """Blocks that move the representation more than twice the median."""
-        limit = 2 * float(np.median(self.distance))
-        return tuple(name for name, value in zip(self.names, self.distance, strict=True) if value > limit)
+        limit = 2 * float(np.median(self.distances))
+        return tuple(block.name for block in self.blocks if block.distance > limit)
 
     @property
     def slow(self) -> tuple[str, ...]:
         """Blocks that move it less than half the median."""
-        limit = 0.5 * float(np.median(self.distance))
-        return tuple(name for name, value in zip(self.names, self.distance, strict=True) if value < limit)
+        limit = 0.5 * float(np.median(self.distances))
+        return tuple(block.name for block in self.blocks if block.distance < limit)
+
+    @property
+    def suggested_steps(self) -> Floats:
+        """Layer steps inversely proportional to the speeds: they would even out the motion (P3 Section 4)."""
+        largest = max(float(self.distances.max()), 1e-300)
+        slowness = 1 / np.maximum(self.distances, 1e-12 * largest)
+        return np.asarray(slowness / slowness.sum())
 
 
 def read_blocks(
-    module: nn.Module, inputs: Tensor, *, blocks: Sequence[str] | None = None, gamma_ratio: float = GAMMA
+    module: nn.Module,
+    inputs: Tensor,
+    *,
+    blocks: Sequence[str] | None = None,
+    gamma_ratio: float = GAMMA,
+    most: int = MOST,
+    seed: int = 0,
 ) -> BlockReadings:
     """Run the module on `inputs` and measure its residual blocks.
 
-    A block is a submodule whose output has the shape of its first input; without names, the longest chain of equal
-    shape is taken, outermost modules first. Dimensions after the batch are flattened to neurons.
+    A block is a residual add of the exported graph (`stream`), its samples are pixels or tokens. Named blocks are
+    submodules that keep the shape of their input; without names and without residual adds, all those are taken.
 
     >>> class Block(nn.Module):
     ...     def __init__(self) -> None:
@@ -71,30 +121,124 @@ def read_blocks(
     >>> read_blocks(net, torch.randn(10, 2)).names
     ('1', '2')
     """
-    records = _record(module, inputs, blocks)
-    names = tuple(records)
-    before = [pair[0] for pair in records.values()]
-    after = [pair[1] for pair in records.values()]
-    stack = np.stack(after)
-    sizes = np.maximum(np.linalg.norm(stack, axis=(1, 2)), 1e-300)
-    moves = np.linalg.norm(stack - np.stack(before), axis=(1, 2))
-    distance = moves / sizes
-    sigma = lifted(stack)
-    slowness = 1 / np.maximum(distance, 1e-12 * max(float(distance.max()), 1e-300))
-    return BlockReadings(
-        names=names,
-        width=stack.shape[1],
-        samples=stack.shape[2],
-        stable_rank_in=float(stable_rank(before[0])),
-        stable_rank=stable_rank(stack),
-        coi=stable_norm(stack, sigma, gamma_ratio * operator_norm(sigma)),
-        distance=distance,
-        negative_share=np.square(np.minimum(stack, 0)).sum(axis=(1, 2)) / sizes**2,
-        suggested_steps=slowness / slowness.sum(),
-    )
+    states: Sequence[StreamStates] = ()
+    found_by = "residual adds"
+    if blocks is None:
+        states = stream_states(module, inputs, most=most, seed=seed)
+    if not states:
+        found_by = "names" if blocks is not None else "modules that keep the shape of their input: no residual adds"
+        states = _by_hooks(module, inputs, blocks)
+    readings = tuple(_reading(each, gamma_ratio) for each in states)
+    return BlockReadings(readings, states[0].after.shape[1], _dimension(states[0].before), found_by)
 
 
-def _record(module: nn.Module, inputs: Tensor, blocks: Sequence[str] | None) -> dict[str, tuple[Floats, Floats]]:
+def _reading(states: StreamStates, gamma_ratio: float) -> BlockReading:
+    before, after = states.before, states.after
+    size = max(float(np.linalg.norm(after)), 1e-300)
+    whole, *parts = _energies(before, after, gamma_ratio)
+    spread = np.std(parts, axis=0) * np.sqrt(len(parts) - 1) if parts else np.full(len(whole), np.nan)
+    dimension, coi, distance, kinetic, _ = whole
+    return BlockReading(
+        states.name, len(after), states.projected, dimension, coi, distance, kinetic,
+        _similarity(before, after), _alignment(before, after),
+        float(np.square(np.minimum(after, 0)).sum()) / size**2,
+        (float(spread[0]), float(spread[1]), float(spread[2]), float(spread[4])),
+    )  # fmt: skip
+
+
+Values = tuple[float, float, float, float, float]
+
+
+def _energies(before: Floats, after: Floats, gamma_ratio: float) -> list[Values]:
+    """Dimension, cost of identity, distance, kinetic term and Hamiltonian: of all samples, then less each group.
+
+    `‖M‖²_{K+γ} = Tr M (K + γ)⁻¹ Mᵀ` with `K = σᵀσ` is taken on the smaller side: samples, or, by Woodbury's identity,
+    neurons; there everything follows from Gram matrices, and those of groups add up.
+    """
+    samples = after.shape[1]
+    sigma, move = lifted(after), after - before
+    groups = [np.arange(samples) % GROUPS == group for group in range(GROUPS if samples >= 2 * GROUPS else 0)]
+    left_out = [np.zeros(samples, dtype=bool), *groups]
+    if samples < len(sigma):
+        kept = [~out for out in left_out]
+        return [_by_samples(sigma[:, part], after[:, part], move[:, part], gamma_ratio) for part in kept]
+    whole = _Grams.of(sigma, after, move)
+    return [whole.less(_Grams.of(sigma[:, o], after[:, o], move[:, o])).values(gamma_ratio) for o in left_out]
+
+
+def _by_samples(sigma: Floats, after: Floats, move: Floats, gamma_ratio: float) -> Values:
+    kernel, own, moved = (matrix.T @ matrix for matrix in (sigma, after, move))
+    gamma = gamma_ratio * _largest(kernel)
+    factor = scipy.linalg.cho_factor(kernel + gamma * np.eye(len(kernel)))
+    coi, kinetic = (float(np.trace(scipy.linalg.cho_solve(factor, each))) for each in (own, moved))
+    distance = float(np.sqrt(np.trace(moved) / max(float(np.trace(own)), 1e-300)))
+    return _stable_rank(own), coi, distance, kinetic, 0.5 * (kinetic - coi)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grams:
+    """`σσᵀ`, `AAᵀ`, `σAᵀ`, `σDᵀ` and `‖D‖²` for the update D: sums over samples."""
+
+    lifted: Floats
+    own: Floats
+    mixed: Floats
+    mixed_move: Floats
+    move: float
+
+    @classmethod
+    def of(cls, sigma: Floats, after: Floats, move: Floats) -> _Grams:
+        return cls(sigma @ sigma.T, after @ after.T, sigma @ after.T, sigma @ move.T, float((move**2).sum()))
+
+    def less(self, other: _Grams) -> _Grams:
+        return _Grams(
+            self.lifted - other.lifted, self.own - other.own, self.mixed - other.mixed,
+            self.mixed_move - other.mixed_move, self.move - other.move,
+        )  # fmt: skip
+
+    def values(self, gamma_ratio: float) -> Values:
+        gamma = gamma_ratio * _largest(self.lifted)
+        factor = scipy.linalg.cho_factor(self.lifted + gamma * np.eye(len(self.lifted)))
+        norms = []
+        for mixed, square in ((self.mixed, float(np.trace(self.own))), (self.mixed_move, self.move)):
+            weights = scipy.linalg.cho_solve(factor, mixed)
+            rest = square - 2 * float((weights * mixed).sum()) + float((weights * (self.lifted @ weights)).sum())
+            norms.append(float((weights**2).sum()) + max(rest, 0.0) / gamma)
+        coi, kinetic = norms
+        distance = float(np.sqrt(max(self.move, 0.0) / max(float(np.trace(self.own)), 1e-300)))
+        return _stable_rank(self.own), coi, distance, kinetic, 0.5 * (kinetic - coi)
+
+
+def _largest(gram: Floats) -> float:
+    last = len(gram) - 1
+    return max(float(scipy.linalg.eigvalsh(gram, subset_by_index=[last, last])[0]), 1e-300)
+
+
+def _stable_rank(gram: Floats) -> float:
+    """`‖A‖_*² / ‖A‖_F²` from `AAᵀ` or `AᵀA`."""
+    squares = np.maximum(np.linalg.eigvalsh(gram), 0.0)
+    return float(np.sqrt(squares).sum() ** 2 / max(float(squares.sum()), 1e-300))
+
+
+def _dimension(matrix: Floats) -> float:
+    return _stable_rank(matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix)
+
+
+def _similarity(first: Floats, second: Floats) -> float:
+    """Linear CKA: `‖X Yᵀ‖² / (‖X Xᵀ‖ ‖Y Yᵀ‖)` for centred X and Y."""
+    x, y = (matrix - matrix.mean(axis=1, keepdims=True) for matrix in (first, second))
+    sizes = float(np.linalg.norm(x @ x.T) * np.linalg.norm(y @ y.T))
+    return float(np.square(x @ y.T).sum()) / max(sizes, 1e-300)
+
+
+def _alignment(before: Floats, after: Floats) -> float:
+    update = after - before
+    return float((update * before).sum() / max(float(np.linalg.norm(update) * np.linalg.norm(before)), 1e-300))
+
+
+# Blocks that are submodules
+
+
+def _by_hooks(module: nn.Module, inputs: Tensor, blocks: Sequence[str] | None) -> list[StreamStates]:
     named = dict(module.named_modules())
     unknown = [name for name in blocks or () if name not in named]
     if unknown:
@@ -114,16 +258,18 @@ def _record(module: nn.Module, inputs: Tensor, blocks: Sequence[str] | None) -> 
         module.train(training)
         for handle in handles:
             handle.remove()
-    return _chain(seen, blocks)
+    return [StreamStates(name, before, after, False) for name, (before, after) in _chain(seen, blocks).items()]
 
 
-def _keeper(name: str, seen: dict[str, tuple[Floats, Floats]]):  # type: ignore[no-untyped-def]
+def _keeper(
+    name: str, seen: dict[str, tuple[Floats, Floats]]
+) -> Callable[[nn.Module, tuple[object, ...], object], None]:
     def keep(_module: nn.Module, given: tuple[object, ...], got: object) -> None:
         first = given[0] if given else None
         last = got[0] if isinstance(got, tuple) else got
         if isinstance(first, Tensor) and isinstance(last, Tensor) and first.shape == last.shape and last.ndim > 1:
-            flat = [part.detach().double().reshape(len(part), -1).T.numpy().copy() for part in (first, last)]
-            seen[name] = (flat[0], flat[1])
+            channels = 1 if last.ndim == 4 else last.ndim - 1
+            seen[name] = columns(first, channels).copy(), columns(last, channels).copy()
 
     return keep
 
@@ -141,7 +287,7 @@ def _chain(seen: dict[str, tuple[Floats, Floats]], blocks: Sequence[str] | None)
         and not np.array_equal(np.maximum(pair[0], 0), pair[1])  # an activation is no block
     }
     if not outer:
-        raise Unsupported("no submodule keeps the shape of its input: name the blocks to read")
+        raise Unsupported("no residual adds, and no submodule keeps the shape of its input: name the blocks to read")
     shapes = [pair[1].shape for pair in outer.values()]
     common = max(set(shapes), key=lambda shape: (shapes.count(shape), -shapes.index(shape)))
     return {name: pair for name, pair in outer.items() if pair[1].shape == common}

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from lawful.leaky import BlockReadings, Energies
+from lawful.leaky import BlockReading, BlockReadings, Energies
 
 TRUSTED = 1e-2  # beyond this stationarity the momenta say little
 
 CARRIES_OVER = (
-    "Carries over from Leaky ResNets: effective dimension, cost of identity (COI)",
-    "and movement per block. Does not: Hamiltonian, kinetic energy and rank estimate,",
-    "which need layers W relu(A) trained with weight decay.",
+    "Carries over from Leaky ResNets: effective dimension, cost of identity (COI),",
+    "movement and stable energy per block. Does not: the bottleneck rank, which needs",
+    "layers W relu(A) trained with weight decay to a geodesic.",
 )
 
 
@@ -103,35 +103,53 @@ def blocks_json(found: BlockReadings) -> dict[str, Any]:
         "bottleneck_rank": None,
         "stationarity": None,
         "kinetic": None,
-        "coi_min": float(found.coi.min()),
+        "coi_min": min(block.coi for block in found.blocks),
         "steps": found.suggested_steps,
-        "narrowest": found.narrowest,
+        "narrowest": found.narrowest.name,
         "fast": found.fast,
         "slow": found.slow,
-        "blocks": [
-            {"name": name, "stable_rank": rank, "coi": coi, "distance": distance, "negative_share": share}
-            for name, rank, coi, distance, share in zip(
-                found.names, found.stable_rank, found.coi, found.distance, found.negative_share, strict=True
-            )
-        ],
+        "found_by": found.found_by,
+        "samples": found.samples,
+        "blocks": [_block_json(block) for block in found.blocks],
         "notes": list(CARRIES_OVER),
+    }
+
+
+def _block_json(block: BlockReading) -> dict[str, Any]:
+    dimension, coi, distance, hamiltonian = block.errors
+    return {
+        "name": block.name,
+        "width": block.width,
+        "projected": block.projected,
+        "stable_rank": block.dimension,
+        "coi": block.coi,
+        "distance": block.distance,
+        "kinetic": block.kinetic,
+        "hamiltonian": block.hamiltonian,
+        "similarity": block.similarity,
+        "alignment": block.alignment,
+        "negative_share": block.negative_share,
+        "errors": {"stable_rank": dimension, "coi": coi, "distance": distance, "hamiltonian": hamiltonian},
     }
 
 
 def blocks_text(found: BlockReadings) -> str:
     """A table of blocks, and what carries over."""
+    narrow = found.narrowest
     lines = [
-        f"narrowest after block {found.narrowest[-24:]}: "
-        f"dimension {found.stable_rank.min():.2f} of {found.width}, {found.samples} samples",
+        f"narrowest after block {narrow.name[-24:]}: dimension {narrow.dimension:.2f} of {narrow.width}, "
+        f"{found.samples} samples",
+        f"blocks: {found.found_by}",
         "",
-        f"{'block':24} {'dimension':>9} {'COI':>8} {'moves by':>9} {'step':>7}",
-        f"{'(input)':24} {found.stable_rank_in:9.2f}",
+        f"{'block':24} {'width':>5} {'dimension':>13} {'COI':>8} {'moves by':>8} {'CKA':>5} {'cos':>5}",
+        f"{'(input)':24} {'':5} {found.dimension_in:8.2f}",
     ]
-    for row, name in enumerate(found.names):
-        word = " fast" if name in found.fast else " slow" if name in found.slow else ""
+    for block in found.blocks:
+        word = " fast" if block.name in found.fast else " slow" if block.name in found.slow else ""
+        error = f"±{block.errors[0]:.2g}" if np.isfinite(block.errors[0]) else ""
         lines.append(
-            f"{name[-24:]:24} {found.stable_rank[row]:9.2f} {found.coi[row]:8.2f} {found.distance[row]:9.3f} "
-            f"{found.suggested_steps[row]:7.4f}{word}"
+            f"{block.name[-24:]:24} {block.width:5} {block.dimension:8.2f}{error:5} {block.coi:8.2f} "
+            f"{block.distance:8.3f} {block.similarity:5.2f} {block.alignment:5.2f}{word}"
         )
     return "\n".join([*lines, "", *CARRIES_OVER])
 

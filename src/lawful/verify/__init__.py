@@ -12,6 +12,7 @@ from typing import Any
 from lawful.errors import CertificateError, LawfulError, NotACertificate
 from lawful.verify import (
     components,
+    distance,
     flow,
     geodesic,
     laws,
@@ -31,6 +32,7 @@ __all__ = ["KINDS", "Verified", "verify"]
 KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
     {
         "components": components.check,
+        "distance": distance.check,
         "flow": flow.check,
         "geodesic": geodesic.check,
         "laws": laws.check,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from lawful.fibers.distance import forms as forward
 from lawful.fibers.distance.backward import Box, Hidden, Roundings, both, paired, single, sizes
 from lawful.fibers.distance.pair import NetworkPair
-from lawful.fibers.distance.relaxations import ULP, Bounds, lines, planes
+from lawful.fibers.distance.relaxations import ULP, Bounds, Lines, Planes, lines, planes
 from lawful.types import Floats
 
-VERSIONS = ("low", "parallel", "flat")
+Relaxation = TypeVar("Relaxation", Lines, Planes)
+VERSIONS = ("low", "flat")
 
 
 class BoxBounds(NamedTuple):
@@ -47,16 +48,16 @@ def _bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
         if number:
             found = _refined(pair, number, hidden, rough, box, found)
         smear += forward.smear(forms, found)
-        flat = Bounds(*(np.ascontiguousarray(end.T) for end in found))
-        hidden.append(
-            Hidden(
-                lines(flat.y_low, flat.y_high, layer.slopes),
-                lines(flat.z_low, flat.z_high, layer.slopes),
-                planes(flat, layer.slopes),
-            )
-        )
-        values = forward.activated(forms, found, layer.slopes[:, None])
+        slopes = layer.slopes[:, None]
+        f, g = lines(found.y_low, found.y_high, slopes), lines(found.z_low, found.z_high, slopes)
+        values = forward.activated(forms, found, f, g, slopes)
+        hidden.append(Hidden(_turned(f), _turned(g), _turned(planes(found, f, g, slopes))))
     raise AssertionError("a pair has at least one layer")
+
+
+def _turned(arrays: Relaxation) -> Relaxation:
+    """From (neurons, boxes) to (boxes, neurons)."""
+    return type(arrays)(*(np.ascontiguousarray(array.T) for array in arrays))
 
 
 def _refined(

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lawful.fibers.distance.pair import Layered
-from lawful.fibers.distance.relaxations import TINY, ULP, Bounds, base, chord
-from lawful.types import Floats, Mask
+from lawful.fibers.distance.relaxations import TINY, ULP, Bounds, Lines, lines
+from lawful.types import Floats
 
 
 class Form(NamedTuple):
@@ -93,25 +93,37 @@ def _extreme(form: Floats, sign: float) -> Floats:
     return np.asarray(form[0] + sign * (reach + (len(form) + 4) * ULP * (reach + np.abs(form[0]))))
 
 
-def activated(forms: Trio, bounds: Bounds, slopes: Floats) -> Trio:
-    """Forms after the activations, with lines and planes that are true on the given intervals."""
+def activated(forms: Trio, bounds: Bounds, lines_y: Lines, lines_z: Lines, slopes: Floats) -> Trio:
+    """Forms after the activations, with lines that are true on the given intervals.
+
+    Three bounds of `φ(z) − φ(y)`: a line in d; lines in z and in y; and d itself plus lines for `φ(z) − z` and
+    `φ(y) − y`. The one that is best in the middle is taken.
+    """
     y_low, y_high, z_low, z_high, d_low, d_high = bounds
     y, z, d = forms
-    h, k = _relu(y, y_low, y_high), _relu(z, z_low, z_high)
-    minus_y, minus_z = _relu(_negative(y), -y_high, -y_low), _relu(_negative(z), -z_high, -z_low)
+    h, k = (
+        Form(_line(v.low, each.low, 0.0, -1.0), _line(v.high, each.high, each.shift, 1.0))
+        for v, each in ((y, lines_y), (z, lines_z))
+    )
+    rise, fall = lines(d_low, d_high, slopes), lines(-d_high, -d_low, slopes)
+    high, low = 1.0 - lines_z.high, 1.0 - lines_y.low
     above = [
-        _line(d.high, *chord(d_low, d_high)),
+        _line(d.high, rise.high, rise.shift, 1.0),
         _sum(k.high, -h.low, 1.0),
-        _sum(_sum(d.high, minus_z.high, 1.0), -minus_y.low, 1.0),
+        _sum(_sum(d.high, _line(-z.low, high, lines_z.shift, 1.0), 1.0), _line(y.high, low, 0.0, 1.0), 1.0),
     ]
+    high, low = 1.0 - lines_y.high, 1.0 - lines_z.low
     below = [
-        -_line(-d.low, *chord(-d_high, -d_low)),
+        -_line(-d.low, fall.high, fall.shift, 1.0),
         _sum(k.low, -h.high, -1.0),
-        _sum(_sum(d.low, minus_z.low, -1.0), -minus_y.high, -1.0),
+        _sum(_sum(d.low, -_line(-y.low, high, lines_y.shift, 1.0), -1.0), _line(-z.high, low, 0.0, -1.0), -1.0),
     ]
     on, off = (y_low >= 0) & (z_low >= 0), (y_high <= 0) & (z_high <= 0)
-    D = Form(_pick(below, -1.0, on, off, d.low), _pick(above, 1.0, on, off, d.high))
-    return Trio(_mixed(slopes, y, h), _mixed(slopes, z, k), _mixed(slopes, d, D)) if slopes.any() else Trio(h, k, D)
+    D = Form(_pick(below, -1.0), _pick(above, 1.0))
+    for end, exact, sign in ((D.low, d.low, -1.0), (D.high, d.high, 1.0)):
+        np.copyto(end, exact, where=on)
+        np.copyto(end, _line(exact, slopes, 0.0, sign), where=off)
+    return Trio(h, k, D)
 
 
 def smear(forms: Trio, bounds: Bounds) -> Floats:
@@ -132,34 +144,15 @@ def _sum(first: Floats, second: Floats, sign: float) -> Floats:
     return np.asarray(total)
 
 
-def _line(form: Floats, slope: Floats, shift: Floats) -> Floats:
+def _line(form: Floats, slope: Floats, shift: Floats | float, sign: float) -> Floats:
     result = form * slope
-    result[0] += shift + 4 * ULP * (np.abs(result).sum(axis=0) + shift)
+    result[0] += shift + sign * 8 * ULP * (np.abs(result).sum(axis=0) + np.abs(shift))
     return np.asarray(result)
 
 
-def _mixed(slopes: Floats, whole: Form, bent: Form) -> Form:
-    """`slope · z + (1 − slope) · relu(z)`."""
-    rest = 1.0 - slopes
-    ends = []
-    for sign, one, other in ((-1.0, whole.low, bent.low), (1.0, whole.high, bent.high)):
-        total = slopes * one + rest * other
-        total[0] += sign * 8 * ULP * (slopes * np.abs(one).sum(axis=0) + rest * np.abs(other).sum(axis=0))
-        ends.append(total)
-    return Form(*ends)
-
-
-def _relu(form: Form, low: Floats, high: Floats) -> Form:
-    return Form(form.low * base(low, high), _line(form.high, *chord(low, high)))
-
-
-def _negative(form: Form) -> Form:
-    return Form(-form.high, -form.low)
-
-
-def _pick(choices: list[Floats], sign: float, on: Mask, off: Mask, exact: Floats) -> Floats:
-    """The form that is best in the middle; where both signs are known, the exact one."""
+def _pick(choices: list[Floats], sign: float) -> Floats:
+    """The form that is best in the middle."""
     best = choices[0]
     for other in choices[1:]:
         best = np.where(sign * other[0] < sign * best[0], other, best)
-    return np.where(on, exact, np.where(off, 0.0, best))
+    return best

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.types import Floats, Mask
+from lawful.types import Floats
+
+Plane = tuple[Floats, Floats, Floats]  # coefficients of d and y, shift
 
 ULP = 2.0**-52
 TINY = 1e-300  # more than what all underflows of a layer can lose
@@ -39,10 +41,9 @@ class Bounds(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """`low · z ≤ φ(z) ≤ high · z + shift` on an interval; `low` in three versions, each of them true."""
+    """`low · z ≤ φ(z) ≤ high · z + shift` on an interval; `flat` is another true `low`."""
 
     low: Floats
-    parallel: Floats
     flat: Floats
     high: Floats
     shift: Floats
@@ -76,74 +77,44 @@ def largest(low: Floats, high: Floats) -> Floats:
     return np.maximum(np.abs(low), np.abs(high))
 
 
-def chord(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Slope and shift of a line above ReLU on an interval.
-
-    >>> slope, shift = chord(np.array([-1.0, 0.5, -2.0]), np.array([1.0, 2.0, -1.0]))
-    >>> slope, shift.round(9)
-    (array([0.5, 1. , 0. ]), array([0.5, 0. , 0. ]))
-    """
-    bent = (low < 0) & (high > 0)
-    slope = np.where(bent, high / np.where(bent, high - low, 1.0), (low >= 0).astype(np.float64))
-    needed = np.maximum(-slope * low, (1.0 - slope) * high)
-    return slope, np.where(bent, needed + 4 * ULP * needed + TINY, 0.0)
-
-
-def base(low: Floats, high: Floats) -> Floats:
-    """Slope of a line through 0 below ReLU: 1 or 0, whichever leaves less area."""
-    return np.where(low >= 0, 1.0, np.where(high <= 0, 0.0, (high > -low).astype(np.float64)))
-
-
 def lines(low: Floats, high: Floats, slopes: Floats) -> Lines:
-    """Lines for neurons of given slopes (broadcast along the boxes): `φ(z) = slope · z + (1 − slope) · relu(z)`."""
-    steep, shift = chord(low, high)
-    lower = base(low, high)
-    flat = np.where((low < 0) & (high > 0), 0.0, lower)
-    if slopes.any():
-        rest = 1.0 - slopes
-        lower, steep, flat = (slopes + rest * each for each in (lower, steep, flat))
-        shift = shift + 2 * ULP * shift if slopes.all() else np.where(slopes == 1, 0.0, rest * shift * (1 + 8 * ULP))
-    return Lines(lower, steep, flat, steep, shift, np.maximum(lower, steep) * largest(low, high) + shift)
+    """Lines for neurons of given slopes (broadcast along the boxes); φ is convex, so the ends decide what is true.
 
-
-def planes(bounds: Bounds, slopes: Floats) -> Planes:
-    """Of three true planes on each side, the one that is best in the middle.
-
-    `relu(z) − relu(y)` is at most `max(d, 0)`; at most a line above `relu(z)` less a line below `relu(y)`; and at most
-    `d` plus the same for `relu(−z)` and `relu(−y)`; mirrored for the other side.
+    >>> found = lines(np.array([-1.0, 0.5, -2.0]), np.array([3.0, 2.0, -1.0]), np.zeros(1))
+    >>> found.low, found.high, found.shift.round(9)
+    (array([1., 1., 0.]), array([0.75, 1.  , 0.  ]), array([0.75, 0.  , 0.  ]))
     """
-    y_low, y_high, z_low, z_high, d_low, d_high = bounds
-    (z_steep, z_shift), (y_steep, y_shift) = chord(z_low, z_high), chord(y_low, y_high)
-    (z_fall, z_rest), (y_fall, y_rest) = chord(-z_high, -z_low), chord(-y_high, -y_low)
-    z_base, y_base, z_foot, y_foot = (
-        base(*ends) for ends in ((z_low, z_high), (y_low, y_high), (-z_high, -z_low), (-y_high, -y_low))
+    bent = (low < 0) & (high > 0) & (slopes != 1)
+    settled = np.where(low >= 0, 1.0, slopes)
+    steep = np.where(bent, np.maximum((high - slopes * low) / np.where(bent, high - low, 1.0), slopes), settled)
+    needed = np.maximum((slopes - steep) * low, (1.0 - steep) * high)
+    shift = np.where(bent, needed + 8 * ULP * (needed + slopes * np.abs(low)) + TINY, 0.0)
+    flat = np.where(bent, slopes, settled)
+    lower = np.where(bent & (high > -low), 1.0, flat)
+    return Lines(lower, flat, steep, shift, np.maximum(lower, steep) * largest(low, high) + shift)
+
+
+def planes(bounds: Bounds, y: Lines, z: Lines, slopes: Floats) -> Planes:
+    """Of two true planes on each side, the one that is best in the middle.
+
+    `φ(z) − φ(y)` is at most `φ(d)`, as φ rises by 1 or by its slope; and at most a line above `φ(z)` less a line below
+    `φ(y)`; mirrored for the other side. Where the signs of y and z are known and the same, the second is exact.
+    """
+    rise, fall = (
+        lines(bounds.d_low, bounds.d_high, slopes),
+        lines(-bounds.d_high, -bounds.d_low, slopes),
     )
-    rise, rise_shift = chord(d_low, d_high)
-    fall, fall_shift = chord(-d_high, -d_low)
-    none = np.zeros_like(rise)
-    above = [(rise, none, rise_shift), (z_steep, z_steep - y_base, z_shift), (1 - z_fall, y_foot - z_fall, z_rest)]
-    below = [(fall, none, -fall_shift), (z_base, z_base - y_steep, -y_shift), (1 - z_foot, y_fall - z_foot, -y_rest)]
-    middle = (d_low + d_high) / 2, (y_low + y_high) / 2
-    settled = ((y_low >= 0) & (z_low >= 0)) | ((y_high <= 0) & (z_high <= 0))
-    high, low = _best(above, middle, 1.0, settled), _best(below, middle, -1.0, settled)
-    if slopes.any():
-        rest = 1.0 - slopes
-        stretch = np.where(slopes == 1, 0.0, rest * (1 + 8 * ULP))
-        high, low = ((slopes + rest * on_d, rest * on_y, stretch * shift) for on_d, on_y, shift in (high, low))
-    d_size, y_size = largest(d_low, d_high), largest(y_low, y_high)
+    none = np.zeros_like(rise.high)
+    middle = (bounds.d_low + bounds.d_high) / 2, (bounds.y_low + bounds.y_high) / 2
+    high = _better((z.high, z.high - y.low, z.shift), (rise.high, none, rise.shift), middle, 1.0)
+    low = _better((z.low, z.low - y.high, -y.shift), (fall.high, none, -fall.shift), middle, -1.0)
+    d_size, y_size = largest(bounds.d_low, bounds.d_high), largest(bounds.y_low, bounds.y_high)
     scale = np.maximum(*(abs(on_d) * d_size + abs(on_y) * y_size + abs(shift) for on_d, on_y, shift in (high, low)))
     return Planes(*low, *high, scale)
 
 
-def _best(
-    choices: list[tuple[Floats, Floats, Floats]], middle: tuple[Floats, Floats], sign: float, settled: Mask
-) -> tuple[Floats, Floats, Floats]:
-    """The plane that is lowest (highest) in the middle; the second one, which is exact, where both signs are known."""
-    best = choices[1]
-    value = np.where(settled, -np.inf, sign * (best[0] * middle[0] + best[1] * middle[1] + best[2]))
-    for other in (choices[0], choices[2]):
-        here = sign * (other[0] * middle[0] + other[1] * middle[1] + other[2])
-        better = here < value
-        best = tuple(np.where(better, theirs, ours) for theirs, ours in zip(other, best, strict=True))  # type: ignore[assignment]
-        value = np.where(better, here, value)
-    return best
+def _better(one: Plane, other: Plane, middle: tuple[Floats, Floats], sign: float) -> Plane:
+    here, there = (sign * (on_d * middle[0] + on_y * middle[1] + shift) for on_d, on_y, shift in (one, other))
+    chosen = there < here
+    on_d, on_y, shift = (np.where(chosen, theirs, ours) for theirs, ours in zip(other, one, strict=True))
+    return on_d, on_y, shift

@@ -1,0 +1,56 @@
+"""The evidence for a distance as one JSON object: networks, box, matching, and where boxes were halved."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from lawful.errors import Unsupported
+from lawful.fibers.distance.result import Distance
+from lawful.network import Dag, Mlp
+from lawful.network.digest import digest, written
+
+ROOM = Fraction(1, 2**20)  # relative: the verifier rounds a little more than the maker
+
+
+def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
+    """What `lawful verify` needs to compute the bounds anew.
+
+    With a question that was proved the statement is its answer; otherwise the bounds that were found.
+    """
+    upper: Fraction | None = None
+    if found.status == "proved":
+        upper = found.within
+    elif found.status != "violated" and found.upper < math.inf:
+        upper = Fraction(found.upper) * (1 + ROOM)
+    lower = found.within if found.status == "violated" else found.lower * (1 - ROOM)
+    if upper is None and not lower:
+        raise Unsupported("nothing is known of this distance that a certificate could state")
+    return {
+        "kind": "distance",
+        "version": 1,
+        "about": [digest(network) for network in (first, second)],
+        "networks": [_written(network) for network in (first, second)],
+        "box": [[str(Fraction(float(end))) for end in side] for side in zip(found.low, found.high, strict=True)],
+        "outputs": [each.output for each in found.per_output],
+        "norm": "inf" if found.norm == math.inf else str(int(found.norm)),
+        "upper": None if upper is None else str(upper),
+        "lower": {"input": found.input.tolist(), "above": str(lower)} if lower else None,
+        "matching": [
+            {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
+            for each in found.pair.matches
+        ],
+        "tree": [] if upper is None else list(found.tree),
+    }
+
+
+def _written(network: Mlp | Dag) -> dict[str, Any]:
+    """Layers if it has them: they take less room than edges."""
+    if isinstance(network, Dag):
+        return written(network)
+    return {
+        "weights": [weight.tolist() for weight in network.weights],
+        "biases": [None if bias is None else bias.tolist() for bias in network.biases],
+        "slopes": list(network.slopes),
+    }
