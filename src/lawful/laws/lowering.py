@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from lawful.errors import Unsupported
 from lawful.laws.composite import composite
-from lawful.laws.lowering_rules import Place, Rules, Tokens
+from lawful.laws.lowering_rules import TracedArray, Rules, Tokens
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
 
@@ -74,7 +74,7 @@ class _Lowering(Rules):
                 values[node] = self.call(node.target, arguments, dict(options))
             if sum(step.length for step in self.write.steps[-1:]) > MOST_ENTRIES:
                 raise Unsupported("the module's arrays are too large for a proof")
-        if not isinstance(output, Place):
+        if not isinstance(output, TracedArray):
             raise Unsupported("the module's output does not depend on its parameters")
         return self.write.finish(self.placed(output, output.shape))
 
@@ -83,9 +83,9 @@ class _Lowering(Rules):
         for shape in self.case.shapes:
             indices = np.arange(start, start + shape.numel())
             start += shape.numel()
-            yield Place(self.write.take((0,), indices), tuple(shape))
+            yield TracedArray(self.write.take((0,), indices), tuple(shape))
         whole = tuple(self.batch.shape)
-        yield Place(1, whole) if self.case.vocabulary is None else Tokens(whole)
+        yield TracedArray(1, whole) if self.case.vocabulary is None else Tokens(whole)
 
     def call(self, target: Any, arguments: Any, options: dict[str, Any]) -> Any:
         """One operation: on constants alone it is computed now, else written down."""
@@ -95,7 +95,7 @@ class _Lowering(Rules):
         parts = _flat((arguments, options))
         if any(isinstance(part, Tokens) for part in parts):
             return self.looked_up(name, arguments)
-        if not any(isinstance(part, Place) for part in parts):
+        if not any(isinstance(part, TracedArray) for part in parts):
             return target(*arguments, **options)
         if name in COPIES:
             return self.copied(target, arguments, options)
@@ -112,11 +112,17 @@ class _Lowering(Rules):
             return Tokens(tuple(torch.empty(arguments[0].shape).reshape(shape).shape))
         table = arguments[0]
         token = arguments[1] if name == "embedding" else arguments[1][0] if name == "index" else None
-        if not isinstance(token, Tokens) or not isinstance(table, Place) or table.shape[0] != self.case.vocabulary:
+        if (
+            not isinstance(token, Tokens)
+            or not isinstance(table, TracedArray)
+            or table.shape[0] != self.case.vocabulary
+        ):
             raise Unsupported(f"no proof covers {name} of token ids")
         width = math.prod(table.shape[1:])
         sizes = (1, math.prod(token.shape), table.shape[0], width)
-        return Place(self.write.matmul(1, self.placed(table, table.shape), sizes), (*token.shape, *table.shape[1:]))
+        return TracedArray(
+            self.write.matmul(1, self.placed(table, table.shape), sizes), (*token.shape, *table.shape[1:])
+        )
 
     # Copies
 
@@ -128,7 +134,7 @@ class _Lowering(Rules):
 
         def numbered(part: Any) -> Any:
             nonlocal start, dead
-            if isinstance(part, Place):
+            if isinstance(part, TracedArray):
                 sources.append(part.number)
                 dead |= part.dead is not None
                 count = math.prod(part.shape)
@@ -149,17 +155,17 @@ class _Lowering(Rules):
         found = changed[0] if "_to_copy" in str(target) else target(*changed, **options)
         masks = self._dead(target, arguments, options) if dead else None
         if isinstance(found, torch.Tensor):
-            return Place(self._taken(sources, found), tuple(found.shape), masks)
+            return TracedArray(self._taken(sources, found), tuple(found.shape), masks)
         if masks is not None:
             raise Unsupported("no proof covers a masked array that is split")
-        return [Place(self._taken(sources, part), tuple(part.shape)) for part in found]
+        return [TracedArray(self._taken(sources, part), tuple(part.shape)) for part in found]
 
     def _taken(self, sources: list[int], found: torch.Tensor) -> int:
         return self.write.take(tuple(sources), found.reshape(-1).numpy().astype(np.intp) - 1)
 
     def _dead(self, target: Any, arguments: Any, options: dict[str, Any]) -> torch.Tensor:
         def mask(part: Any) -> Any:
-            if isinstance(part, Place):
+            if isinstance(part, TracedArray):
                 blank = torch.zeros(part.shape, dtype=torch.float64)
                 return blank if part.dead is None else part.dead.double()
             return type(part)(mask(inner) for inner in part) if isinstance(part, (list, tuple)) else part

@@ -22,7 +22,7 @@ Number = list[Table | None]  # by set of infinitesimals; None is 0
 
 
 @dataclass(frozen=True)
-class Step:
+class ReadStep:
     """One array of the program."""
 
     kind: str
@@ -32,9 +32,9 @@ class Step:
     values: tuple[float, ...] = ()
 
 
-def read_steps(value: object) -> list[Step]:
+def read_steps(value: object) -> list[ReadStep]:
     """The steps of a program: parameters, then the input, then steps that read earlier ones."""
-    found: list[Step] = []
+    found: list[ReadStep] = []
     for number, line in enumerate(listed(value, "steps", most=20_000)):
         kind = line.get("kind") if isinstance(line, dict) else None
         need((kind == "parameters") is (number == 0) and (kind == "input") is (number == 1), "steps in a wrong order")
@@ -43,31 +43,31 @@ def read_steps(value: object) -> list[Step]:
     return found
 
 
-def _step(kind: Any, line: Any, before: Sequence[Step]) -> Step:
+def _step(kind: Any, line: Any, before: Sequence[ReadStep]) -> ReadStep:
     if kind in ("parameters", "input"):
-        return Step(kind, (), whole(record(line, "step", "kind length")["length"], "length", 0, 5_000_000))
+        return ReadStep(kind, (), whole(record(line, "step", "kind length")["length"], "length", 0, 5_000_000))
     if kind == "constant":
         values = numbers(record(line, "step", "kind values")["values"], "values")
-        return Step(kind, (), len(values), values=tuple(values))
+        return ReadStep(kind, (), len(values), values=tuple(values))
     keys = {"take": "kind sources indices", "matmul": "kind sources sizes", "sum": "kind sources sizes"}
     given = record(line, "step", keys.get(kind, "kind sources") if isinstance(kind, str) else "kind")
     sources = tuple(wholes(given["sources"], "sources", 0, len(before) - 1, most=1000))
     lengths = [before[source].length for source in sources]
     if kind == "take":
         indices = tuple(wholes(given["indices"], "indices", -1, sum(lengths) - 1))
-        return Step(kind, sources, len(indices), indices)
+        return ReadStep(kind, sources, len(indices), indices)
     if kind == "matmul":
         n, p, q, r = sizes = tuple(wholes(given["sizes"], "sizes", 0, 5_000_000, length=4))
         need(lengths == [n * p * q, n * q * r], "a matrix product does not fit")
-        return Step(kind, sources, n * p * r, sizes)
+        return ReadStep(kind, sources, n * p * r, sizes)
     if kind == "sum":
         (run,) = wholes(given["sizes"], "sizes", 1, length=1)
         need(len(lengths) == 1 and lengths[0] % run == 0, "a sum does not fit")
-        return Step(kind, sources, lengths[0] // run, (run,))
+        return ReadStep(kind, sources, lengths[0] // run, (run,))
     word(kind, "step", *PAIRS, *FUNCTIONS, "choose")
     arity = 2 if kind in PAIRS else 3 if kind == "choose" else 1
     need(len(lengths) == arity and len(set(lengths)) == 1, "a step does not fit its sources")
-    return Step(kind, sources, lengths[0])
+    return ReadStep(kind, sources, lengths[0])
 
 
 def dyadics(rows: Sequence[Sequence[int]], bits: int) -> Table:
@@ -153,7 +153,7 @@ def _taylor(kind: str, a: Number, derived: int) -> Number:
 class Fields:
     """Gradients of `⟨w, output⟩` by the parameters, for samples of inputs and output weights."""
 
-    def __init__(self, steps: Sequence[Step], point: Table, inputs: Table, weights: Table) -> None:
+    def __init__(self, steps: Sequence[ReadStep], point: Table, inputs: Table, weights: Table) -> None:
         self.steps, self.point, self.inputs, self.weights = steps, point, inputs, weights
 
     def brackets(self, words: Sequence[Sequence[int]]) -> Table:
@@ -205,7 +205,7 @@ class Fields:
         return heard[0]
 
 
-def _value(step: Step, arguments: Sequence[Number]) -> Number:
+def _value(step: ReadStep, arguments: Sequence[Number]) -> Number:
     match step.kind:
         case "take":
             return _taken(step, arguments)
@@ -227,7 +227,7 @@ def _value(step: Step, arguments: Sequence[Number]) -> Number:
     return _taylor(step.kind, arguments[0], 0)
 
 
-def _told(step: Step, place: int, slope: Number, arguments: Sequence[Number], lengths: Sequence[int]) -> Number:
+def _told(step: ReadStep, place: int, slope: Number, arguments: Sequence[Number], lengths: Sequence[int]) -> Number:
     """What the sensitivity of a step adds to that of one of its sources."""
     match step.kind:
         case "take":
@@ -252,7 +252,7 @@ def _told(step: Step, place: int, slope: Number, arguments: Sequence[Number], le
     return _multiply(slope, _taylor(step.kind, arguments[0], 1), np.multiply)
 
 
-def _taken(step: Step, arguments: Sequence[Number]) -> Number:
+def _taken(step: ReadStep, arguments: Sequence[Number]) -> Number:
     found: Number = []
     indices = np.array(step.extra, dtype=np.intp)
     for parts in zip(*arguments, strict=True):
