@@ -29,6 +29,10 @@ def signed(proof: Proof) -> Proof:
                 ]
             case "pruning":
                 about = [read_wiring(proof[key]).digest() for key in ("original", "result")]
+            case "path":
+                about = [read_wiring(proof[key]).digest() for key in ("start", "stop")]
+            case "rebalance":
+                about = [read_wiring(proof[key]).digest() for key in ("before", "after")]
             case "flow":
                 ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
                 about = [read_wiring(network).digest() for network in ends]

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from forging import Proof, saved
 
+from lawful.components import Unsettled, components, find_path, path_certificate, rebalance, rebalance_certificate
 from lawful.components import certificate as of_components
-from lawful.components import components
 from lawful.fibers import same
 from lawful.fibers.disguise import disguise, random_network
+from lawful.fibers.distance import distance
+from lawful.fibers.distance.certificate import certificate as of_distance
 from lawful.fibers.verdict import certificate as of_same
 from lawful.flow import integrate, problem
 from lawful.flow.certificate import certificate as of_flow
@@ -53,6 +55,19 @@ def _toleranced() -> Proof:
     return of_components(components(Architecture.parse("2-3-1").to_dag(), [-3, 1, 0.25], tolerance=0.5))
 
 
+def _path(start: list[float], stop: list[float], text: str = "1-2-1") -> Proof:
+    graph = Architecture.parse(text).to_dag()
+    ends = graph.with_theta(start), graph.with_theta(stop)
+    found = find_path(*ends)
+    assert not isinstance(found, Unsettled)
+    return path_certificate(*ends, found)
+
+
+def _rebalance() -> Proof:
+    network = Architecture.parse("2-3-2 relu bias").initialise(seed=0)
+    return rebalance_certificate(network, rebalance(network, 0.25))
+
+
 def _near() -> Proof:
     rng = np.random.default_rng(0)
     second = [[1, 2.0], [-1, -1], [1, -1]]
@@ -75,6 +90,13 @@ def _different() -> Proof:
     network = random_network(2, 3, 1, seed=1)
     other = network.with_theta(network.theta * 1.01)
     return of_same(same(network, other, box=(-1.0, 1.0)), network, other)
+
+
+def _distance(within: float | None) -> Proof:
+    network = random_network(2, 3, 2, seed=1)
+    other = network.with_theta(network.theta * 1.01)
+    found = distance(network, other, ([-1.0, -1.0], [1.0, 1.0]), within=within, seconds=5.0)
+    return of_distance(found, network, other)
 
 
 @torch.no_grad()
@@ -133,12 +155,20 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "laws of momentum": lambda: of_laws(count_laws("2-2-2 linear", flow=HeavyBall(0.5))),
     "laws of a metric": lambda: of_laws(count_laws("2-2-1 relu", flow=Metric(np.arange(1.0, 7.0)))),
     "laws of a module": _laws_of_module,
-    "pruning": lambda: of_pruning(prune(redundant())),
-    "pruning on a box": lambda: of_pruning(prune(redundant(), tolerance=0.05, box=(-1.0, 1.0))),
+    "pruning": lambda: of_pruning(prune(redundant(), replayable=True)),
+    "pruning on a box": lambda: of_pruning(prune(redundant(), tolerance=0.05, box=(-1.0, 1.0), replayable=True)),
     "module pruning": _module,
     "same exactly": lambda: _same(True),
     "same by weights": lambda: _same(False),
     "different": _different,
+    "distance": lambda: _distance(None),
+    "distance proved": lambda: _distance(0.5),
+    "distance violated": lambda: _distance(1e-6),
+    "path": lambda: _path([1, 1, 1, 1], [1, -1, -1, 1]),
+    "a longer path": lambda: _path([1, 2, 1, 1, 1, 1], [-1, 2, -1, 1, -1, -1], "1-3-1"),
+    "no path for a lock": lambda: _path([0, 0, 1, 1], [0, 0, -1, 1]),
+    "no path for a balance": lambda: _path([1, 1, 1, 1], [1, -1, -1, 2]),
+    "rebalance": _rebalance,
     "singular": lambda: _singular([1.0, 2.0, 1.0, 1.0]),
     "not singular": lambda: _singular([1.0, 2.0, 3.0, 1.5]),
     "flow": lambda: _flow("mse", 0.0),

@@ -56,7 +56,6 @@ TAMPERED = {
     "the other answer": changed("connected", to=lambda answer: not answer),
     "a lock less": changed("locked", to=lambda locks: locks[1:]),
     "a lock twice": changed("locked", to=lambda locks: [*locks, locks[0]]),
-    "a higher barrier": changed("locked", 0, "minimum", to=lambda units: units + 1),
     "a node less in T": changed("locked", 0, "nodes", to=lambda nodes: nodes[1:]),
     "an input in T": changed("locked", 0, "nodes", to=lambda nodes: [*nodes, 0]),
     "the other side": changed("locked", 0, "side", to=lambda side: {"out": "in", "in": "out"}[side]),

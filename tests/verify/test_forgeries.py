@@ -187,7 +187,7 @@ def test_prunings_with_negative_slopes_are_accepted(seed: int) -> None:
     weights = [rng.choice([-1.0, 0.0, 1.0, 2.0], size=(b, a)) for a, b in pairwise(sizes)]
     network = Mlp(weights, [rng.choice([-1.0, 0.0, 1.0], size=b) for b in sizes[1:]], [0.0, -0.5, -0.5])
     for question in ({}, {"box": (-1.0, 1.0)}, {"tolerance": 0.5}):
-        pruning = prune(network, **question)
+        pruning = prune(network, **question, replayable=True)
         assert verify(of_pruning(pruning), network, pruning.network).facts["neurons_before"] == sum(sizes[1:-1])
 
 

@@ -166,7 +166,7 @@ def test_the_networks_given_must_be_those() -> None:
 
     from lawful.pruning.prune import prune
 
-    before, after = redundant(), prune(redundant()).network
+    before, after = redundant(), prune(redundant(), replayable=True).network
     proof = real("pruning")
     assert verify(proof, before).given == (0,)
     assert verify(proof, after).given == (1,)

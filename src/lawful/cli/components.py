@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_json
+from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import working
 from lawful.cli.source import (
     ActivationOption,
@@ -63,7 +63,7 @@ def components(
         found = decide(source, given, tolerance=tolerance)
     if certificate is not None:
         with working("writing the proof"):
-            write_json(certificate, evidence(found))
+            write_certificate(certificate, evidence(found))
     meanings = locked_outputs(found)
     if as_json:
         print_json(components_json(found, meanings, exact))
@@ -81,18 +81,19 @@ def path(
     tolerance: Annotated[
         float | None, typer.Option(help="Total difference of balance to allow for [default: rounding of weights].")
     ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """A path between two networks that training could take, or the signs that forbid it (exit 1; 3: undecided)."""
     import numpy as np
 
-    from lawful.components import Apart, WeightPath, find_path
+    from lawful.components import Apart, Unsettled, WeightPath, find_path, path_certificate
     from lawful.network.formats.npz import dump
     from lawful.network.formats.writing import write_bytes
     from lawful.report.components import path_json, path_text
 
-    will_write(out)
+    will_write(out, certificate)
     first, last = (open_network(text, activation=activation) for text in (start, stop))
     for text, network in ((start, first), (stop, last)):
         check_untied(text, None, network)
@@ -102,6 +103,8 @@ def path(
         times = np.linspace(0, 1, points)
         arrays = {"time": times, "theta": np.stack([found.at(time) for time in times])}
         write_bytes(out, dump(arrays, None))
+    if certificate is not None and not isinstance(found, Unsettled):
+        write_certificate(certificate, path_certificate(first, last, found))
     if as_json:
         print_json(path_json(found, first.to_dag(), points))
     else:
@@ -115,12 +118,13 @@ def rebalance(
     named: Named,
     balance: Annotated[str, typer.Option("--balance", help="zero, unlock, or a JSON file of balances.")] = "zero",
     out: Annotated[Path | None, typer.Option(help="File to write; its ending chooses the format.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
     from lawful.components import components as decide
     from lawful.components import rebalance as balanced_at
-    from lawful.components import unlock
+    from lawful.components import rebalance_certificate, unlock
     from lawful.report.components import rebalance_json, rebalance_text
 
     found = named.network()
@@ -131,6 +135,8 @@ def rebalance(
     locked = decide(found).log2_components, done.locked
     if out is not None:
         write(found, done, out)
+    if certificate is not None:
+        write_certificate(certificate, rebalance_certificate(found, done))
     change = function_change(found.to_dag(), done.dag)
     if as_json:
         print_json(rebalance_json(done, locked, change, out))

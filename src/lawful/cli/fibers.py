@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_json
+from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import ActivationOption, JsonOption, NetworkArgument, SeedOption, open_network
 from lawful.errors import LawfulError
@@ -71,7 +71,7 @@ def same(
     found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
     result = verdicts.to_json(found)
     if certificate is not None and result["certified"]:
-        write_json(certificate, verdicts.certificate(found, *networks))
+        write_certificate(certificate, verdicts.certificate(found, *networks))
     if as_json:
         print_json(result)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_json, write_text
+from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption
 from lawful.cli.training import laws_under, read_settings, training_problem
@@ -211,7 +211,7 @@ def _integrated(settings: dict[str, Any]) -> Run:
             raise LawfulError("certificates are for networks, not for other modules")
         x, y = at.x, at.targets  # type: ignore[attr-defined]
         evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]))
-        write_json(Path(settings["certificate"]), evidence)
+        write_certificate(Path(settings["certificate"]), evidence)
     return record(trajectory, laws, network, about)
 
 

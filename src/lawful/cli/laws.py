@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_json
+from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError, Unsupported
@@ -100,14 +100,18 @@ def laws(
         found = None if degree is None else _polynomials(source, degree, loss, seed, shape, tell)
     reduced = _reduction(source, count, seed, shape) if reduction else None
     _print(count, training, found, reduced, as_json, latex)
-    if certificate is not None and count.proved:
+    missing = ""
+    if certificate is not None:
         from lawful.laws.certificate import certificate as make
+        from lawful.laws.certificate import uncertified
 
         best = count if training is None or training.witness is None else training.witness
-        write_json(certificate, make(best))
-    elif certificate is not None:
-        typer.echo(f"lawful: not proved, so {certificate} was not written", err=True)
-    if count.status == "undecided" or (certificate is not None and not count.proved):
+        missing = uncertified(best)
+        if missing:
+            typer.echo(f"lawful: {certificate} was not written: {missing}", err=True)
+        else:
+            write_certificate(certificate, make(best))
+    if count.status == "undecided" or missing:
         raise typer.Exit(3)
 
 

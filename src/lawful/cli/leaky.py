@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_json
+from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.source import ActivationOption, DropOption, InputOption, JsonOption, SeedOption, input_shape
 from lawful.errors import LawfulError
 
@@ -136,7 +136,7 @@ def _leaky_energies(
     readings = [read(trace(network, task, weight)) for network in found]
     if save is not None and trusted(readings[-1]):
         made = certificate(found[-1], task, weight, readings[-1])
-        write_json(save, made)
+        write_certificate(save, made)
     if figure is not None:
         draw(depth_figure(readings), figure)
     if as_json:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -152,6 +153,12 @@ def will_write(*paths: Path | None) -> None:
 def write_json(path: Path, result: Mapping[str, Any]) -> None:
     """One strict JSON object in a file."""
     write_text(path, json.dumps(plain(result), allow_nan=False) + "\n")
+
+
+def write_certificate(path: Path, certificate: Mapping[str, Any]) -> None:
+    """A certificate in a file; people are told how it is re-checked."""
+    write_json(path, certificate)
+    print(f"certificate: {path} (`lawful verify {shlex.quote(str(path))}` re-checks it)", file=sys.stderr)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.components import check_untied
-from lawful.cli.output import print_json, will_write, write_json
+from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import working
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
@@ -28,12 +28,16 @@ def singular(
     named: Named,
     tolerance: Annotated[float, typer.Option(help="Weights up to this size count as zero (the paper: 0.001).")] = 0.0,
     exist: Annotated[bool, typer.Option("--exist", help="Decide whether H(c) has singular points at all.")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence of --exist for `lawful verify`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
     from lawful.report.singular import singular_text
     from lawful.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
 
+    if certificate is not None and not exist:
+        raise LawfulError("--certificate saves the answer to --exist: give both")
+    will_write(certificate)
     dag = named.network().to_dag()
     check_untied(named.text, named.shape, dag)
     found = singularity(dag, tolerance)
@@ -51,7 +55,7 @@ def singular(
         "gap": None if values is None else values.gap,
     }
     if exist:
-        result["exist"] = _existence(dag)
+        result["exist"] = _existence(dag, certificate)
     if as_json:
         print_json(result)
     else:
@@ -60,10 +64,13 @@ def singular(
         raise typer.Exit(3)
 
 
-def _existence(dag: Dag) -> dict[str, Any]:
+def _existence(dag: Dag, certificate: Path | None) -> dict[str, Any]:
+    from lawful.singular.certificate import certificate as evidence
     from lawful.singular.existence import exact_balance, singular_points
 
     found = singular_points(dag, exact_balance(dag))
+    if certificate is not None and found.exist is not None:
+        write_certificate(certificate, evidence(dag, found))
     answer = {True: "yes", False: "no", None: "undecided"}[found.exist]
     witness = None
     if found.witness is not None:
@@ -129,7 +136,7 @@ def prune(
         if certify:
             verify(made)
         if certificate is not None:
-            write_json(certificate, made)
+            write_certificate(certificate, made)
     if out is not None:
         from lawful.network.formats.files import write
 

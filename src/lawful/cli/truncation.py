@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json, will_write, write_json, write_text
+from lawful.cli.output import plain, print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
@@ -221,7 +221,7 @@ def separate(
     if network is not None and isinstance(found.built, ZeroLoss):
         write(found.built.network, network)
     if out is not None:
-        write_json(out, certificate(found.data, found.answers))
+        write_certificate(out, certificate(found.data, found.answers))
     print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
     if network is not None and not isinstance(found.built, ZeroLoss):
         typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)

@@ -8,8 +8,16 @@ from typing import Annotated
 import typer
 
 from lawful.cli.output import print_json
-from lawful.cli.source import ActivationOption, DropOption, InputOption, JsonOption, input_shape, open_source
-from lawful.errors import CertificateError, NotACertificate
+from lawful.cli.source import (
+    ActivationOption,
+    DropOption,
+    InputOption,
+    JsonOption,
+    SeedOption,
+    input_shape,
+    open_network,
+)
+from lawful.errors import CertificateError, NotACertificate, Unsupported
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,31 +33,26 @@ def verify(
     activation: ActivationOption = None,
     drop_useless: DropOption = False,
     input_size: InputOption = None,
+    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
+    from lawful.network.formats.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
     from lawful.verify import verify as check
+    from lawful.verify.schema import MOST_BYTES
 
     shape = input_shape(input_size)
     given = [
-        open_source(text, activation=activation, drop_useless=drop_useless, shape=shape) for text in networks or []
+        open_network(text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape)
+        for text in networks or []
     ]
+    content = read_bytes(file, MOST_BYTES)
     try:
-        found = check(read(file), *given)
+        found = check(content, *given)
     except CertificateError as error:
         print_json(rejected_json(error)) if as_json else typer.echo(rejected_text(error))
         raise typer.Exit(1) from None
-    except NotACertificate as error:
-        raise NotACertificate(f"{file}: {error}") from None
+    except (NotACertificate, Unsupported) as error:
+        raise type(error)(f"{file}: {error}") from None
     print_json(verified_json(found)) if as_json else typer.echo(verified_text(found, networks or []))
-
-
-def read(file: Path) -> bytes:
-    """The bytes of a certificate, if it is a file of bearable size."""
-    from lawful.verify.schema import MOST_BYTES
-
-    if not file.is_file():
-        raise NotACertificate(f"{file}: not a file")
-    with file.open("rb") as stream:
-        return stream.read(MOST_BYTES + 1)

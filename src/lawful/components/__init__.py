@@ -2,7 +2,7 @@
 
 from lawful.components.avoiding import Flow, flow_without, free_flows
 from lawful.components.balance import Balance, balance, flow_residual
-from lawful.components.certificate import certificate
+from lawful.components.certificate import certificate, path_certificate, rebalance_certificate
 from lawful.components.feasible import generic_point, sparse_point
 from lawful.components.locked_outputs import LockedNeuron, OutputMeaning, locked_outputs
 from lawful.components.locks import Components, Lock, components
@@ -13,5 +13,6 @@ from lawful.components.unlock import draw, nearest_unlocked, unlock
 __all__ = [
     "Apart", "Balance", "Components", "Flow", "Lock", "LockedNeuron", "OutputMeaning", "Rebalanced", "Unsettled",
     "WeightPath", "balance", "certificate", "components", "draw", "find_path", "flow_residual", "flow_without",
-    "free_flows", "generic_point", "locked_outputs", "nearest_unlocked", "rebalance", "sparse_point", "unlock",
+    "free_flows", "generic_point", "locked_outputs", "nearest_unlocked", "path_certificate", "rebalance",
+    "rebalance_certificate", "sparse_point", "unlock",
 ]  # fmt: skip

@@ -28,6 +28,7 @@ class WeightPath:
     sizes: tuple[Floats, ...]  # the absolute values of the weights at each waypoint
     signs: tuple[Floats, ...]  # one per piece
     drift: Fraction  # the largest `Σ_v |c_v − c_v at the start|` on the path
+    waypoints: tuple[Mapping[int, Fraction], ...] = ()  # the squares between the two ends, exactly
 
     @property
     def pieces(self) -> int:
@@ -136,7 +137,9 @@ def find_path(
         signs = signs.copy()
         signs[list(flow.frees)] *= -1
         pieces.append(signs)
-    return WeightPath(first, (*sizes, np.abs(last.theta)), tuple(pieces), drift)
+    unit = Fraction(1, found.balance.denominator)
+    waypoints = tuple({edge: amount * unit for edge, amount in flow.squares.items()} for flow in flows)
+    return WeightPath(first, (*sizes, np.abs(last.theta)), tuple(pieces), drift, waypoints)
 
 
 def _allowed(first: Dag, last: Dag, tolerance: Tolerance | None) -> Fraction:

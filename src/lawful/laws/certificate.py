@@ -25,10 +25,8 @@ def certificate(count: LawCount) -> dict[str, Any]:
     """
     if count.proof is not None:
         return module_certificate(count, count.proof)
-    if not count.proved or count.dag is None or count.witness is None:
-        raise Unsupported(f"only a proved count has a certificate; this one is {count.status}: {count.reason}")
-    if count.region is not None and count.region.nudged:
-        raise Unsupported("the weights lie on a boundary between activation patterns: no certificate speaks of them")
+    if count.dag is None or count.witness is None or uncertified(count):
+        raise Unsupported(f"no certificate: {uncertified(count)}")
     weights = count.region is not None  # at the φ level they do not matter
     body: dict[str, Any] = {
         "kind": "laws",
@@ -90,6 +88,16 @@ def _step(step: Step) -> dict[str, Any]:
     if step.indices is not None:
         found["indices"] = step.indices.tolist()
     return found | ({"sizes": list(step.sizes)} if step.sizes else {})
+
+
+def uncertified(count: LawCount) -> str:
+    """Why a count has no certificate, or nothing if it has one."""
+    if not count.proved:
+        return f"not proved, but {count.status} ({count.reason})"
+    if count.region is not None and count.region.nudged:
+        return "the weights lie on a boundary between activation patterns, and only those beside it were counted"
+    whole = count.proof is not None or (count.dag is not None and count.witness is not None)
+    return "" if whole else "it rests on a theorem, and nothing was computed that could be checked again"
 
 
 def _named(law: Law) -> list[Any]:

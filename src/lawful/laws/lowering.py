@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from lawful.errors import Unsupported
 from lawful.laws.composite import composite
-from lawful.laws.lowering_rules import TracedArray, Rules, Tokens
+from lawful.laws.lowering_rules import Rules, Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
 

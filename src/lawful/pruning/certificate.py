@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lawful.errors import Unsupported
 from lawful.network import Dag
 from lawful.network.digest import digest, written
 from lawful.pruning.prune import Pruning, Stage
@@ -24,6 +25,8 @@ def certificate(pruning: Pruning) -> dict[str, Any]:
     >>> proof["neurons_before"], proof["neurons_after"], proof["max_output_change_bound"]
     (2, 1, 0.0)
     """
+    if pruning.compared is not None:
+        raise Unsupported("no replay follows stand-ins and linear relaxations: ask for `replayable`")
     original, result = pruning.original.to_dag(), pruning.network.to_dag()
     labels = dict(original.index)
     for stage in pruning.stages:

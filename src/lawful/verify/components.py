@@ -1,7 +1,6 @@
 """Components of an invariant set: stable sets show what is locked, flows what is free, in integers.
 
-Locked: the set T sends nothing out except by the edge e, so summing `B̃x = c` over T gives `x_e ≥ −Σ_T c > 0` (or the
-mirror image). Free: a flow `x ≥ 0` of balance c has `x_e = 0`. Any other edge leaves a neuron with other ways out and
+Free: a flow `x ≥ 0` of balance c has `x_e = 0`. Any other edge leaves a neuron with other ways out and
 enters one with other ways in (P0 Propositions 3 and 4). With a tolerance, locked means for every balance within it,
 free for some.
 """
@@ -12,7 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from lawful.verify.finding import Finding, short
-from lawful.verify.schema import listed, need, record, truth, whole, wholes, word
+from lawful.verify.locks import check_locks
+from lawful.verify.schema import listed, need, record, truth, whole, wholes
 from lawful.verify.wiring import HIDDEN, Wiring, read_wiring
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
@@ -31,7 +31,8 @@ def check(body: dict[str, Any]) -> Finding:
         pairs = ((Fraction(unit, denominator), wiring.balance[node]) for node, unit in balance.items())
         error = sum((abs(stated - true) for stated, true in pairs), Fraction(0))
         need(error <= Fraction(slack, denominator), "the balance is not that of the weights")
-    locked = _locked(given["locked"], wiring, balance, slack)
+    whole_balance = {node: Fraction(unit, denominator) for node, unit in balance.items()}
+    locked = check_locks(given["locked"], wiring, whole_balance, Fraction(slack, denominator))
     freed = _freed(given["flows"], wiring, balance, slack)
     need(not set(locked) & freed, "an edge is both locked and freed")
     for edge, (tail, head) in enumerate(zip(wiring.tails, wiring.heads, strict=True)):
@@ -52,7 +53,7 @@ def check(body: dict[str, Any]) -> Finding:
         "tolerance": tolerance,
         "balance": [Fraction(unit, denominator) for unit in units],
         "locked": [
-            {"edge": (wiring.tails[edge], wiring.heads[edge]), "at_least": Fraction(least - slack, denominator)}
+            {"edge": (wiring.tails[edge], wiring.heads[edge]), "at_least": least}
             for edge, least in sorted(locked.items())
         ],
     }
@@ -73,27 +74,6 @@ def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int
     if not locked:
         return f"the invariant set {whose} is connected: no edge is locked"
     return f"the invariant set {whose} has exactly 2^{locked} connected components: {edges} locked"
-
-
-def _locked(value: object, wiring: Wiring, balance: dict[int, int], slack: int) -> dict[int, int]:
-    """The least value of `x_e` at the stated balance, for each edge that a stable set shows to be locked."""
-    found: dict[int, int] = {}
-    for item in listed(value, "locked", most=len(wiring.tails)):
-        lock = record(item, "locked", "edge side minimum nodes")
-        edge = whole(lock["edge"], "locked.edge", 0, len(wiring.tails) - 1)
-        nodes = set(wholes(lock["nodes"], "locked.nodes", 0, len(wiring.roles) - 1))
-        need(edge not in found, f"edge {edge} is locked twice")
-        need(all(wiring.roles[node] == HIDDEN for node in nodes), f"edge {edge}: a node of its set is not hidden")
-        out = word(lock["side"], "locked.side", "out", "in") == "out"
-        near = wiring.out_of if out else wiring.into
-        crossing = {other for node in nodes for end, other in near[node] if end not in nodes}
-        need(crossing == {edge}, f"edge {edge}: other edges cross its set, or none does")
-        total = sum(balance[node] for node in nodes)
-        least = -total if out else total
-        need(least == whole(lock["minimum"], "locked.minimum"), f"edge {edge}: its set gives another minimum")
-        need(least > slack, f"edge {edge}: the minimum is not above the tolerance")
-        found[edge] = least
-    return found
 
 
 def _freed(value: object, wiring: Wiring, balance: dict[int, int], slack: int) -> set[int]:

@@ -1,0 +1,196 @@
+"""Is what a verified certificate states true? Asked again of the library that makes answers, or of plain sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from forging import Proof
+
+from lawful.components import Apart, Balance, WeightPath, components, find_path
+from lawful.laws import HeavyBall, Metric, count_laws
+from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
+from lawful.network import Dag, Mlp, Role
+from lawful.singular.existence import exact_balance, singular_points
+from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
+from lawful.truncation.separation import CommonPoint, Hyperplane, separate
+from lawful.verify import Verified
+
+SLACK = 1e-9  # of floating point, beside numbers of size 1
+
+
+def dag_of(network: Proof) -> Dag:
+    """The network in a certificate."""
+    roles = network["roles"]
+    hidden = iter(network["slopes"])
+    slopes = [next(hidden) if role == Role.HIDDEN else 1.0 for role in roles]
+    names = [f"n{number}" for number in range(len(roles))]
+    tails, heads = zip(*network["edges"], strict=True) if network["edges"] else ((), ())
+    return Dag(names, roles, tails, heads, network["weights"], slopes)
+
+
+def mlp_of(network: Proof) -> Mlp:
+    """The layered network in a certificate."""
+    return Mlp(network["weights"], network["biases"], network["slopes"])
+
+
+def _components(proof: Proof, found: Verified) -> bool:
+    balance = Balance(tuple(proof["balance"]), proof["denominator"], proof["tolerance"])
+    return components(dag_of(proof["network"]), balance).log2_components == found.facts["log2_components"]
+
+
+def _laws(proof: Proof, found: Verified) -> bool:
+    flow: Any = None
+    if proof["flow"]["name"] == "momentum":
+        flow = HeavyBall(proof["flow"]["friction"], proof["flow"]["autonomous"])
+    if proof["flow"]["name"] == "metric":
+        flow = Metric(np.array(proof["flow"]["diagonal"]))
+    data = proof["inputs"] if proof["level"] == "data" else None
+    count = count_laws(dag_of(proof["network"]), level=proof["level"], data=data, loss=proof["loss"], flow=flow)
+    return count.laws == found.facts["laws"]
+
+
+def _pruning(proof: Proof, found: Verified) -> bool:
+    before, after = dag_of(proof["original"]), dag_of(proof["result"])
+    low, high = proof["box"] or ([-1.0] * len(before.inputs), [1.0] * len(before.inputs))
+    points = np.random.default_rng(0).uniform(low, high, (200, len(before.inputs)))
+    change = np.abs(before.evaluate(points) - after.evaluate(points)).max()
+    facts = found.facts
+    return bool(change <= float(facts["max_output_change_bound"] + facts["rounding_bound"]) + SLACK)
+
+
+def _module(proof: Proof, _: Verified) -> bool:
+    points = torch.tensor(np.random.default_rng(0).normal(size=(50, 1, 3)))
+    before, after = (torch.nn.Sequential(*map(_part, proof[key])).double()(points) for key in ("before", "after"))
+    return bool((before - after).abs().max() < 1e-5)
+
+
+def _part(part: Proof) -> torch.nn.Module:
+    if part["type"] == "LeakyReLU":
+        return torch.nn.LeakyReLU(part["negative_slope"])
+    if part["type"] == "Flatten":
+        return torch.nn.Flatten()
+    weight = torch.tensor(part["weight"], dtype=torch.float64)
+    layer: Any = torch.nn.Linear(weight.shape[1], len(weight))
+    if part["type"] == "Conv1d":
+        assert part["stride"] == [1]
+        assert part["dilation"] == [1]
+        assert part["padding"] == [0]
+        layer = torch.nn.Conv1d(weight.shape[1], len(weight), weight.shape[2])
+    with torch.no_grad():
+        layer.weight = torch.nn.Parameter(weight.reshape(layer.weight.shape))
+        layer.bias = torch.nn.Parameter(torch.tensor(part["bias"] or [0.0] * len(weight), dtype=torch.float64))
+    return layer
+
+
+def _same(proof: Proof, found: Verified) -> bool:
+    first, second = (mlp_of(network) for network in proof["networks"])
+    if found.facts["verdict"] == "different":
+        point = np.array([found.facts["input"]])
+        apart = [[float(Fraction(value)) for value in side] for side in found.facts["outputs"]]
+        close = np.allclose(apart, [first.evaluate(point)[0], second.evaluate(point)[0]])
+        return close and found.facts["outputs"][0] != found.facts["outputs"][1]
+    low, high = proof["box"] or ([-3.0] * first.widths[0], [3.0] * first.widths[0])
+    points = np.random.default_rng(0).uniform(low, high, (200, first.widths[0]))
+    outputs = first.evaluate(points)
+    size = 1 + np.abs(outputs).max()
+    allowed = float(found.facts["within"][1]) * 1e3
+    return bool(np.abs(outputs - second.evaluate(points)).max() <= (SLACK + allowed) * size)
+
+
+def _distance(proof: Proof, found: Verified) -> bool:
+    first, second = (mlp_of(network) for network in proof["networks"])
+    low, high = np.array([[float(Fraction(end)) for end in side] for side in proof["box"]]).T
+    points = np.random.default_rng(0).uniform(low, high, (300, len(low)))
+    order = {"inf": np.inf, "1": 1, "2": 2}[proof["norm"]]
+
+    def apart(batch: Any) -> Any:
+        return np.linalg.norm((second.evaluate(batch) - first.evaluate(batch))[:, proof["outputs"]], order, axis=1)
+
+    size = 1 + max(np.abs(network.evaluate(points)).max() for network in (first, second))
+    fine = "upper" not in found.facts or apart(points).max() <= float(found.facts["upper"]) + SLACK * size
+    if "lower" in found.facts:
+        fine = fine and apart(np.array([proof["lower"]["input"]]))[0] >= float(found.facts["lower"]) - SLACK * size
+    return bool(fine)
+
+
+def _singular(proof: Proof, found: Verified) -> bool:
+    dag = dag_of(proof["network"])
+    return singular_points(dag, exact_balance(dag)).exist is found.facts["exist"]
+
+
+def _flow(proof: Proof, found: Verified) -> bool:
+    dag = dag_of(proof["network"] | {"weights": proof["theta"][0]})
+    for theta, (low, high) in zip(proof["theta"], proof["losses"], strict=True):
+        outputs = torch.tensor(dag.with_theta(theta).evaluate(proof["x"]))
+        if proof["loss"] == "ce":
+            value = torch.nn.functional.cross_entropy(outputs, torch.tensor(proof["y"]))
+        else:
+            value = torch.nn.functional.mse_loss(outputs, torch.tensor(proof["y"], dtype=torch.float64))
+        if not low - SLACK <= float(value) <= high + SLACK:
+            return False
+    balances = (dag.hidden_incidence @ (np.array(proof["theta"]) ** 2).T).T
+    shares = np.exp(-2 * proof["decay"] * np.array(proof["times"]))[:, None]
+    return bool(np.abs(balances - shares * balances[0]).max() <= found.facts["drift"] + SLACK)
+
+
+def _geodesic(proof: Proof, found: Verified) -> bool:
+    network = LeakyResNet(proof["weights"], proof["effective_depth"], proof["steps"], softness=proof["softness"])
+    reading = energies(trace(network, TeacherTask(proof["inputs"], proof["targets"]), proof["ridge"]))
+    ends = [(reading.stationarity, found.facts["stationarity"])]
+    ends += list(zip(np.asarray(reading.rank).tolist(), found.facts["ranks"], strict=True))
+    return all(low - 1e-6 <= value <= high + 1e-6 for value, (low, high) in ends)
+
+
+def _separation(proof: Proof, found: Verified) -> bool:
+    points, labels = np.array(proof["points"], dtype=float), np.array(proof["labels"])
+    for number, kind in enumerate(found.facts["answers"]):
+        sides = points[labels == number], points[labels != number]
+        answer = separate(*sides) if kind in ("hyperplane", "common point") else separate_aligned(*sides)
+        wrong = {"hyperplane": CommonPoint, "common point": Hyperplane, "frame": ObtusePair, "obtuse pair": Frame}
+        if kind in wrong and isinstance(answer, wrong[kind]):
+            return False
+    return True
+
+
+def _path(proof: Proof, found: Verified) -> bool:
+    ends = dag_of(proof["start"]), dag_of(proof["stop"])
+    if found.facts["joined"]:
+        return isinstance(find_path(*ends, tolerance=found.facts["drift"]), WeightPath)
+    return isinstance(find_path(*ends, tolerance=0), Apart)
+
+
+def _rebalance(proof: Proof, found: Verified) -> bool:
+    before, after = dag_of(proof["before"]), dag_of(proof["after"])
+    points = np.random.default_rng(0).normal(size=(100, len(before.inputs)))
+    outputs = before.evaluate(points)
+    close = (
+        np.abs(outputs - after.evaluate(points)).max() <= (SLACK + 10 * found.facts["rounding"]) * np.abs(outputs).max()
+    )
+    gaps = [abs(float(c) - asked) for c, asked in zip(Balance.of(after).fractions, found.facts["target"], strict=True)]
+    kept = [gap for place, gap in enumerate(gaps) if place not in found.facts["except"]]
+    return bool(close and max(kept, default=0.0) <= found.facts["residual"] + SLACK)
+
+
+ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
+    "components": _components,
+    "laws": _laws,
+    "pruning": _pruning,
+    "module-pruning": _module,
+    "same": _same,
+    "distance": _distance,
+    "singular": _singular,
+    "flow": _flow,
+    "geodesic": _geodesic,
+    "truncation-separation": _separation,
+    "path": _path,
+    "rebalance": _rebalance,
+}
+
+
+def is_true(proof: Proof, found: Verified) -> bool:
+    """Whether the statement holds, asked elsewhere."""
+    return ORACLES[proof["kind"]](proof, found)
