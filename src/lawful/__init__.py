@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lawful.network.reading import Reading
     from lawful.pruning import prune
     from lawful.study.audit import audit
+    from lawful.symmetry import symmetries
     from lawful.verify import verify
 
 __version__ = "0.2.0"
@@ -35,12 +36,13 @@ _HOMES = {
     "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
     "lawful.study.audit": ("audit",),
+    "lawful.symmetry": ("symmetries",),
     "lawful.verify": ("verify",),
 }
 __all__ = [
     "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
     "Reading", "Unsupported", "audit", "components", "count_laws", "from_module", "open", "prune", "read", "rebalance",
-    "same", "to_module", "verify", "write",
+    "same", "symmetries", "to_module", "verify", "write",
 ]  # fmt: skip
 
 

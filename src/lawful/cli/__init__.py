@@ -23,6 +23,7 @@ from lawful.cli import (
     reproduce,
     show,
     sweep,
+    symmetries,
     truncation,
     verify,
 )
@@ -43,6 +44,7 @@ VERBS = (
     show,
     convert,
     laws,
+    symmetries,
     components,
     prune,
     flow,

@@ -14,8 +14,8 @@ A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory",
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Ask what a network is, and what its training can do": (
-        "audit", "show", "laws", "components", "path", "singular", "same", "distance", "diff", "identifiable",
-        "fiber", "regions", "bottleneck", "truncate", "separate",
+        "audit", "show", "laws", "symmetries", "components", "path", "singular", "same", "distance", "diff",
+        "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
     ),
     "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical"),
     "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit": ("lawful audit model.safetensors --html audit.html", "lawful audit model.onnx --data data.csv --json"),
     "show": ('lawful show "3-4-2 relu bias"', "lawful show model.safetensors --svg model.svg"),
     "laws": ('lawful laws "6-5-6 linear"', "lawful laws model.safetensors --near --certificate laws.json"),
+    "symmetries": ('lawful symmetries "3-4-2 relu bias"', "lawful symmetries model.safetensors --json"),
     "components": (
         "lawful components model.safetensors",
         "lawful components model.safetensors --certificate locks.json",

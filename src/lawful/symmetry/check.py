@@ -1,0 +1,152 @@
+"""Generators are not believed: each is held against gradients of the module itself, in float64."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.symmetry.families import MatrixLaws, Parameters
+from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
+
+CHECKED_SIZE = 5_000_000
+POINTS = 2
+TOLERANCE, FLOOR = 1e-9, 1e-4  # relative to the size of the terms, but at least this share of the largest slope
+LOOSE, LOOSE_FLOOR = 1e-3, 1e-2  # where the module itself computes in lower precision
+
+
+class FalseSymmetry(AssertionError):
+    """A generator that changes the module's function: a defect of ours, never the user's."""
+
+
+def check_symmetries(
+    found: Symmetries, module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule, *, seed: int = 0
+) -> Symmetries:
+    """The result with its check, or `FalseSymmetry`: `⟨∇⟨w, f(x)⟩, ρ(X)θ⟩ = 0` for every generator at random θ, x, w.
+
+    One backward pass serves all generators: the pairing is bilinear in gradient and parameters.
+    """
+    tolerance, floor = (LOOSE, LOOSE_FLOOR) if casts(exported) else (TOLERANCE, FLOOR)
+    worst, where = 0.0, None
+    for point in range(POINTS):
+        generator = torch.Generator().manual_seed(seed * POINTS + point)
+        theta, slope = _point(module, inputs, exported, found.mode, generator)
+        for space in found.spaces:
+            error = _error(space, theta, slope, floor)
+            if error > worst:
+                worst, where = error, space
+    if not worst <= tolerance and where is not None:
+        raise FalseSymmetry(f"{where.group} on {', '.join(where.roles)} changes the function (off by {worst:.1e})")
+    return replace(found, checked=SymmetryCheck(POINTS, worst, tolerance))
+
+
+def _error(space: Space, theta: Parameters, slope: Parameters, floor: float) -> float:
+    laws = space.laws
+    if laws is None:
+        return 0.0
+    if isinstance(laws, MatrixLaws):
+        moved, size = laws.turning(theta, slope)
+        if space.group.startswith("O"):
+            moved = moved - moved.T
+            if space.group.endswith("fixing 1"):
+                centre = np.eye(laws.size) - 1.0 / laws.size
+                moved, size = centre @ moved @ centre, np.full_like(size, size.max(initial=0.0))
+    else:
+        moved, size = laws.along(theta, slope), laws.size_along(theta, slope)
+    largest = max((float(tensor.abs().max()) for tensor in slope.values() if tensor.numel()), default=0.0)
+    if not largest:
+        return 0.0
+    return float((np.abs(moved) / np.maximum(size, floor * largest)).max(initial=0.0))
+
+
+def _point(
+    module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule, mode: str, generator: torch.Generator
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Random parameters and the gradient of `⟨w, f(x)⟩` there."""
+    twin = copy.deepcopy(module).double().cpu()
+    twin.train(mode == "train")
+    named = {name: tensor for name, tensor in twin.named_parameters() if tensor.requires_grad}
+    with torch.no_grad():
+        for tensor in named.values():
+            spread = float(tensor.std()) if tensor.numel() > 1 else float(tensor.abs().max()) if tensor.numel() else 0.0
+            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            tensor.add_(noise, alpha=0.5 * (spread or 0.5))
+    given = random_inputs(inputs, exported, generator)
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(int(torch.randint(1 << 30, (1,), generator=generator)))
+        outputs = [tensor for tensor in tensors_in(twin(*given)) if tensor.requires_grad]
+        paired = [(torch.randn(each.shape, generator=generator, dtype=each.dtype) * each).sum() for each in outputs]
+        slopes = torch.autograd.grad(
+            sum(paired, torch.zeros((), dtype=torch.float64)), list(named.values()), allow_unused=True
+        )
+    theta = {name: tensor.detach() for name, tensor in named.items()}
+    slope = {
+        name: torch.zeros_like(theta[name]) if each is None else each for name, each in zip(theta, slopes, strict=True)
+    }
+    return theta, slope
+
+
+def tensors_in(result: Any) -> list[torch.Tensor]:
+    """All floating tensors in a module's output."""
+    if isinstance(result, torch.Tensor):
+        return [result] if result.is_floating_point() else []
+    if isinstance(result, dict):
+        result = list(result.values())
+    if hasattr(result, "to_tuple"):
+        result = result.to_tuple()
+    if isinstance(result, (list, tuple)):
+        return [tensor for part in result for tensor in tensors_in(part)]
+    return []
+
+
+def random_inputs(
+    given: Sequence[torch.Tensor], exported: ExportedModule, generator: torch.Generator
+) -> list[torch.Tensor]:
+    """Random inputs of the sizes and kinds of the examples; ids that every embedding has."""
+    return [_random_input(each, place, exported, generator) for place, each in enumerate(given)]
+
+
+def _random_input(
+    example: torch.Tensor, place: int, exported: ExportedModule, generator: torch.Generator
+) -> torch.Tensor:
+    if example.is_floating_point():
+        return torch.randn(example.shape, generator=generator, dtype=torch.float64)
+    if example.dtype == torch.bool:
+        return example.cpu()
+    return torch.randint(vocabulary(exported, place), example.shape, generator=generator, dtype=example.dtype)
+
+
+def vocabulary(exported: ExportedModule, place: int) -> int:
+    """How many ids an integer input may take: the rows of the smallest embedding that reads it."""
+    nodes = {node.name: node for node in exported.graph.nodes}
+    sizes, waiting, seen = [], [nodes[exported.inputs[place]]], set()
+    while waiting:
+        node = waiting.pop()
+        for user in node.users:
+            if user.op != "call_function" or user in seen:
+                continue
+            seen.add(user)
+            if operator_name(user.target) == "embedding":
+                if user.args[1] is node:
+                    sizes.append(int(user.args[0].meta["val"].shape[0]))
+            elif not getattr(user.meta.get("val"), "is_floating_point", lambda: True)():
+                waiting.append(user)
+    return min(sizes, default=2)
+
+
+def casts(exported: ExportedModule) -> bool:
+    """Whether the module itself asks for single or half precision somewhere."""
+    low = {torch.float32, torch.float16, torch.bfloat16}
+    for call in exported.calls:
+        kinds = {each for each in (*call.args, *call.kwargs.values()) if isinstance(each, torch.dtype)}
+        if operator_name(call.target) in ("to", "_to_copy") and low & kinds:
+            return True
+    return False

@@ -1,0 +1,304 @@
+"""Explicit laws, one family for each space: values, and derivatives along a direction, at any parameters.
+
+A symmetric generator X acts on parameters by `ρ(X)`; `⟨θ, ρ(X)θ⟩` is conserved by gradient flow for every data set and
+loss, and so is `⟨t, θ⟩` for a shift t. Each family evaluates all its laws at once, in float64.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sparse
+import torch
+
+from lawful.types import Floats, Indices
+
+Parameters = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """A parameter seen as rows: those along the dimensions `dims`, in order; every row holds the other entries."""
+
+    parameter: str
+    dims: tuple[int, ...]
+
+    def rows(self, tensor: torch.Tensor, picked: Indices | None = None) -> torch.Tensor:
+        """Some rows of the parameter (all by default), in float64."""
+        moved = tensor.detach().movedim(self.dims, tuple(range(len(self.dims)))) if self.dims else tensor.detach()
+        if len(self.dims) == 1 and picked is not None:  # nothing but the chosen rows is copied
+            found = moved[torch.as_tensor(picked)]
+            return found.reshape(*picked.shape, -1).to(torch.float64).cpu()
+        count = int(np.prod([tensor.shape[d] for d in self.dims], dtype=int))
+        found = moved.reshape(count, -1)
+        return (found if picked is None else found[torch.as_tensor(picked)]).to(torch.float64).cpu()
+
+    def back(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Rows put back into the parameter's shape."""
+        if not self.dims:
+            return rows.reshape(shape)
+        moved = [shape[d] for d in self.dims] + [size for d, size in enumerate(shape) if d not in self.dims]
+        return rows.reshape(moved).movedim(tuple(range(len(self.dims))), self.dims)
+
+
+class SpaceLaws:
+    """Laws that belong together. `count` of them are independent; `len(values)` may be more."""
+
+    count: int
+    parameters: tuple[str, ...]
+
+    @abstractmethod
+    def values(self, theta: Parameters) -> Floats:
+        """All laws at θ."""
+
+    @abstractmethod
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The derivative of every law at θ along a step."""
+
+    @abstractmethod
+    def size_along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The sum of the absolute values of the terms of `along`: what rounding errors are relative to."""
+
+    @abstractmethod
+    def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """The gradient at θ of a weighted sum of the laws, in pieces to be added up by parameter."""
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """Rows of a parameter that a block moves: `places[c]` are the rows of copy c, in the block's order."""
+
+    axis: Axis
+    places: Indices
+    sign: int
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixLaws(SpaceLaws):
+    """`Σ_written P Pᵀ − Σ_read P Pᵀ`, a symmetric matrix: all of GL(m) acts on a hidden space of size m.
+
+    With fewer columns k than rows in all, only `k(2m + 1 − k)/2` of the entries are independent.
+    """
+
+    size: int
+    members: tuple[Member, ...]
+    count: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the parameters in it."""
+        return tuple(dict.fromkeys(member.axis.parameter for member in self.members))
+
+    def _pairs(self, theta: Parameters, step: Parameters) -> Iterator[tuple[Member, torch.Tensor, torch.Tensor]]:
+        for member in self.members:
+            name = member.axis.parameter
+            left = member.axis.rows(theta[name], member.places)
+            yield member, left, left if step is theta else member.axis.rows(step[name], member.places)
+
+    def _matrix(self, theta: Parameters, step: Parameters, absolute: bool = False) -> Floats:
+        found = torch.zeros(self.size, self.size, dtype=torch.float64)
+        for member, left, right in self._pairs(theta, step):
+            sign = 1 if absolute else member.sign
+            found += sign * torch.einsum("cik,cjk->ij", *((left.abs(), right.abs()) if absolute else (left, right)))
+        return np.asarray(found.numpy())
+
+    @cached_property
+    def _upper(self) -> tuple[Indices, Indices]:
+        return np.triu_indices(self.size)
+
+    def values(self, theta: Parameters) -> Floats:
+        """The upper triangle, row by row."""
+        return np.asarray(self._matrix(theta, theta)[self._upper])
+
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """`P Gᵀ + G Pᵀ`."""
+        found = self._matrix(theta, step)
+        return np.asarray((found + found.T)[self._upper])
+
+    def size_along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The same in absolute values."""
+        found = self._matrix(theta, step, absolute=True)
+        return np.asarray((found + found.T)[self._upper])
+
+    def turning(self, theta: Parameters, step: Parameters) -> tuple[Floats, Floats]:
+        """`⟨step, ρ(X)θ⟩` for every X = E_ij, and the size of its terms: zero for a gradient if GL(m) acts."""
+        found = torch.zeros(self.size, self.size, dtype=torch.float64)
+        for member, left, right in self._pairs(theta, step):
+            part = torch.einsum("cik,cjk->ij", right, left)
+            found += part if member.sign > 0 else -part.T
+        size = self._matrix(theta, step, absolute=True)
+        return np.asarray(found.numpy()), size + size.T
+
+    def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """`± 2 S P` with S the symmetric matrix of weights."""
+        upper = np.zeros((self.size, self.size))
+        upper[self._upper] = weights
+        symmetric = torch.as_tensor(upper + upper.T)
+        for member in self.members:
+            tensor = theta[member.axis.parameter]
+            rows = member.axis.rows(tensor)
+            found = torch.zeros_like(rows)
+            for copy in member.places:
+                found[copy] = member.sign * (symmetric @ rows[copy])
+            yield member.axis.parameter, member.axis.back(found, tensor.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleLaws(SpaceLaws):
+    """`Σ weights · θ²`: each law is a combination of the sums of squares of rows.
+
+    `rows` lists axes; row i of axis a has number `offsets[a] + i`, and `weights` (laws × rows) is their share.
+    """
+
+    axes: tuple[Axis, ...]
+    picked: tuple[Indices, ...]
+    weights: sparse.csr_array
+    count: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the parameters in it."""
+        return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
+
+    def _products(self, theta: Parameters, step: Parameters) -> Floats:
+        found = []
+        for axis, picked in zip(self.axes, self.picked, strict=True):
+            left = axis.rows(theta[axis.parameter], picked)
+            right = left if step is theta else axis.rows(step[axis.parameter], picked)
+            found.append(torch.linalg.vecdot(left, right).numpy())
+        return np.concatenate(found)
+
+    def values(self, theta: Parameters) -> Floats:
+        """All laws at θ."""
+        return np.asarray(self.weights @ self._products(theta, theta))
+
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """Twice the weighted products."""
+        return np.asarray(2.0 * (self.weights @ self._products(theta, step)))
+
+    def size_along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The same in absolute values."""
+        names = self.parameters
+        products = self._products({n: theta[n].abs() for n in names}, {n: step[n].abs() for n in names})
+        return np.asarray(2.0 * (abs(self.weights) @ products))
+
+    def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """Each row times twice its share."""
+        shares = 2.0 * (self.weights.T @ weights)
+        start = 0
+        for axis, picked in zip(self.axes, self.picked, strict=True):
+            tensor = theta[axis.parameter]
+            rows = axis.rows(tensor)
+            found = torch.zeros_like(rows)
+            chosen = torch.as_tensor(picked)
+            found[chosen] = torch.as_tensor(shares[start : start + len(picked)])[:, None] * rows[chosen]
+            start += len(picked)
+            yield axis.parameter, axis.back(found, tensor.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class SumLaws(SpaceLaws):
+    """`Σ weights · θ` over rows of parameters: each law is a combination of the sums of rows."""
+
+    axes: tuple[Axis, ...]
+    picked: tuple[Indices, ...]
+    weights: sparse.csr_array
+    count: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the parameters in it."""
+        return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
+
+    def _sums(self, theta: Parameters) -> Floats:
+        parts = (axis.rows(theta[axis.parameter], picked).sum(1)
+                 for axis, picked in zip(self.axes, self.picked, strict=True))  # fmt: skip
+        return np.concatenate([part.numpy() for part in parts])
+
+    def values(self, theta: Parameters) -> Floats:
+        """All laws at θ."""
+        return np.asarray(self.weights @ self._sums(theta))
+
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """Their values at the step: they are linear."""
+        return self.values(step)
+
+    def size_along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The same in absolute values."""
+        return np.asarray(abs(self.weights) @ self._sums({name: step[name].abs() for name in self.parameters}))
+
+    def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """Constant along each row."""
+        shares = self.weights.T @ weights
+        start = 0
+        for axis, picked in zip(self.axes, self.picked, strict=True):
+            tensor = theta[axis.parameter]
+            rows = torch.zeros_like(axis.rows(tensor))
+            rows[torch.as_tensor(picked)] = torch.as_tensor(shares[start : start + len(picked)])[:, None]
+            start += len(picked)
+            yield axis.parameter, axis.back(rows, tensor.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnLaws(SpaceLaws):
+    """`Σ_{row ∈ class} W[row, k]` for every column k: rows of a weight may all move by one vector.
+
+    `classes[i]` is the class of row `picked[i]`. With `contrast`, differences to the first column: the common part of
+    all columns is a law only together with other parameters.
+    """
+
+    axis: Axis
+    picked: Indices
+    classes: Indices
+    columns: int
+    contrast: bool
+
+    @property
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The one parameter in it."""
+        return (self.axis.parameter,)
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """All of them are independent."""
+        return (int(self.classes.max()) + 1) * (self.columns - int(self.contrast))
+
+    def _summed(self, rows: torch.Tensor) -> Floats:
+        found = torch.zeros(int(self.classes.max()) + 1, self.columns, dtype=torch.float64)
+        found.index_add_(0, torch.as_tensor(self.classes), rows)
+        if self.contrast:
+            found = found[:, 1:] - found[:, :1]
+        return np.asarray(found.reshape(-1).numpy())
+
+    def values(self, theta: Parameters) -> Floats:
+        """All laws at θ."""
+        return self._summed(self.axis.rows(theta[self.axis.parameter], self.picked))
+
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """Their values at the step: they are linear."""
+        return self.values(step)
+
+    def size_along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The same in absolute values."""
+        rows = self.axis.rows(step[self.axis.parameter], self.picked).abs()
+        if not self.contrast:
+            return self._summed(rows)
+        first = rows[:, :1].clone()
+        rows[:, 0] = 0
+        return self._summed(rows) + self._summed(
+            torch.cat([torch.zeros_like(first), first.expand(-1, self.columns - 1)], 1)
+        )
+
+    def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """The weights of a class, on each of its rows."""
+        tensor = theta[self.axis.parameter]
+        table = torch.as_tensor(weights).reshape(int(self.classes.max()) + 1, -1)
+        if self.contrast:
+            table = torch.cat([-table.sum(1, keepdim=True), table], 1)
+        rows = torch.zeros_like(self.axis.rows(tensor))
+        rows[torch.as_tensor(self.picked)] = table[torch.as_tensor(self.classes)]
+        yield self.axis.parameter, self.axis.back(rows, tensor.shape)

@@ -1,0 +1,58 @@
+"""What a user says about a module's inputs becomes example tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from lawful.errors import LawfulError
+
+Input = torch.Tensor | tuple[int, ...] | str
+BATCH = 2  # what holds for a batch of one may be an accident
+
+
+def examples(module: nn.Module, given: Input | Sequence[Input] | None) -> list[torch.Tensor]:
+    """Example tensors for a module's inputs.
+
+    >>> [(tensor.shape, tensor.dtype) for tensor in examples(nn.Linear(3, 2), ["3", "4:int"])]
+    [(torch.Size([2, 3]), torch.float32), (torch.Size([2, 4]), torch.int64)]
+    """
+    if given is None:
+        given = _guessed(module)
+    several = isinstance(given, list) or (isinstance(given, tuple) and any(not isinstance(each, int) for each in given))
+    return [_example(module, each) for each in (given if several else [given])]
+
+
+def _example(module: nn.Module, given: Any) -> torch.Tensor:
+    if isinstance(given, torch.Tensor):
+        if given.ndim == 0 or len(given) < 2:
+            raise LawfulError(
+                "an example input needs a batch of at least 2: what holds for one sample may be an accident"
+            )
+        return given
+    own = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), torch.zeros(0))
+    if isinstance(given, str):
+        found = re.fullmatch(r"(\d{1,7}(?:,\d{1,7})*)(:int)?", given.replace(" ", ""))
+        if found is None:
+            raise LawfulError(f"an input size is like 3,224,224 or 8:int, not {given[:40]!r}")
+        size = tuple(int(part) for part in found[1].split(","))
+        kind = torch.int64 if found[2] else own.dtype
+    elif isinstance(given, (tuple, torch.Size)):
+        size, kind = tuple(given), own.dtype
+    else:
+        raise LawfulError(f"an input is a tensor, a size or text, not a {type(given).__name__}")
+    if any(part < 1 for part in size):
+        raise LawfulError(f"an input size is made of positive numbers, not {size}")
+    return torch.zeros((BATCH, *size), dtype=kind, device=own.device)
+
+
+def _guessed(module: nn.Module) -> tuple[int, ...]:
+    """The input of a module whose first layer states it."""
+    first = next((part for part in module.modules() if not list(part.children())), None)
+    if isinstance(first, nn.Linear):
+        return (first.in_features,)
+    raise LawfulError("its input size is unknown: give it without the batch, like --input 3,224,224 or --input 8:int")

@@ -1,0 +1,121 @@
+"""Finite members of the group: other weights of the same function."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.errors import LawfulError
+from lawful.network.modules.export import export_module
+from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
+from lawful.symmetry.families import ColumnLaws, MatrixLaws, ScaleLaws, SumLaws
+from lawful.symmetry.inputs import Input, examples
+from lawful.symmetry.result import Space, Symmetries
+from lawful.types import Floats
+
+SPREAD = 0.3  # of the logarithm of a scale
+AGREE, AGREE_SINGLE = 1e-8, 1e-2  # relative to the outputs, in float64 and where the module itself uses less
+
+
+@dataclass(frozen=True, eq=False)
+class Disguise:
+    """Weights on the same orbit, and how much the outputs differ (relative to their size, in float64)."""
+
+    weights: Mapping[str, torch.Tensor]
+    difference: float
+
+
+def disguise(module: nn.Module, input: Input | Sequence[Input] | None, found: Symmetries, *, seed: int = 0) -> Disguise:
+    """Apply a random member of the group to a module's weights; the outputs are compared before anything is returned.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> from lawful.symmetry import symmetries
+    >>> twin = disguise(net, (3,), symmetries(net, (3,)), seed=1)
+    >>> twin.difference < 1e-12, torch.equal(twin.weights["0.weight"], net[0].weight)
+    (True, False)
+    """
+    theta = {name: tensor.detach().double().clone() for name, tensor in module.named_parameters()}
+    if any(tensor.device.type == "meta" for tensor in theta.values()):
+        raise LawfulError("a module on the meta device has no weights to move")
+    rng = np.random.default_rng(seed)
+    for space in found.spaces:
+        move(space, theta, rng)
+    moved = copy.deepcopy(module).double()
+    with torch.no_grad():
+        for name, tensor in moved.named_parameters():
+            tensor.copy_(theta[name])
+    difference = _difference(module, moved, input, found.mode, seed)
+    weights = {
+        name: tensor.to(own.dtype)
+        for (name, tensor), own in zip(moved.state_dict().items(), module.state_dict().values(), strict=True)
+    }
+    return Disguise(weights, difference)
+
+
+def move(space: Space, theta: dict[str, torch.Tensor], rng: np.random.Generator) -> None:
+    """Act on parameters by a random member of the group of one space."""
+    laws = space.laws
+    if isinstance(laws, MatrixLaws):
+        matrix = _matrix(space, rng)
+        inverse = np.linalg.inv(matrix).T
+        for member in laws.members:
+            tensor = theta[member.axis.parameter]
+            rows = member.axis.rows(tensor)
+            action = torch.as_tensor(matrix if member.sign > 0 else inverse)
+            for places in member.places:
+                rows[places] = action @ rows[places]
+            theta[member.axis.parameter] = member.axis.back(rows, tensor.shape).contiguous()
+    elif isinstance(laws, ScaleLaws):
+        logarithms = laws.weights.T @ rng.normal(scale=SPREAD, size=laws.weights.shape[0])
+        start = 0
+        for axis, picked in zip(laws.axes, laws.picked, strict=True):
+            tensor = theta[axis.parameter]
+            rows = axis.rows(tensor)
+            rows[picked] *= torch.as_tensor(np.exp(logarithms[start : start + len(picked)]))[:, None]
+            start += len(picked)
+            theta[axis.parameter] = axis.back(rows, tensor.shape).contiguous()
+    elif isinstance(laws, (SumLaws, ColumnLaws)):
+        for name, piece in laws.pull(theta, rng.normal(scale=SPREAD, size=len(laws.values(theta)))):
+            theta[name] = theta[name] + piece
+
+
+def _matrix(space: Space, rng: np.random.Generator) -> Floats:
+    """A random matrix of the group, well conditioned."""
+    size = space.size
+    if space.group.startswith("GL"):
+        left, right = (np.linalg.qr(rng.normal(size=(size, size)))[0] for _ in range(2))
+        return np.asarray(left * np.exp(rng.normal(scale=SPREAD, size=size)) @ right)
+    turn = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    if not space.group.endswith("fixing 1"):
+        return np.asarray(turn)
+    basis = np.linalg.qr(np.column_stack([np.ones(size), rng.normal(size=(size, size - 1))]))[0]
+    inner = np.eye(size)
+    inner[1:, 1:] = np.linalg.qr(rng.normal(size=(size - 1, size - 1)))[0]
+    return np.asarray(basis @ inner @ basis.T)
+
+
+def _difference(module: nn.Module, moved: nn.Module, input: Any, mode: str, seed: int) -> float:
+    given = examples(module, input)
+    exported = export_module(module, given, training=mode == "train")
+    inputs = random_inputs(given, exported, torch.Generator().manual_seed(seed))
+    results = []
+    for each in (copy.deepcopy(module).double(), moved):
+        each.train(mode == "train")
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(seed)
+            results.append(tensors_in(each(*inputs)))
+    size = max(float(tensor.abs().max()) for tensor in results[0])
+    gap = max(float((one - two).abs().max()) for one, two in zip(*results, strict=True))
+    found = gap / size if size else gap
+    tolerance = AGREE if all(tensor.dtype == torch.float64 for tensor in results[0]) else AGREE_SINGLE
+    if not found <= max(tolerance, AGREE_SINGLE if casts(exported) else 0.0):
+        raise FalseSymmetry(f"a member of the group changed the outputs by {found:.1e} of their size")
+    return found

@@ -1,0 +1,123 @@
+"""The verb: the symmetries of a module or network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.network import Architecture, Mlp
+from lawful.network.modules.convert import to_module
+from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.network.modules.network import ModuleNetwork
+from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
+from lawful.symmetry.discrete import log10_permutations
+from lawful.symmetry.inputs import Input, examples
+from lawful.symmetry.labels import flat
+from lawful.symmetry.reading import Demands, read_graph
+from lawful.symmetry.result import Mode, Pinned, Symmetries
+from lawful.symmetry.shift_solution import solve_shifts
+from lawful.symmetry.solve import link_components, solve
+from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces, shift_spaces, unused_parameters
+
+
+def symmetries(
+    module: Any,
+    input: Input | Sequence[Input] | None = None,
+    *,
+    mode: Mode = "train",
+    check: bool | None = None,
+    seed: int = 0,
+) -> Symmetries:
+    """The linear symmetries and invisible shifts of a module, with the laws that training therefore conserves.
+
+    `input` is an example tensor (with a batch of at least 2), a size without the batch such as `(3, 32, 32)`, or text
+    such as `"3,32,32"` or `"8:int"` (eight token ids); several inputs are a list. Modules on the meta device are read
+    without weights. `check` tests every generator by vector-Jacobian products in float64 (by default for modules with
+    weights and up to five million parameters).
+
+    >>> found = symmetries(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,))
+    >>> len(found.laws), [(space.name, space.group, space.size) for space in found.spaces]
+    (4, [('0.weight', 'scales', 4)])
+    """
+    module, input = _module(module, input)
+    if mode not in ("train", "eval"):
+        raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
+    inputs = examples(module, input)
+    exported = export_module(module, inputs, training=mode == "train")
+    named = dict(module.named_parameters())
+    frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
+    found = summarise(exported, read_graph(exported, frozen), named, mode)
+    big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
+    meta = any(tensor.device.type == "meta" for tensor in named.values())
+    if check is False or (check is None and (big or meta)):
+        return found
+    if meta:
+        raise LawfulError("a module on the meta device has no weights: its symmetries cannot be checked")
+    return check_symmetries(found, module, inputs, exported, seed=seed)
+
+
+def _module(module: Any, input: Any) -> tuple[nn.Module, Any]:
+    """A network becomes the module that computes it."""
+    if isinstance(module, nn.Module):
+        return module, input
+    if isinstance(module, ModuleNetwork):
+        return module.module, input if input is not None else module.input_shape
+    if isinstance(module, Architecture):
+        module = module.initialise(seed=0)
+    if isinstance(module, Mlp):
+        return to_module(module), (module.widths[0],)
+    raise Unsupported(f"symmetries are read from modules and layered networks, not from a {type(module).__name__}")
+
+
+def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Parameter], mode: Mode) -> Symmetries:
+    """Solve what was demanded, and name the parts of the answer."""
+    gauges = demands.gauges
+    solution = solve(gauges)
+    sides = parameter_sides(demands)
+    ones = np.concatenate([np.zeros(0, np.int64), *gauges.ones])
+    shifted, dead = shift_spaces(solve_shifts(demands.shifts), dict(demands.shapes))
+    spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *shifted]
+    trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
+    places = {name: number for number, name in enumerate(trained)}
+    spaces.sort(key=lambda space: (min(places.get(name, 0) for name in space.parameters), space.group))
+    return Symmetries(
+        parameters=sum(math.prod(shape) for shape in trained.values()),
+        spaces=tuple(spaces),
+        dead=(*dead, *unused_parameters(demands.unused, trained)),
+        pinned=_pinned(demands),
+        mode=mode,
+        log10_discrete=log10_permutations(gauges, solution),
+        reading=_words(exported, demands, mode),
+        shapes=trained,
+    )
+
+
+def _pinned(demands: Demands) -> tuple[Pinned, ...]:
+    """Each operation without a rule, and the parameters whose spaces it touches."""
+    if not demands.unknown:
+        return ()
+    component = link_components(demands.gauges)
+    total = sum(math.prod(shape) for shape in demands.shapes.values())
+    found = []
+    for name, calls in demands.unknown.items():
+        labels = [pin.labels for pin in demands.gauges.pins if pin.operation == name]
+        touched = np.unique(component[np.concatenate(labels)]) if labels else np.zeros(0, dtype=int)
+        parameters = tuple(
+            parameter
+            for parameter, fields in demands.fields.items()
+            if any(np.isin(component[flat(field)], touched).any() for field in fields)
+        )
+        share = sum(math.prod(demands.shapes[parameter]) for parameter in parameters) / max(total, 1)
+        found.append(Pinned(name, calls, parameters, share))
+    return tuple(found)
+
+
+def _words(exported: ExportedModule, demands: Demands, mode: Mode) -> str:
+    noise = {operator_name(call.target) for call in exported.calls if "dropout" in str(call.target)}
+    words = f"{len(exported.calls)} calls of the exported graph, {mode} mode"
+    return words + (f"; {', '.join(sorted(noise))} counts as noise" if noise and mode == "train" else "")

@@ -1,0 +1,234 @@
+"""Follow a module's exported graph, one rule for each call, and collect what the calls demand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.symmetry.gauges import Gauges
+from lawful.symmetry.labels import compact, on
+from lawful.symmetry.motion import Motion, Shape, Step, index_fields
+from lawful.symmetry.rules import KEEPS_SQUARES, RULES
+from lawful.symmetry.rules.elementwise import homogeneous
+from lawful.symmetry.shifts import Shifts
+
+CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 7, "conv_transpose2d": 7,
+                "conv_transpose3d": 7, "convolution": 8}  # where the number of groups stands  # fmt: skip
+PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
+MOVES = {"t", "transpose", "permute", "numpy_T", "mT", "view", "reshape", "contiguous", "clone", "to", "_to_copy"}
+KNOWN = 4_000_000  # entries of a constant that is worked out while reading
+
+
+@dataclass(frozen=True, eq=False)
+class Demands:
+    """What was read: demands on gauges and shifts, the fields of every parameter, and what was not understood."""
+
+    gauges: Gauges
+    shifts: Shifts
+    shapes: Mapping[str, Shape]
+    fields: Mapping[str, tuple[torch.Tensor, ...]]
+    unused: tuple[str, ...]
+    unknown: Mapping[str, int]
+
+
+def read_graph(exported: ExportedModule, frozen: Iterable[str] = ()) -> Demands:
+    """Go through the graph once; parameters in `frozen` do not train and count as constants."""
+    reader = _Reader(exported, frozenset(frozen))
+    for node in exported.graph.nodes:
+        reader.visit(node)
+    unused = tuple(
+        exported.names[node.name] for node in exported.graph.nodes
+        if node.op == "placeholder" and node.name in exported.trained and not node.users
+        and exported.names[node.name] not in reader.frozen
+    )  # fmt: skip
+    return Demands(reader.gauges, reader.shifts, reader.shapes, reader.fields, unused, reader.unknown)
+
+
+class _Reader:
+    def __init__(self, exported: ExportedModule, frozen: frozenset[str]) -> None:
+        self.exported, self.frozen = exported, frozen
+        self.gauges, self.shifts = Gauges(), Shifts()
+        self.shapes: dict[str, Shape] = {}
+        self.fields: dict[str, tuple[torch.Tensor, ...]] = {}
+        self.unknown: dict[str, int] = {}
+        self.values: dict[fx.Node, Any] = {}
+
+    def visit(self, node: fx.Node) -> None:
+        """One node of the graph, after those it depends on."""
+        if node.op == "placeholder":
+            self.values[node] = self._placeholder(node)
+        elif node.op == "call_function":
+            self.values[node] = self._call(node)
+        elif node.op == "output":
+            step = self._step(node, "output", node.target, ())
+            step.pin(*(self._resolved(step, self.values[each]) for each in node.all_input_nodes))
+        else:
+            self.values[node] = Motion(_shapes(node)[0] if _shapes(node) else (), steady=True)
+
+    def _placeholder(self, node: fx.Node) -> Motion:
+        shape = (_shapes(node) or ((),))[0]
+        name = self.exported.names.get(node.name)
+        if name is None or node.name not in self.exported.trained or name in self.frozen:
+            tensor = self.exported.tensors.get(node.name)
+            small = tensor is not None and tensor.device.type != "meta" and tensor.numel() <= KNOWN
+            return Motion(
+                shape, steady=tensor is not None, known=tensor.detach() if small and tensor is not None else None
+            )
+        if not node.users:
+            return Motion(shape)
+        self.shapes[name] = shape
+        self.fields[name] = self._parameter_fields(node, shape)
+        return Motion(shape, self.fields[name], raw=name, indices=index_fields(shape))
+
+    def _parameter_fields(self, node: fx.Node, shape: Shape) -> tuple[torch.Tensor, ...]:
+        """One field for each axis. Convolutions with groups have one input space for each group, stacks of matrices
+        one gauge for each matrix, and an axis of size 1 that is summed over or written has a scale of its own."""
+        uses = set(_uses(node))
+        groups = max((_groups(user, node) for user in node.users), default=1)
+        stacked = len(shape) > 2 and bool(uses & {"matmul", "bmm", "baddbmm"})
+        if groups > 1:
+            return self._grouped_fields(shape, groups)
+        if stacked:
+            return self._stacked_fields(shape)
+        found = [on([axis], shape, self.gauges.fresh(size)) for axis, size in enumerate(shape) if size > 1]
+        ends = shape[:2] if uses & set(CONVOLUTIONS) else shape
+        if 1 in ends if uses & PRODUCTS else not found:
+            found.append(self.gauges.fresh(1).expand(shape))
+        return tuple(found)
+
+    def _grouped_fields(self, shape: Shape, groups: int) -> tuple[torch.Tensor, ...]:
+        """Of a weight (o, i/g, ...) or, transposed, (i, o/g, ...): both channel spaces split into groups."""
+        across, inside = shape[0] // groups, shape[1]
+        found = []
+        for size, place in (((groups, across, 1), [1]), ((groups, 1, inside), [2])):
+            labels = self.gauges.fresh(math.prod(size)).reshape(size)
+            self.gauges.same(labels, labels, line=place)
+            whole = labels.expand(groups, across, inside).reshape(*shape[:2], *(1,) * (len(shape) - 2))
+            found.append(compact(whole.expand(shape)))
+        return tuple(found)
+
+    def _stacked_fields(self, shape: Shape) -> tuple[torch.Tensor, ...]:
+        """Of a stack of matrices: a row space and a column space for each."""
+        found = []
+        for axis in (-2, -1):
+            labels = self.gauges.fresh(math.prod(shape[:-2]) * shape[axis]).reshape(-1, shape[axis])
+            self.gauges.same(labels, labels, line=[1])
+            found.append(labels.reshape(*shape[:-2], shape[axis]).unsqueeze(-3 - axis).expand(shape))
+        return tuple(found)
+
+    def _step(self, node: fx.Node, name: str, target: Any, shapes: tuple[Shape, ...]) -> Step:
+        shape = shapes[0] if shapes else ()
+        return Step(name, shape, shapes, target, self.gauges, self.shifts, self.shapes)
+
+    def _call(self, node: fx.Node) -> Any:
+        name = operator_name(node.target).removesuffix("_default")
+        step = self._step(node, name, node.target, _shapes(node))
+        values = [self.values[each] for each in node.all_input_nodes]
+        known = self._worked_out(node)
+        if known is not None:
+            return known
+        rule = RULES.get(name)
+        moving = any(_moves(value) for value in values)
+        if not moving and name not in ("getitem", "embedding", "zeros", "zeros_like", "new_zeros"):
+            steady = all(isinstance(value, Motion) and value.steady for value in values)
+            kept = any(isinstance(value, Motion) and value.zero for value in values) and rule is not None
+            if not kept:
+                parts = tuple(Motion(shape, steady=steady) for shape in step.shapes)
+                return parts[0] if len(parts) == 1 and not _several(node) else parts
+        if rule is None:
+            return self._not_understood(node, step)
+        open_squares = name in KEEPS_SQUARES
+        arguments = fx.map_arg(node.args, lambda each: self._given(step, each, open_squares))
+        options = fx.map_arg(node.kwargs, lambda each: self._given(step, each, open_squares))
+        try:
+            result = rule(step, *arguments, **options)
+        except (TypeError, RuntimeError, IndexError, AssertionError):
+            return self._not_understood(node, step)
+        return replace(result, known=None) if isinstance(result, Motion) and result.known is not None else result
+
+    def _given(self, step: Step, node: fx.Node, open_squares: bool) -> Any:
+        value = self.values[node]
+        return value if open_squares else self._resolved(step, value)
+
+    def _resolved(self, step: Step, value: Any) -> Any:
+        """An open x² becomes a power."""
+        if isinstance(value, Motion) and value.square_of is not None:
+            return homogeneous(replace(step, shape=value.shape), value.square_of, 2.0)
+        return value
+
+    def _not_understood(self, node: fx.Node, step: Step) -> Any:
+        self.unknown[step.name] = self.unknown.get(step.name, 0) + 1
+        step.pin(*(self._resolved(step, part) for each in node.all_input_nodes for part in _parts(self.values[each])))
+        parts = tuple(Motion(shape) for shape in step.shapes)
+        return parts if _several(node) else parts[0] if parts else Motion(())
+
+    def _worked_out(self, node: fx.Node) -> Motion | None:
+        """The value of a call on constants alone, if it is small."""
+        value = node.meta.get("val")
+        inputs = [self.values[each] for each in node.all_input_nodes]
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.numel() > KNOWN
+            or operator_name(node.target).startswith("rand")
+        ):
+            return None
+        if not all(isinstance(each, Motion) and each.known is not None for each in inputs):
+            return None
+        try:
+            arguments = fx.map_arg(node.args, lambda each: self.values[each].known)
+            options = fx.map_arg(node.kwargs, lambda each: self.values[each].known)
+            if options.get("device") is not None:
+                options = {**options, "device": torch.device("cpu")}
+            found = node.target(*arguments, **options)  # type: ignore[operator]
+        except Exception:  # whatever an operator raises on tensors that it was not traced with
+            return None
+        if not isinstance(found, torch.Tensor) or found.device.type == "meta":
+            return None
+        zero = found.is_floating_point() and not bool(found.any())
+        return Motion(tuple(found.shape), steady=True, known=found, zero=zero)
+
+
+def _moves(value: Any) -> bool:
+    return any(
+        isinstance(part, Motion) and (part.gauges or part.shifts or part.raw or part.square_of)
+        for part in _parts(value)
+    )
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _several(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (tuple, list))
+
+
+def _shapes(node: fx.Node) -> tuple[Shape, ...]:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(tuple(int(size) for size in part.shape) for part in parts if isinstance(part, torch.Tensor))
+
+
+def _uses(node: fx.Node) -> Iterable[str]:
+    """Names of the operations that read a value, looking through those that only move its entries."""
+    for user in node.users:
+        if user.op == "call_function":
+            name = operator_name(user.target)
+            if name in MOVES:
+                yield from _uses(user)
+            else:
+                yield name
+
+
+def _groups(user: fx.Node, weight: fx.Node) -> int:
+    """The number of groups of a convolution that reads this weight; 1 for any other use."""
+    place = CONVOLUTIONS.get(operator_name(user.target))
+    if place is None or user.args[1] is not weight:
+        return 1
+    return int(user.args[place] if len(user.args) > place else user.kwargs.get("groups", 1))  # type: ignore[arg-type]

@@ -1,0 +1,106 @@
+"""One rule for each operation: what it leaves of the gauges and shifts of its arguments.
+
+A rule is a function of a `Step` and the operation's arguments by ATen's names. It states its demands to `step.gauges`
+and `step.shifts` and returns how its result moves. Every rule keeps to a subgroup of the true one: what it does not
+understand it pins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lawful.symmetry.rules import contract, elementwise, normalise, regroup
+from lawful.symmetry.rules.elementwise import other_elementwise
+
+Rule = Callable[..., Any]
+
+
+def _named(rule: Rule, names: str) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+RULES: dict[str, Rule] = {
+    "linear": contract.linear,
+    "matmul": contract.matmul,
+    "addmm": contract.addmm,
+    "baddbmm": contract.baddbmm,
+    "embedding": contract.embedding,
+    "convolution": contract.general_convolution,
+    **_named(contract.mm, "mm bmm"),
+    **_named(contract.convolution, "conv1d conv2d conv3d"),
+    **_named(contract.transposed_convolution, "conv_transpose1d conv_transpose2d conv_transpose3d"),
+    "add": elementwise.add,
+    "sub": elementwise.sub,
+    "rsub": elementwise.rsub,
+    "mul": elementwise.mul,
+    "div": elementwise.div,
+    "pow": elementwise.power,
+    "square": elementwise.square,
+    "relu": elementwise.relu,
+    "leaky_relu": elementwise.leaky_relu,
+    "abs": elementwise.absolute,
+    "sqrt": elementwise.sqrt,
+    "rsqrt": elementwise.rsqrt,
+    "reciprocal": elementwise.reciprocal,
+    "prelu": elementwise.prelu,
+    "neg": elementwise.negate,
+    "addcmul": elementwise.addcmul,
+    "where": elementwise.where,
+    "masked_fill": elementwise.masked_fill,
+    **_named(elementwise.dropout, "dropout feature_dropout alpha_dropout"),
+    **_named(elementwise.same, "contiguous clone alias to _to_copy type_as lift_fresh lift_fresh_copy positive"),
+    **_named(elementwise.detach, "detach"),
+    **_named(
+        other_elementwise,
+        "gelu silu tanh sigmoid softplus exp expm1 log log1p sin cos erf elu selu celu mish hardswish hardsigmoid "
+        "relu6 hardtanh log_sigmoid clamp clamp_min clamp_max gt lt ge le eq ne logical_and logical_or logical_not "
+        "bitwise_and bitwise_or bitwise_not sign floor ceil round atan asinh softsign hardshrink softshrink tanhshrink "
+        "threshold maximum minimum isfinite isnan",
+    ),
+    **_named(elementwise.seen, "cumsum cumprod sort topk argmax argmin max min amax amin any all"),
+    **_named(regroup.reshape, "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as"),
+    **_named(regroup.expand, "expand expand_as broadcast_to"),
+    **_named(
+        regroup.move,
+        "permute transpose t numpy_T mT movedim slice select narrow flip roll repeat repeat_interleave tile "
+        "pixel_shuffle pixel_unshuffle unfold diagonal swapaxes",
+    ),
+    **_named(
+        regroup.divide,
+        "split split_with_sizes chunk unbind tensor_split unsafe_split unsafe_chunk unsafe_split_with_sizes",
+    ),
+    **_named(regroup.cat, "cat concat concatenate"),
+    "stack": regroup.stack,
+    "index": regroup.index,
+    "index_select": regroup.index_select,
+    "getitem": regroup.getitem,
+    **_named(regroup.zeros, "zeros zeros_like new_zeros"),
+    "mean": normalise.mean,
+    "sum": normalise.total,
+    "linalg_vector_norm": normalise.norm_along,
+    "layer_norm": normalise.layer_norm,
+    "native_layer_norm": normalise.native_layer_norm,
+    "rms_norm": normalise.rms_norm,
+    "batch_norm": normalise.batch_norm,
+    **_named(
+        normalise.native_batch_norm, "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional"
+    ),
+    "_batch_norm_with_update_functional": normalise.training_batch_norm,
+    "group_norm": normalise.group_norm,
+    **_named(normalise.softmax, "softmax _softmax log_softmax _log_softmax _safe_softmax"),
+    "scaled_dot_product_attention": normalise.attention,
+    **_named(
+        normalise.pool,
+        "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
+        "_adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_bilinear2d "
+        "upsample_bicubic2d upsample_linear1d",
+    ),
+    **_named(
+        normalise.max_pool,
+        "max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
+        "max_pool2d_with_indices max_pool1d_with_indices",
+    ),
+    **_named(normalise.pad, "pad constant_pad_nd"),
+}
+KEEPS_SQUARES = {"mean", "sum", "linalg_vector_norm"}  # rules that may be given an open x²

@@ -1,0 +1,64 @@
+"""Which shifts no operation sees: the unknowns that are left free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.symmetry.labels import flat
+from lawful.symmetry.nullspace import Nullspace, nullspace
+from lawful.symmetry.shifts import ZERO, Direction, Shifts
+from lawful.types import Mask, Residues
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftSolution:
+    """Labels whose unknowns are equal share a `root`; `free` roots are those that need not vanish.
+
+    `single` are the combinations of unknowns that are one number each; labels that stand for a vector of entries are
+    free or not as they are.
+    """
+
+    root: Residues
+    free: Mask
+    single: Nullspace
+    directions: tuple[Direction, ...]
+
+
+def solve_shifts(shifts: Shifts) -> ShiftSolution:
+    """Equal unknowns first, then what vanishes, then the relations of sums."""
+    count = shifts.count
+    zero = np.zeros(count, dtype=bool)
+    zero[ZERO] = True
+    for labels in shifts.zero:
+        zero[labels] = True
+    root = shifts.leaders(np.arange(count))
+    related = np.zeros(count, dtype=bool)
+    for relation in shifts.relations:
+        for labels in (relation.result, relation.first, relation.second):
+            related[root[labels]] = True
+    shared = np.bincount(root, minlength=count)[root] > 1
+    gone = _spread(zero, root)
+    for whole, part in reversed(shifts.parts):  # a sum whose value is demanded demands it of every part
+        bound = gone[root[whole]] | shared[whole] | related[root[whole]]
+        gone[part[bound]] = True
+        gone = _spread(gone, root)
+    directions = tuple(direction for found in shifts.directions.values() for direction in found)
+    named = np.zeros(count, dtype=bool)
+    vectors = np.zeros(count, dtype=bool)
+    for direction in directions:
+        labels = flat(direction.labels)
+        named[root[labels]] = True
+        if direction.weight > 1 and not direction.mean:
+            vectors[root[labels]] = True
+    free = ~gone & (root == np.arange(count)) & (named | related)
+    sign = np.ones(count, dtype=np.int64)
+    return ShiftSolution(root, free, nullspace(shifts.relations, root, sign, free & ~vectors), directions)
+
+
+def _spread(marked: Mask, root: Residues) -> Mask:
+    """Mark every label whose equals are marked."""
+    found = np.zeros(len(root), dtype=bool)
+    found[root[marked]] = True
+    return np.asarray(found[root])

@@ -1,0 +1,157 @@
+"""Frozen, tied, parametrised, unused and oddly used parameters; inputs that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from models import Function, plain
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+from lawful import Architecture, LawfulError, Unsupported
+from lawful.symmetry import symmetries
+
+
+def relu_net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def test_a_frozen_layer_pins_what_it_writes() -> None:
+    module = relu_net()
+    module[0].weight.requires_grad_(False)
+    found = symmetries(module, (3,))
+    assert len(found.laws) == 0
+    assert found.parameters == 4 + 8 + 2
+
+
+def test_a_frozen_bias_pins_its_units() -> None:
+    module = relu_net()
+    module[0].bias.requires_grad_(False)
+    assert len(symmetries(module, (3,)).laws) == 0
+
+
+def test_tied_layers_share_their_scales() -> None:
+    """x → W relu(W x): scales of the input are pinned, and so those of the hidden units."""
+    module = nn.Sequential(plain(3, 3), nn.ReLU(), plain(3, 3))
+    module[2].weight = module[0].weight
+    assert len(symmetries(module, (3,)).laws) == 0
+
+
+def test_weight_norm_keeps_what_is_true() -> None:
+    """W = g v/‖v‖: scales of g pass, v is seen only through its direction (up to rounding in the norm)."""
+    module = nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 2))
+    found = symmetries(module, (3,))
+    assert found.checked is not None
+    assert {name for space in found.spaces for name in space.parameters} <= set(found.shapes)
+
+
+def test_unused_parameters_are_dead() -> None:
+    module = Function(lambda self, x: self.a(x), a=nn.Linear(3, 2), b=nn.Linear(3, 5))
+    found = symmetries(module, (3,))
+    assert {(part.parameter, part.entries, part.unused) for part in found.dead} == {
+        ("b.weight", 15, True),
+        ("b.bias", 5, True),
+    }
+    assert len(found.laws) == 20
+
+
+def test_an_unknown_operation_pins_and_is_named() -> None:
+    module = Function(lambda self, x: self.b(torch.fft.rfft(self.a(x)).abs()), a=nn.Linear(3, 4), b=nn.Linear(3, 2))
+    found = symmetries(module, (3,))
+    assert len(found.laws) == 0
+    assert [part.operation for part in found.pinned] == ["fft_rfft"]
+    assert found.pinned[0].parameters == ("a.weight", "a.bias")
+    assert found.pinned[0].share == pytest.approx(16 / 24)
+
+
+def test_detached_values_count_as_data() -> None:
+    """y = b(relu(a x)) + detach(...): training sees no gradient through it."""
+    module = Function(
+        lambda self, x: self.b(h := functional.relu(self.a(x))) * self.c(h.detach()).detach(),
+        a=nn.Linear(3, 4), b=nn.Linear(4, 2), c=nn.Linear(4, 2),
+    )  # fmt: skip
+    assert len(symmetries(module, (3,), check=False).laws) >= 4
+
+
+def test_dropout_leaves_diagonals_in_training_and_everything_in_eval() -> None:
+    module = nn.Sequential(plain(3, 2), nn.Dropout(0.5), plain(2, 3))
+    train, evaluated = (symmetries(module, (3,), mode=mode) for mode in ("train", "eval"))
+    assert (len(train.laws), len(evaluated.laws)) == (2, 3)
+    assert "dropout" in train.reading
+    assert (train.mode, evaluated.mode) == ("train", "eval")
+
+
+def test_batch_norm_modes_differ() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    train, evaluated = (symmetries(module, (3,), mode=mode) for mode in ("train", "eval"))
+    assert sum(part.entries for part in train.dead) == 4
+    assert len(train.laws) == 8
+    assert not evaluated.dead
+    assert not module.training or all(part.training for part in module.modules())
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = plain(3, 4), nn.Embedding(6, 4), plain(4, 2)
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = functional.relu(self.a(x) + self.b(ids)[:, 0])
+        return self.c(hidden), hidden.sum()
+
+
+def test_several_inputs_and_outputs() -> None:
+    found = symmetries(TwoInputs(), ["3", "1:int"])
+    assert len(found.laws) == 0  # the sum of the hidden units is an output: nothing moves
+    assert found.checked is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("3;3", "an input size is like"),
+        ((0, 3), "positive"),
+        (torch.zeros(1, 3), "batch of at least 2"),
+        (3.5, "an input is a tensor"),
+        (None, "unknown"),
+    ],
+)
+def test_bad_inputs_are_named(given: Any, words: str) -> None:
+    module = nn.Sequential(nn.Conv1d(3, 2, 1))
+    with pytest.raises(LawfulError, match=words):
+        symmetries(module, given)
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = plain(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x) if x.sum() > 0 else x[:, :2]
+
+
+def test_control_flow_is_refused_with_its_line() -> None:
+    with pytest.raises(Unsupported, match=r"Branching.*"):
+        symmetries(Branching(), (3,))
+
+
+def test_networks_are_read_too() -> None:
+    assert len(symmetries(Architecture.parse("3-4-5-2 relu bias")).laws) == 9
+    assert len(symmetries(Architecture.parse("6-5-6 linear")).laws) == 15
+    with pytest.raises(Unsupported, match="Dag"):
+        symmetries(Architecture.parse("3-4-5-2 relu skip(0,2)"))
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_scales_change_nothing(scale: float) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 2))
+    expected = len(symmetries(module, (3,)).laws)
+    with torch.no_grad():
+        module[0].weight *= scale
+        module[2].weight /= scale
+    assert len(symmetries(module, (3,)).laws) == expected

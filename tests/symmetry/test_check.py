@@ -1,0 +1,123 @@
+"""Generators are held against gradients and against outputs; a false one is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from models import RULES, THEORY, Gpt
+from torch import nn
+
+from lawful.errors import LawfulError
+from lawful.network.modules.export import export_module
+from lawful.symmetry import symmetries
+from lawful.symmetry.check import FalseSymmetry, check_symmetries
+from lawful.symmetry.families import ColumnLaws, MatrixLaws, ScaleLaws, SumLaws
+from lawful.symmetry.inputs import examples
+from lawful.symmetry.orbit import disguise
+from lawful.symmetry.result import Space
+
+SMALL = {**THEORY, **RULES}
+
+
+def spoiled(space: Space) -> Space:
+    """The same space with one thing wrong."""
+    laws = space.laws
+    if isinstance(laws, MatrixLaws):
+        first = laws.members[0]
+        return replace(space, laws=replace(laws, members=(replace(first, sign=-first.sign), *laws.members[1:])))
+    if isinstance(laws, (ScaleLaws, SumLaws)):
+        weights = laws.weights.copy()
+        weights.data += np.random.default_rng(0).normal(size=weights.data.shape)
+        return replace(space, laws=replace(laws, weights=weights))
+    assert isinstance(laws, ColumnLaws)
+    return replace(space, laws=replace(laws, picked=laws.picked[:-1], classes=laws.classes[:-1]))
+
+
+@pytest.mark.parametrize("name", ["GPT untied", "ReLU", "linear", "batch norm", "two biases", "groups"])
+def test_a_false_generator_is_found(name: str) -> None:
+    torch.manual_seed(0)
+    make, given, _ = SMALL[name]
+    module = make()
+    found = symmetries(module, given)
+    inputs = examples(module, given)
+    exported = export_module(module, inputs, training=True)
+    dead = {part.parameter for part in found.dead if part.entries == part.of or not part.unused}
+    for place, space in enumerate(found.spaces):
+        if space.group.startswith("O") or (space.group == "shifts" and set(space.parameters) <= dead):
+            continue  # an entry that is dead by itself is dead with any weight
+        spaces = (*found.spaces[:place], spoiled(space), *found.spaces[place + 1 :])
+        with pytest.raises(FalseSymmetry, match="changes the function"):
+            check_symmetries(replace(found, spaces=spaces), module, inputs, exported)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_finite_members_keep_the_outputs(name: str) -> None:
+    torch.manual_seed(0)
+    make, given, expected = SMALL[name]
+    module = make()
+    found = symmetries(module, given)
+    twin = disguise(module, given, found, seed=3)
+    assert twin.difference < 1e-10
+    moved = any(not torch.equal(twin.weights[key], tensor) for key, tensor in module.state_dict().items())
+    assert moved == bool(found.spaces) or expected == 0
+
+
+def test_laws_stay_along_training_and_their_derivatives_vanish_on_gradients() -> None:
+    torch.manual_seed(0)
+    module = Gpt(tied=False).double()
+    found = symmetries(module, "3:int")
+    ids, labels = torch.randint(5, (8, 3)), torch.randint(5, (8 * 3,))
+    named = dict(module.named_parameters())
+    start = found.laws.values(named)
+    drifts = []
+    for rate, steps in ((1e-2, 40), (5e-3, 80)):
+        twin = Gpt(tied=False).double()
+        twin.load_state_dict(module.state_dict())
+        optimiser = torch.optim.SGD(twin.parameters(), lr=rate)
+        for _ in range(steps):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(twin(ids).reshape(-1, 5), labels).backward()
+            optimiser.step()
+        moved = dict(twin.named_parameters())
+        drifts.append(np.abs(found.laws.values(moved) - start).max())
+        assert max(float((moved[name] - named[name]).abs().max().detach()) for name in named) > 0.05
+    assert drifts[0] < 0.02
+    assert drifts[1] < 0.7 * drifts[0]  # h² a step: half the step, half the drift over the same time
+
+
+def test_laws_move_under_other_weights() -> None:
+    """A law is not constant: weights moved at random change every one."""
+    torch.manual_seed(0)
+    module = Gpt(tied=False).double()
+    found = symmetries(module, "3:int")
+    named = {name: tensor.detach() for name, tensor in module.named_parameters()}
+    other = {name: tensor + torch.randn_like(tensor) for name, tensor in named.items()}
+    assert (np.abs(found.laws.values(other) - found.laws.values(named)) > 1e-9).all()
+
+
+def test_gradients_are_those_of_the_values() -> None:
+    torch.manual_seed(0)
+    module = Gpt(tied=False).double()
+    found = symmetries(module, "3:int")
+    theta = {name: tensor.detach() for name, tensor in module.named_parameters()}
+    step = {name: torch.randn_like(tensor) for name, tensor in theta.items()}
+    flat = np.concatenate([step[name].reshape(-1).numpy() for name in found.shapes])
+    ahead, behind = ({n: t + s * 1e-5 * step[n] for n, t in theta.items()} for s in (1, -1))
+    slopes = (found.laws.values(ahead) - found.laws.values(behind)) / 2e-5
+    np.testing.assert_allclose(found.laws.gradients(theta) @ flat, slopes, atol=1e-7)
+    np.testing.assert_allclose(found.laws.along(theta, step), slopes, atol=1e-7)
+
+
+def test_meta_modules_cannot_be_checked_or_moved() -> None:
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    found = symmetries(module, (3,))
+    assert found.checked is None
+    assert len(found.laws) == 4
+    with pytest.raises(LawfulError, match="meta"):
+        symmetries(module, (3,), check=True)
+    with pytest.raises(LawfulError, match="meta"):
+        disguise(module, (3,), found)

@@ -1,0 +1,67 @@
+"""Numbers of laws: those of theory, and those of an independent count, rule by rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from models import RULES, THEORY, Gpt, Llama
+from oracle import drawing, lie_laws
+
+from lawful.symmetry import symmetries
+
+SMALL = {**THEORY, **RULES}
+COUNTED = [name for name in SMALL if "GPT" not in name and "Llama" not in name and name != "rotary head of 4"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_laws_are_those_of_theory_and_independent(name: str) -> None:
+    torch.manual_seed(0)
+    make, given, expected = SMALL[name]
+    module = make()
+    found = symmetries(module, given)
+    assert len(found.laws) == expected
+    assert found.checked is not None
+    assert found.checked.worst < 1e-9
+    assert found.pinned == ()
+    gradients = found.laws.gradients({name: tensor.double() for name, tensor in module.named_parameters()})
+    assert np.linalg.matrix_rank(gradients) == expected if expected else gradients.size == 0
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_laws_are_all_there_are(name: str) -> None:
+    """As many as the Lie closure leaves: gradients and their brackets reach every other direction."""
+    torch.manual_seed(0)
+    make, given, expected = SMALL[name]
+    module = make()
+    counts = []
+    for seed in range(12):  # where a ReLU never switches more is conserved: look on
+        counts.append(lie_laws(module, drawing(module, given), seed))
+        if counts[-1] == expected:
+            break
+    assert min(counts) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("GPT tied", 36), ("Llama untied", 19)])
+def test_whole_models_against_the_lie_closure(name: str, expected: int) -> None:
+    torch.manual_seed(0)
+    make, given, _ = THEORY[name]
+    module = make()
+    assert lie_laws(module, drawing(module, given)) == expected
+
+
+def test_gpt2_small_by_shape() -> None:
+    """theory: h·d_h(d_h+1) + 3d + (d+1) + (ff+1) a layer, plus T: 673,816."""
+    with torch.device("meta"):
+        module = Gpt(50257, 128, 768, 12, 3072, layers=2)
+    per_layer = 12 * 64 * 65 + 3 * 768 + 769 + 3073
+    assert len(symmetries(module, "128:int").laws) == 2 * per_layer + 128
+    assert 12 * per_layer + 1024 == 673_816
+
+
+def test_llama_by_shape() -> None:
+    """theory: kv·d_h/2 + kv·d_h(d_h+1)/2 + 2d + ff a layer, plus d if untied."""
+    with torch.device("meta"):
+        module = Llama(32000, 1024, 8, 2, 2816, layers=2)
+    per_layer = 2 * 64 + 2 * 128 * 129 // 2 + 2 * 1024 + 2816
+    assert len(symmetries(module, "16:int").laws) == 2 * per_layer + 1024
