@@ -11,7 +11,7 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.laws.law import Law
 from lawful.laws.law_count import LawCount
-from lawful.laws.program import RankProof, Step
+from lawful.laws.program import ProgramStep, RankProof
 from lawful.network.digest import digest, written
 from lawful.network.dynamics import HeavyBall, Metric
 
@@ -44,7 +44,7 @@ def certificate(count: LawCount) -> dict[str, Any]:
         "seed": count.witness.seed,
         "point": count.witness.point.tolist(),
         "brackets": list(count.witness.rows),
-        "known": [_named(law) for law in count.known],
+        "known": [*(_named(law) for law in count.known), *(["part", part.source, part.sink] for part in count.parts)],
     }
     if count.region is not None:
         gates = [None if np.isnan(gate) else gate for gate in count.region.fixed.tolist()]
@@ -78,7 +78,7 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: ProgramStep) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": step.kind}
     if step.kind in ("parameters", "input"):
         return found | {"length": step.length}

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.exact import PRIME, check_prime, residues
+from lawful.exact import PRIME, check_prime, rank, residues, to_residues
 from lawful.laws.family import Family, Gradients, Pieces
 from lawful.laws.known import known_laws
 from lawful.laws.law import LawFamily
 from lawful.laws.law_count import LawCount, RankWitness
 from lawful.laws.lie_closure import POINT, Closure, Watch, close, refuse_if_too_large
+from lawful.laws.one_field import Part, bound_directions, one_field_parts
 from lawful.laws.other_flows import (
     Flow,
     MetricFields,
@@ -24,6 +26,7 @@ from lawful.laws.other_flows import (
     under_metric,
 )
 from lawful.laws.region import Region, at_data, clear, near
+from lawful.laws.theorems import by_theorem
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
@@ -75,8 +78,10 @@ def count_laws(
 
             return count_module(source, input_shape, level=level, data=data, loss=loss, flow=flow, seed=seed, mode=mode)
         source = found
-    refuse_if_too_large(source.parameters)
     architecture = str(source) if isinstance(source, Architecture) else None
+    if level == "phi" and (settled := by_theorem(source, loss, flow)) is not None:
+        return settled
+    refuse_if_too_large(source.parameters)
     dag = source.to_dag()
     job = _Job(dag, level, loss, flow, check_prime(prime), None, progress)
     if level != "phi":
@@ -126,13 +131,38 @@ class _Job:
         family = self.family(seed)
         point = residues(seed, (POINT,), [0], family.size, self.prime)[0]
         known, independent = self.explicit(point)
-        closure = close(family, family.size - independent, self.progress)
-        status, reason = self._status(closure, family.size - independent)
+        parts, bound = self.bound(known, independent, point)
+        closure = close(family, family.size - bound, self.progress)
+        status, reason = self._status(closure, family.size - bound)
         witness = RankWitness(self.prime, seed, closure.point, closure.rows)
+        error = self._error(closure) if status == "numerical" else None
         return LawCount(
             self.dag.parameters, family.size, closure.dimensions, known, independent, status, self.level, self.flow,
             self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason, claim=self.claim,
+            parts=parts if bound > independent else (), error=error,
         )  # fmt: skip
+
+    def bound(self, known: LawFamily, independent: int, point: Residues) -> tuple[tuple[Part, ...], int]:
+        """The parts that pass one number on, and how many laws are independent with those that they imply."""
+        if self.flow != GradientFlow() or self.dag.constant is not None or self.loss != "full":
+            return (), independent
+        gates = np.where(self.dag.slopes == 1.0, 1.0, np.nan) if self.region is None else self.region.fixed
+        parts = one_field_parts(self.dag, gates)
+        if not parts:
+            return (), independent
+        exact = to_residues(np.nan_to_num(gates, nan=1.0), self.prime)
+        rows = [bound_directions(self.dag, exact, part, point, self.prime) for part in parts]
+        return parts, rank(np.concatenate([known.gradients_modulo(point, self.prime), *rows]), self.prime)
+
+    def _error(self, closure: Closure) -> float:
+        """How likely a random point and random fields modulo the prime miss a direction, each of several times.
+
+        Entries of a level-k bracket have degree at most (k+1)(L−1)+1 in the point and k+1 in each multiplier, so a
+        minor of the matrix is a polynomial of at most D times their sum (Schwartz-Zippel).
+        """
+        levels, length = len(closure.dimensions), int(self.dag.levels.max())
+        degree = self.dag.parameters * levels * (length + 2)
+        return float(min(1.0, (degree / self.prime) ** EXTRA_SEEDS))
 
     @property
     def claim(self) -> str:

@@ -14,7 +14,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.laws.program import FUNCTIONS, Program, Step
+from lawful.laws.program import FUNCTIONS, Program, ProgramStep
 
 Array = NDArray[Any]  # of float64, or of flint.arb
 Jet = dict[int, Array]
@@ -210,7 +210,7 @@ def _two_over_root_pi(exact: bool) -> Any:
 # Steps
 
 
-def _forward(step: Step, arguments: list[Jet]) -> Jet:
+def _forward(step: ProgramStep, arguments: list[Jet]) -> Jet:
     match step.kind:
         case "take":
             return _take(step, arguments)
@@ -229,7 +229,7 @@ def _forward(step: Step, arguments: list[Jet]) -> Jet:
     return apply(step.kind, arguments[0])
 
 
-def _take(step: Step, arguments: list[Jet]) -> Jet:
+def _take(step: ProgramStep, arguments: list[Jet]) -> Jet:
     indices = step.indices if step.indices is not None else np.zeros(0, dtype=np.intp)
     if len(arguments) == 1 and indices.min(initial=0) >= 0:
         return mapped(arguments[0], lambda part: part[:, indices])
@@ -248,7 +248,7 @@ def _take(step: Step, arguments: list[Jet]) -> Jet:
     return found
 
 
-def _matmul(step: Step, first: Array, second: Array) -> Array:
+def _matmul(step: ProgramStep, first: Array, second: Array) -> Array:
     n, p, q, r = step.sizes
     found = np.matmul(first.reshape(-1, n, p, q), second.reshape(-1, n, q, r))
     return np.asarray(found.reshape(len(found), -1))
@@ -275,7 +275,7 @@ def _chosen(signs: NDArray[np.bool_], positive: Jet, other: Jet) -> Jet:
     }
 
 
-def _backward(step: Step, place: int, slope: Jet, arguments: list[Jet], value: Jet, lengths: list[int]) -> Jet:
+def _backward(step: ProgramStep, place: int, slope: Jet, arguments: list[Jet], value: Jet, lengths: list[int]) -> Jet:
     """The slope of one source from the slope of the step."""
     match step.kind:
         case "take":
@@ -304,11 +304,11 @@ def _backward(step: Step, place: int, slope: Jet, arguments: list[Jet], value: J
     return product(slope, derivative(step.kind, arguments[0], value), _times)
 
 
-def _resized(step: Step, sizes: tuple[int, ...]) -> Step:
-    return Step(step.kind, step.sources, step.length, sizes=sizes)
+def _resized(step: ProgramStep, sizes: tuple[int, ...]) -> ProgramStep:
+    return ProgramStep(step.kind, step.sources, step.length, sizes=sizes)
 
 
-def _scattered(part: Array, step: Step, start: int, length: int) -> Array:
+def _scattered(part: Array, step: ProgramStep, start: int, length: int) -> Array:
     """Add every entry to the place that it was taken from."""
     indices = step.indices if step.indices is not None else np.zeros(0, dtype=np.intp)
     here = np.flatnonzero((indices >= start) & (indices < start + length))

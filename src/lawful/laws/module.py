@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.laws.float_rank import rank_with_gap
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
@@ -19,6 +19,7 @@ from lawful.laws.module_known import conserved_laws
 from lawful.laws.module_proof import conserved, prove_rank
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
+from lawful.laws.structural import structural_laws
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Floats
 
@@ -50,9 +51,10 @@ def count_module(
     refuse_if_too_large(case.size)
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (0.05, SEEDS)
     seeds = _generic(case, flow, seed, spread) if level == "phi" else list(range(seed, seed + most))
+    structural = _structural(case, flow)
     runs: list[BracketRun] = []
     while len(_largest(runs)) < SEEDS and len(runs) < most:
-        runs.append(_run(case, flow, seeds[len(runs)], spread))
+        runs.append(_run(case, flow, seeds[len(runs)], spread, structural))
     best = _largest(runs)
     dimensions, gap, words, laws, _ = min(best, key=lambda run: run.gap)
     reason = next((run.doubt for run in runs if run.doubt), "")
@@ -125,7 +127,17 @@ def _generic(case: Probe, flow: Flow, seed: int, spread: float) -> list[int]:
     return [number for _, number in sorted(found)]
 
 
-def _run(case: Probe, flow: Flow, seed: int, spread: float) -> BracketRun:
+def _structural(case: Probe, flow: Flow) -> tuple[Law, ...]:
+    """The laws that the graph gives away, if it can be read."""
+    if flow != GradientFlow():
+        return ()
+    try:
+        return tuple(structural_laws(case))
+    except LawfulError:
+        return ()
+
+
+def _run(case: Probe, flow: Flow, seed: int, spread: float, structural: tuple[Law, ...] = ()) -> BracketRun:
     """One random point: close the fields under brackets until the dimension stagnates or meets the known laws."""
     state = _start(case, flow, seed, spread)
     states = len(state)
@@ -140,7 +152,7 @@ def _run(case: Probe, flow: Flow, seed: int, spread: float) -> BracketRun:
         rows = brackets(case, flow, state, level, states - before + SPARE, seed)
         if not dimensions and states == case.size and not isinstance(flow, Metric):
             theta = state[: case.size]
-            known = conserved_laws(case.module, case.unflatten(theta), rows)
+            known = conserved_laws(case.module, case.unflatten(theta), rows, structural)
             words, laws, slopes = known.words, known.laws, known.basis
         doubt = _doubt(case, flow, state, level, seed, rows, slopes)
         found = rank_with_gap(np.concatenate([basis, rows]))

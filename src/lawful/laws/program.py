@@ -24,7 +24,7 @@ FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ProgramStep:
     """One array: how it is made (`kind`), of which earlier arrays, and with which numbers.
 
     "parameters", "input" and "constant" are made of nothing. `indices` belong to "take", `sizes` to "matmul" (n, p, q,
@@ -43,7 +43,7 @@ class Step:
 class Program:
     """Steps in order; step 0 are the parameters, step 1 the input, the last step is the output."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
 
     @property
     def parameters(self) -> int:
@@ -65,9 +65,9 @@ class Writer:
     """Appends steps, sharing those that are the same copies."""
 
     def __init__(self, parameters: int, inputs: int) -> None:
-        self.steps = [Step("parameters", (), parameters), Step("input", (), inputs)]
+        self.steps = [ProgramStep("parameters", (), parameters), ProgramStep("input", (), inputs)]
 
-    def add(self, step: Step) -> int:
+    def add(self, step: ProgramStep) -> int:
         """Append a step; its number."""
         self.steps.append(step)
         return len(self.steps) - 1
@@ -79,35 +79,35 @@ class Writer:
     def constant(self, values: Floats) -> int:
         """An array of fixed numbers."""
         flat = np.asarray(values, dtype=np.float64).ravel()
-        return self.add(Step("constant", (), len(flat), values=flat))
+        return self.add(ProgramStep("constant", (), len(flat), values=flat))
 
     def take(self, sources: tuple[int, ...], indices: Indices) -> int:
         """Entries of the sources laid end to end; copying a whole array is no step."""
         flat = np.asarray(indices, dtype=np.intp).ravel()
         if len(sources) == 1 and len(flat) == self.length(sources[0]) and (flat == np.arange(len(flat))).all():
             return sources[0]
-        return self.add(Step("take", sources, len(flat), indices=flat))
+        return self.add(ProgramStep("take", sources, len(flat), indices=flat))
 
     def pair(self, kind: str, first: int, second: int) -> int:
         """A sum or a product."""
-        return self.add(Step(kind, (first, second), self.length(first)))
+        return self.add(ProgramStep(kind, (first, second), self.length(first)))
 
     def function(self, kind: str, source: int) -> int:
         """A function of every entry."""
-        return self.add(Step(kind, (source,), self.length(source)))
+        return self.add(ProgramStep(kind, (source,), self.length(source)))
 
     def total(self, source: int, run: int) -> int:
         """Sums of consecutive runs."""
-        return self.add(Step("sum", (source,), self.length(source) // run, sizes=(run,)))
+        return self.add(ProgramStep("sum", (source,), self.length(source) // run, sizes=(run,)))
 
     def matmul(self, first: int, second: int, sizes: tuple[int, int, int, int]) -> int:
         """A stack of matrix products."""
         n, p, _, r = sizes
-        return self.add(Step("matmul", (first, second), n * p * r, sizes=sizes))
+        return self.add(ProgramStep("matmul", (first, second), n * p * r, sizes=sizes))
 
     def choose(self, sign: int, positive: int, other: int) -> int:
         """By the sign of the first array."""
-        return self.add(Step("choose", (sign, positive, other), self.length(sign)))
+        return self.add(ProgramStep("choose", (sign, positive, other), self.length(sign)))
 
     def finish(self, output: int) -> Program:
         """The program up to its output, without steps that nothing reads."""
@@ -122,7 +122,7 @@ class Writer:
         steps = [self.steps[number] for number in order]
         return Program(
             tuple(
-                Step(
+                ProgramStep(
                     step.kind,
                     tuple(place[source] for source in step.sources),
                     step.length,
