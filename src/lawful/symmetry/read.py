@@ -44,7 +44,7 @@ def symmetries(
     >>> len(found.laws), [(space.name, space.group, space.size) for space in found.spaces]
     (4, [('0.weight', 'scales', 4)])
     """
-    module, input = _module(module, input)
+    module, input = module_of(module, input)
     if mode not in ("train", "eval"):
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
     inputs = examples(module, input)
@@ -61,7 +61,7 @@ def symmetries(
     return check_symmetries(found, module, inputs, exported, seed=seed)
 
 
-def _module(module: Any, input: Any) -> tuple[nn.Module, Any]:
+def module_of(module: Any, input: Any) -> tuple[nn.Module, Any]:
     """A network becomes the module that computes it."""
     if isinstance(module, nn.Module):
         return module, input

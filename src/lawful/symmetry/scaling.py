@@ -1,0 +1,168 @@
+"""The scaling graph of a module: what its diagonal gauges multiply, entry by entry.
+
+A node is a coordinate that can be scaled on its own: an MLP's neuron, a convolution's channel, a channel of a residual
+stream, a query's coordinate, a rotary pair. An edge is one trained entry of a parameter: it enters the node that scales
+it up and leaves the node that scales it down. All taps of a kernel are parallel edges; skips merge nodes; what is
+tied, frozen or fixed belongs to no free node. Paper 0 holds on it as it stands: `c_v = Σ_in θ² − Σ_out θ²`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+
+from lawful.errors import Unsupported
+from lawful.network.modules.export import export_module
+from lawful.symmetry.families import Parameters
+from lawful.symmetry.inputs import Input, examples
+from lawful.symmetry.labels import align, narrowed
+from lawful.symmetry.read import module_of
+from lawful.symmetry.reading import Demands, read_graph
+from lawful.symmetry.result import Mode
+from lawful.symmetry.solve import GaugeSolution, solve
+from lawful.types import Floats, Indices
+
+GROUND = -1  # inputs, outputs, and whatever cannot be scaled
+LARGEST = 100_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class ScalingGraph:
+    """Nodes with a name, and the entries of parameters as edges between them.
+
+    Edge e is entry `positions[e]` (in row-major order) of the parameter `parameters[owners[e]]`. `incidence` (nodes ×
+    edges) says by which power each node scales each edge: +1 where it enters, −1 where it leaves, other numbers where
+    an activation has another degree.
+    """
+
+    nodes: tuple[str, ...]
+    parameters: tuple[str, ...]
+    owners: Indices
+    positions: Indices
+    incidence: sparse.csr_array
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether every edge enters at most one node and leaves at most one: without gains, without junctions."""
+        plain = bool(np.isin(self.incidence.data, (1.0, -1.0)).all())
+        entering = np.asarray((self.incidence > 0).sum(axis=0)).reshape(-1)
+        leaving = np.asarray((self.incidence < 0).sum(axis=0)).reshape(-1)
+        return plain and int(entering.max(initial=0)) <= 1 and int(leaving.max(initial=0)) <= 1
+
+    @property
+    def heads(self) -> Indices:
+        """The node that each edge enters, or −1."""
+        return self._ends(1.0)
+
+    @property
+    def tails(self) -> Indices:
+        """The node that each edge leaves, or −1."""
+        return self._ends(-1.0)
+
+    def _ends(self, sign: float) -> Indices:
+        if not self.is_graph:
+            raise Unsupported("its scales make no graph: a product of two scaled values, or an activation of degree 2")
+        table = self.incidence.tocoo()
+        found = np.full(self.incidence.shape[1], GROUND, dtype=np.intp)
+        chosen = table.data == sign
+        found[table.coords[1][chosen]] = table.coords[0][chosen]
+        return found
+
+    def edge_values(self, theta: Parameters) -> Floats:
+        """The entries that are edges, at given parameters."""
+        flat = [theta[name].detach().double().cpu().reshape(-1).numpy() for name in self.parameters]
+        found = np.zeros(len(self.owners))
+        for number, values in enumerate(flat):
+            here = self.owners == number
+            found[here] = values[self.positions[here]]
+        return found
+
+    def balance(self, theta: Parameters) -> Floats:
+        """`c = B θ²`, one number for each node: conserved by gradient flow for every data set and loss."""
+        return np.asarray(self.incidence @ self.edge_values(theta) ** 2)
+
+
+def scaling_graph(module: Any, input: Input | Sequence[Input] | None = None, *, mode: Mode = "train") -> ScalingGraph:
+    """The scaling graph of a module or layered network; arguments as for `symmetries`.
+
+    >>> from torch import nn
+    >>> kernel, readers = nn.Conv1d(1, 1, 1, bias=False), nn.Linear(2, 1)
+    >>> graph = scaling_graph(nn.Sequential(kernel, nn.ReLU(), nn.Flatten(), readers), (1, 2))
+    >>> graph.nodes, graph.tails.tolist(), graph.heads.tolist()
+    (('0.weight.0',), [-1, 0, 0], [0, -1, -1])
+    """
+    module, input = module_of(module, input)
+    exported = export_module(module, examples(module, input), training=mode == "train")
+    frozen = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
+    demands = read_graph(exported, frozen)
+    if sum(int(np.prod(shape)) for shape in demands.shapes.values()) > LARGEST:
+        raise Unsupported(f"a scaling graph has one edge for each entry: more than {LARGEST:,} are not written down")
+    return _graph(demands, solve(demands.gauges))
+
+
+def _graph(demands: Demands, solution: GaugeSolution) -> ScalingGraph:
+    powers = _powers(solution)
+    names: dict[int, str] = {}
+    owners, positions, rows, columns, entries, count = [], [], [], [], [], 0
+    for number, (name, fields) in enumerate(demands.fields.items()):
+        shape = demands.shapes[name]
+        size = int(np.prod(shape, dtype=int))
+        found = sparse.csr_array((size, powers.shape[1]))
+        for field in fields:
+            small = narrowed(field)
+            table = powers[small.reshape(-1).numpy()]
+            for row in np.flatnonzero(np.diff(table.indptr)).tolist():
+                node = int(table.indices[table.indptr[row]])
+                if node not in names:
+                    names[node] = f"{name}.{row}"
+            spread = align(small.new_tensor(range(small.numel())).reshape(small.shape), shape).reshape(-1).numpy()
+            found = found + table[spread]
+        found.eliminate_zeros()
+        edges = np.flatnonzero(np.diff(found.indptr))
+        kept = found[edges].tocoo()
+        owners.append(np.full(len(edges), number))
+        positions.append(edges)
+        rows.append(kept.coords[1])
+        columns.append(count + kept.coords[0])
+        entries.append(kept.data)
+        count += len(edges)
+    used = sorted(names)
+    place = np.full(powers.shape[1], -1)
+    place[used] = np.arange(len(used))
+    joined = [np.concatenate([np.zeros(0), *part]) for part in (entries, rows, columns, owners, positions)]
+    table = sparse.csr_array(
+        (joined[0], (place[joined[1].astype(int)], joined[2].astype(int))), shape=(len(used), count)
+    )
+    return ScalingGraph(
+        tuple(names[node] for node in used),
+        tuple(demands.fields),
+        joined[3].astype(np.intp),
+        joined[4].astype(np.intp),
+        table,
+    )
+
+
+def _powers(solution: GaugeSolution) -> sparse.csr_array:
+    """Labels × nodes: the power by which each node scales the entries with a label.
+
+    Nodes are the solutions of the relations between scales, and every coordinate of a space on which GL acts.
+    """
+    count = len(solution.root)
+    alone = np.bincount(solution.cell, minlength=count)[solution.cell] == 1
+    whole = np.flatnonzero(~alone & ~solution.pinned & ~solution.skew & (solution.root == np.arange(count)))
+    place = np.full(count, -1)
+    place[whole] = np.arange(len(whole))
+    moving = np.flatnonzero(place[solution.root] >= 0)
+    inside = (solution.sign[moving].astype(float), (moving, place[solution.root[moving]]))
+    within = sparse.csr_array(inside, shape=(count, len(whole)))
+    scales = solution.scales
+    column = np.full(count, -1)
+    column[scales.coordinates] = np.arange(len(scales.coordinates))
+    single = np.flatnonzero(column[solution.root] >= 0)
+    chosen = (solution.sign[single].astype(float), (single, column[solution.root[single]]))
+    outside = sparse.csr_array(chosen, shape=(count, len(scales.coordinates))) @ scales.basis
+    return sparse.hstack([outside, within]).tocsr()

@@ -1,0 +1,220 @@
+"""A bug planted in each maker makes it state something false; the verifier, which shares no code with it, refuses."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from forging import REFUSED, Proof, saved
+from real import redundant
+
+from lawful import verify
+from lawful.components import certificate as of_components
+from lawful.components import components, find_path, path_certificate, rebalance, rebalance_certificate
+from lawful.fibers import same
+from lawful.fibers.distance import distance
+from lawful.fibers.distance.certificate import certificate as of_distance
+from lawful.fibers.verdict import certificate as of_same
+from lawful.flow import integrate, problem
+from lawful.flow.certificate import certificate as of_flow
+from lawful.laws import count_laws
+from lawful.laws.certificate import certificate as of_laws
+from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
+from lawful.leaky.certificate import certificate as of_geodesic
+from lawful.network import Architecture, Mlp
+from lawful.pruning.certificate import certificate as of_pruning
+from lawful.pruning.module import prune_module
+from lawful.pruning.module_certificate import certificate as of_module
+from lawful.pruning.prune import prune
+from lawful.pruning.rules import Change
+from lawful.singular.certificate import certificate as of_singular
+from lawful.singular.existence import Refutation, exact_balance, singular_points
+from lawful.truncation.certificate import certificate as of_separation
+from lawful.truncation.clusters import Clusters
+from lawful.truncation.separation import Hyperplane, separate_all
+
+Plant = pytest.MonkeyPatch
+
+
+def part(name: str) -> Any:
+    return importlib.import_module(f"lawful.{name}")
+
+
+def locks(plant: Plant) -> Proof:
+    """Every bottleneck seems to hold back one unit more than it does."""
+    true = part("components.locks").stable_sets
+
+    def wrong(side: Any, units: Any) -> Any:
+        found = copy.copy(true(side, units))
+        object.__setattr__(found, "value", [value + 1 for value in found.value])
+        return found
+
+    plant.setattr(part("components.locks"), "stable_sets", wrong)
+    found = components(Architecture.parse("1-2-1").to_dag(), [0, 0])
+    assert found.log2_components > 0
+    return of_components(found)
+
+
+def laws(plant: Plant) -> Proof:
+    """Ranks come out one too small, and one law too many is called independent."""
+    true = part("laws.lie_closure").rank
+    plant.setattr(part("laws.lie_closure"), "rank", lambda *given: true(*given) - 1)
+    independent = part("laws.law").LawFamily.independent
+    plant.setattr(part("laws.law").LawFamily, "independent", lambda *given: independent(*given) + 1)
+    count = count_laws("2-3-2 relu")
+    assert (count.laws, count.status) == (4, "proved")
+    return of_laws(count)
+
+
+def quiet(plant: Plant) -> Proof:
+    """A neuron that bends in the box counts as quiet there: two different networks become equal."""
+    first = Mlp([[[1.0], [-2.0]], [[1.0, 1.0]]], [[0.5, 0.25], [0.0]])
+    second = Mlp([[[1.0]], [[1.0]]], [[0.5], [0.0]])
+    wrong = lambda stack, layer, low, high: [1] if stack.widths[layer] == 2 else []  # noqa: E731
+    for name in ("fibers.symmetry", "fibers.reduce"):
+        plant.setattr(part(name), "quiet_neurons", wrong)
+    for name in ("quick_refutation", "thorough_refutation"):
+        plant.setattr(part("fibers.same"), name, lambda *_: None)
+    verdict = same(first, second, box=(-1.0, 1.0), exact=True)
+    assert verdict.verdict == "equal"
+    return of_same(verdict, first, second)
+
+
+def counterexample(plant: Plant) -> Proof:
+    """Outputs at the counterexample are evaluated wrongly."""
+    network = Architecture.parse("2-3-1 relu bias").initialise(seed=0)
+    assert isinstance(network, Mlp)
+    other = network.with_theta(network.theta * 1.5)
+    verdict = same(network, other)
+    assert verdict.verdict == "different"
+    return of_same(verdict, network, network)
+
+
+def distances(plant: Plant) -> Proof:
+    network = Architecture.parse("2-3-1 relu bias").initialise(seed=0)
+    assert isinstance(network, Mlp)
+    other = network.with_theta(network.theta * 1.25)
+    found = distance(network, other, ([-1.0, -1.0], [1.0, 1.0]), seconds=5.0)
+    return of_distance(replace(found, upper=float(found.lower) / 2, lower=Fraction(0)), network, other)
+
+
+def dead(plant: Plant) -> Proof:
+    """A live neuron is called dead."""
+
+    def wrong(dag: Any, *_: Any) -> Change:
+        name = dag.names[dag.hidden[0]]
+        return Change("dead", {name: None} if len(dag.hidden) == 5 else {})
+
+    plant.setattr(part("pruning.prune"), "RULES", (wrong,))
+    pruning = prune(redundant(), box=(-1.0, 1.0), replayable=True)
+    assert pruning.neurons_after == 4
+    return of_pruning(pruning)
+
+
+def bound(plant: Plant) -> Proof:
+    """Defects reach the outputs at half their size."""
+    true = part("pruning.prune").defect_bound
+    plant.setattr(part("pruning.prune"), "defect_bound", lambda *given: true(*given) / 2)
+    pruning = prune(redundant(), tolerance=3.0, box=(-1.0, 1.0), replayable=True)
+    assert pruning.bound > 0
+    return of_pruning(pruning)
+
+
+@torch.no_grad()
+def channels(plant: Plant) -> Proof:
+    """A channel that is heard counts as silent."""
+    torch.manual_seed(0)
+    wrong = lambda weights, biases, place, between: {0: ("silent",)} if len(weights[place]) == 3 else {}  # noqa: E731
+    plant.setattr(part("pruning.module"), "_redundant", wrong)
+    plant.setattr(part("pruning.module"), "_compare", lambda *_: None)
+    pruning = prune_module(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1)))
+    assert pruning.channels_after == 2
+    return of_module(pruning)
+
+
+def refuted(plant: Plant) -> Proof:
+    """Every set of neurons is called refuted."""
+    wrong = lambda graph, dag, c, names: Refutation(names, True, names, True)  # noqa: E731
+    plant.setattr(part("singular.existence"), "_decide", wrong)
+    dag = Architecture.parse("1-2-1").to_dag().with_theta([1.0, 2.0, 1.0, 1.0])
+    found = singular_points(dag, exact_balance(dag))
+    assert found.exist is False
+    return of_singular(dag, found)
+
+
+def parted(plant: Plant) -> Proof:
+    """Any direction seems to part any clusters."""
+    plant.setattr(part("truncation.separation"), "parts", lambda *_: True)
+    data = Clusters([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], [0, 0, 1, 1])
+    answers = [
+        answer if isinstance(answer, Hyperplane) else Hyperplane((Fraction(1), Fraction(0)), np.ones(2), 0.0, 1.0)
+        for answer in separate_all(data)
+    ]
+    return of_separation(data, answers)
+
+
+def losses(plant: Plant) -> Proof:
+    rng = np.random.default_rng(0)
+    network = Architecture.parse("2-2-2 relu bias").initialise(seed=0)
+    x, y = rng.normal(size=(4, 2)), rng.normal(size=(4, 2))
+    run = integrate(problem(network, x, y, "mse"), 0.5)
+    return of_flow(network, x, y, "mse", replace(run, losses=run.losses / 2))
+
+
+def stationary(plant: Plant) -> Proof:
+    rng = np.random.default_rng(0)
+    network = LeakyResNet(0.3 * rng.normal(size=(3, 2, 3)), 2.0)
+    task = TeacherTask(rng.normal(size=(4, 2)), rng.normal(size=(4, 2)))
+    reading = energies(trace(network, task, 0.1))
+    return of_geodesic(network, task, 0.1, replace(reading, stationarity=reading.stationarity / 10))
+
+
+def through_a_lock(plant: Plant) -> Proof:
+    """Locks are overlooked, and a path jumps from one sign to the other."""
+    graph = Architecture.parse("1-2-1").to_dag()
+    ends = graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])
+    for name, wrong in (("_among", lambda *_: ()), ("free_flows", lambda *_: iter([])), ("_check", lambda *_: None)):
+        plant.setattr(part("components.paths"), name, wrong)
+    return path_certificate(*ends, find_path(*ends))
+
+
+def rescaled(plant: Plant) -> Proof:
+    """One weight is forgotten."""
+    true = part("components.rebalance")._rescaled
+
+    def wrong(dag: Any, scales: Any) -> Any:
+        theta = true(dag, scales).theta.copy()
+        theta[0] = dag.theta[0]
+        return dag.with_theta(theta)
+
+    network = Architecture.parse("2-3-2 relu bias").initialise(seed=0)
+    plant.setattr(part("components.rebalance"), "_rescaled", wrong)
+    done = rebalance(network)
+    proof = rebalance_certificate(network, done)
+    return proof | {"rounding": 1e-15, "residual": 1e-12}
+
+
+BUGS = (locks, laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses, stationary,
+        through_a_lock, rescaled)  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_of_the_maker_is_noticed(bug: Callable[[Plant], Proof], monkeypatch: pytest.MonkeyPatch) -> None:
+    proof = saved(bug(monkeypatch))
+    with pytest.raises(REFUSED):
+        verify(proof)
+
+
+def test_every_kind_has_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = set()
+    for bug in BUGS:
+        with monkeypatch.context() as plant:
+            kinds.add(bug(plant)["kind"])
+    assert kinds == set(importlib.import_module("lawful.verify").KINDS)
