@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types pytest bench docs clean
+.PHONY: demo test lint types pytest fuzz bench docs clean
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lawful needs Python 3.11 or newer (make PYTHON=python3.11 ...)"; exit 1; }
@@ -41,6 +41,12 @@ types: .venv/developer
 
 pytest: .venv/browser
 	@$(BIN)/pytest --numprocesses 2
+
+# Damaged files of every kind against every reader and verifier: make fuzz N=10000 SEED=0
+N ?= 10000
+SEED ?= 0
+fuzz: .venv/developer
+	@$(BIN)/python tests/fuzz --count $(N) --seed $(SEED) --keep out/fuzz
 
 bench: .venv/developer
 	@$(BIN)/python -m benchmarks

@@ -142,7 +142,7 @@ def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> N
     found = json.loads(lawful("separate", "--clusters", "3,9,0.2", "--out", proof, "--json"))
     assert found["answer"] == "yes"
     assert found["network"]["loss"] < 1e-20
-    assert lawful("verify", proof).startswith("verified: each of the 3 clusters is strictly parted")
+    assert "each of the 3 clusters is strictly parted" in lawful("verify", proof)
     certificate = json.loads(proof.read_text())
     certificate["answers"][1]["normal"] = ["0", "0", "1"]
     proof.write_text(json.dumps(certificate))

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import warnings
+from functools import cache
+from typing import Any
 
 import typer
 
@@ -107,9 +109,14 @@ def _run(arguments: list[str], out: Out) -> int:
     return failure.tell(out)
 
 
+@cache
+def _command() -> Any:
+    return typer.main.get_command(app)
+
+
 def _invoke(arguments: list[str]) -> int:
     """Run a verb without Click's own frame, in which a closed pipe would be a definite no."""
-    command = typer.main.get_command(app)
+    command = _command()
     try:
         with command.make_context("lawful", list(arguments)) as context:
             command.invoke(context)

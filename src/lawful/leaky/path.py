@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from lawful.errors import LawfulError
 from lawful.leaky.mechanics import lifted
 from lawful.leaky.model import LeakyResNet
 from lawful.leaky.objective import Objective
@@ -74,6 +75,8 @@ def trace(network: LeakyResNet, task: TeacherTask, ridge: float) -> Representati
     """Run the network forwards and backwards: `B_ℓ = -(1/λ) ∂C/∂A_ℓ`."""
     objective = Objective(network, task, ridge)
     objective(network.weights.detach().numpy() * objective.roots)
+    if not (np.isfinite(objective.states).all() and np.isfinite(objective.momenta).all()):
+        raise LawfulError("the network's numbers on these samples are too large for floats")
     return RepresentationPath(
         objective.states,
         -objective.momenta / ridge,

@@ -288,7 +288,10 @@ def useful_dag(
 
 
 def _frozen(values: ArrayLike, kind: type) -> Any:
-    array: NDArray[Any] = np.array(values, dtype=kind)
+    try:
+        array: NDArray[Any] = np.array(values, dtype=kind)
+    except OverflowError as error:
+        raise InvalidNetwork(f"a number is too large: {error}") from None
     array.setflags(write=False)
     return array
 

@@ -109,7 +109,8 @@ def spectrum(dag: Dag) -> Spectrum:
         )
     if not len(dag.hidden):
         return Spectrum(np.zeros(0), 0.0)
-    scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1])  # there squares neither overflow nor vanish
+    exponent = int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1])
+    scale = 2.0 ** min(exponent, 1023)  # there squares neither overflow nor vanish
     squares = np.linalg.eigvalsh(4.0 * grounded_laplacian(dag.with_theta(dag.theta / scale)).toarray())[::-1]
     values = scale * np.sqrt(np.maximum(squares, 0.0))
     error = len(values) * np.finfo(np.float64).eps * max(float(squares[0]), 0.0)

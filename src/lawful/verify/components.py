@@ -12,7 +12,7 @@ from typing import Any
 
 from lawful.verify.finding import Finding, short
 from lawful.verify.locks import check_locks
-from lawful.verify.schema import listed, need, record, truth, whole, wholes
+from lawful.verify.schema import afford, listed, need, record, truth, whole, wholes
 from lawful.verify.wiring import HIDDEN, Wiring, read_wiring
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
@@ -78,7 +78,9 @@ def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int
 
 def _freed(value: object, wiring: Wiring, balance: dict[int, int], slack: int) -> set[int]:
     found: set[int] = set()
-    for number, item in enumerate(listed(value, "flows", most=len(wiring.tails))):
+    flows = listed(value, "flows", most=len(wiring.tails))
+    afford(float(len(flows)) * len(wiring.hidden))
+    for number, item in enumerate(flows):
         flow = record(item, "flows", "squares frees")
         squares: dict[int, int] = {}
         missing = dict(balance)

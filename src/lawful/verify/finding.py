@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -26,6 +28,16 @@ class Verified:
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     networks: tuple[str, ...] = ()
     given: tuple[int, ...] = ()
+
+
+def fingerprint(value: Any) -> str:
+    """Names numbers that are too many to print: the beginning of the SHA-256 of their JSON.
+
+    >>> fingerprint([[1.0, 2.0]])
+    'sha256 935c0ff3ac50'
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return "sha256 " + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def short(digest: str) -> str:

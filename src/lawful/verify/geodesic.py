@@ -12,7 +12,7 @@ from typing import Any
 from flint import arb, ctx
 
 from lawful.verify.balls import BITS, Ball, Table, ball, interval, lies_in, product, shown, squares, turned
-from lawful.verify.finding import Finding
+from lawful.verify.finding import Finding, fingerprint
 from lawful.verify.schema import afford, listed, matrix, need, number, numbers, record
 
 KEYS = "effective_depth softness ridge steps weights into out inputs targets stationarity ranks"
@@ -49,11 +49,22 @@ def check(body: dict[str, Any]) -> Finding:
         for layer, (rank, ends) in enumerate(zip(found, ranks, strict=True)):
             need(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
     whole = min(low for low, _ in ranks), max(high for _, high in ranks)
+    network = fingerprint([given[key] for key in ("weights", "steps", "into", "out")])
+    data = fingerprint([inputs, targets])
     words = (
-        f"a Leaky ResNet of {len(steps)} layers, effective depth {depth!r} and ridge {ridge!r} on {len(inputs)} data "
+        f"the Leaky ResNet {network} of {len(steps)} layers, effective depth {depth!r}, softness {soft!r} "
+        f"and ridge {ridge!r} on {len(inputs)} data ({data}) "
         f"has stationarity in {shown(stated)} and rank estimates -2H/L in {shown(whole)}"
     )
-    facts = {"stationarity": stated, "ranks": ranks, "effective_depth": depth, "ridge": ridge, "softness": soft}
+    facts = {
+        "stationarity": stated,
+        "ranks": ranks,
+        "effective_depth": depth,
+        "ridge": ridge,
+        "softness": soft,
+        "network": network,
+        "data": data,
+    }
     return Finding(words, facts)
 
 

@@ -7,8 +7,6 @@ rank at almost every point, so brackets bound the number of laws from above and 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from math import comb
@@ -17,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import Unsupported
-from lawful.verify.finding import Finding, short
+from lawful.verify.finding import Finding, fingerprint, short
 from lawful.verify.laws_case import MIXED, Case, Residues, spans_of, states_of
 from lawful.verify.laws_metric import blocks_of, times_metric
 from lawful.verify.laws_named import law_gradients
@@ -78,7 +76,7 @@ def check(body: dict[str, Any]) -> Finding:
     facts["claim"] = _claim(case, wiring, level)
     where = WHERE[facts["claim"] if facts["claim"] == "somewhere" else level]
     if level == "data":
-        facts |= {"samples": len(given["inputs"]), "data": _fingerprint(given["inputs"])}
+        facts |= {"samples": len(given["inputs"]), "data": fingerprint(given["inputs"])}
         where = where.format(**facts)
     words = f"{short(digest)} has exactly {count} independent laws under {facts['flow']} {where} ({case.loss} loss)"
     return Finding(words, facts, (digest,))
@@ -99,14 +97,8 @@ def _flow_words(case: Case) -> str:
         kind = "that do not depend on time" if flow["autonomous"] else "that may depend on time"
         return f"a heavy ball with friction {flow['friction']!r}, laws {kind},"
     if flow["name"] == "metric":
-        return f"gradient flow in a constant metric ({_fingerprint(flow)})"
+        return f"gradient flow in a constant metric ({fingerprint(flow)})"
     return "gradient flow"
-
-
-def _fingerprint(value: Any) -> str:
-    """Names numbers that are too many to print."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return "sha256 " + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
@@ -125,7 +117,7 @@ def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
     spans: tuple[list[list[int]], ...] = ()
     if level != "phi":
         inputs = matrix(given["inputs"], "inputs", columns=len(wiring.inputs))
-        afford(30.0 * len(inputs) * (len(wiring.tails) + len(wiring.roles) + len(wiring.inputs) ** 2))
+        afford(30.0 * wiring.growth * len(inputs) * (len(wiring.tails) + len(wiring.roles) + len(wiring.inputs) ** 2))
         fixed = [
             None if gate is None else number(gate, "fixed")
             for gate in listed(given["fixed"], "fixed", length=len(wiring.roles))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from lawful.verify.schema import listed, need, record, whole, wholes, word
+from lawful.verify.schema import afford, listed, need, record, whole, wholes, word
 from lawful.verify.wiring import HIDDEN, Wiring
 
 
 def check_locks(value: object, wiring: Wiring, balance: dict[int, Fraction], slack: Fraction) -> dict[int, Fraction]:
     """The least value of `x_e` for each edge that is locked at every balance within `slack` of the stated one."""
     found: dict[int, Fraction] = {}
+    steps = 0
     for item in listed(value, "locked", most=len(wiring.tails)):
         lock = record(item, "locked", "edge side nodes")
         edge = whole(lock["edge"], "locked.edge", 0, len(wiring.tails) - 1)
@@ -22,6 +23,8 @@ def check_locks(value: object, wiring: Wiring, balance: dict[int, Fraction], sla
         need(all(wiring.roles[node] == HIDDEN for node in nodes), f"edge {edge}: a node of its set is not hidden")
         out = word(lock["side"], "locked.side", "out", "in") == "out"
         near = wiring.out_of if out else wiring.into
+        steps += sum(len(near[node]) for node in nodes)
+        afford(steps)
         crossing = {other for node in nodes for end, other in near[node] if end not in nodes}
         need(crossing == {edge}, f"edge {edge}: other edges cross its set, or none does")
         total = sum((balance[node] for node in nodes), Fraction(0))

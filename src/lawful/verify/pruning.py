@@ -41,7 +41,8 @@ def check(body: dict[str, Any]) -> Finding:
     original, result = (read_wiring(given[key], key) for key in ("original", "result"))
     need(original.weights is not None and result.weights is not None, "a network has no weights")
     stages = listed(given["stages"], "stages", most=1000)
-    afford(100.0 * (len(stages) + 2) * (len(original.tails) * max(1, len(original.outputs)) + len(result.tails)))
+    size = len(original.tails) * max(1, len(original.outputs)) + len(result.tails)
+    afford(20.0 * original.growth * (len(stages) + 2) * size)
     latest = Signals(original, range(len(original.roles)))
     region, finite = _regions(given["box"], latest.inputs)
     bound = rounding = ZERO

@@ -98,6 +98,7 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
     given = record(value, "counterexample", "input")
     point = numbers(given["input"], "counterexample.input", length=first.inputs)
     place = [exact(value) for value in point]
+    afford(sum(net.size * (1 + len(net.layers) / 20) for net in (first, second)))
     inside = all(
         (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
     )
@@ -140,7 +141,7 @@ def _equal(value: object, first: Storeys, second: Storeys, box: Box, most: Ratio
 
 def _walked(net: Storeys, value: object, where: str, box: Box) -> Storeys:
     steps = listed(value, where, most=100_000)
-    afford(20.0 * (len(steps) + 1) * sum(len(layer) * len(layer[0]) for layer in net.layers if layer))
+    afford(5.0 * (len(steps) + 1) * net.size)
     for step in steps:
         net = taken(net, step, box)
     return net

@@ -24,7 +24,6 @@ def check(body: dict[str, Any]) -> Finding:
     wiring = read_wiring(given["network"])
     need((wiring.weights is None) is not (given["balance"] is None), "a balance is prescribed, or that of the weights")
     balance = wiring.balance if given["balance"] is None else _prescribed(given["balance"], wiring)
-    afford(100.0 * len(wiring.roles) * len(wiring.tails))
     name = short(wiring.digest())
     if wiring.weights is None:
         shown = ", ".join(str(value) for value in list(balance.values())[:6])
@@ -83,10 +82,14 @@ def _none(value: object, wiring: Wiring, balance: Balances) -> int:
         if tail in balance and head in balance
     ]
     refuted = {_refutation(item, wiring, balance) for item in listed(value, "refutations", most=100_000)}
-    count = 0
+    count, steps = 0, 0.0
     for part in _possible(inner, balance):
         need(len(part) <= MOST_LISTED, f"{len(part)} neurons could take part, more than can be listed")
+        steps += 40.0 * 2 ** (len(part) / 2)
+        afford(steps)
         for chosen in _zero_sums(sorted(part), balance):
+            steps += 5.0 * len(inner)
+            afford(steps)
             if len(_split(set(chosen), inner)) == 1:
                 need(frozenset(chosen) in refuted, f"neurons {list(chosen)[:6]} sum to zero, and nothing refutes them")
                 count += 1
@@ -113,9 +116,11 @@ def _refutation(item: object, wiring: Wiring, balance: Balances) -> frozenset[in
 def _possible(inner: list[tuple[int, int]], balance: Balances) -> list[set[int]]:
     """Neurons that can be cut off: with c > 0 only below one with c < 0 inside, and the mirror image."""
     left = set(balance)
-    changed = True
+    changed, steps = True, 0.0
     while changed:
         changed = False
+        steps += 10.0 * len(inner)
+        afford(steps)
         for sign in (1, -1):
             links = [(a, b) if sign > 0 else (b, a) for a, b in inner if a in left and b in left]
             fed = _reached({node for node in left if balance[node] * sign < 0}, links)
@@ -157,11 +162,8 @@ def _zero_sums(nodes: list[int], balance: Balances) -> Iterable[tuple[int, ...]]
     table: dict[Fraction, list[tuple[int, ...]]] = {}
     for total, chosen in _all_sums(nodes[:half], balance):
         table.setdefault(total, []).append(chosen)
-    found = 0
     for total, chosen in _all_sums(nodes[half:], balance):
         for first in table.get(-total, ()):
-            found += 1
-            afford(1000.0 * found)
             if first or chosen:
                 yield (*first, *chosen)
 

@@ -43,6 +43,11 @@ class Storeys:
         """Sizes of all layers, input first."""
         return [self.inputs, *(len(layer) for layer in self.layers)]
 
+    @property
+    def size(self) -> int:
+        """How many weights and biases there are."""
+        return sum(len(layer) * len(layer[0]) for layer in self.layers if layer)
+
     def changed(self, layer: int, rows: list[Row], above: list[Row]) -> Storeys:
         """Other rows in hidden layer `layer` (from 1) and in the one above it."""
         layers = list(self.layers)

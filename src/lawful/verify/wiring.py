@@ -101,6 +101,11 @@ class Wiring:
         """Nodes by level, so that tails come before heads; empty if there is a cycle."""
         return sorted(range(len(self.levels)), key=lambda node: self.levels[node])
 
+    @property
+    def growth(self) -> float:
+        """How much longer than a double the numbers become on the longest path: a factor of the cost."""
+        return 1 + max(self.levels, default=0) / 20
+
     @cached_property
     def exact(self) -> list[Fraction]:
         """The weights as rationals."""

@@ -1,0 +1,62 @@
+"""A few hundred damaged files, the same every time; `make fuzz` runs ten thousand."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from damage import damaged
+from seeds import TARGETS, plant, run
+
+HERE = Path(__file__).parent
+COUNT = 300
+
+
+def test_damaged_files_give_an_answer_or_one_line() -> None:
+    command = [sys.executable, str(HERE), "--count", str(COUNT), "--seed", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert done.stdout.startswith(f"{COUNT} inputs")
+    assert "0 faults" in done.stdout
+
+
+def test_the_undamaged_files_are_read(tmp_path: Path) -> None:
+    plant(tmp_path)
+    codes = {target.command: run(tmp_path, target.command)[0] for target in TARGETS}
+    wrong = {command: code for command, code in codes.items() if code != (2 if command[1] == "plan.toml" else 0)}
+    assert wrong == {}
+
+
+FAULTS = {
+    "EXIT 4": "import lawful.network.summary as s\ns.summarise = None\n",
+    "ESCAPE": "import re, lawful.cli.output as o, lawful.network.summary as s\no.UNUSUAL = re.compile('(?!)')\n"
+    "was = s.summarise\ndef loud(network):\n    print('\\x1b[31m')\n    return was(network)\ns.summarise = loud\n",
+    "HANG": "import lawful.network.summary as s\ndef spin(_):\n    while True: pass\ns.summarise = spin\n",
+    "DIED": "import os, lawful.network.summary as s\ns.summarise = lambda _: os._exit(9)\n",
+}
+
+
+@pytest.mark.parametrize("word", FAULTS)
+def test_a_fault_is_found(tmp_path: Path, word: str) -> None:
+    """The harness itself, with `show` broken in one way."""
+    main = (HERE / "__main__.py").read_text().replace("SECONDS = 20", "SECONDS = 3")
+    (tmp_path / "__main__.py").write_text(main)
+    (tmp_path / "damage.py").write_text("def damaged(content, *_):\n    return content\n")
+    (tmp_path / "seeds.py").write_text(
+        (HERE / "seeds.py").read_text() + "\nTARGETS, COMMANDS = TARGETS[:1], ()\n" + FAULTS[word]
+    )
+    done = subprocess.run([sys.executable, str(tmp_path), "--count", "1"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, (done.stdout, done.stderr[-500:])
+    assert word in done.stdout
+
+
+def test_damage_is_the_same_for_the_same_seed() -> None:
+    content = (HERE / "seeds.py").read_bytes()
+    for name in ("a.json", "a.toml", "a.npz", "a.sqlite", "a.pt"):
+        one, two = (damaged(content, name, random.Random(f"3:{name}")) for _ in range(2))  # noqa: S311
+        assert one == two
