@@ -13,7 +13,15 @@ import typer
 
 from lawful.cli.output import print_json, will_write, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption, input_shape, open_network
+from lawful.cli.source import (
+    ActivationOption,
+    InputOption,
+    JsonOption,
+    NetworkArgument,
+    SeedOption,
+    input_shape,
+    open_network,
+)
 from lawful.errors import LawfulError
 
 NORMS = {"inf": math.inf, "1": 1.0, "2": 2.0}
@@ -21,8 +29,9 @@ EXITS = {"proved": 0, "violated": 1, "undecided": 3}
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the verbs."""
     app.command()(distance)
+    app.command()(check)
 
 
 def distance(
@@ -51,6 +60,9 @@ def distance(
         raise LawfulError(f"--norm is inf, 1 or 2, not {norm[:20]!r}")
     will_write(certificate)
     question = None if within is None else _fraction(within)
+    understood: str | None = None
+    if question is None and box.lower().endswith(".vnnlib"):
+        question, understood = _asked(Path(box))
     shape = input_shape(input_size)
     networks = [
         open_network(text, seed=seed, activation=activation, drop_useless=True, shape=shape) for text in (first, second)
@@ -77,11 +89,51 @@ def distance(
 
         write_text(certificate, json.dumps(evidence(found, *networks)))
     if as_json:
-        print_json(distance_json(found))
+        print_json({**distance_json(found), "understood": understood})
     else:
-        typer.echo(distance_text(found))
+        typer.echo(distance_text(found) if understood is None else f"{understood}\n{distance_text(found)}")
     known = found.upper < math.inf
     raise typer.Exit(130 if found.interrupted else EXITS.get(found.status, 0 if known else 3))
+
+
+def check(
+    network: NetworkArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE.vnnlib", help="Inputs and outputs that must not occur.")],
+    time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
+    activation: ActivationOption = None,
+    input_size: InputOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a VNN-LIB specification of one network: no input leads to what it describes. Exit 0, 1 or 3."""
+    from lawful.fibers.distance.property import check_property, forbidden_by
+    from lawful.network.formats.box import read_box
+    from lawful.network.formats.vnnlib_outputs import output_cases
+    from lawful.report.distance import property_json, property_text
+
+    if not time >= 0:
+        raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
+    opened = open_network(network, seed=seed, activation=activation, drop_useless=True, shape=input_shape(input_size))
+    if file.suffix.lower() != ".vnnlib":
+        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
+    dag = opened.to_dag()
+    box = read_box(str(file), len(dag.inputs))
+    forbidden = forbidden_by(output_cases(file), len(dag.outputs))
+    found = check_property(opened, box, forbidden, seconds=time, scheduler=scheduler, seed=seed)
+    print_json(property_json(found)) if as_json else typer.echo(property_text(found))
+    raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
+
+
+def _asked(file: Path) -> tuple[Fraction | None, str | None]:
+    """The question of a specification about two networks, and how it was understood."""
+    from lawful.network.formats.vnnlib_outputs import equivalence
+
+    found = equivalence(file)
+    if found is None:
+        return None, None
+    words = f"understood: is every output's |g - f| at most {float(found.within):g}? Literally the file describes "
+    return found.within, words + found.literally
 
 
 def _fraction(text: str) -> Fraction:

@@ -14,7 +14,7 @@ A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory",
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Ask what a network is, and what its training can do": (
-        "audit", "show", "laws", "symmetries", "components", "path", "singular", "same", "distance", "diff",
+        "audit", "show", "laws", "symmetries", "components", "path", "singular", "same", "distance", "check", "diff",
         "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
     ),
     "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical"),
@@ -45,6 +45,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "distance": (
         "lawful distance model.safetensors later.safetensors --box=-1,1 --time 2",
         "lawful distance model.safetensors later.safetensors --box=-1,1 --within 100 --json",
+    ),
+    "check": (
+        "lawful check model.safetensors specification.vnnlib",
+        "lawful check model.safetensors specification.vnnlib --time 5 --json",
     ),
     "diff": (
         "lawful diff model.safetensors later.safetensors",

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,8 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.flow.jacobian_rank import jacobian_rank
 from lawful.flow.parts import Joint, Parts, understand
+from lawful.flow.sinks import Sink
+from lawful.flow.watch import LawWatch, digest
 from lawful.network import Mlp
 from lawful.network.formats.reading import read_bytes
 
@@ -30,8 +33,12 @@ class Monitor:
 
     Call `step(loss)` after each optimiser step. `quantities` are functions of the flat parameter vector (NumPy, in the
     order of `parameters()`), such as laws found by `lawful.laws`; `locked` is a function of a chain as an `Mlp`, such
-    as `lambda network: len(components(network).locked)`. Records go to `records` and, one JSON object per line, to
-    `file`: each line is handed to the system as it is made, so all of them survive `kill -9`.
+    as `lambda network: len(components(network).locked)`. Records go to `records`, to `sinks` (functions of a record)
+    and, one JSON object per line, to `file`: each line is handed to the system as it is made, so all of them survive
+    `kill -9`. A run that is started again with the same file and model goes on counting steps and drift.
+
+    The structural laws of the model (`lawful.symmetries`) are read from its graph when it first runs, or at once if
+    `input` says what it takes; `laws` is False for none, or a number for a sketch of so many.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> with Monitor(model, every=10) as monitor:
@@ -52,6 +59,9 @@ class Monitor:
         locked: Callable[[Mlp], int] | None = None,
         detail: bool = True,
         live: bool | None = None,
+        input: Any = None,
+        laws: bool | int = True,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         if every < 1:
             raise LawfulError(f"a monitor records every k steps with k at least 1, not {every}")
@@ -67,17 +77,75 @@ class Monitor:
         self._seen: dict[str, tuple[int, int]] = {}
         self._start: dict[str, torch.Tensor] = {}
         self._began = time.perf_counter()
+        self.input, self.sinks = input, tuple(sinks)
+        self.watch: LawWatch | None = None
+        self._wanted = laws
+        self._resumed = False
 
     def __enter__(self) -> Monitor:
         if self._path is not None:
+            self._go_on(self._path)
             self._file = _open(self._path)
+            start = self._start or self._balances()
             self._write({"kind": "start", "time": time.time(), "model": type(self.model).__name__, "every": self.every,
-                         "chains": self.parts.chains, "ignored": self.parts.ignored})  # fmt: skip
+                         "chains": self.parts.chains, "ignored": self.parts.ignored, "digest": digest(self.model),
+                         "balances": {name: values.tolist() for name, values in start.items()}})  # fmt: skip
         for joint in self.parts.joints:
             if joint.kinked:
                 self._hooks.append(joint.below.register_forward_hook(self._watch(joint.name)))
+        if self._wanted is False:
+            self._warn_if_blind(str(self.parts))
+        elif self.input is not None:
+            self._read_laws(self.input if isinstance(self.input, list) else [self.input], {})
+        else:
+            self._hooks.append(self.model.register_forward_pre_hook(self._first_run, with_kwargs=True))
         self._record(None)
         return self
+
+    def _first_run(self, model: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Read the model's graph when it is first called: its inputs show what it takes."""
+        self._hooks.pop().remove()
+        tensors = [each for each in (*inputs, *keywords.values()) if isinstance(each, torch.Tensor)]
+        if any(each.ndim == 0 or len(each) < 2 for each in tensors):
+            self._warn_if_blind("it first ran on a batch of one: give input=(...), a size without the batch")
+            return
+        try:
+            with torch.random.fork_rng(devices=[]):
+                self._read_laws(list(inputs), keywords)
+        except LawfulError as error:
+            self._warn_if_blind(str(error))
+
+    def _read_laws(self, inputs: list[Any], keywords: dict[str, Any]) -> None:
+        sketch = None if self._wanted is True else int(self._wanted)
+        self.watch = LawWatch(self.model, inputs, keywords, sketch)
+        if not self.watch.count:
+            self._warn_if_blind("it has no structural laws")
+        if self._path is not None:
+            beside = self._path.with_name(self._path.name + ".laws.npy")
+            if self._resumed and beside.exists():
+                self.watch.resume(beside)
+            else:
+                self.watch.save(beside)
+
+    def _warn_if_blind(self, why: str) -> None:
+        if not self.parts.joints:
+            kind = type(self.model).__name__
+            warnings.warn(f"this monitor understands nothing of {kind}: {why}", stacklevel=3)
+
+    def _go_on(self, path: Path) -> None:
+        """Take step and start from an earlier run of the same model in the same file."""
+        last: list[Record] = []
+        for each in _lines(path) if path.exists() else ():
+            last = [each] if each.get("kind") == "start" else [*last[:1], each]  # a start, and the record it reached
+        if last and last[0].get("digest") == digest(self.model):
+            self._resumed = True
+            self.steps = int(last[-1].get("step", 0))
+            first = last[0].get("balances", {})
+            self._start = {name: torch.tensor(values, dtype=torch.float64) for name, values in first.items()}
+
+    def _balances(self) -> dict[str, torch.Tensor]:
+        sides = {joint.name: joint.sides() for joint in self.parts.joints}
+        return {name: (into - out).cpu() for name, (into, out) in sides.items()}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -113,7 +181,7 @@ class Monitor:
         balances, sides = {}, []
         for joint in self.parts.joints:
             into, out = joint.sides()
-            balances[joint.name] = into - out
+            balances[joint.name] = (into - out).cpu()
             sides.append((joint, into, out))
         if not self._start:
             self._start = balances
@@ -139,8 +207,12 @@ class Monitor:
         if self.quantities:
             theta = torch.cat([value.detach().flatten() for value in self.model.parameters()]).double().cpu().numpy()
             record["quantities"] = {name: _plain(measure(theta)) for name, measure in self.quantities.items()}
+        if self.watch is not None:
+            record["laws"] = self.watch.measure(self.model)
         self.records.append(record)
         self._write(record)
+        for sink in self.sinks:
+            sink(record)
         if self.live:
             print("\r\x1b[2K" + line(record), end="", file=sys.stderr, flush=True)
 
@@ -173,14 +245,17 @@ def line(record: Mapping[str, Any]) -> str:
 
 def read_records(file: str | os.PathLike[str]) -> list[Record]:
     """All complete records of a monitor's file; a line cut off by a kill is left out."""
-    path = Path(file)
+    return [record for record in _lines(Path(file)) if record.get("kind") == "record"]
+
+
+def _lines(path: Path) -> list[Record]:
     found = []
     for text in read_bytes(path).decode("utf-8", "replace").splitlines():
         try:
             record = json.loads(text)
         except (ValueError, RecursionError):
             continue  # the writer was killed in the middle of this line
-        if isinstance(record, dict) and record.get("kind") == "record":
+        if isinstance(record, dict):
             found.append(record)
     return found
 

@@ -41,10 +41,10 @@ class Joint:
     def sides(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums of squares of the weights into and out of each unit."""
         weight, bias = self.below.weight, self.below.bias
-        into = torch.linalg.vector_norm(weight.flatten(1), dim=1).square()
+        into = torch.linalg.vector_norm(weight.flatten(1), dim=1, dtype=torch.float64).square()
         if bias is not None:
-            into = into + bias.square()
-        readers = self.above.weight.square().sum(0)  # eight times faster than a norm over a strided dimension
+            into = into + bias.double().square()
+        readers = self.above.weight.double().square().sum(0)  # faster than a norm over a strided dimension
         return into, readers.reshape(self.units, -1).sum(1)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.fibers.distance import Distance
+    from lawful.fibers.distance.property import PropertyCheck
 
 NORMS = {math.inf: "max |g − f|", 1.0: "max ‖g − f‖₁", 2.0: "max ‖g − f‖₂"}
 MOST_SHOWN = 12
@@ -53,6 +54,36 @@ def distance_text(found: Distance) -> str:
             lines.append(f"  output {each.output}: {float(each.lower):.6g} to {each.upper:.6g}")
         if len(found.per_output) > MOST_SHOWN:
             lines.append(f"  and {len(found.per_output) - MOST_SHOWN} more outputs")
+    lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
+    return "\n".join(lines)
+
+
+def property_json(found: PropertyCheck) -> dict[str, Any]:
+    """The keys of `lawful check --json`."""
+    return {
+        "status": found.status,
+        "input": found.input,
+        "outputs": None if found.outputs is None else [float(value) for value in found.outputs],
+        "boxes": found.boxes,
+        "arithmetic": "holds: float64, rounded outwards; violated: exact rationals",
+        "interrupted": found.interrupted,
+        "seconds": found.seconds,
+    }
+
+
+def property_text(found: PropertyCheck) -> str:
+    """The verdict for people, then the evidence."""
+    lines = [
+        {
+            "holds": "HOLDS: no input of the box leads to what the file describes (float64, rounded outwards)",
+            "violated": "VIOLATED at the input below (exact rationals)",
+            "undecided": "UNDECIDED: neither proved nor violated",
+        }[found.status]
+        + (" (interrupted)" if found.interrupted else "")
+    ]
+    if found.input is not None and found.outputs is not None:
+        lines.append(f"  input    [{_numbers(found.input)}]")
+        lines.append(f"  outputs  [{_numbers([float(value) for value in found.outputs])}]")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ def symmetries(
     module: Any,
     input: Input | Sequence[Input] | None = None,
     *,
+    keywords: Mapping[str, Any] | None = None,
     mode: Mode = "train",
     check: bool | None = None,
     seed: int = 0,
@@ -36,9 +37,9 @@ def symmetries(
     """The linear symmetries and invisible shifts of a module, with the laws that training therefore conserves.
 
     `input` is an example tensor (with a batch of at least 2), a size without the batch such as `(3, 32, 32)`, or text
-    such as `"3,32,32"` or `"8:int"` (eight token ids); several inputs are a list. Modules on the meta device are read
-    without weights. `check` tests every generator by vector-Jacobian products in float64 (by default for modules with
-    weights and up to five million parameters).
+    such as `"3,32,32"` or `"8:int"` (eight token ids); several inputs are a list, named ones go into `keywords`. A
+    module on the meta device is read without weights. `check` tests every generator by vector-Jacobian products in
+    float64 (by default for modules with weights and up to five million parameters).
 
     >>> found = symmetries(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,))
     >>> len(found.laws), [(space.name, space.group, space.size) for space in found.spaces]
@@ -47,14 +48,14 @@ def symmetries(
     module, input = module_of(module, input)
     if mode not in ("train", "eval"):
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
-    inputs = examples(module, input)
-    exported = export_module(module, inputs, training=mode == "train")
+    inputs = [] if keywords and not input else examples(module, input)
+    exported = export_module(module, inputs, keywords, training=mode == "train")
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     found = summarise(exported, read_graph(exported, frozen), named, mode)
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
-    if check is False or (check is None and (big or meta)):
+    if check is False or (check is None and (big or meta or bool(keywords))):
         return found
     if meta:
         raise LawfulError("a module on the meta device has no weights: its symmetries cannot be checked")

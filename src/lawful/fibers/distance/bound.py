@@ -17,11 +17,13 @@ VERSIONS = ("low", "flat")
 
 
 class BoxBounds(NamedTuple):
-    """Bounds of `g − f` per box and output, where to split each box, and the input that its bound points to."""
+    """Bounds of `g − f` per box and output, how much each input moves neurons of unknown sign (`smear`)
+    and the outputs themselves (`slant`), and the input that the bound points to."""
 
     low: Floats
     high: Floats
     smear: Floats
+    slant: Floats
     corner: Floats
 
 
@@ -102,7 +104,8 @@ def _outputs(
     low, high = np.fmax(found.d_low.T, best[:, 0]), np.fmin(found.d_high.T, -best[:, 1])
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
     worst = np.concatenate([low, -high], axis=1).argmin(axis=1) + np.arange(boxes) * 2 * outputs
-    return BoxBounds(low, high, smear, _corner(box, joint.coefficients[worst]))
+    slant = np.abs(joint.coefficients).reshape(boxes, 2 * outputs, -1).sum(axis=1) * box.radius
+    return BoxBounds(low, high, smear, slant, _corner(box, joint.coefficients[worst]))
 
 
 def _corner(box: Box, coefficients: Floats) -> Floats:

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers.distance.exact import exact_difference
-from lawful.fibers.distance.layers import Layer, layers_of
+from lawful.fibers.distance.layers import Layer, evaluate, layers_of
 from lawful.fibers.distance.lower import Candidates
 from lawful.fibers.distance.pair import NetworkPair, align
 from lawful.fibers.distance.result import Distance, OutputDistance, Status, float_below, norm_below
-from lawful.fibers.distance.split import Splitting, run
+from lawful.fibers.distance.split import Measure, Splitting, norm_above, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
 from lawful.types import Floats, Indices
@@ -60,17 +60,23 @@ def distance(
         raise LawfulError(f"a time limit is a number of seconds, at least 0, not {seconds}")
     deadline = started + seconds
     rng = np.random.default_rng(seed)
-    candidates = Candidates(pair, low, high, outputs, norm)
+    score = _Score(pair, outputs, norm)
+    candidates = Candidates(low, high, score)
     replays = _Replays(pair, outputs, norm)
     replays.look(candidates.points[-1])
     interrupted = False
     with workers(pair, scheduler, threads) as bounder:
-        splitting = Splitting(low, high, outputs, norm, bounder)
+        measure = Measure(
+            lambda found: np.maximum(np.maximum(found.high, -found.low)[:, outputs], 0.0),
+            lambda gaps: norm_above(gaps, norm),
+            slanted=norm != math.inf,
+        )
+        splitting = Splitting(low, high, measure, bounder)
         if pair.same:
             splitting.settle(math.inf)
             splitting.done_gaps, splitting.done_value = np.zeros(len(outputs)), 0.0
         else:
-            interrupted = _search(splitting, candidates, replays, question, rng, started, deadline, tick)
+            interrupted = _search(splitting, candidates, score, replays, question, rng, started, deadline, tick)
     for point in candidates.points[:-1][:MOST_REPLAYS]:
         replays.look(point)
     upper = splitting.upper
@@ -86,6 +92,20 @@ def distance(
         replays.lower, upper, replays.point, per_output, splitting.bounded, tuple(splitting.preorder()), status,
         question, norm, low, high, time.monotonic() - started, interrupted, pair,
     )  # fmt: skip
+
+
+class _Score:
+    """The differences of the outputs at points, one by one and in the norm, in floats."""
+
+    def __init__(self, pair: NetworkPair, outputs: Indices, norm: float) -> None:
+        self.pair, self.outputs, self.norm = pair, outputs, norm
+        self.size = 0.0  # of the first network's outputs
+
+    def __call__(self, points: Floats) -> Floats:
+        first, second = (evaluate(layers, points)[:, self.outputs] for layers in (self.pair.first, self.pair.second))
+        self.size = max(self.size, float(np.nan_to_num(np.abs(first)).max()))
+        gaps = np.abs(second - first)
+        return np.column_stack([gaps, np.linalg.norm(gaps, ord=self.norm, axis=1)])
 
 
 class _Replays:
@@ -112,6 +132,7 @@ class _Replays:
 def _search(
     splitting: Splitting,
     candidates: Candidates,
+    score: _Score,
     replays: _Replays,
     question: Fraction | None,
     rng: np.random.Generator,
@@ -125,7 +146,7 @@ def _search(
     def enough() -> float:
         if question is not None:
             return threshold
-        return max(float(candidates.values[-1]) * (1 + PRECISION), candidates.size * ROUNDING, UNDERFLOW)
+        return max(float(candidates.values[-1]) * (1 + PRECISION), score.size * ROUNDING, UNDERFLOW)
 
     def improve(points: Floats) -> None:
         before = candidates.values[-1]

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
-from lawful.fibers.distance.layers import evaluate
-from lawful.fibers.distance.pair import NetworkPair
-from lawful.types import Floats, Indices
+from lawful.types import Floats
 
 SAMPLES, BATCH = 20_000, 4_000
 STARTS, TRIES, STEPS = 8, 16, 60
 
 
 class Candidates:
-    """For each output the best input seen so far, in floating point, and one for the norm."""
+    """The best inputs of a box seen so far, one for each column of a score; the last column is what is asked for."""
 
-    def __init__(self, pair: NetworkPair, low: Floats, high: Floats, outputs: Indices, norm: float) -> None:
-        """The box and what is measured on it."""
-        self.pair, self.low, self.high, self.outputs, self.norm = pair, low, high, outputs, norm
+    def __init__(self, low: Floats, high: Floats, score: Callable[[Floats], Floats]) -> None:
+        """`score` takes points (rows) and gives a row of numbers for each, the larger the better."""
+        self.low, self.high, self.score = low, high, score
         centre = low / 2 + high / 2
-        self.points = np.tile(centre, (len(outputs) + 1, 1))  # the last one is for the norm
-        self.values = np.zeros(len(outputs) + 1)
-        self.size = 0.0  # of the first network's outputs
+        columns = score(centre[None]).shape[1]
+        self.points = np.tile(centre, (columns, 1))
+        self.values = np.full(columns, -np.inf)
         self.offer(centre[None])
 
     def offer(self, points: Floats) -> Floats:
-        """Look at some points of the box; returns the score of each, per output and last the norm."""
+        """Look at some points of the box; returns their scores."""
         points = np.clip(points, self.low, self.high)
         with np.errstate(all="ignore"):
-            first, second = (
-                evaluate(layers, points)[:, self.outputs] for layers in (self.pair.first, self.pair.second)
-            )
-            self.size = max(self.size, float(np.nan_to_num(np.abs(first)).max()))
-            gaps = np.abs(second - first)
-            scores = np.column_stack([gaps, np.linalg.norm(gaps, ord=self.norm, axis=1)])
-        scores = np.where(np.isfinite(scores), scores, 0.0)
+            scores = self.score(points)
+        scores = np.where(np.isfinite(scores), scores, -np.inf)
         best = scores.argmax(axis=0)
         for place, at in enumerate(best):
             if scores[at, place] > self.values[place]:

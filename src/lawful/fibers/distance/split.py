@@ -18,11 +18,20 @@ ROUND = 128  # boxes halved at a time
 CHUNK = 64  # boxes bounded together
 MOST_OPEN = 4_000_000
 
+
+class Measure(NamedTuple):
+    """What is wanted of a box: numbers from its bounds, no larger for smaller boxes, and one number from those."""
+
+    gaps: Callable[[BoxBounds], Floats]
+    value: Callable[[Floats], Floats]
+    slanted: bool = False  # whether affine outputs alone, without any unknown sign, can leave a box undecided
+
+
 Bounder = Callable[[Sequence[tuple[Floats, Floats]]], list[BoxBounds]]
 
 
 class Boxes(NamedTuple):
-    """Boxes that wait: corners, largest difference per output and in the norm, where to halve, node of the tree."""
+    """Boxes that wait: corners, gaps and their value, where to halve, node of the tree."""
 
     low: Floats
     high: Floats
@@ -43,28 +52,27 @@ class Boxes(NamedTuple):
 class Splitting:
     """A tree of boxes that covers the given one; `open` boxes may still be halved, `done` ones need not be."""
 
-    def __init__(self, low: Floats, high: Floats, outputs: Indices, norm: float, bounder: Bounder) -> None:
+    def __init__(self, low: Floats, high: Floats, measure: Measure, bounder: Bounder) -> None:
         """Bound the whole box."""
-        self.outputs, self.norm, self.bounder = outputs, norm, bounder
+        self.measure, self.bounder = measure, bounder
         self.width = np.where(high > low, high - low, 1.0)
         self.tree = [-1]  # per node: the coordinate that was halved (children follow each other), −1 at a leaf
         self.children = [0]
         self.bounded = 1
-        nothing = np.full((1, len(outputs)), np.inf)
-        self.open, self.corners = self._bounded(low[None], high[None], nothing, np.zeros(1, dtype=np.intp))
-        self.done_gaps = np.zeros(len(outputs))
-        self.done_value = 0.0
-        self.stuck = 0.0  # the largest bound of a box that is too small to halve
+        self.open, self.corners = self._bounded(low[None], high[None], np.inf, np.zeros(1, dtype=np.intp))
+        self.done_gaps = np.full(self.open.gaps.shape[1], -np.inf)
+        self.done_value = -np.inf
+        self.stuck = -np.inf  # the largest bound of a box that is too small to halve
 
     @property
     def upper(self) -> float:
-        """A bound of the norm of the difference on the whole box."""
-        return max(self.done_value, self.stuck, float(self.open.value.max(initial=0.0)))
+        """The value for the whole box."""
+        return max(self.done_value, self.stuck, float(self.open.value.max(initial=-np.inf)))
 
     @property
     def gaps(self) -> Floats:
-        """The same for each output."""
-        return np.asarray(np.maximum(self.done_gaps, self.open.gaps.max(axis=0, initial=0.0)))
+        """The gaps for the whole box."""
+        return np.asarray(np.maximum(self.done_gaps, self.open.gaps.max(axis=0, initial=-np.inf)))
 
     def settle(self, enough: float) -> None:
         """Put aside the boxes whose bound is small enough."""
@@ -109,15 +117,23 @@ class Splitting:
         score = np.where(smear.max(axis=1, keepdims=True) > 0, smear, widest)
         return np.asarray(np.where(splittable, score, -1.0).argmax(axis=1))
 
-    def _bounded(self, low: Floats, high: Floats, above: Floats, nodes: Indices) -> tuple[Boxes, Floats]:
+    def _bounded(self, low: Floats, high: Floats, above: Floats | float, nodes: Indices) -> tuple[Boxes, Floats]:
         """Bounds of new boxes, no worse than their parents'."""
         chunks = [slice(at, at + CHUNK) for at in range(0, len(low), CHUNK)]
         outcomes = self.bounder([(low[chunk], high[chunk]) for chunk in chunks])
         found = BoxBounds(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-        gaps = np.minimum(np.maximum(found.high, -found.low)[:, self.outputs], above)
-        gaps = np.maximum(gaps, 0.0)
+        gaps = np.minimum(self.measure.gaps(found), above)
         points = np.concatenate([low / 2 + high / 2, np.clip(found.corner, low, high)])
-        return Boxes(low, high, gaps, norm_above(gaps, self.norm), found.smear, nodes), points
+        return Boxes(low, high, gaps, self.measure.value(gaps), self._smear(found), nodes), points
+
+    def _smear(self, found: BoxBounds) -> Floats:
+        if not self.measure.slanted:
+            return found.smear
+        shares = [np.nan_to_num(each) for each in (found.smear, found.slant)]
+        totals = [each.sum(axis=1, keepdims=True) for each in shares]
+        return np.asarray(
+            sum(each / np.where(total > 0, total, 1.0) for each, total in zip(shares, totals, strict=True))
+        )
 
     def preorder(self) -> list[int]:
         """The tree for a certificate: 0 is a leaf, `1 + k` a box that was halved along coordinate k."""

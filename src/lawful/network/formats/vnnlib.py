@@ -41,7 +41,7 @@ def _box(text: str, inputs: int) -> tuple[Floats, Floats]:
     low, high = np.full(inputs, -np.inf), np.full(inputs, np.inf)
     shapes: Shapes = {}
     equal: set[tuple[frozenset[str], int]] = set()
-    for form in _forms(text):
+    for form in forms(text):
         if form and form[0] == "declare-network":
             shapes.update(_declared(form))
         for bound in _bounds(form[1], shapes) if len(form) == 2 and form[0] == "assert" else ():
@@ -65,7 +65,7 @@ def _box(text: str, inputs: int) -> tuple[Floats, Floats]:
     return low, high
 
 
-def _forms(text: str) -> Iterator[list[Any]]:
+def forms(text: str) -> Iterator[list[Any]]:
     """The nested lists of a text, one for each outermost pair of parentheses."""
     stack: list[list[Any]] = []
     for word in WORDS.findall(text):
