@@ -197,7 +197,9 @@ class _Job:
     def explicit(self, point: Residues) -> tuple[LawFamily, int]:
         """The laws that structure gives, and how many are independent at the point."""
         fixed = None if self.region is None else self.region.fixed
-        laws = known_laws(self.dag, loss=self.loss, fixed=fixed)
+        laws = known_laws(
+            self.dag, loss=self.loss, fixed=fixed, alike=None if self.region is None else self.region.alike
+        )
         match self.flow:
             case HeavyBall():
                 rotations = angular_momenta(laws)

@@ -19,6 +19,7 @@ from lawful.laws.module_known import conserved_laws
 from lawful.laws.module_proof import conserved, prove_rank
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
+from lawful.laws.square_laws import square_laws
 from lawful.laws.structural import structural_laws
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Floats
@@ -63,6 +64,10 @@ def count_module(
     if not reason and gap < GAP:
         reason = f"the smallest gap between singular values is {gap:.2g}, less than {GAP:g}"
     states = _states(case.size, flow)
+    if not reason and flow == GradientFlow() and data is None and len(laws) < states - dimensions[-1]:
+        again = _run(case, flow, seeds[0], spread, (*structural, *square_laws(case, seed, spread)))
+        if again.dimensions[-1] == dimensions[-1] and not again.doubt and len(again.laws) > len(laws):
+            words, laws = again.words, again.laws
     count = LawCount(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.training import TrainingLaws
 
@@ -39,6 +40,7 @@ def text(result: Mapping[str, Any], summary: Sequence[str]) -> str:
     ]
     if result.get("mode") is not None:
         rows.insert(6, ("mode", MODES[result["mode"]]))
+    noun = noun if result["status"] != "at least" else noun + " at least"
     head = f"{count:,} independent conservation {noun}" if result["status"] != "undecided" else "undecided"
     lines = [head, "", *(f"  {name:20}{value}" for name, value in rows)]
     if summary:
@@ -50,6 +52,8 @@ def text(result: Mapping[str, Any], summary: Sequence[str]) -> str:
 def _arithmetic(result: Mapping[str, Any]) -> str:
     if result["arithmetic"] == "exact":
         return "exact, modulo a prime"
+    if result["arithmetic"] == "theorem":
+        return f"none: {result['theorem']}"
     if result["arithmetic"] == "balls":
         return "float64, then balls that prove the rank"
     gap = result["gap"]
@@ -62,6 +66,10 @@ def _closing(result: Mapping[str, Any]) -> list[str]:
             words = _proved(result)
         case "numerical" if result["arithmetic"] == "exact":
             words = f"Not proved: {result['reason']}."
+            if result["error"] is not None:
+                words += f" The count is too large with probability at most {result['error']:.1g}."
+        case "at least":
+            words = f"At least so many: {result['reason']}."
         case "numerical":
             words = f"Counted in floating point: {result['known']} of these laws are explicit, nothing is proved"
             words += f" ({result['reason']})." if result["reason"] else "."
@@ -72,6 +80,9 @@ def _closing(result: Mapping[str, Any]) -> list[str]:
 
 def _proved(result: Mapping[str, Any]) -> str:
     """What is proved, and about what: φ, these weights, or some weights."""
+    if result["theorem"]:
+        where = "no other function of φ is conserved" if result["claim"] == "phi" else "there are no others"
+        return f"Proved by {result['theorem']}, whose hypotheses hold: {where}."
     free = "Training reaches every direction that these laws leave free"
     match result["claim"]:
         case "near" if result["level"] == "phi":
@@ -114,6 +125,22 @@ def _near(result: Mapping[str, Any]) -> list[str]:
     elif result["claim"] == "phi" and result["status"] == "proved":
         words += f" Of {near['tried']} weight vectors that were tried none has exactly the {result['laws']} laws of φ."
     return ["", *textwrap.wrap(words, 80)]
+
+
+def listed_laws(count: LawCount) -> list[dict[str, Any]]:
+    """Every explicit law: its kind, its words, and its polynomial as pairs of weight numbers and a coefficient."""
+    from lawful.laws.wording import Wording
+
+    wording = None if count.dag is None else Wording(count.dag)
+    return [
+        {
+            "kind": law.kind,
+            "words": None if wording is None else wording.law(law),
+            "terms": [[list(edges), str(factor)] for edges, factor in law.terms.items()],
+            "exponent": law.exponent,
+        }
+        for law in count.known
+    ]
 
 
 def training_json(found: TrainingLaws) -> dict[str, Any]:

@@ -116,6 +116,8 @@ def _quadratic(
         case ["pair" | "rotation", first, second]:
             need(first != second and case.roles[first] == case.roles[second] == HIDDEN, "not two neurons")
             same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
+            if case.alike and case.alike[first] is not None:
+                same_gate |= case.alike[first] == case.alike[second]
             need(same_gate, f"neuron {first} and neuron {second} do not act linearly alike")
             same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
             need(same, f"neuron {first} and neuron {second} have different neighbours")
