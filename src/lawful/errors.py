@@ -18,6 +18,8 @@ class Unsupported(LawfulError):
 class CertificateError(LawfulError):
     """A certificate is rejected: a fact that it states does not hold, or it is not about the network given."""
 
+    kind: str | None = None  # of the certificate, once it is known
+
 
 class NotACertificate(LawfulError):
     """What came is no certificate at all: not JSON, another kind or version, a key too many, a number that is none."""

@@ -24,7 +24,7 @@ from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
 from lawful.leaky.certificate import certificate as of_geodesic
 from lawful.network import Architecture, Mlp
 from lawful.pruning.certificate import certificate as of_pruning
-from lawful.pruning.module import prune_module
+from lawful.pruning.module import ModulePruning, prune_module
 from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
 from lawful.singular.certificate import certificate as of_singular
@@ -99,15 +99,25 @@ def _distance(within: float | None) -> Proof:
     return of_distance(found, network, other)
 
 
-@torch.no_grad()
+def chain() -> tuple[torch.nn.Sequential, torch.nn.Sequential]:
+    """The module of the certificate, and the smaller one."""
+    found = _pruned_module()
+    return found.original, found.module
+
+
 def _module() -> Proof:
+    return of_module(_pruned_module())
+
+
+@torch.no_grad()
+def _pruned_module() -> ModulePruning:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv1d(1, 3, 2), torch.nn.LeakyReLU(0.25), torch.nn.Flatten(), torch.nn.Linear(6, 2)
     )
     model[0].weight[1].zero_()
     model[0].weight[2], model[0].bias[2] = 2 * model[0].weight[0], 2 * model[0].bias[0]
-    return of_module(prune_module(model))
+    return prune_module(model)
 
 
 def _flow(loss: str, decay: float) -> Proof:

@@ -14,8 +14,8 @@ A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory",
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Ask what a network is, and what its training can do": (
-        "audit", "show", "laws", "symmetries", "components", "path", "singular", "same", "distance", "check", "diff",
-        "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
+        "audit", "explore", "show", "laws", "symmetries", "components", "path", "singular", "same", "distance", "check",
+        "diff", "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
     ),
     "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical"),
     "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
@@ -26,6 +26,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
 # The tests run these in a folder with small files of these names.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit": ("lawful audit model.safetensors --html audit.html", "lawful audit model.onnx --data data.csv --json"),
+    "explore": (
+        'lawful explore "2-4-4-1 relu bias" --html page.html',
+        "lawful explore model.safetensors --data data.csv --html page.html",
+    ),
     "show": ('lawful show "3-4-2 relu bias"', "lawful show model.safetensors --svg model.svg"),
     "laws": ('lawful laws "6-5-6 linear"', "lawful laws model.safetensors --near --certificate laws.json"),
     "symmetries": ('lawful symmetries "3-4-2 relu bias"', "lawful symmetries model.safetensors --json"),

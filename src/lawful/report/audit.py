@@ -184,6 +184,12 @@ def sparkline(values: np.ndarray, bins: int = 24) -> str:
     return "".join(" " if count == 0 else BARS[int(np.ceil(7 * count / top))] for count in counts)
 
 
+EVIDENCE = (
+    "Evidence: laws, components, prune, singular and same save theirs with --certificate FILE; "
+    "`lawful verify FILE NETWORK` re-checks it with other code."
+)
+
+
 def print_audit(audit: Audit, console: Console) -> None:
     """One page of at most 80 columns."""
     summary = audit.summary
@@ -208,6 +214,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     for number, each in enumerate(audit.recommendations, 1):
         console.print(f" {number}. {each.title}: {each.benefit}", highlight=False, markup=False)
         console.print(f"    $ {each.command}", highlight=False, markup=False, soft_wrap=True, style="cyan")
+    console.print(EVIDENCE, highlight=False, markup=False, style="dim")
 
 
 # The page
@@ -218,7 +225,7 @@ def html(audit: Audit) -> str:
     summary = audit.summary
     sections = [
         Section("Answers", [Table(("question", "answer"), list(sentences(audit)))]),
-        Section("What to do", [_advice(audit)]),
+        Section("What to do", [_advice(audit), EVIDENCE]),
         Section("The network", [_graph(audit)]),
         Section("Where training can go", _where_blocks(audit)),
         Section("What training conserves", _law_blocks(audit)),

@@ -40,4 +40,4 @@ def rejected_text(error: CertificateError) -> str:
 
 def rejected_json(error: CertificateError) -> dict[str, Any]:
     """The documented keys."""
-    return {"valid": False, "kind": None, "statement": None, "reason": str(error)}
+    return {"valid": False, "kind": error.kind, "statement": None, "reason": str(error)}

@@ -72,13 +72,17 @@ def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Veri
         raise NotACertificate(f"this program reads certificates of version {VERSION} only")
     try:
         found = KINDS[kind](body)
+        if about != list(found.networks):
+            raise CertificateError("the digests are not those of the networks in the certificate")
+        given = _matched(found.networks, networks)
+    except CertificateError as error:
+        error.kind = kind
+        raise
     except LawfulError:
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    if about != list(found.networks):
-        raise CertificateError("the digests are not those of the networks in the certificate")
-    return Verified(kind, found.statement, found.facts, found.networks, _matched(found.networks, networks))
+    return Verified(kind, found.statement, found.facts, found.networks, given)
 
 
 def _matched(digests: Sequence[str], networks: Sequence[Any]) -> tuple[int, ...]:
@@ -86,11 +90,18 @@ def _matched(digests: Sequence[str], networks: Sequence[Any]) -> tuple[int, ...]
     free = list(range(len(digests)))
     matched = []
     for number, network in enumerate(networks, 1):
-        wiring = wiring_of(network)
-        names = (wiring.digest(), wiring.digest(weights=False))
+        names = _names(network)
         place = next((place for place in free if digests[place] in names), None)
         if place is None:
             raise CertificateError(f"the certificate is not about network {number} of those given")
         free.remove(place)
         matched.append(place)
     return tuple(matched)
+
+
+def _names(network: Any) -> tuple[str, ...]:
+    """The digests that can stand for a network: as a graph with weights or without, or as a chain of layers."""
+    if not hasattr(network, "to_dag") and (chain := module_pruning.digest_of(network)) is not None:
+        return (chain,)
+    wiring = wiring_of(network)
+    return wiring.digest(), wiring.digest(weights=False)

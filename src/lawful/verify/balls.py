@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from flint import arb, arb_mat, fmpq
 
+from lawful.verify.finding import at_least, at_most
 from lawful.verify.schema import need, numbers
 
 BITS = 320
@@ -50,7 +50,7 @@ def lies_in(value: Ball, ends: tuple[float, float]) -> bool:
     return bool(value.is_finite() and ball(ends[0]) <= value and value <= ball(ends[1]))
 
 
-def at_most(value: Ball, bound: float) -> bool:
+def surely_below(value: Ball, bound: float) -> bool:
     """Whether a ball surely lies below a bound or on it."""
     return bool(value.is_finite() and value <= ball(bound))
 
@@ -61,15 +61,5 @@ def shown(ends: tuple[float, float]) -> str:
     >>> shown((0.1234567, 0.1234569))
     '[0.12345, 0.12346]'
     """
-    low, high = ends
-    if low == high:
-        return f"[{low!r}, {high!r}]"
-    return f"[{_outwards(low, -math.inf)}, {_outwards(high, math.inf)}]"
-
-
-def _outwards(value: float, away: float) -> str:
-    text = f"{value:.5g}"
-    step = 0.0 if value == 0 else 10.0 ** (math.floor(math.log10(abs(value))) - 4)
-    nearest = float(text)
-    wrong = nearest > value if away < 0 else nearest < value
-    return f"{nearest - step if away < 0 else nearest + step:.5g}" if wrong else text
+    low, high = (Fraction(end) for end in ends)
+    return f"[{at_least(low, 5)}, {at_most(high, 5)}]"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.finding import Finding, short
+from lawful.verify.finding import Finding, at_least, at_most, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import afford, listed, need, record, truth, whole, wholes
 from lawful.verify.wiring import HIDDEN, Wiring, read_wiring
@@ -68,8 +68,8 @@ def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int
         whose += f" with the balance ({values}{', ...' if len(units) > SHOWN else ''})"
     if tolerance:
         return (
-            f"at every balance within {float(tolerance):.3g} (sum of absolute differences) {whose}, {edges} locked, "
-            f"and each other edge is free at some balance within it"
+            f"at every balance within {at_least(tolerance)} (sum of absolute differences) {whose}, {edges} locked, "
+            f"and each other edge is free at some balance within {at_most(tolerance)}"
         )
     if not locked:
         return f"the invariant set {whose} is connected: no edge is locked"

@@ -12,7 +12,7 @@ from typing import Any
 
 from lawful.verify.distance_bounds import gaps
 from lawful.verify.distance_layers import Places, Plain, Shared, deepened, plain_layers, shared_layers
-from lawful.verify.finding import Finding
+from lawful.verify.finding import Finding, at_least, at_most, short
 from lawful.verify.schema import afford, exactly, listed, need, number, numbers, rational, record, wholes, word
 from lawful.verify.wiring import Wiring, read_tower, read_wiring
 
@@ -39,18 +39,20 @@ def check(body: dict[str, Any]) -> Finding:
     said = []
     if given["lower"] is not None:
         facts["lower"] = _lower(given["lower"], box, first, second, outputs, norm)
-        said.append(f"is more than {_shown(facts['lower'])} at one input (exact)")
+        said.append(f"is more than {at_least(facts['lower'], 9)} at one input (exact)")
     if given["upper"] is not None:
         facts["upper"] = rational(given["upper"], "upper")
         depth = max(len(first), len(second))
         pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
         matches = _matching(given["matching"], depth - 1)
         facts["leaves"] = _upper(facts["upper"], given["tree"], pair, matches, box, outputs, norm)
-        said.append(f"is at most {_shown(facts['upper'])} on the whole box ({facts['leaves']} boxes re-computed)")
+        said.append(f"is at most {at_most(facts['upper'], 9)} on {_where(box)} ({facts['leaves']} boxes re-computed)")
     need(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
     where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
-    return Finding(f"{what}{where} {', and '.join(said)}", facts, tuple(each.digest() for each in networks))
+    digests = tuple(each.digest() for each in networks)
+    names = f"for f = {short(digests[0])} and g = {short(digests[1])}, "
+    return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests)
 
 
 def _network(value: object, at: int) -> Wiring:
@@ -69,8 +71,9 @@ def _box(value: object, inputs: int) -> Sides:
     return found
 
 
-def _shown(value: Fraction) -> str:
-    return str(value) if len(str(value)) <= 24 else f"{float(value):.9g}"
+def _where(box: Sides) -> str:
+    sides = [f"[{low}, {high}]" for low, high in box]
+    return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else " x ".join(sides[:4]) + " x ..." * (len(sides) > 4)
 
 
 # From below

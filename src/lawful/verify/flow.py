@@ -12,7 +12,7 @@ from typing import Any
 
 from flint import arb, ctx
 
-from lawful.verify.balls import BITS, Ball, at_most, ball, interval, lies_in, shown
+from lawful.verify.balls import BITS, Ball, ball, interval, lies_in, shown, surely_below
 from lawful.verify.finding import Finding, fingerprint, short
 from lawful.verify.schema import afford, listed, matrix, need, number, numbers, record, wholes, word
 from lawful.verify.wiring import Wiring, read_wiring
@@ -102,4 +102,4 @@ def _check_drift(wiring: Wiring, theta: list[list[float]], times: list[float], d
         now = replace(wiring, weights=tuple(weights)).balance
         for node, start in first.items():
             gap = ball(now[node]) - share * ball(start) if decay else ball(now[node] - start)
-            need(at_most(abs(gap), drift), f"the balance of node {node} drifts by more than stated")
+            need(surely_below(abs(gap), drift), f"the balance of node {node} drifts by more than stated")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from lawful.errors import CertificateError
+from lawful.errors import CertificateError, NotACertificate
 from lawful.verify.finding import Finding, short
 from lawful.verify.schema import (
     afford,
@@ -237,6 +237,33 @@ def _check_stored(part: Part, filters: list[Filter], biases: list[Fraction], nam
 def _stored(value: Fraction, single: bool) -> float:
     found = float(value)
     return float(struct.unpack("<f", struct.pack("<f", found))[0]) if single else found
+
+
+def digest_of(module: Any) -> str | None:
+    """The digest of a chain given in Python, such as a `torch.nn.Sequential`; None if it is none."""
+    try:
+        parts = [_part(_described(part)) for part in _flattened(module)]
+    except (NotACertificate, CertificateError, AttributeError, TypeError, ValueError):
+        return None
+    return _digest(parts) if parts else None
+
+
+def _flattened(module: Any) -> list[Any]:
+    if type(module).__name__ != "Sequential":
+        return [module]
+    return [part for inner in module for part in _flattened(inner)]
+
+
+def _described(part: Any) -> dict[str, Any]:
+    kind = type(part).__name__
+    found = {name: getattr(part, name) for name in SETTINGS.get(kind, "").split()}
+    found = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    if kind in LAYERS:
+        weight, bias = part.weight.detach().double(), part.bias
+        found["dtype"] = str(part.weight.dtype).removeprefix("torch.")
+        found["weight"] = weight.reshape(weight.shape[0], weight.shape[1], -1).tolist()
+        found["bias"] = None if bias is None else bias.detach().double().tolist()
+    return {"type": kind, **found}
 
 
 def _digest(parts: Sequence[Part]) -> str:

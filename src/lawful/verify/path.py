@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from lawful.errors import CertificateError
-from lawful.verify.finding import Finding, short
+from lawful.verify.finding import Finding, at_least, at_most, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import afford, listed, need, rational, record, whole, wholes
 from lawful.verify.wiring import Wiring, read_wiring
@@ -32,7 +32,7 @@ def check(body: dict[str, Any]) -> Finding:
     if given["joined"] is True:
         need(given["locked"] is None, "a path needs no locks")
         pieces, drift = _joined(given, start, stop)
-        where = "inside one invariant set" if not drift else f"nowhere further than {float(drift):.3g} from its balance"
+        where = "inside one invariant set" if not drift else f"nowhere further than {at_most(drift)} from its balance"
         words = f"a path of {pieces} pieces leads from {names} {where}"
         return Finding(words, {"joined": True, "pieces": pieces, "drift": drift}, digests)
     if given["joined"] is not False:
@@ -42,13 +42,15 @@ def check(body: dict[str, Any]) -> Finding:
     facts: dict[str, Any] = {"joined": False, "balances_differ_by": apart}
     if given["locked"] is None:
         need(apart > 0, "the balances are equal, and no lock is named")
-        words = f"no path leads from {names} inside one invariant set: their balances differ by {float(apart):.3g}"
+        words = (
+            f"no path leads from {names} inside one invariant set: their balances differ by at least {at_least(apart)}"
+        )
         return Finding(words, facts, digests)
     locked = check_locks(given["locked"], start, start.balance, apart)
     need(bool(locked), "no locked edge is named")
     for edge in locked:
         need(start.exact[edge] * stop.exact[edge] < 0, f"edge {edge} has the same sign at both ends")
-    within = "" if not apart else f" that stays within {float(apart):.3g} of its balance"
+    within = "" if not apart else f" that stays within {at_least(apart)} of its balance"
     edges = "1 locked edge has" if len(locked) == 1 else f"{len(locked)} locked edges have"
     words = f"no path{within} leads from {names} inside the invariant set: {edges} different signs"
     return Finding(words, facts | {"locked": sorted(locked)}, digests)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.finding import Finding, short
+from lawful.verify.finding import Finding, at_least, short
 from lawful.verify.regions import check_regions
 from lawful.verify.schema import afford, listed, need, number, numbers, record, wholes, word
 from lawful.verify.steps import (
@@ -106,16 +106,10 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
     answers = [outputs(net, place) for net in (first, second)]
     apart = [k for k, (a, b) in enumerate(zip(*answers, strict=True)) if a != b]
     need(bool(apart), "the outputs do not differ at the input")
-    shown = [_nearest(values[apart[0]]) for values in answers]
+    ours, theirs = (Fraction(int(values[apart[0]].p), int(values[apart[0]].q)) for values in answers)
     facts = {"verdict": "different", "input": point, "outputs": [[str(v) for v in values] for values in answers]}
-    return f"at one input output {apart[0]} is {shown[0]!r} against {shown[1]!r}", facts
-
-
-def _nearest(value: Rational) -> float:
-    try:
-        return int(value.p) / int(value.q)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+    low, high = sorted((ours, theirs))
+    return f"at one input output {apart[0]} differs by at least {at_least(high - low)}", facts
 
 
 def _equal(value: object, first: Storeys, second: Storeys, box: Box, most: Rational) -> str:

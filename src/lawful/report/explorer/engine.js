@@ -1,0 +1,191 @@
+"use strict";
+// What a layered network computes, its gradient, its laws, and the weights that training cannot push through zero.
+
+const Engine = {
+  copy: (net) => ({ widths: net.widths, slopes: net.slopes, weights: net.weights.map((w) => w.map((r) => r.slice())),
+    biases: net.biases.map((b) => (b ? b.slice() : null)) }),
+
+  // All parameters as one vector: each matrix row by row, then its bias. The order of the laws' terms.
+  flat(net) {
+    const out = [];
+    net.weights.forEach((w, l) => { w.forEach((row) => out.push(...row)); if (net.biases[l]) out.push(...net.biases[l]); });
+    return Float64Array.from(out);
+  },
+
+  shaped(net, theta) {
+    const made = Engine.copy(net);
+    let at = 0;
+    made.weights.forEach((w, l) => {
+      w.forEach((row) => { for (let j = 0; j < row.length; j++) row[j] = theta[at++]; });
+      if (made.biases[l]) for (let j = 0; j < made.biases[l].length; j++) made.biases[l][j] = theta[at++];
+    });
+    return made;
+  },
+
+  // Where a parameter lives: layer, row and column, or a bias (column −1).
+  places(net) {
+    const out = [];
+    net.weights.forEach((w, l) => {
+      w.forEach((row, i) => row.forEach((_, j) => out.push({ layer: l, row: i, column: j })));
+      if (net.biases[l]) net.biases[l].forEach((_, i) => out.push({ layer: l, row: i, column: -1 }));
+    });
+    return out;
+  },
+
+  forward(net, x, keep) {
+    let values = x;
+    const layers = [x];
+    const last = net.weights.length - 1;
+    for (let l = 0; l <= last; l++) {
+      const w = net.weights[l], b = net.biases[l], slope = l < last ? net.slopes[l] : 1;
+      const next = new Float64Array(w.length);
+      for (let i = 0; i < w.length; i++) {
+        const row = w[i];
+        let sum = b ? b[i] : 0;
+        for (let j = 0; j < row.length; j++) sum += row[j] * values[j];
+        next[i] = sum > 0 ? sum : slope * sum;
+      }
+      values = next;
+      if (keep) layers.push(next);
+    }
+    return keep ? layers : values;
+  },
+
+  // The region of a point: which hidden neurons are active, as one number (a hash of the signs).
+  pattern(net, x) {
+    let values = x, hash = 17;
+    for (let l = 0; l < net.weights.length - 1; l++) {
+      const w = net.weights[l], b = net.biases[l], slope = net.slopes[l];
+      const next = new Float64Array(w.length);
+      for (let i = 0; i < w.length; i++) {
+        let sum = b ? b[i] : 0;
+        for (let j = 0; j < values.length; j++) sum += w[i][j] * values[j];
+        if (slope !== 1) hash = (Math.imul(hash, 31) + (sum > 0 ? 7 : 3)) | 0;
+        next[i] = sum > 0 ? sum : slope * sum;
+      }
+      values = next;
+    }
+    return hash;
+  },
+
+  // Mean squared error over all outputs and samples, and its gradient in the order of `flat`.
+  loss(net, inputs, targets) {
+    const depth = net.weights.length;
+    const dw = net.weights.map((w) => w.map((r) => new Float64Array(r.length)));
+    const db = net.biases.map((b) => (b ? new Float64Array(b.length) : null));
+    const scale = 1 / (inputs.length * targets[0].length);
+    let total = 0;
+    for (let n = 0; n < inputs.length; n++) {
+      const layers = Engine.forward(net, inputs[n], true);
+      let back = layers[depth].map((v, i) => { const e = v - targets[n][i]; total += e * e * scale; return 2 * e * scale; });
+      for (let l = depth - 1; l >= 0; l--) {
+        if (l < depth - 1) back = back.map((g, i) => (layers[l + 1][i] > 0 ? g : g * net.slopes[l]));
+        const w = net.weights[l], below = layers[l], next = new Float64Array(below.length);
+        for (let i = 0; i < w.length; i++) {
+          const g = back[i];
+          if (!g) continue;
+          if (db[l]) db[l][i] += g;
+          for (let j = 0; j < below.length; j++) { dw[l][i][j] += g * below[j]; next[j] += g * w[i][j]; }
+        }
+        back = next;
+      }
+    }
+    const out = [];
+    dw.forEach((w, l) => { w.forEach((row) => out.push(...row)); if (db[l]) out.push(...db[l]); });
+    return { loss: total, gradient: Float64Array.from(out) };
+  },
+
+  law: (law, theta) => law.terms.reduce((sum, [edges, factor]) => sum + factor * edges.reduce((p, e) => p * theta[e], 1), 0),
+
+  // Train for a stretch of time with one step size; momentum and Adam take the same steps in their own way.
+  train(net, inputs, targets, rule, step, time, law) {
+    let theta = Engine.flat(net);
+    const n = theta.length, affordable = Math.max(20, Math.floor(1e8 / (n * inputs.length)));
+    const steps = Math.max(1, Math.min(1500, affordable, Math.round(time / step)));
+    const speed = new Float64Array(n), square = new Float64Array(n);
+    const losses = [], values = [], stride = Math.max(1, Math.floor(steps / 120));
+    const start = law ? Engine.law(law, theta) : 0;
+    for (let k = 0; k <= steps; k++) {
+      const at = Engine.loss(Engine.shaped(net, theta), inputs, targets);
+      if (k % stride === 0 || k === steps) {
+        losses.push([k * step, at.loss]);
+        values.push([k * step, law ? Engine.law(law, theta) - start : 0]);
+      }
+      if (!Number.isFinite(at.loss) || at.loss > 1e12) break;
+      for (let i = 0; i < n; i++) {
+        const g = at.gradient[i];
+        if (rule === "momentum") { speed[i] = 0.9 * speed[i] - step * 0.1 * g; theta[i] += speed[i]; }
+        else if (rule === "Adam") {
+          speed[i] = 0.9 * speed[i] + 0.1 * g; square[i] = 0.999 * square[i] + 0.001 * g * g;
+          const m = speed[i] / (1 - 0.9 ** (k + 1)), v = square[i] / (1 - 0.999 ** (k + 1));
+          theta[i] -= step * m / (Math.sqrt(v) + 1e-8);
+        } else theta[i] -= step * g;
+      }
+    }
+    return { losses, values, theta };
+  },
+
+  // Squared incoming minus squared outgoing weights of every hidden neuron: what gradient flow conserves.
+  balances(net) {
+    return net.weights.slice(0, -1).map((w, l) => w.map((row, i) => {
+      let c = row.reduce((s, v) => s + v * v, 0) + (net.biases[l] ? net.biases[l][i] ** 2 : 0);
+      net.weights[l + 1].forEach((above) => { c -= above[i] ** 2; });
+      return c;
+    }));
+  },
+
+  // Locked weights of a layered network for given balances (P0 Theorem 1). The only edge out of a neuron v carries at
+  // least −Σ c over any set T of neurons that must all send through v and whose successors lie in T: v alone, or, if v
+  // is alone in its layer, also whole layers before it and any part of one more. Mirrored for the only edge in.
+  locks(net, balances) {
+    const out = [], widths = net.widths, hidden = balances.length;
+    const sum = (layer) => layer.reduce((s, c) => s + c, 0);
+    const heaviest = (own, alone, layers, sign) => {
+      let best = sign * own, whole = sign * own;
+      if (alone) for (const layer of layers) {
+        best = Math.max(best, whole + layer.reduce((s, c) => s + Math.max(0, sign * c), 0));
+        whole += sign * sum(layer);
+      }
+      return best;
+    };
+    const add = (spot, least) => {
+      if (!(least > 0)) return;
+      const twin = out.find((lock) => lock.layer === spot.layer && lock.row === spot.row && lock.column === spot.column);
+      if (twin) twin.barrier = Math.max(twin.barrier, Math.sqrt(least));
+      else out.push({ ...spot, barrier: Math.sqrt(least) });
+    };
+    for (let l = 0; l < hidden; l++) for (let i = 0; i < balances[l].length; i++) {
+      const alone = balances[l].length === 1;
+      if (widths[l + 2] === 1) add({ layer: l + 1, row: 0, column: i }, heaviest(balances[l][i], alone, balances.slice(0, l).reverse(), -1));
+      if (widths[l] === 1 && !net.biases[l]) {
+        const after = [];
+        for (let k = l + 1; k < hidden && !net.biases[k]; k++) after.push(balances[k]);
+        add({ layer: l, row: i, column: 0 }, heaviest(balances[l][i], alone, after, 1));
+      }
+    }
+    return out;
+  },
+
+  // Another member of the fiber: every hidden neuron times e^(s·rate), its outgoing weights divided by it.
+  rescaled(net, s, rates) {
+    const made = Engine.copy(net);
+    for (let l = 0; l < net.weights.length - 1; l++) for (let i = 0; i < net.weights[l].length; i++) {
+      const factor = Math.exp(s * rates[l][i]);
+      for (let j = 0; j < made.weights[l][i].length; j++) made.weights[l][i][j] *= factor;
+      if (made.biases[l]) made.biases[l][i] *= factor;
+      made.weights[l + 1].forEach((row) => { row[i] /= factor; });
+    }
+    return made;
+  },
+
+  // A hidden hyperplane moves by t and nobody sees it (P4 Theorem 5): b1 += t, b2 −= t W2[:, i], while all b2 stay below 0.
+  translated(net, neuron, t) {
+    const made = Engine.copy(net);
+    made.biases[0][neuron] += t;
+    made.weights[1].forEach((row, j) => { made.biases[1][j] -= t * row[neuron]; });
+    return made;
+  },
+
+  // The lowest t that keeps the hyperplane hidden.
+  lowest: (net, neuron) => Math.max(...net.weights[1].map((row, j) => net.biases[1][j] / row[neuron])),
+};

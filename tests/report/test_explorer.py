@@ -1,0 +1,182 @@
+"""The explorer in a real browser: what it computes is what the library computes, and what it claims holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful.components import components
+from lawful.errors import LawfulError, Unsupported
+from lawful.flow import problem
+from lawful.laws import known_laws
+from lawful.network import Architecture, Mlp
+from lawful.report.explorer import explorer_html
+from lawful.study.explore import explore
+
+Visit = Callable[..., Any]
+
+
+def page(tmp_path: Path, visit: Visit, network: Mlp, *, width: int = 1280, dark: bool = False, **options: Any) -> Any:
+    file = tmp_path / "page.html"
+    file.write_text(explorer_html(explore(network, **options)), encoding="utf-8")
+    return visit(file, width=width, dark=dark)
+
+
+def random(text: str, seed: int = 0) -> Mlp:
+    return Architecture.parse(text).initialise(seed=seed)
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_panel_fits_and_says_nothing_to_the_console(tmp_path: Path, visit: Visit, width: int, dark: bool) -> None:
+    shown = page(tmp_path, visit, random("2-5-4-1 relu bias"), width=width, dark=dark)
+    for tab in ("laws", "where", "function", "prune"):
+        shown.click(f"[data-name={tab}]")
+        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), tab
+        assert shown.inner_text("#panel").strip()
+    assert (tmp_path / "page.html").stat().st_size < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2-4-1 relu bias", "3-4-1 relu", "1-3-2 relu", "1-3-1 linear", "3-4-1-1 relu", "1-1-3-1 relu", "2-1-1-2 relu"],
+)
+def test_the_page_finds_the_locks_that_exact_arithmetic_finds(tmp_path: Path, visit: Visit, text: str) -> None:
+    """P0 Theorem 1, for the given weights and for dragged balances."""
+    shown = page(tmp_path, visit, random(text))
+    seek = "(c) => Engine.locks(given, c || Engine.balances(given)).map((lock) => [numberOf(lock), lock.barrier])"
+    for seed in range(6):
+        network = random(text, seed)
+        rng = np.random.default_rng(seed)
+        wanted = (
+            network.to_dag().hidden_incidence @ network.theta**2
+            if seed == 0
+            else rng.normal(size=len(network.to_dag().hidden))
+        )
+        exact = {lock.edge: lock.barrier for lock in components(network, wanted).locked}
+        layers = np.split(wanted, np.cumsum(network.widths[1:-1])[:-1])
+        found = dict(shown.evaluate(seek, None if seed == 0 else [layer.tolist() for layer in layers]))
+        assert found.keys() == exact.keys(), (text, seed)
+        assert all(found[edge] == pytest.approx(barrier, rel=1e-9) for edge, barrier in exact.items())
+
+
+@pytest.mark.parametrize("text", ["2-5-4-1 relu bias", "3-4-2 leaky_relu(0.1) bias", "3-3-3 linear"])
+def test_losses_gradients_and_laws_are_those_of_the_library(tmp_path: Path, visit: Visit, text: str) -> None:
+    network = random(text, 3)
+    found = explore(network)
+    shown = page(tmp_path, visit, network)
+    value = problem(network, found.inputs, found.targets, "mse").evaluate(network.theta)
+    seen = shown.evaluate(
+        "() => { const v = Engine.loss(given, data.inputs, data.targets); return [v.loss, [...v.gradient]]; }"
+    )
+    assert seen[0] == pytest.approx(value.loss, rel=1e-12)
+    np.testing.assert_allclose(seen[1], value.gradient, rtol=1e-9, atol=1e-12)
+    laws = shown.evaluate("() => data.laws.map((law) => Engine.law(law, Engine.flat(given)))")
+    np.testing.assert_allclose(laws, known_laws(network.to_dag()).values(network.theta), rtol=1e-9, atol=1e-12)
+
+
+def test_smaller_steps_keep_the_law_better(tmp_path: Path, visit: Visit) -> None:
+    """Gradient descent drifts by h² a step, so by h over a time: ten times smaller steps, ten times smaller drift."""
+    shown = page(tmp_path, visit, random("2-5-1 relu bias"))
+    drift = (
+        "(h) => { const run = Engine.train(given, data.inputs, data.targets, 'gradient descent', h, 4, data.laws[0]);"
+        " return Math.abs(run.values[run.values.length - 1][1]); }"
+    )
+    coarse, fine = shown.evaluate(drift, 0.1), shown.evaluate(drift, 0.01)
+    assert coarse / fine == pytest.approx(10, rel=0.3)
+
+
+def test_along_the_fiber_weights_move_and_the_function_does_not(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("2-5-4-1 relu bias"))
+    shown.click("[data-name=function]")
+    before = shown.evaluate("document.querySelector('#panel canvas').toDataURL()")
+    lines = shown.evaluate("[...document.querySelectorAll('.edge')].map((e) => e.getAttribute('stroke-width'))")
+    shown.evaluate(
+        "() => { const s = document.querySelector('#panel input'); s.value = 1; s.dispatchEvent(new Event('input')); }"
+    )
+    assert lines != shown.evaluate("[...document.querySelectorAll('.edge')].map((e) => e.getAttribute('stroke-width'))")
+    after = shown.evaluate(
+        "() => { const o = { axes: [0, 1], reach: 2, base: [0, 0], output: 0 };"
+        " const c = () => node('canvas', { width: 60, height: 60 });"
+        " const a = Draw.tiling(c(), given, o), b = Draw.tiling(c(), current(), o);"
+        " return [a.count, b.count, Math.max(...a.values.map((v, k) => Math.abs(v - b.values[k])))]; }"
+    )
+    assert after[0] == after[1]
+    assert after[2] < 1e-12
+    assert before.startswith("data:image/png")
+
+
+def test_a_hidden_hyperplane_moves_unseen(tmp_path: Path, visit: Visit) -> None:
+    """P4 Theorem 5: one column of W2 positive, the others and b2 negative."""
+    rng = np.random.default_rng(0)
+    second = -rng.uniform(0.5, 1, size=(2, 2))
+    second[:, 0] *= -1
+    network = Mlp([rng.normal(size=(2, 2)), second, rng.normal(size=(1, 2))], [rng.normal(size=2), [-0.5, -0.7], [0.1]])
+    assert explore(network).hidden == 0
+    shown = page(tmp_path, visit, network)
+    gap = shown.evaluate(
+        "() => { const o = { axes: [0, 1], reach: 4, base: [0, 0], output: 0 };"
+        " const c = () => node('canvas', { width: 60, height: 60 }), a = Draw.tiling(c(), given, o).values;"
+        " return [-0.9, 0.9].map((s) => { state.shift = s; const b = Draw.tiling(c(), current(), o).values;"
+        " return Math.max(...a.map((v, k) => Math.abs(v - b[k]))); }); }"
+    )
+    assert max(gap) < 1e-12
+
+
+def test_keyboard_weights_and_the_address(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("2-3-1 relu bias"))
+    shown.focus("[data-name=laws]")
+    shown.keyboard.press("ArrowRight")
+    assert shown.evaluate("document.activeElement.dataset.name") == "where"
+    shown.focus(".edge")
+    shown.keyboard.press("Enter")
+    assert shown.is_visible("#weight-editor")
+    shown.evaluate(
+        "() => { const s = document.getElementById('weight'); s.value = 0.25; s.dispatchEvent(new Event('input')); }"
+    )
+    shown.wait_for_timeout(300)
+    state = json.loads(shown.evaluate("decodeURIComponent(location.hash.slice(1))"))
+    assert state["tab"] == "where"
+    assert state["moved"] == {"0": 0.25}
+    shown.reload()
+    assert shown.evaluate("state.moved['0']") == 0.25
+    shown.goto(shown.url.split("#")[0] + "#" + "%7B%22law%22%3A1e9%2C%22moved%22%3A%7B%22-1%22%3A%22x%22%7D%7D")
+    shown.reload()
+    assert shown.evaluate("state.law") == 0
+
+
+def test_wide_networks_are_heat_maps(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("20-32-16-10 relu bias"))
+    assert shown.evaluate("document.querySelectorAll('#network canvas').length") == 3
+    shown.click("#network canvas")
+    assert shown.is_visible("#weight-editor")
+    shown.click("[data-name=function]")
+    assert "linear regions in view" in shown.inner_text("#panel")
+
+
+def test_names_are_text_and_two_networks_are_laid_over_each_other(tmp_path: Path, visit: Visit) -> None:
+    hostile = "</script><img src=x onerror=alert(1)>{{script}}"
+    shown = page(tmp_path, visit, random("2-3-1 relu bias"), source=hostile, other=random("2-3-1 relu bias", 5))
+    assert shown.inner_text("h1") == hostile
+    assert shown.evaluate("document.images.length") == 0
+    shown.click("[data-name=same]")
+    assert "different:" in shown.inner_text("#panel")
+
+
+def test_what_it_cannot_show_is_said() -> None:
+    with pytest.raises(Unsupported, match="layered"):
+        explore(Architecture.parse("3-4-4-2 relu skip(0,1)").initialise(seed=0))
+    with pytest.raises(Unsupported, match="20,000 parameters"):
+        explore(random("200-200-1 relu"))
+    with pytest.raises(LawfulError, match="cannot be overlaid"):
+        explore(random("2-3-1 relu"), other=random("3-3-1 relu"))
+
+
+def test_the_command_writes_the_page(lawful: Any, tmp_path: Path) -> None:
+    assert lawful("explore", "2-4-1 relu bias", "--html", tmp_path / "page.html", "--json").json["parameters"] == 17
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
