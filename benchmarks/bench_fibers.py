@@ -1,4 +1,4 @@
-"""Functional equivalence, regions and fingerprints, beside a MILP and cold linear programs."""
+"""Functional equivalence, regions and fingerprints, beside a MILP and linear programs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from benchmarks.harness import Row, compare
 from lawful import Mlp
 from lawful.fibers import Different, Equal, Stack, cells, same
-from lawful.fibers.cells import MARGIN, Polyhedron, walk_cells
 from lawful.fibers.disguise import disguise, hiding_network, random_network
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import canonical, fingerprint
+from lawful.fibers.program_walk import walk
 
 
 def rows() -> Iterator[Row]:
@@ -108,40 +108,19 @@ def milp_gap(first: Mlp, second: Mlp, seconds: float) -> float:
     return worst
 
 
-class ColdPolyhedron(Polyhedron):
-    """The same programs, each solved from nothing by SciPy's linprog."""
-
-    def widest(self) -> tuple[float, Any]:
-        """One program from a cold start."""
-        known = self.units[: self.rows]
-        found = linprog(
-            np.append(np.zeros(self.dimension), -1.0),
-            A_ub=np.column_stack([-known[:, :-1], np.ones(len(known))]) if len(known) else None,
-            b_ub=known[:, -1] if len(known) else None,
-            bounds=[(None, None)] * self.dimension + [(-1.0, 1.0)],
-        )
-        if found.x is None:
-            return -1.0, np.zeros(self.dimension)
-        return float(found.x[-1]), np.asarray(found.x[:-1])
-
-
-def _cold_count(network: Mlp) -> int:
-    polyhedron = ColdPolyhedron(Domain.space(network.widths[0]))
-    point = np.zeros(network.widths[0])
-    return sum(1 for _ in walk_cells(Stack.of(network), polyhedron, point, 1.0, MARGIN, None))
-
-
 def _regions() -> Iterator[Row]:
-    small, large = random_network(5, 5, 4, 1, seed=0), random_network(8, 8, 6, 1, seed=0)
-    count = len(list(cells(Stack.of(small))))
-    yield compare(
-        f"all {count} regions of 5-5-4-1 on R^5",
-        lambda: list(cells(Stack.of(small))),
-        "the same tree with cold linprog",
-        lambda: _cold_count(small),
-        repeat=1,
-    )
-    count = len(list(cells(Stack.of(large))))
+    plane, small, large = random_network(2, 20, 20, 1), random_network(5, 5, 4, 1), random_network(8, 8, 6, 1)
+    for network, name in ((plane, "2-20-20-1"), (small, "5-5-4-1")):
+        stack, box = Stack.of(network), Domain.box(network.widths[0], -3.0, 3.0)
+        count = sum(1 for _ in cells(stack, box))
+        yield compare(
+            f"all {count} regions of {name} on a box",
+            lambda: list(cells(stack, box)),  # noqa: B023
+            "a tree of linear programs",
+            lambda: list(walk(stack, box, None)),  # noqa: B023
+            repeat=1,
+        )
+    count = sum(1 for _ in cells(Stack.of(large)))
     yield compare(f"all {count} regions of 8-8-6-1 on R^8", lambda: list(cells(Stack.of(large))), repeat=1)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from lawful.fibers import flip, translate
 from lawful.fibers.disguise import hiding_network
+from lawful.fibers.identifiability import identifiable
 from lawful.fibers.polyhedral import polyhedral_complex
-from lawful.fibers.three_layers import identifiable
 
 
 def run() -> float:

@@ -110,11 +110,78 @@ def test_polygons_fill_the_square() -> None:
 
 
 def test_genericity_names_the_reason() -> None:
-    good = Stack.of(random_network(2, 2, 2, 1, seed=0))
-    assert genericity(good, regions=True).holds is True
+    assert genericity(Stack.of(random_network(2, 2, 2, 1, seed=0))).holds is True
     parallel = Mlp([[[1.0, 1.0], [2.0, 2.0]], [[1.0, 1.0]]], [[0.0, 1.0], None])
     assert "rank" in genericity(Stack.of(parallel)).reason
-    through_one_point = Mlp([[[1.0, 0.5], [0.5, 1.0], [1.0, -1.0]], [[1.0, 2.0, 3.0]]], [[0.0, 0.0, 0.0], None])
-    found = genericity(Stack.of(through_one_point), regions=True)
-    assert found.holds is False
-    assert "meet" in found.reason
+
+
+def scaled_inputs(network: Mlp, *factors: float) -> Mlp:
+    """The same network of inputs in other units."""
+    return Mlp([network.weights[0] / np.array(factors), *network.weights[1:]], network.biases, network.slopes)
+
+
+@pytest.mark.parametrize("factors", [(1e-6, 1e-6), (1e-7, 1e-7), (1e-9, 1e-9), (1e9, 1e-9), (2.0**60, 2.0**-60)])
+def test_the_units_of_inputs_do_not_change_the_regions(factors: tuple[float, float]) -> None:
+    """Counted over all of space and over a box in the same units; facets and ridges too."""
+    network = random_network(2, 8, 3, 1, seed=0)
+    moved = scaled_inputs(network, *factors)
+    ends = np.array(factors)
+    for domain, other in ((None, None), (Domain.box(2, -1.0, 1.0), Domain.box(2, -ends, ends))):
+        ours, theirs = (list(cells(Stack.of(net), box)) for net, box in ((network, domain), (moved, other)))
+        assert {cell.key for cell in ours} == {cell.key for cell in theirs}
+        one, two = polyhedral_complex(network, domain), polyhedral_complex(moved, other)
+        assert len(one.facets) == len(two.facets)
+        assert len(one.visible()) == len(two.visible())
+        assert len(ridges(one)) == len(ridges(two)) > 0
+        assert max(ridge.imbalance for ridge in ridges(two)) < 1e-9
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
+@pytest.mark.parametrize(("inputs", "neurons"), [(2, 12), (3, 8), (4, 7), (7, 6)])
+def test_arrangements_of_any_scale_have_as_many_regions_as_zaslavsky_counts(
+    inputs: int, neurons: int, scale: float
+) -> None:
+    network = random_network(inputs, neurons, 1, seed=inputs)
+    biases = [np.array(network.biases[0]) * scale, network.biases[1]]
+    expected = sum(comb(neurons, k) for k in range(inputs + 1))
+    assert len(list(cells(Stack.of(Mlp(network.weights, biases))))) == expected
+
+
+def test_regions_thinner_than_floats_are_counted() -> None:
+    """Three lines that almost meet: the triangle between them has sides of 1e-15 and less."""
+    for shift, expected in ((0.0, 6), (2.0**-50, 7), (2.0**-300, 7)):
+        lines = Mlp([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[1.0, 1.0, 1.0]]], [[0.0, 0.0, shift], None])
+        assert len(list(cells(Stack.of(lines)))) == expected
+        assert len(list(cells(Stack.of(lines), Domain.box(2, -1.0, 1.0)))) == expected
+        high = Mlp([np.column_stack([lines.weights[0], np.zeros((3, 5))]), lines.weights[1]], lines.biases)
+        assert len(list(cells(Stack.of(high)))) == expected  # seven inputs: by linear programs
+
+
+@pytest.mark.parametrize("widths", [(2, 6, 5, 1), (3, 4, 4, 2), (4, 5, 3, 1), (2, 3, 3, 3, 1)])
+def test_corners_and_programs_find_the_same_regions(widths: tuple[int, ...]) -> None:
+    """Two ways to walk that share no decision."""
+    from lawful.fibers.program_walk import walk
+
+    for seed in range(3):
+        stack = Stack.of(random_network(*widths, seed=seed))
+        domain = Domain.box(widths[0], -1.5, 1.0)
+        by_corners, by_programs = list(cells(stack, domain)), list(walk(stack, domain, None))
+        assert {cell.key for cell in by_corners} == {cell.key for cell in by_programs}
+        assert len(by_corners) == len({cell.key for cell in by_corners})
+        others = {cell.key: cell for cell in by_programs}
+        for cell in by_corners:
+            assert np.allclose(cell.matrix, others[cell.key].matrix)
+            assert (cell.rows[:, :-1] @ cell.point + cell.rows[:, -1] > 0).all()
+            assert cell.corners is not None
+            assert (cell.rows[:, :-1] @ cell.corners.T + cell.rows[:, -1:] > -1e-9).all()
+
+
+def test_a_network_through_the_origin_is_decided_exactly() -> None:
+    """Without biases all hyperplanes of all layers meet in one point, and floats can tell nothing there."""
+    network = Mlp(list(random_network(3, 5, 4, 1, seed=2).weights))
+    everywhere = {cell.key for cell in cells(Stack.of(network))}
+    inside = {cell.key for cell in cells(Stack.of(network), Domain.box(3, -1.0, 1.0))}
+    assert everywhere == inside
+    points = np.random.default_rng(0).normal(size=(20_000, 3))
+    layers = [layer > 0 for layer in network.activations(points)[1:-1]]
+    assert {np.concatenate(bits).tobytes() for bits in zip(*layers, strict=True)} <= everywhere

@@ -56,5 +56,5 @@ def test_duplicates_are_found_in_one_pass() -> None:
         pool[f"{seed}"] = network
         pool[f"{seed} again"] = disguise(network, seed=seed)
     found = group_networks(list(pool), pool.__getitem__)
-    assert found["distinct"] == 5
-    assert sorted(map(sorted, found["groups"])) == [[f"{seed}", f"{seed} again"] for seed in range(5)]
+    assert len(found.groups) == 5
+    assert sorted(map(sorted, found.groups)) == [[f"{seed}", f"{seed} again"] for seed in range(5)]

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful import Dag, Mlp
+from lawful import Dag, LawfulError, Mlp
 from lawful.fibers import Different, Equal, same
 from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
 from lawful.fibers.fingerprint import fingerprint
+from lawful.fibers.verdict import certificate
 from lawful.network.formats.json_graph import decode
 from lawful.types import Floats
+from lawful.verify import verify
 
 
 def acas(seed: int) -> Mlp:
@@ -199,3 +201,23 @@ def test_float32_copies_are_copies_by_weights() -> None:
         assert verdict.within.kind == "weights"
         assert 0 < verdict.within.value < 1e-6
         assert same(network, copy, exact=True, seconds=3).verdict == "different"
+
+
+def test_within_a_bound_on_the_outputs() -> None:
+    """Rounded more than weights may be: a bound on a box is all that can be said, and it is proved."""
+    network = random_network(2, 5, 4, 1, seed=3)
+    noisy = network.with_theta(network.theta * (1 + 1e-6 * np.random.default_rng(0).normal(size=network.parameters)))
+    points = np.random.default_rng(1).uniform(-1, 1, size=(5000, 2))
+    true = float(np.abs(network.evaluate(points) - noisy.evaluate(points)).max())
+    verdict = same(network, noisy, box=(-1.0, 1.0), within=1e-3, seconds=20)
+    assert isinstance(verdict, Equal)
+    assert verdict.within.kind == "outputs"
+    assert true <= verdict.within.value <= 1e-3
+    verify(certificate(verdict, network, noisy), network, noisy)
+    other = same(network, noisy, box=(-1.0, 1.0), within=true / 4, seconds=20)
+    assert isinstance(other, Different)
+    assert exact_gap(other, network, noisy) > Fraction(true / 4)
+    verify(certificate(other, network, noisy), network, noisy)
+    for bad in ({"within": 1.0}, {"within": -1.0, "box": (0, 1)}, {"within": 1.0, "box": (0, 1), "exact": True}):
+        with pytest.raises(LawfulError):
+            same(network, noisy, **bad)  # type: ignore[arg-type]

@@ -53,6 +53,7 @@ def same(
     box: BoxOption = None,
     exact: Annotated[bool, typer.Option("--exact", help="Weights are the rationals that floats are.")] = False,
     tolerance: Annotated[float | None, typer.Option(help="Relative rounding of weights that is excused.")] = None,
+    within: Annotated[float | None, typer.Option(help="Ask for outputs this close on the box instead.")] = None,
     time: TimeOption = 60.0,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
@@ -68,7 +69,8 @@ def same(
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
     will_write(certificate)
     networks = _open(first, seed, activation), _open(second, seed, activation)
-    found = decide(*networks, box=read_box(box), exact=exact, tolerance=tolerance, seconds=time, seed=seed)
+    place = read_box(box)
+    found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
     result = verdicts.to_json(found)
     if certificate is not None and result["certified"]:
         write_certificate(certificate, verdicts.certificate(found, *networks))
@@ -95,20 +97,21 @@ def fiber(
     from lawful.fibers.catalogue import describe_fiber
     from lawful.network.formats.files import write
     from lawful.network.formats.writing import make_folder
-    from lawful.report.fibers import fiber_text
+    from lawful.report.fibers import fiber_json, fiber_text
 
     if domain not in ("space", "orthant"):
         raise LawfulError(f"--domain is space or orthant, not {domain[:40]!r}")
     if sample < 0 or (sample > 0) != (out is not None):
         raise LawfulError("samples go to a folder: give --sample N and --out DIR together")
     found = describe_fiber(_open(network, seed, activation), domain)
-    result = dict(found.facts)
+    samples = None
     if out is not None:
         make_folder(out)
         files = [out / f"sample-{number}.safetensors" for number in range(sample)]
         for file, mlp in zip(files, found.sample(sample, seed), strict=True):
             write(mlp, file)
-        result["samples"] = [str(file) for file in files]
+        samples = [str(file) for file in files]
+    result = fiber_json(found.summary, samples)
     if as_json:
         print_json(result)
     else:
@@ -119,16 +122,18 @@ def identifiable(
     network: NetworkArgument, activation: ActivationOption = None, seed: SeedOption = 0, as_json: JsonOption = False
 ) -> None:
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
-    from lawful.fibers.catalogue import identify
+    from lawful.fibers.identifiability import identifiable as decide
+    from lawful.fibers.same import stack_of
     from lawful.report.fibers import identifiable_text
 
-    found = identify(_open(network, seed, activation), seed)
+    found = decide(stack_of(_open(network, seed, activation)), seed=seed)
     result = {
         "identifiable": found.identifiable,
         "reasons": found.reasons,
         "generic": found.genericity.holds,
         "generic_reason": found.genericity.reason,
         "tested": found.genericity.tested,
+        "layers": found.layers,
     }
     if as_json:
         print_json(result)
@@ -150,14 +155,15 @@ def regions(
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.fibers.catalogue import count_regions, draw_regions
-    from lawful.report.fibers import regions_text
+    from lawful.report.fibers import regions_json, regions_text
     from lawful.study.figure_file import save
     from lawful.study.region_figure import complex_figure
 
     will_write(svg)
     found = _open(network, seed, activation)
     with counter("regions") as tick:
-        result = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
+        counted = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
+    result = regions_json(counted)
     if svg is not None:
         save(complex_figure(*draw_regions(found, read_box(box))), svg)
     if as_json:
@@ -206,10 +212,10 @@ def fingerprint(
 ) -> None:
     """Hash networks so that equal functions get equal hashes, and group the duplicates."""
     from lawful.fibers.catalogue import group_networks
-    from lawful.report.fibers import fingerprint_text
+    from lawful.report.fibers import fingerprint_json, fingerprint_text
 
     with counter("networks", len(files)) as tick:
-        result = group_networks(files, lambda text: _open(text, seed, activation), tick)
+        result = fingerprint_json(group_networks(files, lambda text: _open(text, seed, activation), tick))
     if as_json:
         print_json(result)
     else:

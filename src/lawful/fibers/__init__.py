@@ -1,6 +1,7 @@
 """Which parameters are the same function (P4)."""
 
-from lawful.fibers.cells import Cell, cells
+from lawful.fibers.cell import Cell
+from lawful.fibers.cells import cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.same import same
 from lawful.fibers.shallow import NormalForm, minimal_network, normal_form

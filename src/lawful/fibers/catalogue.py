@@ -1,4 +1,4 @@
-"""What the command line asks about one network: its fiber, its regions, its duplicates."""
+"""What the command line asks about one network or many: a fiber, regions, duplicates."""
 
 from __future__ import annotations
 
@@ -6,118 +6,145 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
-import numpy as np
-
-from lawful.errors import LawfulError
-from lawful.fibers.cells import OutOfTime, cells
+from lawful.errors import LawfulError, Unsupported
+from lawful.fibers.assigned_fiber import AssignedFiber, assigned_fiber
+from lawful.fibers.cell import Cell, OutOfTime
+from lawful.fibers.cells import cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import Library, fingerprint
-from lawful.fibers.genericity import genericity
 from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges, segment
 from lawful.fibers.reduce import Reduced, simplify
 from lawful.fibers.same import same, stack_of
-from lawful.fibers.shallow import Kind, normal_form
-from lawful.fibers.three_layers import BottleneckFiber, Identifiability, bottleneck_fiber, identifiable
+from lawful.fibers.stack import Stack
+from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
 from lawful.types import Floats
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
-MOST_SUBSETS = 16  # neurons among which all subsets are tried
+
+
+@dataclass(frozen=True)
+class Roles:
+    """How many hyperplanes show, how many groups of neurons cancel, how many neurons are dead (P4 C.2)."""
+
+    visible: int
+    cancelling: int
+    dead: int
+
+
+@dataclass(frozen=True)
+class FiberSummary:
+    """A fiber in numbers: its dimension modulo order and scale, and its components as far as they were `checked`.
+
+    For bottlenecks `hidden` is the first-layer hyperplane that the second layer hides, `lowest_shift` how far it may
+    move down and `flips` how many others can be reversed; `roles` are those of a layer that is not minimal.
+    """
+
+    kind: str
+    dimension: int
+    removed: int
+    components: int
+    checked: int
+    nonempty: int
+    linear: int
+    case: int | None = None
+    domain: Domain | None = None
+    hidden: int | None = None
+    lowest_shift: float | None = None
+    flips: int | None = None
+    roles: Roles | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Described:
-    """Facts about a fiber, and the fiber itself."""
+class DescribedFiber:
+    """A fiber in numbers, and the fiber itself."""
 
-    facts: dict[str, Any]
-    fiber: LayerwiseFiber | BottleneckFiber
+    summary: FiberSummary
+    fiber: LayerwiseFiber | BottleneckFiber | AssignedFiber
 
     def sample(self, count: int, seed: int) -> list[Mlp]:
         """Other parameters of the same function, on as many components as there are samples."""
         if isinstance(self.fiber, BottleneckFiber):
             return self.fiber.sample(count, seed)
+        if isinstance(self.fiber, AssignedFiber):
+            return [self.fiber.sample(seed + number) for number in range(count)]
         live = [c for c in islice(self.fiber.components(), MOST_COMPONENTS) if c.dimension is not None]
         return [self.fiber.sample(live[number % len(live)].flipped, seed + number) for number in range(count)]
 
 
-def describe_fiber(network: Mlp | Dag, domain: str = "space") -> Described:
-    """The fiber of one hidden layer or of a three-layer bottleneck, in numbers."""
-    reduced = simplify(Reduced(stack_of(network)), 1e-12)
-    stack = reduced.stack
-    if stack.hidden == 1:
-        inputs = stack.widths[0]
+def describe_fiber(network: Mlp | Dag, domain: str = "space") -> DescribedFiber:
+    """The fiber of one hidden layer, minimal or not, or of a three-layer bottleneck, in numbers."""
+    whole = stack_of(network)
+    if whole.hidden == 1:
+        inputs = whole.widths[0]
         where = Domain.orthant(inputs) if domain == "orthant" else Domain.space(inputs)
-        layer = layerwise_fiber(stack, where)
-        facts = {"kind": "one hidden layer", "domain": str(where), "removed": len(reduced.steps)} | _layer_facts(layer)
-        return Described(facts, layer)
-    found = bottleneck_fiber(stack)
-    facts = {
-        "kind": "three-layer bottleneck",
-        "removed": len(reduced.steps),
-        "hidden": found.hidden,
-        "lowest_shift": found.lowest_shift,
-        "flips": found.flips,
-        "dimension": found.dimension,
-    }
-    return Described(facts | (_layer_facts(found.head) if found.head is not None else _flip_facts(found)), found)
+        return _one_layer(whole, where)
+    reduced = simplify(Reduced(whole), 0.0)
+    if reduced.stack.hidden == 1:
+        return _one_layer(reduced.stack, Domain.space(reduced.stack.widths[0]), len(reduced.steps))
+    found = bottleneck_fiber(reduced.stack)
+    removed = len(reduced.steps)
+    if found.head is not None:
+        checked, nonempty = _components(found.head)
+        total, linear, case = 2 ** len(found.head.bending), len(found.head.linear), found.head.case
+    else:
+        checked = nonempty = total = 2**found.flips
+        linear, case = 0, None
+    summary = FiberSummary(
+        "three-layer bottleneck", found.dimension, removed, total, checked, nonempty, linear, case,
+        hidden=found.hidden, lowest_shift=found.lowest_shift, flips=found.flips,
+    )  # fmt: skip
+    return DescribedFiber(summary, found)
 
 
-def _layer_facts(fiber: LayerwiseFiber) -> dict[str, Any]:
+def _one_layer(stack: Stack, domain: Domain, removed: int = 0) -> DescribedFiber:
+    try:
+        layer = layerwise_fiber(stack, domain)
+        checked, nonempty = _components(layer)
+        summary = FiberSummary(
+            "one hidden layer", layer.dimension, removed, 2 ** len(layer.bending), checked, nonempty,
+            len(layer.linear), layer.case, domain,
+        )  # fmt: skip
+        return DescribedFiber(summary, layer)
+    except Unsupported:  # not minimal, or more linear neurons than the theorem has cases for
+        roles = assigned_fiber(stack, domain)
+    count = Roles(len(roles.visible), len(roles.cancelling), len(roles.dead))
+    summary = FiberSummary(
+        "one hidden layer, not minimal", roles.dimension, removed, roles.assignments, 1, 1, len(roles.linear), None,
+        domain, roles=count,
+    )  # fmt: skip
+    return DescribedFiber(summary, roles)
+
+
+def _components(fiber: LayerwiseFiber) -> tuple[int, int]:
+    """How many components were looked at, and how many of them are not empty."""
     seen = list(islice(fiber.components(), MOST_COMPONENTS))
-    total = 2 ** len(fiber.bending)
-    return {
-        "case": fiber.case,
-        "linear": len(fiber.linear),
-        "dimension": fiber.dimension,
-        "components": total,
-        "checked": len(seen),
-        "nonempty": sum(component.dimension is not None for component in seen),
-    }
+    return len(seen), sum(component.dimension is not None for component in seen)
 
 
-def _flip_facts(fiber: BottleneckFiber) -> dict[str, Any]:
-    count = 2**fiber.flips
-    return {"case": None, "linear": 0, "components": count, "checked": count, "nonempty": count}
+@dataclass(frozen=True)
+class FacetCount:
+    """The facets between regions, those that the function shows, and how well jumps balance at ridges."""
+
+    facets: int
+    visible: int
+    ridges: int
+    worst_imbalance: float
 
 
-def identify(network: Mlp | Dag, seed: int = 0) -> Identifiability:
-    """Identifiability of a bottleneck (P4 Theorem 5) or of one hidden layer (Section 4)."""
-    stack = stack_of(network)
-    if stack.hidden != 1 or stack.slopes != (0.0,):
-        return identifiable(stack, seed=seed)
-    generic = genericity(stack, seed=seed)
-    form = normal_form(stack)
-    idle = [number for number, kind in enumerate(form.kinds) if kind is not Kind.VISIBLE]
-    shared = [group.neurons for group in form.groups if len(group.neurons) > 1]
-    reasons = [f"neuron {number} is {form.kinds[number]}" for number in idle]
-    reasons += [f"neurons {', '.join(map(str, group))} share a hyperplane" for group in shared]
-    if reasons:
-        return Identifiability(False, tuple(reasons), generic)
-    terms = np.array([np.outer(stack.weights[1][:, i], stack.weights[0][i]).ravel() for i in range(stack.widths[1])])
-    if int(np.linalg.matrix_rank(terms)) == len(terms):
-        return Identifiability(True, ("every neuron has its own hyperplane, and no orientation can change",), generic)
-    flips = _balanced_subset(terms) if len(terms) <= MOST_SUBSETS else None
-    if flips:
-        words = f"neurons {', '.join(map(str, flips))} can be reversed together"
-        return Identifiability(False, (words,), generic)
-    if flips is None:
-        return Identifiability(
-            None, (f"whether some of the {len(terms)} neurons can be reversed was not tested",), generic
-        )
-    return Identifiability(True, ("every neuron has its own hyperplane, and no orientation can change",), generic)
+@dataclass(frozen=True, eq=False)
+class RegionCount:
+    """How many regions there are; at least how many, if the time limit ended the count or what was asked beside it."""
 
-
-def _balanced_subset(terms: Floats) -> tuple[int, ...]:
-    """Neurons whose linear parts add to zero: reversing them together keeps the function. Empty if there are none."""
-    for number in range(1, 2 ** len(terms)):
-        members = [k for k in range(len(terms)) if number >> k & 1]
-        if np.abs(terms[members].sum(axis=0)).max() <= 1e-12 * np.abs(terms[members]).max():
-            return tuple(members)
-    return ()
+    regions: int
+    complete: bool
+    domain: Domain
+    seconds: float
+    facets: FacetCount | None = None
+    each: tuple[Cell, ...] | None = None
 
 
 def count_regions(
@@ -128,47 +155,35 @@ def count_regions(
     each: bool = False,
     seconds: float = 60.0,
     tick: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
+) -> RegionCount:
     """Enumerate the regions over R^d or a box, until done or out of time."""
     start = time.perf_counter()
     stack = stack_of(network)
     domain = _domain(stack.widths[0], box)
-    count, listed, complete = 0, [], True
+    count, complete, counted = 0, True, None
+    listed: list[Cell] = []
     try:
         for cell in cells(stack, domain, deadline=start + seconds):
             count += 1
             tick()
             if each:
-                bits = ["".join("1" if bit else "0" for bit in layer) for layer in cell.pattern]
-                listed.append(
-                    {
-                        "pattern": bits,
-                        "point": cell.point,
-                        "radius": cell.radius,
-                        "matrix": cell.matrix,
-                        "offset": cell.offset,
-                    }
-                )
+                listed.append(cell)
     except OutOfTime:
         complete = False
     taken = time.perf_counter() - start
-    result: dict[str, Any] = {
-        "regions": count,
-        "complete": complete,
-        "domain": str(domain),
-        "seconds": round(taken, 4),
-        "per_second": round(count / taken, 1),
-    }
     if facets and complete:
-        whole = polyhedral_complex(stack, domain)
-        crossings = ridges(whole)
-        result |= {
-            "facets": len(whole.facets),
-            "visible_facets": len(whole.visible()),
-            "ridges": len(crossings),
-            "worst_imbalance": max((ridge.imbalance for ridge in crossings), default=0.0),
-        }
-    return result | ({"each": listed} if each else {})
+        try:
+            counted = _count_facets(stack, domain, start + seconds)
+        except OutOfTime:
+            complete = False
+    return RegionCount(count, complete, domain, taken, counted, tuple(listed) if each else None)
+
+
+def _count_facets(stack: Stack, domain: Domain, deadline: float) -> FacetCount:
+    whole = polyhedral_complex(stack, domain, deadline=deadline)
+    crossings = ridges(whole, deadline=deadline)
+    worst = max((ridge.imbalance for ridge in crossings), default=0.0)
+    return FacetCount(len(whole.facets), len(whole.visible()), len(crossings), worst)
 
 
 def draw_regions(
@@ -193,22 +208,40 @@ def _domain(inputs: int, box: tuple[float, float] | None) -> Domain:
     return Domain.space(inputs) if box is None else Domain.box(inputs, *box)
 
 
+@dataclass(frozen=True)
+class NamedFingerprint:
+    """The fingerprint of one of many networks."""
+
+    name: str
+    hash: str
+    regime: str
+    complete: bool
+
+
+@dataclass(frozen=True)
+class FunctionGroups:
+    """Networks by name, and which of them were proved to be one function."""
+
+    fingerprints: tuple[NamedFingerprint, ...]
+    groups: tuple[tuple[str, ...], ...]
+
+
 def group_networks(
     names: Sequence[str], read: Callable[[str], Mlp | Dag], tick: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+) -> FunctionGroups:
     """Fingerprint many networks in one pass; a network joins a group only if `same` proves it equal to the first."""
     library = Library()
     groups: list[list[str]] = []
-    files = []
+    found = []
     for name in names:
         network = read(name)
-        found = fingerprint(network)
-        place = library.find(found)
+        mark = fingerprint(network)
+        place = library.find(mark)
         if place is not None and isinstance(same(read(groups[place][0]), network, seconds=10.0), Equal):
             groups[place].append(name)
         else:
-            library.add(found, len(groups))
+            library.add(mark, len(groups))
             groups.append([name])
-        files.append({"file": name, "fingerprint": found.hash, "regime": found.regime, "complete": found.complete})
+        found.append(NamedFingerprint(name, mark.hash, mark.regime, mark.complete))
         tick()
-    return {"files": files, "groups": groups, "distinct": len(groups)}
+    return FunctionGroups(tuple(found), tuple(map(tuple, groups)))

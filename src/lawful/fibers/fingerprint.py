@@ -156,6 +156,6 @@ def _regime(stack: Stack) -> tuple[str, bool]:
     if stack.hidden <= 1:
         return "one hidden layer", True
     bottleneck = stack.hidden == 2 and stack.slopes == (0.0, 0.0) and stack.widths[1] <= stack.widths[0]
-    if bottleneck and genericity(stack, most=64).holds:
+    if bottleneck and genericity(stack).holds:
         return "generic three-layer bottleneck", True
     return "permutation and scaling only", False

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lawful.fibers.identifiability import Identifiability, identifiable
 from lawful.fibers.same import same
 from lawful.fibers.shallow import group_rows
-from lawful.fibers.three_layers import Identifiability, identifiable
 from lawful.fibers.verdict import Verdict
 from lawful.network import Mlp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.fibers import region_proof
-from lawful.fibers.cells import OutOfTime
+from lawful.fibers.cell import OutOfTime
 from lawful.fibers.reduce import Reduced
 from lawful.fibers.search import Pair
 from lawful.fibers.verdict import Different, Equal, EqualityWitness

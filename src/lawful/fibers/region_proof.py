@@ -1,8 +1,7 @@
 """Compare two networks region by region with a proof that rational arithmetic can re-check.
 
 Floats only guess: which sides of a neuron have an interior point, and which half-spaces make the other side empty. A
-proof is the list of these guesses in the order of the walk; `check` replays it with rationals and believes nothing
-else.
+proof is the list of these guesses in the order of the walk, each confirmed in rationals.
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import flint
 import numpy as np
 
-from lawful.errors import CertificateError
 from lawful.exact.half_spaces import InnerPoint, common_point
-from lawful.fibers.cells import OutOfTime, Polyhedron
+from lawful.fibers.cell import OutOfTime
 from lawful.fibers.domain import Domain
+from lawful.fibers.polyhedra import Point, Polyhedron, empties, value_at, walls
+from lawful.fibers.scales import input_scales
 from lawful.fibers.stack import Array, Stack, floating, rational
 from lawful.types import Floats
 
-Point = tuple[Any, ...]
 Proof = list[Any]  # "both", or ["on" | "off", support] where the support empties the other side
 
 
@@ -46,15 +44,6 @@ def prove_by_regions(first: Stack, second: Stack, domain: Domain, deadline: floa
     walk = _Prover(_layers(first, second), domain, deadline)
     walk.layer(_Place(0, 0, _inputs(first), None), walls(domain), _rationals(domain.centre()))
     return RegionProof(walk.decisions, walk.regions)
-
-
-def check(decisions: Proof, first: Stack, second: Stack, domain: Domain) -> int:
-    """Replay a proof in rational arithmetic; the number of regions on which the two affine maps are identical."""
-    reader = _Checker(_layers(first, second), iter(decisions))
-    reader.layer(_Place(0, 0, _inputs(first), None), walls(domain))
-    if next(reader.decisions, None) is not None:
-        raise CertificateError("the proof goes on after all regions were seen")
-    return reader.regions
 
 
 def _rationals(point: Floats) -> tuple[Any, ...]:
@@ -107,87 +96,13 @@ def _inputs(stack: Stack) -> Array:
     return rational(np.column_stack([np.eye(count), np.zeros(count)]))
 
 
-def walls(domain: Domain) -> list[Array]:
-    """The sides of a box as rational rows; none for all of space."""
-    rows = []
-    for k in range(len(domain.low)):
-        for sign, end in ((1.0, -domain.low[k]), (-1.0, domain.high[k])):
-            if np.isfinite(end):
-                row = np.zeros(len(domain.low) + 1)
-                row[k], row[-1] = sign, end
-                rows.append(rational(row))
-    return rows
-
-
-def empties(rows: list[Array], support: list[int]) -> bool:
-    """Whether the half-spaces `row·(x, 1) > 0` of the support have no common point: Farkas, in rationals.
-
-    `y ≥ 0`, not zero, with `Σ y_i a_i = 0` and `Σ y_i c_i ≤ 0`; the support must leave one such y up to scale.
-    """
-    chosen = [rows[k] for k in support]
-    if not chosen:
-        return False
-    columns = flint.fmpq_mat([[row[k] for row in chosen] for k in range(len(chosen[0]) - 1)])
-    reduced, rank = columns.rref()
-    if rank != len(chosen) - 1:
-        return False
-    table = reduced.tolist()
-    pivots = [next(k for k, item in enumerate(table[line]) if item != 0) for line in range(rank)]
-    free = next(k for k in range(len(chosen)) if k not in pivots)
-    weights = [flint.fmpq(0)] * len(chosen)
-    weights[free] = flint.fmpq(1)
-    for line, pivot in enumerate(pivots):
-        weights[pivot] = -table[line][free]
-    total = sum((weight * row[-1] for weight, row in zip(weights, chosen, strict=True)), flint.fmpq(0))
-    return all(weight >= 0 for weight in weights) and total <= 0
-
-
-class _Checker:
-    """Reads decisions in the order of the walk."""
-
-    def __init__(self, layers: _Layers, decisions: Any) -> None:
-        self.layers, self.decisions, self.regions = layers, decisions, 0
-
-    def layer(self, place: _Place, rows: list[Array]) -> None:
-        """One layer of one network on one region."""
-        affine = self.layers.enter(place)
-        if not self.layers.is_last(place):
-            self.neuron(place, affine, [], rows)
-        elif place.network == 0:
-            self.layer(_Place(1, 0, _inputs(self.layers.stacks[0]), affine), rows)
-        elif (affine != place.found).any():
-            raise CertificateError("the affine maps differ on a region")
-        else:
-            self.regions += 1
-
-    def neuron(self, place: _Place, affine: Array, active: list[bool], rows: list[Array]) -> None:
-        """One neuron: constant, on one side with a proof, or both sides."""
-        if len(active) == len(affine):
-            self.layer(self.layers.leave(place, affine, active), rows)
-            return
-        row = affine[len(active)]
-        if all(item == 0 for item in row[:-1]):
-            self.neuron(place, affine, [*active, bool(row[-1] > 0)], rows)
-            return
-        decision = next(self.decisions, None)
-        if decision == "both":
-            self.neuron(place, affine, [*active, True], [*rows, row])
-            self.neuron(place, affine, [*active, False], [*rows, -row])
-            return
-        if not isinstance(decision, (list, tuple)) or len(decision) != 2 or decision[0] not in ("on", "off"):
-            raise CertificateError("the proof stops before all regions were seen")
-        on = decision[0] == "on"
-        if not empties([*rows, -row if on else row], [int(k) for k in decision[1]]):
-            raise CertificateError("a side that the proof calls empty is not shown to be")
-        self.neuron(place, affine, [*active, on], rows)
-
-
 class _Prover:
     """Guesses with floats where points lie and which half-spaces leave none; rationals decide."""
 
     def __init__(self, layers: _Layers, domain: Domain, deadline: float) -> None:
         self.layers, self.deadline = layers, deadline
-        self.polyhedron = Polyhedron(domain)
+        self.scales = input_scales(*layers.stacks)
+        self.polyhedron = Polyhedron(Domain(domain.low / self.scales, domain.high / self.scales))
         self.decisions: Proof = []
         self.regions = 0
 
@@ -216,7 +131,7 @@ class _Prover:
             raise OutOfTime
         here = value_at(row, point)
         known = {here > 0: point} if here != 0 else {}
-        unit = floating(row)
+        unit = floating(row) * np.append(self.scales, 1.0)
         unit = unit / np.linalg.norm(unit[:-1])
         for on in (True, False):
             if on in known:
@@ -242,15 +157,10 @@ class _Prover:
             support = self.polyhedron.support()
             self.polyhedron.pop()
             if radius > 0 and np.isfinite(where).all():
-                point = _rationals(where)
+                point = _rationals(where * self.scales)
                 if all(value_at(side, point) > 0 for side in sides):
                     return point
             if empties(sides, support):
                 return support
         found = common_point([list(side) for side in sides])
         return found.point if isinstance(found, InnerPoint) else sorted(found.multipliers)
-
-
-def value_at(row: Array, point: Point) -> Any:
-    """`row·(x, 1)` in rationals."""
-    return sum((weight * x for weight, x in zip(row[:-1], point, strict=True)), row[-1])

@@ -11,6 +11,7 @@ from lawful.errors import LawfulError
 from lawful.fibers import region_comparison
 from lawful.fibers.copies import Copy, align
 from lawful.fibers.domain import Domain
+from lawful.fibers.output_bound import within_outputs
 from lawful.fibers.reduce import Reduced, head, orient, quieten, simplify
 from lawful.fibers.search import Counterexample, Pair, quick_refutation, thorough_refutation
 from lawful.fibers.shallow import form_gap, normal_form
@@ -32,6 +33,7 @@ def same(
     box: tuple[float, float] | Domain | None = None,
     exact: bool = False,
     tolerance: float | None = None,
+    within: float | None = None,
     seconds: float = 60.0,
     seed: int = 0,
 ) -> Verdict:
@@ -41,6 +43,7 @@ def same(
     1e-6 if both hold float32 numbers) after steps that keep the function exactly; or within a bound on the outputs, on
     a box. *Different* rests on an input whose exact outputs differ by more than rounding all weights by the tolerance
     explains; everything else is *undecided*. With `exact` nothing is excused: floats are the rationals that they are.
+    With `within` the question is whether no output differs by more than that, on a box.
 
     >>> a = Mlp([[[1.0, 2.0], [3.0, -1.0]], [[1.0, -1.0]]], [[0.5, 0.0], [1.0]])
     >>> b = Mlp([[[6.0, -2.0], [0.5, 1.0]], [[-0.5, 2.0]]], [[0.0, 0.25], [1.0]])
@@ -54,12 +57,20 @@ def same(
     stacks = stack_of(first), stack_of(second)
     if exact and tolerance:
         raise LawfulError("exact arithmetic has no tolerance: give --exact or --tolerance, not both")
+    if within is not None and (exact or tolerance is not None):
+        raise LawfulError(
+            "a bound on the outputs takes weights as they are: give --within without --exact or --tolerance"
+        )
     if tolerance is not None and not 0 <= tolerance < 1:
         raise LawfulError(f"the tolerance is a relative size between 0 and 1, not {tolerance}")
     slack = 0.0 if exact else default_tolerance(*stacks) if tolerance is None else float(tolerance)
     if (clash := check_sizes(stacks)) is not None:
         return Different("shape", clash, None, None, slack, time.perf_counter() - start)
-    pair = Pair(*stacks, _domain(box, stacks[0].widths[0]), slack)
+    domain = _domain(box, stacks[0].widths[0])
+    if within is not None:
+        verdict = within_outputs((first, second), stacks, domain, within, seconds, seed)
+        return replace(verdict, seconds=time.perf_counter() - start)
+    pair = Pair(*stacks, domain, slack)
     with np.errstate(all="ignore"):  # what overflows is never taken for agreement
         verdict = _Question(pair, start + seconds, seed).decide()
     return replace(verdict, seconds=time.perf_counter() - start)

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from lawful.fibers.domain import Domain
+from lawful.fibers.scales import input_scales
 from lawful.fibers.stack import Array, Stack
 from lawful.types import Floats
 
@@ -45,8 +46,7 @@ class Pair:
     @cached_property
     def scales(self) -> Floats:
         """Powers of two, one per input: where the networks bend, whatever the units of their inputs."""
-        rows = np.concatenate([_unit_rows(stack.floating().row(0)) for stack in (self.first, self.second)])
-        return input_scales(rows, (self.first, self.second))
+        return input_scales(self.first, self.second)
 
     @cached_property
     def space(self) -> Pair:
@@ -105,38 +105,6 @@ class Pair:
         excess = np.where(np.isfinite(excess), excess, np.inf).max(axis=1, initial=0.0)
         order = np.argsort(-excess, kind="stable")[:REPLAYS]
         return [int(best[k]) for k in order if excess[k] > 0.5]
-
-
-def input_scales(rows: Floats, stacks: tuple[Stack, ...]) -> Floats:
-    """The size of each input at which first-layer neurons bend, or failing biases there, the first layer with some."""
-    with np.errstate(divide="ignore"):
-        logs = np.log2(np.abs(rows))
-    used = np.isfinite(logs)
-    logs = np.where(used, logs, 0.0)
-    sizes = np.zeros(rows.shape[1])
-    for _ in range(4):
-        shift = np.where(used, logs + sizes, 0.0).sum(axis=1) / np.maximum(used.sum(axis=1), 1)
-        sizes = np.where(used, shift[:, None] - logs, 0.0).sum(axis=0) / np.maximum(used.sum(axis=0), 1)
-    scales = np.exp2(np.clip(np.round(sizes[:-1] - (sizes[-1] if used[:, -1].any() else 0.0)), -1000, 1000))
-    return scales if used[:, -1].any() else scales * _radius(stacks, scales)
-
-
-def _radius(stacks: tuple[Stack, ...], scales: Floats) -> float:
-    """How far out the first layer with biases bends, if the first layer has none; 1 for homogeneous networks."""
-    stack = stacks[0].balanced(scales)
-    values = np.random.default_rng(0).normal(size=(16, len(scales)))
-    for weight, bias, slope in zip(stack.weights, stack.biases, (*stack.slopes, 1.0), strict=True):
-        values = values @ weight.T
-        sizes = float(np.sqrt((values**2).mean())), float(np.sqrt((bias**2).mean()))
-        if all(0 < size < np.inf for size in sizes):
-            return float(np.exp2(np.round(np.log2(sizes[1] / sizes[0]))))
-        values = np.where(values > 0, values, slope * values)
-    return 1.0
-
-
-def _unit_rows(rows: Floats) -> Floats:
-    sizes = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    return np.asarray(rows / np.where(sizes > 0, sizes, 1.0))
 
 
 def quick_refutation(pair: Pair, seed: int = 0, count: int = 200) -> Counterexample | None:

@@ -181,7 +181,14 @@ def group_rows(rows: Array, tolerance: float) -> list[list[tuple[int, Any]]]:
         for number, unit in enumerate(units):
             found.setdefault(tuple((int(item.p), int(item.q)) for item in unit), []).append((number, factors[number]))
         return list(found.values())
-    return _near_rows(units, factors, tolerance)
+    near = _near_rows(units, factors, max(tolerance, 1e-12))
+    if tolerance:
+        return near
+    groups = []  # floats only propose who may share a hyperplane
+    for group in near:
+        exact = group_rows(rational(rows[[number for number, _ in group]]), 0.0) if len(group) > 1 else [[(0, 1)]]
+        groups += [[group[place] for place, _ in part] for part in exact]
+    return sorted(groups)
 
 
 def _near_rows(units: Floats, factors: Floats, tolerance: float) -> list[list[tuple[int, Any]]]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.domain import Domain
-from lawful.fibers.genericity import Genericity, genericity
 from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.reduce import Reduced, head, hidden_neuron, simplify
 from lawful.fibers.same import same
@@ -21,24 +20,6 @@ from lawful.network import Mlp
 from lawful.types import Floats
 
 
-@dataclass(frozen=True)
-class SecondLayer:
-    """What the sign pattern of `[W2 | b2]` says: silent rows, linear rows, and the hyperplane that all rows hide."""
-
-    dead: tuple[int, ...]
-    linear: tuple[int, ...]
-    hidden: int | None
-
-
-@dataclass(frozen=True)
-class Identifiability:
-    """Whether the function determines the parameters up to permutation and scaling; None means undecided."""
-
-    identifiable: bool | None
-    reasons: tuple[str, ...]
-    genericity: Genericity
-
-
 def check_bottleneck(stack: Stack) -> None:
     """Raise unless this is a three-layer ReLU network whose first layer is no wider than its input."""
     if stack.hidden != 2 or stack.slopes != (0.0, 0.0):
@@ -46,47 +27,6 @@ def check_bottleneck(stack: Stack) -> None:
     if stack.widths[1] > stack.widths[0]:
         wide, inputs = stack.widths[1], stack.widths[0]
         raise Unsupported(f"not a bottleneck: the first layer has {wide} neurons for {inputs} inputs")
-
-
-def second_layer(stack: Stack) -> SecondLayer:
-    """Read the sign pattern of `[W2 | b2]` (P4 Theorem 5).
-
-    A hyperplane is *anchored* unless it is the hidden one: some second-layer neuron crosses it or is active on it.
-    """
-    rows = stack.row(1)
-    dead = tuple(int(j) for j in np.flatnonzero((rows < 0).all(axis=1)))
-    linear = tuple(int(j) for j in np.flatnonzero((rows > 0).all(axis=1)))
-    alive = np.delete(np.arange(len(rows)), dead)
-    kept = stack.replaced(1, stack.weights[1][alive], stack.biases[1][alive]).replaced(2, stack.weights[2][:, alive])
-    return SecondLayer(dead, linear, hidden_neuron(kept) if len(alive) else None)
-
-
-def identifiable(network: Mlp | Stack, *, seed: int = 0) -> Identifiability:
-    """P4 Theorem 5: identifiable iff no row of `[W2 | b2]` is all negative or all positive and no hyperplane is hidden.
-
-    The theorem speaks of generic parameters: where the test of genericity fails, the answer is undecided.
-
-    >>> weights = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
-    >>> identifiable(Mlp(weights, [[0.1, 0.7], [-1.0, 1.0], [0.0]])).identifiable
-    True
-    >>> identifiable(Mlp([[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5]], [[1.0]]], [[0.1, 0.7], [-1.0], [0.0]])).reasons
-    ('the second layer hides hyperplane 0: it translates, and 1 other can be flipped',)
-    """
-    stack = (network if isinstance(network, Stack) else Stack.of(network)).floating()
-    check_bottleneck(stack)
-    generic = genericity(stack, seed=seed)
-    found = second_layer(stack)
-    reasons = [f"second-layer neuron {j} is dead: its weights are free" for j in found.dead]
-    reasons += [f"second-layer neuron {j} is linear on the image of the first layer" for j in found.linear]
-    if found.hidden is not None:
-        flips = stack.widths[1] - 1 if len(stack.row(1)) - len(found.dead) == 1 else 0
-        more = f", and {flips} other{'s' if flips > 1 else ''} can be flipped" if flips else ""
-        reasons.append(f"the second layer hides hyperplane {found.hidden}: it translates{more}")
-    if reasons:  # each of these symmetries exists without genericity
-        return Identifiability(False, tuple(reasons), generic)
-    if generic.holds is False:
-        return Identifiability(None, (f"not generic: {generic.reason}",), generic)
-    return Identifiability(True, ("no dead or linear second-layer neuron, and no hidden hyperplane",), generic)
 
 
 def identifiable_volume(first: int, second: int) -> Fraction:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from lawful.errors import Unsupported
+from lawful.fibers.distance.certificate import certificate as distance_certificate
+from lawful.fibers.distance.result import Distance
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
 from lawful.fibers.stack import quotient
@@ -20,7 +22,8 @@ class EqualityWitness:
 
     There they agree weight by weight (`ending` is "weights"); or below their last hidden layer, and above it their
     normal forms agree: `groups` lists the neurons (0 or 1 for the network, number) that share a hyperplane; or their
-    affine maps agree on all common regions, in exact arithmetic by a proof made of `decisions`.
+    affine maps agree on all common regions, in exact arithmetic by a proof made of `decisions`; or `distance` bounds
+    how far their outputs are apart ("boxes").
     """
 
     first: tuple[SymmetryStep, ...]
@@ -30,6 +33,7 @@ class EqualityWitness:
     groups: tuple[tuple[tuple[int, int], ...], ...] = ()
     regions: int | None = None
     decisions: tuple[Any, ...] | None = None
+    distance: Distance | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,8 @@ def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[s
     """Everything `lawful verify` needs: both networks, the verdict and its evidence."""
     if not certified(verdict):
         raise Unsupported(f"this verdict ({verdict.verdict}) has no evidence that can be re-checked")
+    if isinstance(verdict, Equal) and verdict.witness.distance is not None:
+        return distance_certificate(verdict.witness.distance, first, second)
     domain = verdict.domain
     box = None if domain is None or not domain.bounded else [domain.low.tolist(), domain.high.tolist()]
     found = verdict.counterexample if isinstance(verdict, Different) else None
@@ -166,6 +172,9 @@ def _witness_json(witness: EqualityWitness) -> dict[str, Any]:
         found["groups"] = [[list(member) for member in group] for group in witness.groups]
     if witness.regions is not None:
         found["regions"] = witness.regions
+    if witness.distance is not None:
+        bounds = {"lower": witness.distance.lower_float, "upper": float(witness.distance.upper)}
+        found |= {"boxes": witness.distance.boxes} | bounds
     if witness.decisions is not None:
         found["decisions"] = list(witness.decisions)
     return found

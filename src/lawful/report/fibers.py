@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lawful.fibers.catalogue import FiberSummary, FunctionGroups, RegionCount
+    from lawful.fibers.cell import Cell
 
 WIDTH = 80
 
@@ -26,6 +31,8 @@ def verdict_text(result: Mapping[str, Any]) -> str:
         ]
     elif result["reason"]:
         lines += _wrapped(result["reason"] + ".")
+    if (result["within"] or {}).get("kind") == "outputs":
+        return "\n".join(lines)
     asked = (
         "as the rationals that they are" if result["tolerance"] == 0 else f"rounded by up to {result['tolerance']:g}"
     )
@@ -48,6 +55,8 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _witness_lines(witness: Mapping[str, Any]) -> list[str]:
+    if "boxes" in witness:
+        return [f"  Shown on {witness['boxes']:,} boxes; somewhere they do differ by {witness['lower']:.3g}."]
     if "regions" in witness:
         return [f"  The affine maps agree on all {witness['regions']:,} common regions."]
     chains = [f"{name}: {_chain(witness[key])}" for name, key in (("A", "first"), ("B", "second"))]
@@ -69,6 +78,22 @@ def _numbers(values: Sequence[float], most: int = 6) -> str:
     return f"[{shown}{', ...' if len(values) > most else ''}]"
 
 
+def fiber_json(summary: FiberSummary, samples: Sequence[str] | None) -> dict[str, Any]:
+    """The keys that `lawful fiber --json` documents."""
+    found: dict[str, Any] = {"kind": summary.kind}
+    if summary.domain is not None:
+        found["domain"] = str(summary.domain)
+    found["removed"] = summary.removed
+    if summary.domain is None:
+        found |= {"hidden": summary.hidden, "lowest_shift": summary.lowest_shift, "flips": summary.flips}
+    found |= {
+        key: getattr(summary, key) for key in ("dimension", "case", "linear", "components", "checked", "nonempty")
+    }
+    if summary.roles is not None:
+        found["roles"] = asdict(summary.roles)
+    return found | ({} if samples is None else {"samples": list(samples)})
+
+
 def fiber_text(result: Mapping[str, Any]) -> str:
     """The fiber of one function for people."""
     freedom = result["dimension"]
@@ -80,6 +105,11 @@ def fiber_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  t > {result['lowest_shift']:.6g}, the second biases compensate")
         if result["flips"]:
             lines.append(f"  {result['flips']} other neurons can be flipped: {result['components']} components")
+    elif "roles" in result:
+        roles = result["roles"]
+        shown = f"  {roles['visible']} visible hyperplanes, {roles['cancelling']} groups that cancel, "
+        lines.append(shown + f"{result['linear']} linear and {roles['dead']} dead neurons")
+        lines.append(f"  {result['components']:,} ways to give the neurons such roles")
     else:
         lines.append(f"  {result['linear']} linear neurons: case {result['case']} of the theorem")
         many = "" if result["checked"] == result["components"] else f" of the first {result['checked']:,}"
@@ -97,9 +127,37 @@ def identifiable_text(result: Mapping[str, Any]) -> str:
         lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     if len(result["reasons"]) > 8:
         lines.append(f"  - and {len(result['reasons']) - 8} more")
-    generic = {True: "passed", False: "failed", None: "was not run"}[result["generic"]]
-    tested = f"The test of genericity {generic} ({result['tested']}): {result['generic_reason']}."
-    return "\n".join([*lines, *_wrapped(tested)])
+    if result["identifiable"] is None and result["layers"]:
+        known = ", ".join(f"layer {number} {status}" for number, status in enumerate(result["layers"], 1))
+        lines += _wrapped(f"Known of the weights: {known}.")
+    if result["generic"] is not None:
+        words = "Generic" if result["generic"] else "Not generic"
+        lines += _wrapped(f"{words} ({result['tested']}): {result['generic_reason']}.")
+    return "\n".join(lines)
+
+
+def regions_json(count: RegionCount) -> dict[str, Any]:
+    """The keys that `lawful regions --json` documents."""
+    found: dict[str, Any] = {
+        "regions": count.regions,
+        "complete": count.complete,
+        "domain": str(count.domain),
+        "seconds": round(count.seconds, 4),
+        "per_second": round(count.regions / max(count.seconds, 1e-9), 1),
+    }
+    if count.facets is not None:
+        found |= {
+            "facets": count.facets.facets,
+            "visible_facets": count.facets.visible,
+            "ridges": count.facets.ridges,
+            "worst_imbalance": count.facets.worst_imbalance,
+        }
+    return found | ({} if count.each is None else {"each": [_cell_json(cell) for cell in count.each]})
+
+
+def _cell_json(cell: Cell) -> dict[str, Any]:
+    bits = ["".join("1" if bit else "0" for bit in layer) for layer in cell.pattern]
+    return {"pattern": bits} | {key: getattr(cell, key) for key in ("point", "radius", "matrix", "offset")}
 
 
 def regions_text(result: Mapping[str, Any]) -> str:
@@ -121,6 +179,15 @@ def canonical_text(result: Mapping[str, Any]) -> str:
     lines = [f"{widths}: {worth} ({result['regime']})"]
     lines.append(f"  {result['parameters_before']:,} parameters became {result['parameters_after']:,}")
     return "\n".join(lines + ([f"  wrote {result['written']}"] if result["written"] else []))
+
+
+def fingerprint_json(found: FunctionGroups) -> dict[str, Any]:
+    """The keys that `lawful fingerprint --json` documents."""
+    files = [
+        {"file": one.name, "fingerprint": one.hash, "regime": one.regime, "complete": one.complete}
+        for one in found.fingerprints
+    ]
+    return {"files": files, "groups": [list(group) for group in found.groups], "distinct": len(found.groups)}
 
 
 def fingerprint_text(result: Mapping[str, Any]) -> str:

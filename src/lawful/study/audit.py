@@ -14,10 +14,11 @@ from lawful.components.locks import Components, components
 from lawful.components.rebalance import Rebalanced, rebalance
 from lawful.components.unlock import unlock
 from lawful.errors import LawfulError, Unsupported
+from lawful.fibers.identifiability import Identifiability, identifiable
 from lawful.fibers.one_layer_fiber import layerwise_fiber
 from lawful.fibers.reduce import Reduced, simplify
 from lawful.fibers.same import stack_of
-from lawful.fibers.three_layers import Identifiability, bottleneck_fiber, identifiable
+from lawful.fibers.three_layers import bottleneck_fiber
 from lawful.laws import LawCount, count_laws
 from lawful.network import Dag, Mlp
 from lawful.network.activity import LayerActivity, activity

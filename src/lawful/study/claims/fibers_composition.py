@@ -10,12 +10,12 @@ import numpy as np
 from lawful.fibers import Equal, flip, same, translate
 from lawful.fibers.catalogue import draw_regions
 from lawful.fibers.disguise import disguise, hiding_network, random_network
+from lawful.fibers.identifiability import identifiable
 from lawful.fibers.nonlocal_example import not_localisable
 from lawful.fibers.recover import neighbours_on_the_fiber
 from lawful.fibers.symmetry import flip_matrix
 from lawful.fibers.three_layers import (
     bottleneck_fiber,
-    identifiable,
     identifiable_volume,
     sampled_volume,
     volume_bounds,

@@ -89,7 +89,7 @@ def train_and_prune(strength: float = 0.008, seed: int = 0) -> Row:
 
 def identifiable(architecture: str, seed: int = 0) -> Row:
     """Whether a random three-layer bottleneck network is identifiable, and the exact share of those that are."""
-    from lawful.fibers.three_layers import identifiable as decide
+    from lawful.fibers.identifiability import identifiable as decide
     from lawful.fibers.three_layers import identifiable_volume
 
     network = _gaussian(architecture, seed)

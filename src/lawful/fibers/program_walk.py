@@ -1,0 +1,171 @@
+"""Regions in many dimensions: a tree of activation patterns, one linear program where no known point decides."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from lawful.exact.half_spaces import InnerPoint, common_point
+from lawful.fibers.affine_maps import UNIT, AffineMaps, AffineRows, Bits
+from lawful.fibers.cell import Cell, OutOfTime
+from lawful.fibers.domain import Domain
+from lawful.fibers.polyhedra import Polyhedron, empties, walls
+from lawful.fibers.scales import input_scales
+from lawful.fibers.stack import Stack, floating, rational
+from lawful.types import Floats
+
+
+def walk(stack: Stack, domain: Domain, deadline: float | None) -> Iterator[Cell]:
+    """All regions; inputs are measured in their natural units meanwhile."""
+    scales = input_scales(stack)
+    units = rational(scales) if stack.exact else scales
+    scaled = stack.replaced(0, weight=stack.weights[0] * units)
+    plain = bool((scales == scales[0]).all() and scales[0] == 1.0)
+    inner = Domain(domain.low / scales, domain.high / scales)
+    for pattern, where, half_spaces, last in _Walk(scaled, inner, deadline).start():
+        rows = np.array([half.unit for half in half_spaces]).reshape(len(half_spaces), len(scales) + 1)
+        if not plain:
+            rows[:, :-1] /= scales
+            rows /= np.sqrt((rows[:, :-1] ** 2).sum(axis=1, keepdims=True))
+        point = where * scales
+        radius = float((rows[:, :-1] @ point + rows[:, -1]).min(initial=np.inf))
+        names = tuple((half.layer, half.neuron) for half in half_spaces)
+        yield Cell(pattern, point, radius, rows, names, last[:, :-1] / scales, last[:, -1])
+
+
+class _HalfSpace(NamedTuple):
+    """One side of a neuron: `sign · row ≥ 0`, and the same at length one."""
+
+    values: Floats
+    error: Floats
+    unit: Floats
+    layer: int
+    neuron: int
+    sign: int
+
+
+Found = tuple[tuple[Bits, ...], Floats, list[_HalfSpace], Floats]
+
+
+class _Walk:
+    """The depth-first search; holds what all branches share.
+
+    A known point is one of floats that was shown to lie strictly inside; it is None where only a rational one does.
+    """
+
+    def __init__(self, stack: Stack, domain: Domain, deadline: float | None) -> None:
+        self.maps, self.domain, self.deadline = AffineMaps(stack), domain, deadline
+        self.polyhedron = Polyhedron(domain)
+        self.walls = walls(domain)
+        self.pushed: list[_HalfSpace] = []
+        self.values, self.errors = np.zeros((2, 64, stack.widths[0] + 1))
+
+    def start(self) -> Iterator[Found]:
+        """From the whole domain."""
+        yield from self.layer(0, self.maps.inputs(), (), self.domain.centre())
+
+    def layer(self, number: int, below: AffineRows, pattern: tuple[Bits, ...], point: Floats | None) -> Iterator[Found]:
+        """Continue with a layer whose inputs are these functions on the region."""
+        rows = self.maps.layer(number, below)
+        if number == self.maps.stack.hidden:
+            where = self.polyhedron.widest()[1] if point is None else point
+            yield pattern, where, self.pushed, rows.values
+            return
+        yield from self.neuron(number, rows, np.zeros(len(rows.values), dtype=bool), 0, pattern, point)
+
+    def neuron(
+        self, number: int, rows: AffineRows, bits: Bits, at: int, pattern: tuple[Bits, ...], point: Floats | None
+    ) -> Iterator[Found]:
+        """Decide one neuron after the other; split where both sides have a point."""
+        if point is not None:
+            values, bounds = value_of(rows, point)
+            sure = np.abs(values) > bounds
+        while at < len(bits):
+            sides: dict[bool, Floats | None] = {}
+            if point is not None and sure[at]:
+                sides[bool(values[at] > 0)] = point
+            elif self.is_constant(rows, number, at, pattern):
+                bits[at] = bool(self.maps.exact(number, pattern)[at][-1] > 0)
+                at += 1
+                continue
+            for active in (True, False):
+                if active not in sides:
+                    self.find(self.half_space(rows, number, at, active), pattern, sides)
+            if len(sides) == 2:
+                break
+            bits[at] = next(iter(sides))
+            at += 1
+        if at == len(bits):
+            yield from self.layer(number + 1, self.maps.activate(number, rows, bits), (*pattern, bits), point)
+            return
+        for active in (True, False):
+            chosen = bits.copy()
+            chosen[at] = active
+            half = self.half_space(rows, number, at, active)
+            self.push(half)
+            self.polyhedron.push(half.unit)
+            yield from self.neuron(number, rows, chosen, at + 1, pattern, sides[active])
+            self.polyhedron.pop()
+            self.pushed.pop()
+
+    def push(self, half: _HalfSpace) -> None:
+        """Remember a half-space, its numbers side by side with the others'."""
+        place = len(self.pushed)
+        if place == len(self.values):
+            self.values, self.errors = (np.concatenate([part, part]) for part in (self.values, self.errors))
+        self.values[place], self.errors[place] = half.values, half.error
+        self.pushed.append(half)
+
+    def half_space(self, rows: AffineRows, number: int, at: int, active: bool) -> _HalfSpace:
+        """One side of a neuron."""
+        row, sign = rows.values[at], 1 if active else -1
+        length = math.sqrt(row[:-1] @ row[:-1])
+        return _HalfSpace(sign * row, rows.error[at], row * (sign / length) if length else row, number, at, sign)
+
+    def is_constant(self, rows: AffineRows, number: int, at: int, pattern: tuple[Bits, ...]) -> bool:
+        """Whether the function has no slope at all."""
+        if (np.abs(rows.values[at, :-1]) > rows.error[at, :-1]).any():
+            return False
+        return all(item == 0 for item in self.maps.exact(number, pattern)[at][:-1])
+
+    def find(self, half: _HalfSpace, pattern: tuple[Bits, ...], sides: dict[bool, Floats | None]) -> None:
+        """Add a point of the region inside a half-space, unless there is none."""
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            raise OutOfTime
+        self.push(half)
+        support: list[int] = []
+        radius, where = -1.0, half.unit[:-1]
+        if where.any():
+            self.polyhedron.push(half.unit)
+            radius, where = self.polyhedron.widest()
+            support = self.polyhedron.support() if radius < 1 else []
+            self.polyhedron.pop()
+        if radius > 0 and self.inside(where):
+            sides[half.sign > 0] = where
+        else:
+            exact = [*self.walls, *(self.maps.exact(one.layer, pattern)[one.neuron] * one.sign for one in self.pushed)]
+            if not empties(exact, support):
+                found = common_point([list(row) for row in exact])
+                if isinstance(found, InnerPoint):
+                    point = floating(np.array(found.point, dtype=object))
+                    sides[half.sign > 0] = point if self.inside(point) else None
+        self.pushed.pop()
+
+    def inside(self, point: Floats) -> bool:
+        """Whether floats show that a point is strictly inside all half-spaces and the domain."""
+        if not np.isfinite(point).all() or not ((point > self.domain.low) & (point < self.domain.high)).all():
+            return False
+        count = len(self.pushed)
+        values, bounds = value_of(AffineRows(self.values[:count], self.errors[:count]), point)
+        return bool((values > bounds).all())
+
+
+def value_of(rows: AffineRows, point: Floats) -> tuple[Floats, Floats]:
+    """Values at a point of floats, and how far they may be from the true ones."""
+    whole = np.append(point, 1.0)
+    bounds = (rows.error + (len(whole) + 3) * UNIT * np.abs(rows.values)) @ np.abs(whole)
+    return np.asarray(rows.values @ whole), np.asarray(bounds * (1 + 16 * UNIT))
