@@ -19,3 +19,7 @@ def test_the_demo_proves_its_story(tmp_path: Path, lawful) -> None:  # type: ign
     batch = np.random.default_rng(0).normal(size=(100, 30))
     np.testing.assert_allclose(pruned.evaluate(batch), trained.evaluate(batch), rtol=1e-12, atol=1e-12)
     assert Path(got["page"]).stat().st_size < 1_000_000
+    assert "neurons" in got["verified"]
+    networks = [tmp_path / "demo" / f"{name}.safetensors" for name in ("trained", "pruned")]
+    assert lawful("verify", got["certificate"], *networks).stdout.startswith("verified")
+    assert Path(got["explorer"]).read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -240,3 +240,48 @@ RULES: dict[str, Model] = {
             q=plain(3, 2), k=plain(3, 2), v=plain(3, 2), o=plain(2, 3)), (4, 3), 4,
     ),
 }  # fmt: skip
+
+
+def last_state(layer: nn.Module) -> nn.Module:
+    return Function(lambda self, x: self.read(self.layer(x)[0]), layer=layer, read=nn.Linear(2, 1))
+
+
+RULES |= {
+    "LSTM": (lambda: last_state(nn.LSTM(2, 2, batch_first=True)), (3, 2), 8),
+    "GRU": (lambda: last_state(nn.GRU(2, 2, batch_first=True)), (3, 2), 4),
+    "tanh recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True)), (3, 2), 2),
+    "ReLU recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True, nonlinearity="relu")), (3, 2), 4),
+}
+
+
+def centred_gain() -> nn.Module:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = self.a(x)
+        return self.o(y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 0.01) * (1 + self.g))
+
+    return Function(forward, a=plain(3, 4), g=(4,), o=plain(4, 2))
+
+
+def folded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Batch normalisation in eval mode for good, with statistics of its own."""
+
+    def made() -> nn.Module:
+        module = make()
+        for part in module.modules():
+            if isinstance(part, nn.BatchNorm1d):
+                part.running_mean.normal_()
+                part.running_var.uniform_(0.5, 2)
+        return module
+
+    return made
+
+
+RULES |= {"gain about one": (centred_gain, (3,), 4)}
+EVAL: dict[str, Model] = {
+    "bias before batch norm": (
+        folded(lambda: S(L(3, 4), nn.BatchNorm1d(4), nn.ReLU(), L(4, 2))), (3,), 8
+    ),
+    "no bias before batch norm": (
+        folded(lambda: S(plain(3, 4), nn.BatchNorm1d(4), nn.ReLU(), L(4, 2))), (3,), 4
+    ),
+}  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from models import RULES, THEORY, Gpt
+from models import EVAL, RULES, THEORY, Gpt
 from torch import nn
 
 from lawful.errors import LawfulError
@@ -121,3 +121,17 @@ def test_meta_modules_cannot_be_checked_or_moved() -> None:
         symmetries(module, (3,), check=True)
     with pytest.raises(LawfulError, match="meta"):
         disguise(module, (3,), found)
+
+
+@pytest.mark.parametrize("name", EVAL)
+def test_batch_norm_in_eval_mode_has_laws_about_a_centre(name: str) -> None:
+    """γ(Wx + b − μ)/σ + β: a scale acts on W and b − μ, another on γ, β and the next layer."""
+    torch.manual_seed(0)
+    make, given, expected = EVAL[name]
+    module = make().double()
+    found = symmetries(module, given, mode="eval")
+    assert len(found.laws) == expected
+    assert found.checked is not None
+    assert disguise(module, given, found, seed=2).difference < 1e-10
+    theta = {name: tensor.detach() for name, tensor in module.named_parameters()}
+    assert np.linalg.matrix_rank(found.laws.gradients(theta)) == expected

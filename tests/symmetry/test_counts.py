@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from models import RULES, THEORY, Gpt, Llama
+from models import RULES, THEORY, Function, Gpt, Llama
 from oracle import drawing, lie_laws
+from torch import nn
 
 from lawful.symmetry import symmetries
 
@@ -65,3 +66,16 @@ def test_llama_by_shape() -> None:
         module = Llama(32000, 1024, 8, 2, 2816, layers=2)
     per_layer = 2 * 64 + 2 * 128 * 129 // 2 + 2 * 1024 + 2816
     assert len(symmetries(module, "16:int").laws) == 2 * per_layer + 1024
+
+
+def test_rows_that_the_example_does_not_read_are_not_called_dead() -> None:
+    """A position table is longer than the example: nothing is said of the rest."""
+    module = Function(
+        lambda self, x: self.o(self.n(self.t(x) + self.p(torch.arange(x.shape[1])))),
+        t=nn.Embedding(5, 4), p=nn.Embedding(9, 4), n=nn.LayerNorm(4), o=nn.Linear(4, 5),
+    )  # fmt: skip
+    short, whole = symmetries(module, "3:int"), symmetries(module, "9:int")
+    assert short.dead == ()
+    assert len(whole.laws) - len(short.laws) == 6
+    assert "24 entries of p.weight are not read" in short.reading
+    assert "not read" not in whole.reading

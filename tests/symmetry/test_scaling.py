@@ -116,3 +116,11 @@ def test_balances_are_laws() -> None:
     rows[:, places] = (graph.incidence * (2 * graph.edge_values(theta))).toarray()
     laws = found.laws.gradients(theta)
     assert np.linalg.matrix_rank(np.concatenate([laws, rows])) == np.linalg.matrix_rank(laws) == 7
+
+
+def test_scales_about_a_centre_are_left_out() -> None:
+    """y(1 + g): the balance would be of (1 + g)²."""
+    module = Function(lambda s, x: s.o(functional.relu(s.a(x)) * (1 + s.g)), a=plain(3, 4), g=(4,), o=plain(4, 2))
+    assert len(symmetries(module, (3,)).laws) == 8
+    graph = scaling_graph(module, (3,))
+    assert all(graph.parameters[owner] != "g" for owner in graph.owners)

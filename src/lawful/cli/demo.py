@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import console, print_json, write_text
+from lawful.cli.output import console, print_json, write_json, write_text
 from lawful.cli.source import JsonOption, SeedOption
 
 
@@ -26,9 +26,14 @@ def demo(
 
     from lawful.network.formats.files import write
     from lawful.network.formats.npz import dump
+    from lawful.network.formats.reading import read_bytes
     from lawful.network.formats.writing import make_folder, write_bytes
+    from lawful.pruning.certificate import certificate
     from lawful.report.audit import html, print_audit, to_json
+    from lawful.report.explorer import explorer_html
     from lawful.study.demo import run_demo
+    from lawful.study.explore import explore
+    from lawful.verify import verify
 
     make_folder(out)
     typer.echo("Training 30-20-1 on the breast-cancer data with the nuclear norm ...", err=True)
@@ -38,17 +43,24 @@ def demo(
     write(pruning.network, out / "pruned.safetensors")
     write_bytes(out / "data.npz", dump({"x": story.data.x, "y": np.asarray(story.data.y)}, None))
     write_text(page, html(story.audit))
+    proof, touch = out / "pruned.json", out / "explorer.html"
+    write_json(proof, certificate(pruning))
+    write_text(touch, explorer_html(explore(story.trained, source="trained.safetensors", data=story.data)))
+    checked = verify(read_bytes(proof), story.trained, pruning.network)
     if as_json:
         facts = {"verdict": story.verdict.verdict, "method": story.verdict.method, "accuracy": story.accuracy}
-        print_json(facts | {"audit": to_json(story.audit), "page": str(page)})
+        files = {"page": str(page), "certificate": str(proof), "explorer": str(touch)}
+        print_json(facts | {"audit": to_json(story.audit), "verified": checked.statement} | files)
     else:
         print_audit(story.audit, console(80))
         typer.echo("")
-        typer.echo(f"pruned   {pruning.neurons_before} -> {pruning.neurons_after} hidden neurons, "
-                   f"{story.trained.parameters} -> {pruning.network.parameters} parameters")  # fmt: skip
-        typer.echo(f"proof    {story.verdict.verdict}, by {story.verdict.method}")
-        typer.echo(f"accuracy {story.accuracy[0]:.3f} before, {story.accuracy[1]:.3f} after (samples not trained on)")
-        typer.echo(f"files    {out}/trained.safetensors, pruned.safetensors, data.npz")
+        typer.echo(f"files    {out}/trained.safetensors, pruned.safetensors, data.npz, {proof.name}")
         typer.echo(f"page     {page}")
+        typer.echo(f"accuracy {story.accuracy[0]:.3f} before, {story.accuracy[1]:.3f} after (samples not trained on)")
+        typer.echo("")
+        gone, of = pruning.neurons_before - pruning.neurons_after, pruning.neurons_before
+        typer.echo(f"removed  {gone} of {of} hidden neurons; the two networks are {story.verdict.verdict}")
+        typer.echo(f"verified {checked.statement} (lawful verify {proof})")
+        typer.echo(f"touch it {touch}")
     if not story.proved:
         raise typer.Exit(3)

@@ -26,6 +26,17 @@ class Axis:
 
     parameter: str
     dims: tuple[int, ...]
+    centre: Floats | None = None  # one number, or one for each row: the gauge acts on the parameter plus this
+
+    def centred(self, tensor: torch.Tensor, picked: Indices | None = None) -> torch.Tensor:
+        """Rows of what the gauge acts on."""
+        found = self.rows(tensor, picked)
+        return found if self.centre is None else found + self.offset(picked)
+
+    def offset(self, picked: Indices | None = None) -> torch.Tensor:
+        """The centre of each row, as a column."""
+        centre = np.zeros(()) if self.centre is None else self.centre
+        return torch.as_tensor(centre if centre.ndim == 0 or picked is None else centre[picked])[..., None]
 
     def rows(self, tensor: torch.Tensor, picked: Indices | None = None) -> torch.Tensor:
         """Some rows of the parameter (all by default), in float64."""
@@ -96,7 +107,7 @@ class MatrixLaws(SpaceLaws):
     def _pairs(self, theta: Parameters, step: Parameters) -> Iterator[tuple[Member, torch.Tensor, torch.Tensor]]:
         for member in self.members:
             name = member.axis.parameter
-            left = member.axis.rows(theta[name], member.places)
+            left = member.axis.centred(theta[name], member.places)
             yield member, left, left if step is theta else member.axis.rows(step[name], member.places)
 
     def _matrix(self, theta: Parameters, step: Parameters, absolute: bool = False) -> Floats:
@@ -140,7 +151,7 @@ class MatrixLaws(SpaceLaws):
         symmetric = torch.as_tensor(upper + upper.T)
         for member in self.members:
             tensor = theta[member.axis.parameter]
-            rows = member.axis.rows(tensor)
+            rows = member.axis.centred(tensor)
             found = torch.zeros_like(rows)
             for copy in member.places:
                 found[copy] = member.sign * (symmetric @ rows[copy])
@@ -164,12 +175,13 @@ class ScaleLaws(SpaceLaws):
         """Names of the parameters in it."""
         return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
 
-    def _products(self, theta: Parameters, step: Parameters) -> Floats:
+    def _products(self, theta: Parameters, step: Parameters, absolute: bool = False) -> Floats:
         found = []
         for axis, picked in zip(self.axes, self.picked, strict=True):
-            left = axis.rows(theta[axis.parameter], picked)
+            left = axis.centred(theta[axis.parameter], picked)
             right = left if step is theta else axis.rows(step[axis.parameter], picked)
-            found.append(torch.linalg.vecdot(left, right).numpy())
+            pair = (left.abs(), right.abs()) if absolute else (left, right)
+            found.append(torch.linalg.vecdot(*pair).numpy())
         return np.concatenate(found)
 
     def values(self, theta: Parameters) -> Floats:
@@ -182,9 +194,7 @@ class ScaleLaws(SpaceLaws):
 
     def size_along(self, theta: Parameters, step: Parameters) -> Floats:
         """The same in absolute values."""
-        names = self.parameters
-        products = self._products({n: theta[n].abs() for n in names}, {n: step[n].abs() for n in names})
-        return np.asarray(2.0 * (abs(self.weights) @ products))
+        return np.asarray(2.0 * (abs(self.weights) @ self._products(theta, step, absolute=True)))
 
     def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
         """Each row times twice its share."""
@@ -192,7 +202,7 @@ class ScaleLaws(SpaceLaws):
         start = 0
         for axis, picked in zip(self.axes, self.picked, strict=True):
             tensor = theta[axis.parameter]
-            rows = axis.rows(tensor)
+            rows = axis.centred(tensor)
             found = torch.zeros_like(rows)
             chosen = torch.as_tensor(picked)
             found[chosen] = torch.as_tensor(shares[start : start + len(picked)])[:, None] * rows[chosen]

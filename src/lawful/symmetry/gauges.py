@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from lawful.symmetry.labels import broadcast, flat, numbered, occurrences, on, squeezed, varying
-from lawful.types import Residues
+from lawful.types import Floats, Residues
 
 PINNED = 0  # the label whose gauge is the identity
 
@@ -60,6 +60,7 @@ class Gauges:
         self.diagonals: list[Residues] = []
         self.pins: list[Pin] = []
         self.ones: list[Residues] = []
+        self.centres: dict[str, Floats] = {}
 
     def fresh(self, count: int) -> torch.Tensor:
         """Labels of a new axis: X may be any matrix on them."""
@@ -97,6 +98,10 @@ class Gauges:
     def keep_ones(self, f: torch.Tensor) -> None:
         """Note that group elements have to fix the vector of ones along this field."""
         self.ones.append(flat(f))
+
+    def recentre(self, parameter: str, constant: float | Floats) -> None:
+        """Note that the gauge acts on a parameter plus a constant, not on the parameter itself."""
+        self.centres[parameter] = self.centres.get(parameter, np.zeros(())) + np.asarray(constant, dtype=np.float64)
 
     def diagonal(self, f: torch.Tensor) -> None:
         """Demand that M is diagonal."""

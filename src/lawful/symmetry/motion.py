@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.labels import align, compact, narrowed, on, varying
+from lawful.symmetry.labels import align, compact, flat, narrowed, on, varying
 from lawful.symmetry.shifts import LARGEST, Shift, Shifts
 
 Shape = tuple[int, ...]
@@ -21,7 +21,8 @@ class Motion:
 
     A parameter that was only regrouped is `raw`: `indices[k]` says which index along axis k of the parameter each of
     its entries has. `zero` tensors fit any gauge. `square_of` is set while x² may still become part of a norm.
-    `steady` values depend on neither inputs nor parameters; small ones are `known`.
+    `steady` values depend on neither inputs nor parameters; small ones are `known`. A constant that is added to the
+    value might as well have been added to the parameter `absorber`, which nothing else reads.
     """
 
     shape: Shape
@@ -33,6 +34,7 @@ class Motion:
     square_of: Motion | None = None
     steady: bool = False
     known: torch.Tensor | None = None
+    absorber: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,7 @@ class Step:
         for axis in axes:
             place = place * shape[axis] + narrowed(value.indices[axis])
         labels = compact(_line(found[0].labels, axes)[place]).expand(value.shape)
+        self.shifts.read.append(flat(labels))
         return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
 
     def spread(self, value: Motion) -> Motion:

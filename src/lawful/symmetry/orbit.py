@@ -67,19 +67,21 @@ def move(space: Space, theta: dict[str, torch.Tensor], rng: np.random.Generator)
         inverse = np.linalg.inv(matrix).T
         for member in laws.members:
             tensor = theta[member.axis.parameter]
-            rows = member.axis.rows(tensor)
+            rows = member.axis.centred(tensor)
             action = torch.as_tensor(matrix if member.sign > 0 else inverse)
             for places in member.places:
                 rows[places] = action @ rows[places]
+            rows = rows - member.axis.offset()
             theta[member.axis.parameter] = member.axis.back(rows, tensor.shape).contiguous()
     elif isinstance(laws, ScaleLaws):
         logarithms = laws.weights.T @ rng.normal(scale=SPREAD, size=laws.weights.shape[0])
         start = 0
         for axis, picked in zip(laws.axes, laws.picked, strict=True):
             tensor = theta[axis.parameter]
-            rows = axis.rows(tensor)
+            rows = axis.centred(tensor)
             rows[picked] *= torch.as_tensor(np.exp(logarithms[start : start + len(picked)]))[:, None]
             start += len(picked)
+            rows = rows - axis.offset()
             theta[axis.parameter] = axis.back(rows, tensor.shape).contiguous()
     elif isinstance(laws, (SumLaws, ColumnLaws)):
         for name, piece in laws.pull(theta, rng.normal(scale=SPREAD, size=len(laws.values(theta)))):

@@ -81,7 +81,8 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     solution = solve(gauges)
     sides = parameter_sides(demands)
     ones = np.concatenate([np.zeros(0, np.int64), *gauges.ones])
-    shifted, dead = shift_spaces(solve_shifts(demands.shifts), dict(demands.shapes))
+    shifts = solve_shifts(demands.shifts)
+    shifted, dead = shift_spaces(shifts, dict(demands.shapes))
     spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
     places = {name: number for number, name in enumerate(trained)}
@@ -93,7 +94,7 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
         pinned=_pinned(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),
-        reading=_words(exported, demands, mode),
+        reading=_words(exported, shifts.unread, mode),
         shapes=trained,
     )
 
@@ -118,7 +119,10 @@ def _pinned(demands: Demands) -> tuple[Pinned, ...]:
     return tuple(found)
 
 
-def _words(exported: ExportedModule, demands: Demands, mode: Mode) -> str:
+def _words(exported: ExportedModule, unread: Mapping[str, int], mode: Mode) -> str:
     noise = {operator_name(call.target) for call in exported.calls if "dropout" in str(call.target)}
     words = f"{len(exported.calls)} calls of the exported graph, {mode} mode"
-    return words + (f"; {', '.join(sorted(noise))} counts as noise" if noise and mode == "train" else "")
+    words += f"; {', '.join(sorted(noise))} counts as noise" if noise and mode == "train" else ""
+    for name, count in unread.items():
+        words += f"; {count:,} entries of {name} are not read by an input of this size"
+    return words

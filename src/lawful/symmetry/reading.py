@@ -22,6 +22,9 @@ CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 7, "c
                 "conv_transpose3d": 7, "convolution": 8}  # where the number of groups stands  # fmt: skip
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
 MOVES = {"t", "transpose", "permute", "numpy_T", "mT", "view", "reshape", "contiguous", "clone", "to", "_to_copy"}
+PASSES_CONSTANTS = {"add", "sub", "linear", "addmm", "to", "_to_copy", "contiguous", "clone", "alias"} | (
+    set(CONVOLUTIONS)
+)  # f(x) + c = f(x + c) for what is added to a bias or next to it
 KNOWN = 4_000_000  # entries of a constant that is worked out while reading
 
 
@@ -84,7 +87,9 @@ class _Reader:
             return Motion(shape)
         self.shapes[name] = shape
         self.fields[name] = self._parameter_fields(node, shape)
-        return Motion(shape, self.fields[name], raw=name, indices=index_fields(shape))
+        alone = len(node.users) == 1 and len(self.fields[name]) == 1
+        absorber = name if alone else None
+        return Motion(shape, self.fields[name], raw=name, indices=index_fields(shape), absorber=absorber)
 
     def _parameter_fields(self, node: fx.Node, shape: Shape) -> tuple[torch.Tensor, ...]:
         """One field for each axis. Convolutions with groups have one input space for each group, stacks of matrices
@@ -150,7 +155,10 @@ class _Reader:
             result = rule(step, *arguments, **options)
         except (TypeError, RuntimeError, IndexError, AssertionError):
             return self._not_understood(node, step)
-        return replace(result, known=None) if isinstance(result, Motion) and result.known is not None else result
+        if not isinstance(result, Motion):
+            return result
+        passes = name in PASSES_CONSTANTS and len(node.users) == 1
+        return replace(result, known=None, absorber=result.absorber if passes else None)
 
     def _given(self, step: Step, node: fx.Node, open_squares: bool) -> Any:
         value = self.values[node]

@@ -19,7 +19,7 @@ from lawful.errors import Unsupported
 from lawful.network.modules.export import export_module
 from lawful.symmetry.families import Parameters
 from lawful.symmetry.inputs import Input, examples
-from lawful.symmetry.labels import align, narrowed
+from lawful.symmetry.labels import align, flat, narrowed
 from lawful.symmetry.read import module_of
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode
@@ -105,7 +105,7 @@ def scaling_graph(module: Any, input: Input | Sequence[Input] | None = None, *, 
 
 
 def _graph(demands: Demands, solution: GaugeSolution) -> ScalingGraph:
-    powers = _powers(solution)
+    powers = _without_centres(_powers(solution), demands)
     names: dict[int, str] = {}
     owners, positions, rows, columns, entries, count = [], [], [], [], [], 0
     for number, (name, fields) in enumerate(demands.fields.items()):
@@ -144,6 +144,13 @@ def _graph(demands: Demands, solution: GaugeSolution) -> ScalingGraph:
         joined[4].astype(np.intp),
         table,
     )
+
+
+def _without_centres(powers: sparse.csr_array, demands: Demands) -> sparse.csr_array:
+    """Leave out nodes that scale a parameter about a centre: their balance is no sum of squares of entries."""
+    labels = [flat(field) for name in demands.gauges.centres for field in demands.fields[name]]
+    moved = np.unique(np.concatenate([np.zeros(0, int), *(powers[each].indices for each in labels)]))
+    return powers[:, np.setdiff1d(np.arange(powers.shape[1]), moved)]
 
 
 def _powers(solution: GaugeSolution) -> sparse.csr_array:

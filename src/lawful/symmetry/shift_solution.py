@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ class ShiftSolution:
     free: Mask
     single: Nullspace
     directions: tuple[Direction, ...]
+    unread: Mapping[str, int]
 
 
 def solve_shifts(shifts: Shifts) -> ShiftSolution:
@@ -45,16 +47,22 @@ def solve_shifts(shifts: Shifts) -> ShiftSolution:
         gone[part[bound]] = True
         gone = _spread(gone, root)
     directions = tuple(direction for found in shifts.directions.values() for direction in found)
+    read = np.zeros(count, dtype=bool)
+    for labels in shifts.read:
+        read[labels] = True
+    unread: dict[str, int] = {}
     named = np.zeros(count, dtype=bool)
     vectors = np.zeros(count, dtype=bool)
     for direction in directions:
         labels = flat(direction.labels)
-        named[root[labels]] = True
+        named[root[labels[read[labels]]]] = True
+        if missed := int((~read[labels]).sum()):  # rows that a longer input would read: nothing is said of them
+            unread[direction.parameter] = missed * direction.weight
         if direction.weight > 1 and not direction.mean:
             vectors[root[labels]] = True
     free = ~gone & (root == np.arange(count)) & (named | related)
     sign = np.ones(count, dtype=np.int64)
-    return ShiftSolution(root, free, nullspace(shifts.relations, root, sign, free & ~vectors), directions)
+    return ShiftSolution(root, free, nullspace(shifts.relations, root, sign, free & ~vectors), directions, unread)
 
 
 def _spread(marked: Mask, root: Residues) -> Mask:

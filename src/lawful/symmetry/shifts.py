@@ -73,6 +73,7 @@ class Shifts:
         self.relations: list[Relation] = []
         self.parts: list[tuple[Residues, Residues]] = []  # labels made of others: (whole, part)
         self.directions: dict[str, list[Direction]] = {}
+        self.read: list[Residues] = []  # labels of entries that the graph did read
         self._choice: dict[str, object] = {}
         self._dead = np.zeros(1024, dtype=bool)
         self._phase = 1

@@ -38,7 +38,8 @@ def parameter_sides(demands: Demands) -> list[ParameterSide]:
             dims = varying(field)
             rows = prod(shape[d] for d in dims)
             words = "whole" if not dims else f"axis {', '.join(map(str, dims))}"
-            found.append(ParameterSide(Axis(name, dims), flat(field), prod(shape) // rows, f"{name} ({words})"))
+            centre = demands.gauges.centres.get(name)
+            found.append(ParameterSide(Axis(name, dims, centre), flat(field), prod(shape) // rows, f"{name} ({words})"))
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lawful.symmetry.rules import contract, elementwise, normalise, regroup
+from lawful.symmetry.rules import contract, elementwise, normalise, recurrent, regroup
 from lawful.symmetry.rules.elementwise import other_elementwise
 
 Rule = Callable[..., Any]
@@ -48,7 +48,16 @@ RULES: dict[str, Rule] = {
     "addcmul": elementwise.addcmul,
     "where": elementwise.where,
     "masked_fill": elementwise.masked_fill,
-    **_named(elementwise.dropout, "dropout feature_dropout alpha_dropout"),
+    "dropout": elementwise.dropout,
+    "feature_dropout": elementwise.dropout,
+    "native_dropout": elementwise.native_dropout,
+    **_named(
+        elementwise.made_anew,
+        "empty_like ones_like full_like rand_like randn_like new_empty new_ones new_full empty ones full rand randn "
+        "bernoulli randint arange",
+    ),
+    **_named(recurrent.gated, "lstm gru rnn_tanh"),
+    "rnn_relu": recurrent.rectified,
     **_named(elementwise.same, "contiguous clone alias to _to_copy type_as lift_fresh lift_fresh_copy positive"),
     **_named(elementwise.detach, "detach"),
     **_named(

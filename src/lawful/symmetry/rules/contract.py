@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.labels import broadcast, on, varying
+from lawful.symmetry.labels import broadcast, flat, on, varying
 from lawful.symmetry.motion import Motion, Shape, Step
 from lawful.symmetry.rules.elementwise import add_values, multiply_fields
 from lawful.symmetry.shifts import LARGEST, Direction, Shift
@@ -341,6 +341,7 @@ def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shif
         if found is None:
             return ()
         rows = found[0].labels.reshape(weight.shape)[fixed]
+        step.shifts.read.append(flat(rows))
         return (Shift(rows.expand(shape), torch.zeros((), dtype=torch.int64).expand(shape)),)
     found = step.shifts.parameter(name, weight.shape, "rows", [1])
     if found is None:
@@ -350,6 +351,7 @@ def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shif
         mean = Direction(name, on([1], weight.shape, step.shifts.fresh(weight.shape[1])), rest.weight, mean=True)
         step.shifts.directions[name] = [rest, mean]
     rest, mean = step.shifts.directions[name]
+    step.shifts.read += [flat(rest.labels), flat(mean.labels)]
     still = torch.zeros((), dtype=torch.int64).expand(shape)
     return (
         Shift(mean.labels[0].expand(shape), still),

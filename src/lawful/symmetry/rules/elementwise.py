@@ -40,7 +40,9 @@ def add_values(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
     for field in waiting:
         step.gauges.pin(field, step.name)
     shifts = step.shifts.plus(x.shifts, step.shifts.scaled(y.shifts, factor))
-    return Motion(step.shape, tuple(found), shifts, steady=x.steady and y.steady)
+    matched = len(found) == len(x.gauges) == len(y.gauges) == 1
+    absorber = y.absorber if matched and factor == 1 and y.absorber is not None else x.absorber if matched else None
+    return Motion(step.shape, tuple(found), shifts, steady=x.steady and y.steady, absorber=absorber)
 
 
 def _partner(field: torch.Tensor, others: Sequence[torch.Tensor]) -> int | None:
@@ -126,9 +128,11 @@ def add(step: Step, self: Any, other: Any, alpha: Number = 1) -> Motion:
 
 
 def _plus_number(step: Step, x: Motion, number: float) -> Motion:
-    """`x + c`: a linear gauge would have to fix c."""
+    """`x + c`: a linear gauge would have to fix c, unless a parameter in x can absorb it (`1 + γ`)."""
     x = step.settled(x)
-    if number:
+    if number and x.absorber is not None:
+        step.gauges.recentre(x.absorber, number)
+    elif number:
         for field in x.gauges:
             step.gauges.pin(field, step.name, permutes=True)
         return replace(x, gauges=(), zero=False, square_of=None)
@@ -237,6 +241,16 @@ def dropout(step: Step, input: Motion, p: float, train: bool) -> Motion:
     for field in x.gauges:
         step.gauges.diagonal(field)
     return replace(x, shifts=step.shifts.weighted(x.shifts, range(len(x.shape))), square_of=None)
+
+
+def native_dropout(step: Step, input: Motion, p: float, train: bool | None) -> tuple[Motion, ...]:
+    """The same with its mask."""
+    return dropout(replace(step, shape=input.shape), input, p, bool(train)), Motion(input.shape)
+
+
+def made_anew(step: Step, *values: Any, **options: Any) -> Motion:
+    """Only the shape of the argument is used: ones, random numbers, masks."""
+    return Motion(step.shape)
 
 
 def negate(step: Step, self: Motion) -> Motion:

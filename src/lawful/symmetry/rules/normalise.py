@@ -156,9 +156,16 @@ def batch_norm(
         step.shifts.unseen(x.shifts, [d for d in range(rank) if d != 1])
         result = Motion(step.shape)
     else:
+        absorbed = x.absorber is not None and running_mean is not None and running_mean.known is not None
         for field in x.gauges:
-            step.gauges.pin(field, step.name, permutes=True)
-        result = Motion(step.shape, shifts=step.shifts.weighted(x.shifts, [1]))
+            if absorbed:
+                step.gauges.diagonal(field)
+            else:
+                step.gauges.pin(field, step.name, permutes=True)
+        if x.absorber is not None and running_mean is not None and running_mean.known is not None:
+            step.gauges.recentre(x.absorber, -running_mean.known.double().cpu().numpy())
+        kept = x.gauges if absorbed else ()
+        result = Motion(step.shape, kept, step.shifts.weighted(x.shifts, [1]))
     return _affine(step, result, _by_channel(weight, rank), _by_channel(bias, rank))
 
 
