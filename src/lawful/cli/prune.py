@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.components import check_untied
-from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
 from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
 from lawful.errors import LawfulError
@@ -144,14 +144,17 @@ def prune(
             verify(made)
         if certificate is not None:
             write_certificate(certificate, made)
+    stored = None
     if out is not None:
         from lawful.network.formats.files import write
 
-        write(pruning.network, out)
+        stored = write(pruning.network, out, like=found.reading)
     if as_json:
-        print_json(pruning_json(pruning, measure(pruning, batch, named.seed), certify, out))
+        measured = measure(pruning, batch, named.seed)
+        print_json(pruning_json(pruning, measured, certify, out) | stored_json(stored))
     else:
         typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
+        say_rounding(stored)
 
 
 def is_plain(module: Module, shape: tuple[int, ...] | None) -> bool:
