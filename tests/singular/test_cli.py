@@ -58,7 +58,7 @@ def test_singular_reports_rank_and_spectrum(file: Path) -> None:
     assert result["rank"] == result["rank_by_singular_values"] == 6
     assert len(result["singular_values"]) == 6
     text = lawful("singular", "3-4-2 relu", "--exist").stdout
-    assert text.startswith("regular: rank J = 4 of 4 hidden neurons")
+    assert "regular: rank J = 4 of 4 hidden neurons" in text
     assert "singular points on H(c): no" in text
 
 

@@ -10,10 +10,12 @@ import typer
 from lawful.cli.components import check_untied
 from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import working
-from lawful.cli.source import JsonOption, Named, takes_network
+from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from lawful.network import Dag
 
 
@@ -112,6 +114,11 @@ def prune(
     from lawful.report.pruning import curve_json, curve_text, pruning_json, pruning_text
 
     will_write(out, certificate)
+    if is_module(named.text) and (module := open_module(named.text)) is not None and not is_plain(module, named.shape):
+        if certify or curve or any(option is not None for option in (keep, box, data, certificate)) or tolerance != "0":
+            raise LawfulError("tolerances, boxes, data and certificates are for networks of Linear layers")
+        prune_whole(module, named, out, as_json)
+        return
     found = named.network()
     inputs = len(found.to_dag().inputs)
     number, relative = read_tolerance(tolerance)
@@ -145,6 +152,53 @@ def prune(
         print_json(pruning_json(pruning, measure(pruning, batch, named.seed), certify, out))
     else:
         typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
+
+
+def is_plain(module: Module, shape: tuple[int, ...] | None) -> bool:
+    """Whether a module is a chain of Linear layers, which is pruned as a network."""
+    from lawful.components.untied import check_module
+    from lawful.errors import Unsupported
+    from lawful.network.modules.convert import from_module
+
+    try:
+        check_module(module, shape or (len(from_module(module).to_dag().inputs),))
+    except Unsupported:
+        return False
+    return True
+
+
+def prune_whole(module: Module, named: Named, out: Path | None, as_json: bool) -> None:
+    """Prune a module channel by channel, and write its smaller state dict."""
+    from lawful.network.formats.writing import write_bytes
+    from lawful.pruning.channels import prune_channels
+    from lawful.report.pruning import channels_json, channels_text
+
+    if named.shape is None:
+        raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
+    if out is not None and out.suffix.lower() not in (".safetensors", ".pt", ".pth"):
+        raise LawfulError(f"{out}: a module's weights are written as .safetensors or .pt")
+    with working("looking for channels to remove"):
+        found = prune_channels(module, [(2, *named.shape)], seed=named.seed)
+    if out is not None:
+        write_bytes(out, _state(found.module, out.suffix.lower()))
+    if as_json:
+        print_json(channels_json(found, out))
+    else:
+        typer.echo(channels_text(found, out))
+
+
+def _state(module: Module, suffix: str) -> bytes:
+    import io
+
+    import torch
+    from safetensors.torch import save
+
+    state = {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
+    if suffix == ".safetensors":
+        return save(state)
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
 
 
 def read_tolerance(text: str) -> tuple[float, bool]:

@@ -10,7 +10,6 @@ known here. Masks and parametrised weights are made permanent in the copy that i
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,11 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.weight_norm import WeightNorm
 
-from lawful.errors import InvalidNetwork, Unsupported
+from lawful.errors import Unsupported
+from lawful.pruning.permanent import permanent
 from lawful.types import Floats
 
 Affine = nn.Linear | nn.Conv1d | nn.Conv2d
@@ -75,8 +72,8 @@ def prune_module(module: nn.Module) -> ModulePruning:
     >>> prune_module(model).module[0]
     Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))
     """
-    notes: list[str] = []
-    parts = _parts(module, notes)
+    plain, notes = permanent(module)
+    parts = list(_flat(plain))
     _refuse_other_axes(parts)
     original = nn.Sequential(*parts)
     layers = [number for number, part in enumerate(parts) if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d))]
@@ -120,7 +117,7 @@ def prune_module(module: nn.Module) -> ModulePruning:
     after = sum(len(weight) for weight in weights[:-1])
     small = nn.Sequential(*smaller)
     _compare(module, small)
-    return ModulePruning(original, small, tuple(removed), before, after, tuple(steps), tuple(notes))
+    return ModulePruning(original, small, tuple(removed), before, after, tuple(steps), notes)
 
 
 @torch.no_grad()
@@ -166,59 +163,20 @@ def _refuse_other_axes(parts: Sequence[nn.Module]) -> None:
             spatial = True
 
 
-def _parts(module: nn.Module, notes: list[str]) -> list[nn.Module]:
-    """The chain, copied and flattened, its masks and parametrised weights made permanent."""
-    parts = list(_flat(module, type(module).__name__, notes))
-    for part in parts:
-        if isinstance(part, (nn.Conv1d, nn.Conv2d)) and part.groups != 1:
-            raise Unsupported("grouped convolutions: prune `from_module(module)` instead")
-        for tensor in part.parameters():
-            if not bool(torch.isfinite(tensor).all()):
-                raise InvalidNetwork(f"a weight of a {type(part).__name__} layer is not finite")
-    return parts
-
-
-def _flat(module: nn.Module, where: str, notes: list[str]) -> Iterator[nn.Module]:
-    kind = type_before_parametrizations(module)
-    foreign = [
-        hook for hook in module._forward_pre_hooks.values() if not isinstance(hook, (BasePruningMethod, WeightNorm))
-    ]
-    if foreign or module._forward_hooks or "forward" in vars(module):
-        raise Unsupported(f"{kind.__name__} has forward hooks: what they change is not read; remove them first")
+def _flat(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers of a chain in order."""
+    kind = type(module)
     if kind is nn.Sequential:
-        for name, child in module.named_children():
-            yield from _flat(child, name if where == type(module).__name__ else f"{where}.{name}", notes)
-    elif kind in LAYERS:
-        yield _plain(module, kind, where, notes)
-    elif kind in (*ACTIVATIONS, *POOLS):
-        yield copy.deepcopy(module)
-    else:
-        why = (
-            "has code of its own"
-            if issubclass(kind, (nn.Sequential, *LAYERS, *ACTIVATIONS, *POOLS))
-            else "is unknown here"
-        )
-        raise Unsupported(f"{kind.__name__} in a chain {why}: prune `from_module(module)` instead, which traces it")
-
-
-@torch.no_grad()
-def _plain(part: Any, kind: Any, where: str, notes: list[str]) -> nn.Module:
-    """A layer with plain weights: pruning masks, weight normalisation and parametrisations applied for good."""
-    found: dict[str, torch.Tensor] = {}
-    for hook in part._forward_pre_hooks.values():
-        name = hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name
-        found[name] = hook.apply_mask(part) if isinstance(hook, BasePruningMethod) else hook.compute_weight(part)  # type: ignore[no-untyped-call]
-        word = "pruning mask" if isinstance(hook, BasePruningMethod) else "weight normalisation"
-        notes.append(f"{where}: the {word} of its {name} was made permanent")
-    if is_parametrized(part):
-        training = part.training
-        part.eval()  # spectral norms move while they train
-        for name in part.parametrizations:
-            found[name] = getattr(part, name)
-            notes.append(f"{where}: the parametrisation of its {name} was made permanent")
-        part.train(training)
-    weight, bias = (found[name] if name in found else getattr(part, name) for name in ("weight", "bias"))
-    return _layer(kind, part, weight, bias)
+        for child in module.children():
+            yield from _flat(child)
+        return
+    if kind not in (*LAYERS, *ACTIVATIONS, *POOLS):
+        own = issubclass(kind, (nn.Sequential, *LAYERS, *ACTIVATIONS, *POOLS))
+        why = "has code of its own" if own else "is unknown here"
+        raise Unsupported(f"{kind.__name__} in a chain {why}: prune_channels(module, inputs) reads any module")
+    if isinstance(module, (nn.Conv1d, nn.Conv2d)) and module.groups != 1:
+        raise Unsupported("grouped convolutions in a chain: prune_channels(module, inputs) reads any module")
+    yield module
 
 
 def _blocks(part: Any) -> Floats:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lawful.pruning.curve import SizePoint
 from lawful.pruning.measure import PruningMeasurement
 from lawful.pruning.prune import Pruning
 from lawful.report.singular import named
+
+if TYPE_CHECKING:
+    from lawful.pruning.channels import ChannelPruning
 
 WHY = {
     "silent": "all outgoing weights lead nowhere",
@@ -72,6 +75,38 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -
     lines.append(f"rank J = {seen.rank} before")
     for step in pruning.stages:
         lines.append(named(f"  {len(step.removed)} {step.kind} ({WHY[step.kind]})", step.removed))
+    if out is not None:
+        lines.append(f"written to {out}")
+    return "\n".join(lines)
+
+
+def channels_json(found: ChannelPruning, out: Path | None) -> dict[str, Any]:
+    """The documented keys of `lawful prune --json` for a module that is pruned channel by channel."""
+    return {
+        "channels_before": found.channels_before,
+        "channels_after": found.channels_after,
+        "parameters_before": found.parameters_before,
+        "parameters_after": found.parameters_after,
+        "removed": [vars(gone) for gone in found.removed],
+        "compared": found.compared,
+        "notes": found.notes,
+        "written": None if out is None else str(out),
+    }
+
+
+def channels_text(found: ChannelPruning, out: Path | None) -> str:
+    """What went from a module, layer by layer."""
+    lines = [
+        f"{len(found.removed)} of {found.channels_before} hidden channels removed, {found.channels_after} left; "
+        f"{found.parameters_before:,} -> {found.parameters_after:,} parameters",
+        "the function is the same, up to rounding of the weights that took over what left",
+        f"compared on random inputs in float64: outputs differ by at most {found.compared:.1e}",
+        *found.notes,
+    ]
+    layers: dict[tuple[str, str], list[str]] = {}
+    for gone in found.removed:
+        layers.setdefault((gone.layer, gone.kind), []).append(str(gone.channel))
+    lines += [named(f"  {layer or 'module'}: {len(gone)} {kind}", gone) for (layer, kind), gone in layers.items()]
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(lines)
