@@ -27,7 +27,8 @@ class Block(nn.Module):
         parts = self.qkv(self.first(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         y = nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         x = x + self.out(y.transpose(1, 2).flatten(2))
-        return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+        found: torch.Tensor = x + self.down(nn.functional.gelu(self.up(self.second(x))))
+        return found
 
 
 class Transformer(nn.Module):
@@ -42,7 +43,8 @@ class Transformer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        return self.head(self.norm(self.blocks(self.token(x) + self.place)))
+        found: torch.Tensor = self.head(self.norm(self.blocks(self.token(x) + self.place)))
+        return found
 
 
 def rows() -> Iterator[Row]:
@@ -75,7 +77,8 @@ def _step(module: nn.Module) -> float:
     for _ in range(3):
         begin = time.perf_counter()
         optimiser.zero_grad()
-        nn.functional.cross_entropy(module(ids).flatten(0, 1), ids.flatten()).backward()
+        loss = nn.functional.cross_entropy(module(ids).flatten(0, 1), ids.flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         times.append(time.perf_counter() - begin)
     return min(times)

@@ -32,7 +32,8 @@ class _PictureNet(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.first(self.stem(x)))
         x = torch.relu(x + self.b(torch.relu(self.norm(self.a(x)))))
-        return self.head(x.mean((2, 3)))
+        found: torch.Tensor = self.head(x.mean((2, 3)))
+        return found
 
 
 class _TextNet(nn.Module):
@@ -45,7 +46,8 @@ class _TextNet(nn.Module):
         self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, letters, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.norm(self.block(self.token(x) + self.place)))
+        found: torch.Tensor = self.head(self.norm(self.block(self.token(x) + self.place)))
+        return found
 
 
 def _digits() -> tuple[Make, Batch]:
@@ -72,7 +74,8 @@ def _run(make: Make, batch: Batch, optimiser: Callable[[Any], torch.optim.Optimi
     step = optimiser(model.parameters())
     for _ in range(steps):
         step.zero_grad()
-        functional.cross_entropy(model(batch[0]).flatten(0, -2), batch[1].flatten()).backward()
+        loss = functional.cross_entropy(model(batch[0]).flatten(0, -2), batch[1].flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
         step.step()
     return watch.measure(model)
 
