@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lawful.components.balance import Balance, Number, Tolerance, root
 from lawful.components.bottlenecks import Side
 from lawful.components.heaviest_set import StableSets, stable_sets
+from lawful.components.untied import own_weights
 from lawful.network import Dag, Mlp
 
 
@@ -95,7 +96,7 @@ def components(
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """
-    dag = network.to_dag()
+    dag = own_weights(network)
     if balance is None:
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):

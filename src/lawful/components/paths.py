@@ -11,6 +11,7 @@ import numpy as np
 from lawful.components.avoiding import Flow, free_flows
 from lawful.components.balance import Balance, Tolerance, divergence, root, rounding
 from lawful.components.locks import Components, components
+from lawful.components.untied import own_weights
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Dag, Mlp
 from lawful.types import Floats
@@ -105,7 +106,7 @@ def find_path(
     >>> find_path(graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])).reason
     'the two lie in different components: 1 locked edges have different signs'
     """
-    first, last = start.to_dag(), stop.to_dag()
+    first, last = own_weights(start), own_weights(stop)
     _same_graph(first, last)
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)

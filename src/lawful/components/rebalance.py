@@ -11,6 +11,7 @@ from scipy.sparse.linalg import LinearOperator, bicgstab, cg, spilu
 
 from lawful.components.balance import Balance, Number, divergence, rounding
 from lawful.components.locks import components
+from lawful.components.untied import own_weights
 from lawful.errors import LawfulError
 from lawful.network import Dag, Mlp, Role
 from lawful.network.topology import useless
@@ -66,7 +67,7 @@ def rebalance(network: Mlp | Dag, target: Prescribed | float = 0.0) -> Rebalance
     >>> done.residual < 1e-14, np.abs(dag.evaluate(np.ones((1, 3))) - done.dag.evaluate(np.ones((1, 3)))).max() < 1e-14
     (True, np.True_)
     """
-    dag = network.to_dag()
+    dag = own_weights(network)
     wanted = _target(dag, target)
     nonzero = dag.theta != 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])

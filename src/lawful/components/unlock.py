@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from lawful.components.balance import Balance, balance, rounding
 from lawful.components.locks import both_sides, decide
 from lawful.components.rebalance import Prescribed, Rebalanced, rebalance
+from lawful.components.untied import own_weights
 from lawful.errors import LawfulError
 from lawful.network import Architecture, Dag, Mlp, initialise
 from lawful.types import Floats
@@ -36,7 +37,7 @@ def unlock(network: Mlp | Dag) -> Rebalanced:
     >>> components(dag).log2_components, components(done.dag).log2_components, done.locked
     (2, 0, 0)
     """
-    dag = network.to_dag()
+    dag = own_weights(network)
     scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     unit = dag.with_theta(dag.theta / scale)
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
