@@ -73,7 +73,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "truncate": (
         "lawful truncate model.safetensors --data labels.csv",
-        'lawful truncate "4-5-3 relu" --data iris',
+        'lawful truncate "4-3-3 relu" --data iris',
     ),
     "separate": (
         "lawful separate --data labels.csv --network parted.safetensors",
@@ -97,7 +97,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "flow": (
         "lawful flow model.safetensors --data data.csv --until 0.5 --out run",
-        'lawful flow "3-4-1 relu" --dynamics heavy-ball --friction 2 --certificate flow.json',
+        'lawful flow "3-4-1 relu" --dynamics heavy-ball --friction 2 --until 3',
     ),
     "compare": (
         "lawful compare model.safetensors --data data.csv --optimizers flow,sgd:0.1,adam:0.001",

@@ -22,7 +22,7 @@ from lawful.network import Dag, Mlp
 
 TOLERANCE = 1e-10  # for weights in double precision
 SINGLE_TOLERANCE = 1e-6  # when both networks hold single-precision numbers
-QUICK = 20_000  # parameters up to which reducing in rationals comes before a long search
+QUICK = 2_000  # parameters up to which reducing in rationals comes before a long search
 LARGEST = 500_000  # parameters beyond which networks are not reduced in rationals
 
 

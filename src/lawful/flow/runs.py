@@ -126,7 +126,7 @@ def _assembled(about: dict[str, Any], arrays: dict[str, Any], network: Mlp | Dag
     if not rows or (network is not None and network.to_dag().parameters != parameters):
         raise ValueError(f"theta has shape {(rows, parameters)}")
     columns = {"theta": parameters, "laws": len(names)} | {
-        name: parameters if name == "velocity" else arrays[name].shape[-1]
+        name: parameters if name == "velocity" else _matrix(arrays, name).shape[1]
         for name in ("velocity", "singular_values")
         if name in arrays
     }
@@ -142,7 +142,9 @@ def _assembled(about: dict[str, Any], arrays: dict[str, Any], network: Mlp | Dag
         raise ValueError("decay is not a number of at least 0")
     if not all(isinstance(name, str) for name in about.get("kinks_not_located") or ()):
         raise ValueError("kinks_not_located are not names")
-    stop, evaluations = about.pop("stop"), int(about.pop("evaluations"))
+    stop, evaluations = about.pop("stop"), about.pop("evaluations")
+    if not isinstance(evaluations, int) or not 0 <= evaluations < 2**53:
+        raise ValueError("evaluations are not a number")
     trajectory = Trajectory(
         arrays["times"],
         arrays["theta"],

@@ -38,6 +38,7 @@ class Probe:
     vocabulary: int | None = None
     piecewise: bool = True
     has_modes: bool = False
+    mode: str = "eval"
 
     @property
     def size(self) -> int:
@@ -93,7 +94,7 @@ def probe(
     input_shape: tuple[int, ...] | None,
     data: ArrayLike | None = None,
     loss: str = "full",
-    mode: str = "eval",
+    mode: str = "train",
 ) -> Probe:
     """Look at a module once: its parameters, its output, and whether it can be differentiated at all.
 
@@ -130,7 +131,7 @@ def probe(
     names, values = zip(*trainable, strict=True)
     shapes = tuple(value.shape for value in values)
     kinked = any(part in name for name in calls.names - set(SMOOTH) for part in KINKED)
-    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes)
+    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes, mode)
 
 
 class _Names(TorchFunctionMode):

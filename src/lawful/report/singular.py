@@ -37,7 +37,8 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     step = max(1, -(-len(values) // width))
     chosen = list(values)[::step]
     top = max(chosen) or 1.0
-    return "".join(BLOCKS[min(7, int(8 * value / top))] for value in chosen)
+    shares = (1.0 if value == top else value / top for value in chosen)  # the top may be infinite
+    return "".join(BLOCKS[min(7, int(8 * share))] for share in shares)
 
 
 def named(head: str, names: Sequence[str], shown: int = 8) -> str:

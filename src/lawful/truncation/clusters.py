@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import LawfulError
 from lawful.types import Floats, Indices
 
+LARGEST = 1e75
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clusters:
@@ -33,6 +35,8 @@ class Clusters:
         if not np.isfinite(array).all():
             row, column = np.argwhere(~np.isfinite(array))[0]
             raise LawfulError(f"data must be finite: row {row}, column {column} is {array[row, column]}")
+        if np.abs(array).max() > LARGEST:
+            raise LawfulError(f"data beyond {LARGEST:g} have squares beyond all floats: divide them by a power of ten")
         if np.asarray(labels).shape != (len(array),):
             raise LawfulError(f"{len(array)} points need as many labels, not {np.size(np.asarray(labels))}")
         names, numbers = np.unique(np.asarray(labels), return_inverse=True)

@@ -63,23 +63,21 @@ def check(body: dict[str, Any]) -> Finding:
         "neurons_after": after,
         "max_output_change_bound": bound,
         "rounding_bound": rounding,
-        "box": None if given["box"] is None else [region[name] for name in latest.inputs],
     }
-    return Finding(_statement(digests, before, after, bound, rounding, facts["box"]), facts, digests)
+    box = None if given["box"] is None else [region[name] for name in latest.inputs]
+    return Finding(_statement(digests, before, after, bound, rounding, box), facts | {"box": box}, digests)
 
 
 def _statement(
-    digests: tuple[str, str], before: int, after: int, bound: Fraction, rounding: Fraction, box: object
+    digests: tuple[str, str], before: int, after: int, bound: Fraction, rounding: Fraction, box: list[Span] | None
 ) -> str:
-    where = "for every input" if box is None else "for every input in the stated box"
-    on = "on [-1, 1]" if box is None else "on the box"
-    moved = f"moves no output by more than {_up(bound)!r} {where}" if bound else f"changes no output {where}"
-    rounded = f", and storing the folded weights moves none by more than {_up(rounding)!r} {on}" if rounding else ""
-    shown = "" if box is None or not isinstance(box, list) else f" (box {_box(box)})"
-    return (
-        f"{before - after} of {before} hidden neurons of {short(digests[0])} are gone in {short(digests[1])}; "
-        f"it {moved}{rounded}{shown}"
-    )
+    where = "for any input" if box is None else f"for any input in the box {_box(box)}"
+    moved = f"no output moves by more than {_up(bound)!r} {where}" if bound else f"no output changes {where}"
+    if rounding:
+        on = "on [-1, 1]" if box is None else "there"
+        moved += f", but for the rounding of folded weights, which moves none by more than {_up(rounding)!r} {on}"
+    gone = f"{before - after} of {before} hidden neurons of {short(digests[0])} are gone in {short(digests[1])}"
+    return f"{gone}: {moved}"
 
 
 def _box(box: list[Span]) -> str:

@@ -58,8 +58,8 @@ def _imported(text: str) -> Any:
     sys.path.insert(0, str(Path.cwd()))
     try:
         return getattr(importlib.import_module(where), name)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise LawfulError(f"cannot import {text}: {error}") from None
+    except Exception as error:  # whatever somebody's module does when it is loaded
+        raise LawfulError(f"cannot import {text}: {type(error).__name__}: {error}") from None
 
 
 def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
