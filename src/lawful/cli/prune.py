@@ -33,14 +33,14 @@ def singular(
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
-    from lawful.components.untied import own_weights
+    from lawful.network.opening import open_free
     from lawful.report.singular import singular_text
     from lawful.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
 
     if certificate is not None and not exist:
         raise LawfulError("--certificate saves the answer to --exist: give both")
     will_write(certificate)
-    dag = own_weights(named.network())
+    dag = open_free(named.network()).to_dag()
     found = singularity(dag, tolerance)
     values = spectrum(dag) if len(dag.hidden) <= LARGEST_SPECTRUM else None
     result: dict[str, Any] = {
@@ -155,12 +155,12 @@ def prune(
 
 def is_plain(module: Module, shape: tuple[int, ...] | None) -> bool:
     """Whether a module is a network of its own weights, which is pruned as one."""
-    from lawful.components.untied import own_weights
     from lawful.errors import LawfulError
     from lawful.network.modules.convert import from_module
+    from lawful.network.opening import open_free
 
     try:
-        own_weights(from_module(module, shape, drop_useless=True))
+        open_free(from_module(module, shape, drop_useless=True))
     except LawfulError:
         return False
     return True
