@@ -263,6 +263,20 @@ def test_the_same_answer_on_one_thread_and_on_two() -> None:
     assert (one.tree, one.upper, one.lower, one.boxes) == (two.tree, two.upper, two.lower, two.boxes)
 
 
+def test_the_same_tree_from_a_cluster() -> None:
+    distributed = pytest.importorskip("distributed")
+    rng = np.random.default_rng(3)
+    first = random_mlp(rng, (3, 12, 12, 2))
+    second = moved(first, rng, 0.02)
+    box = -np.ones(3), np.ones(3)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
+        there = distance(first, second, box, within=1.0, seconds=60, scheduler=cluster.scheduler_address)
+    here = distance(first, second, box, within=1.0, seconds=60)
+    assert (there.tree, there.upper, there.lower) == (here.tree, here.upper, here.lower)
+
+
 def test_time_zero_still_bounds() -> None:
     rng = np.random.default_rng(1)
     first = random_mlp(rng, (2, 5, 1))

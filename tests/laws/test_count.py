@@ -266,7 +266,7 @@ def test_bad_input_is_named() -> None:
         count_laws("3-2", level="data")
     with pytest.raises(Unsupported, match="no weights"):
         count_laws("3-2-2", level="near")
-    with pytest.raises(LawfulError, match="cannot count the laws of a int"):
+    with pytest.raises(LawfulError, match="cannot read a int as a network"):
         count_laws(3)  # type: ignore[arg-type]
 
 

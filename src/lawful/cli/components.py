@@ -13,8 +13,6 @@ from lawful.cli.source import (
     ActivationOption,
     JsonOption,
     Named,
-    is_module,
-    open_module,
     open_network,
     takes_network,
 )
@@ -22,7 +20,7 @@ from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.components import Rebalanced
-    from lawful.network import Architecture, Dag, Mlp
+    from lawful.network import Dag, Mlp
 
 BalanceOption = Annotated[
     Path | None, typer.Option("--balance", help='Another balance: JSON, {"node": number} or a list in node order.')
@@ -55,7 +53,6 @@ def components(
     from lawful.report.components import components_json, components_text
 
     source = named.source()
-    check_untied(named.text, named.shape, source)
     if isinstance(source, Architecture):
         source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance)
@@ -95,8 +92,6 @@ def path(
 
     will_write(out, certificate)
     first, last = (open_network(text, activation=activation) for text in (start, stop))
-    for text, network in ((start, first), (stop, last)):
-        check_untied(text, None, network)
     with working("looking for a path"):
         found = find_path(first, last, tolerance=tolerance)
     if out is not None and isinstance(found, WeightPath):
@@ -128,7 +123,6 @@ def rebalance(
     from lawful.report.components import rebalance_json, rebalance_text
 
     found = named.network()
-    check_untied(named.text, named.shape, found)
     target = read_balance(Path(balance)) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
         done = unlock(found) if balance == "unlock" else balanced_at(found, target)
@@ -144,16 +138,6 @@ def rebalance(
         typer.echo(rebalance_text(done, locked, change, out))
     if not done.reached:
         raise typer.Exit(1)
-
-
-def check_untied(text: str, shape: tuple[int, ...] | None, network: Architecture | Mlp | Dag) -> None:
-    """Refuse modules and ONNX files whose weights are shared, fixed or folded: their graph has other laws."""
-    from lawful.components.untied import check_module, check_onnx
-
-    if is_module(text):
-        check_module(open_module(text), shape or (len(network.to_dag().inputs),))
-    elif text.lower().endswith(".onnx"):
-        check_onnx(Path(text), network.parameters)
 
 
 def read_balance(file: Path) -> Any:

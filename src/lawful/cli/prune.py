@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.components import check_untied
 from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import working
 from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
@@ -34,14 +33,14 @@ def singular(
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
+    from lawful.network.opening import open_free
     from lawful.report.singular import singular_text
     from lawful.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
 
     if certificate is not None and not exist:
         raise LawfulError("--certificate saves the answer to --exist: give both")
     will_write(certificate)
-    dag = named.network().to_dag()
-    check_untied(named.text, named.shape, dag)
+    dag = open_free(named.network()).to_dag()
     found = singularity(dag, tolerance)
     values = spectrum(dag) if len(dag.hidden) <= LARGEST_SPECTRUM else None
     result: dict[str, Any] = {
@@ -155,14 +154,14 @@ def prune(
 
 
 def is_plain(module: Module, shape: tuple[int, ...] | None) -> bool:
-    """Whether a module is a chain of Linear layers, which is pruned as a network."""
-    from lawful.components.untied import check_module
-    from lawful.errors import Unsupported
+    """Whether a module is a network of its own weights, which is pruned as one."""
+    from lawful.errors import LawfulError
     from lawful.network.modules.convert import from_module
+    from lawful.network.opening import open_free
 
     try:
-        check_module(module, shape or (len(from_module(module).to_dag().inputs),))
-    except Unsupported:
+        open_free(from_module(module, shape, drop_useless=True))
+    except LawfulError:
         return False
     return True
 

@@ -30,10 +30,11 @@ from lawful.laws.theorems import by_theorem
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
+from lawful.network.opening import Source, open_trained
 from lawful.types import Residues
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 LEVELS = ("phi", "near", "data")
 EXTRA_SEEDS = 2
@@ -41,7 +42,7 @@ SIDES = 6  # of a boundary that are looked at
 
 
 def count_laws(
-    network: str | Architecture | Mlp | Dag | torch.nn.Module,
+    network: Source,
     *,
     level: str = "phi",
     data: ArrayLike | None = None,
@@ -70,7 +71,7 @@ def count_laws(
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)
-    source = Architecture.parse(network) if isinstance(network, str) else network
+    source = open_trained(network, input_shape=input_shape)
     if not isinstance(source, (Architecture, Mlp, Dag)):
         found = as_graph(source, input_shape, mode)
         if found is None:
@@ -227,5 +228,7 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
     try:
         found = from_module(module, input_shape)
     except Unsupported:
+        return None
+    if found.reading is not None and (found.reading.entangled or found.reading.tail):
         return None
     return found if found.parameters == sum(parameter.numel() for parameter in module.parameters()) else None

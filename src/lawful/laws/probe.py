@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network.modules.convert import input_shapes
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
@@ -174,9 +176,10 @@ def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]
 
 
 def _guessed_shape(module: torch.nn.Module) -> tuple[int, ...]:
-    first = next((part for part in module.modules() if any(True for _ in part.parameters(recurse=False))), None)
-    if isinstance(first, torch.nn.Linear):
-        return (first.in_features,)
+    for shape in input_shapes(module):
+        with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
+            module(torch.zeros((MIXED, *shape), dtype=torch.float64))
+            return shape
     raise LawfulError("the module's input size is not known: give it (--input 3,8,8)")
 
 

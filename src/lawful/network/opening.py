@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 Opened = Architecture | Mlp | Dag | ModuleNetwork
+Source = Any  # whatever `open` reads: a path, an architecture, a module, a state dict, an ONNX model, a network
 Model = str | Callable[[], Any]
 
 
@@ -57,7 +58,7 @@ def open(
     names = [part for part in order.split(",") if part] if isinstance(order, str) else order
     chosen = _Options(model, activation, names, input_shape, drop_useless)
     if isinstance(source, (Architecture, Mlp, Dag, ModuleNetwork)):
-        chosen.refuse("a network is complete")
+        chosen.refuse("a network is complete", but=("input_shape", "drop_useless"))
         return _described(source)
     if isinstance(source, Mapping):
         return _from_state(source, chosen)
@@ -81,6 +82,8 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
     >>> open_graph("3-4-2 relu").reading.assumed
     ("random weights: PyTorch's default initialisation, seed 0",)
     """
+    if isinstance(source, (Mlp, Dag)):
+        return source
     found = open(source, **options)
     if isinstance(found, Architecture):
         made = found.initialise(seed=seed)
@@ -92,16 +95,17 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
 
 
 def open_trained(source: Any, **options: Any) -> Architecture | Mlp | Dag | torch.nn.Module:
-    """The network as it trains: a graph if its weights are the parameters one by one, else the module itself."""
+    """The network as it trains: the module if there is one, else a graph whose weights are the parameters."""
     found = open(source, **options)
     if isinstance(found, ModuleNetwork):
         return found.module
-    reading = None if isinstance(found, Architecture) else found.reading
-    if reading is None or not (reading.entangled or (reading.tail and reading.module is not None)):
-        return found
-    if reading.module is not None:
+    reading = found.reading
+    if reading is not None and reading.module is not None:
         return reading.module  # type: ignore[no-any-return]
-    raise Unsupported(f"{reading.source or reading.format}: {reading.entangled[0]}; give the PyTorch module instead")
+    if reading is not None and reading.entangled:
+        where = reading.source or reading.format
+        raise Unsupported(f"{where}: {reading.entangled[0]}, so it trains differently: give the PyTorch module instead")
+    return found
 
 
 def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
@@ -113,6 +117,16 @@ def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
             "unrolled graph would be false"
         )
     return found
+
+
+def open_pair(first: Source, second: Source, *, seed: int = 0) -> tuple[Mlp | Dag, Mlp | Dag]:
+    """Two networks to compare as functions: an end that was cut off must have been the same."""
+    one, two = open_graph(first, seed=seed), open_graph(second, seed=seed)
+    tails = [each.reading.tail if each.reading is not None else "" for each in (one, two)]
+    if tails[0] != tails[1]:
+        words = [f"{tail} at its end" if tail else "no such end" for tail in tails]
+        raise Unsupported(f"the first network has {words[0]}, the second {words[1]}: they compute different things")
+    return one, two
 
 
 class _Options:

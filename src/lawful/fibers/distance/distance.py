@@ -19,6 +19,7 @@ from lawful.fibers.distance.result import Distance, OutputDistance, Status, floa
 from lawful.fibers.distance.split import Measure, Splitting, norm_above, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
+from lawful.network.opening import Source, open_pair
 from lawful.types import Floats, Indices
 
 PRECISION = 1e-4  # without a question the search ends when the bounds are as close as this, relatively
@@ -27,8 +28,8 @@ MOST_REPLAYS = 16
 
 
 def distance(
-    first: Mlp | Dag,
-    second: Mlp | Dag,
+    first: Source,
+    second: Source,
     box: tuple[ArrayLike, ArrayLike],
     *,
     within: Fraction | float | None = None,
@@ -50,7 +51,7 @@ def distance(
     'violated'
     """
     started = time.monotonic()
-    pair = align(*_layers(first, second))
+    pair = align(*_layers(*open_pair(first, second, seed=seed)))
     low, high = _corners(box, pair.inputs)
     outputs = _chosen(output, pair.outputs)
     question = None if within is None else _question(within)
