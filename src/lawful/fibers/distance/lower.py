@@ -20,7 +20,8 @@ class Candidates:
         """`score` takes points (rows) and gives a row of numbers for each, the larger the better."""
         self.low, self.high, self.score = low, high, score
         centre = low / 2 + high / 2
-        columns = score(centre[None]).shape[1]
+        with np.errstate(all="ignore"):
+            columns = score(centre[None]).shape[1]
         self.points = np.tile(centre, (columns, 1))
         self.values = np.full(columns, -np.inf)
         self.offer(centre[None])
