@@ -227,3 +227,64 @@ def test_operations_without_a_rule_leave_the_count_numerical() -> None:
     assert count.status in ("numerical", "undecided")
     with pytest.raises(Unsupported, match="no proof covers"):
         lower(probe(Unusual(), (2,)), torch.zeros(1, 2, dtype=torch.float64))
+
+
+class SmallGpt(nn.Module):
+    """One layer of GPT-2's shape with real-valued inputs: LayerNorm, fused QKV, two heads, GELU, learned positions."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.table, self.positions = nn.Parameter(torch.randn(5, 4)), nn.Parameter(torch.randn(3, 4))
+        self.first, self.second, self.last = nn.LayerNorm(4), nn.LayerNorm(4), nn.LayerNorm(4)
+        self.mix, self.out = nn.Linear(4, 12), nn.Linear(4, 4)
+        self.up, self.down = nn.Linear(4, 3), nn.Linear(3, 4)
+        self.head = None if tied else nn.Linear(4, 5, bias=False)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        stream = batch @ self.table + self.positions
+        parts = self.mix(self.first(stream)).chunk(3, dim=-1)
+        query, key, value = (part.view(len(batch), 3, 2, 2).transpose(1, 2) for part in parts)
+        heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        stream = stream + self.out(heads.transpose(1, 2).reshape(len(batch), 3, 4))
+        stream = self.last(stream + self.down(nn.functional.gelu(self.up(self.second(stream)))))
+        return stream @ self.table.T if self.head is None else self.head(stream)
+
+
+class SmallLlama(nn.Module):
+    """One layer of Llama's shape: RMSNorm, rotary embedding, two query heads on one key/value head, SwiGLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(5, 4))
+        self.first, self.second, self.last = (nn.RMSNorm(4, eps=1e-5) for _ in range(3))
+        self.query, self.key, self.value = (nn.Linear(4, width, bias=False) for width in (4, 2, 2))
+        self.out, self.head = nn.Linear(4, 4, bias=False), nn.Linear(4, 5, bias=False)
+        self.gate, self.up, self.down = (nn.Linear(*ends, bias=False) for ends in ((4, 3), (4, 3), (3, 4)))
+        angle = torch.arange(3.0)[:, None]
+        self.register_buffer("cosine", torch.cos(angle))
+        self.register_buffer("sine", torch.sin(angle))
+
+    def turned(self, heads: torch.Tensor) -> torch.Tensor:
+        first, second = heads.chunk(2, dim=-1)
+        return torch.cat([first * self.cosine - second * self.sine, first * self.sine + second * self.cosine], dim=-1)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        stream = batch @ self.table
+        inner = self.first(stream)
+        query = self.turned(self.query(inner).view(len(batch), 3, 2, 2).transpose(1, 2))
+        key = self.turned(self.key(inner)[:, None]).expand(-1, 2, -1, -1)
+        value = self.value(inner)[:, None].expand(-1, 2, -1, -1)
+        heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        stream = stream + self.out(heads.transpose(1, 2).reshape(len(batch), 3, 4))
+        inner = self.second(stream)
+        stream = stream + self.down(nn.functional.silu(self.gate(inner)) * self.up(inner))
+        return self.head(self.last(stream))
+
+
+@pytest.mark.parametrize(("make", "laws"), [(lambda: SmallGpt(tied=True), 36), (SmallLlama, 19)])
+def test_whole_transformers_are_proved(make: Any, laws: int) -> None:
+    """Per layer h·d_h(d_h+1) + 3d + (d+1) + (ff+1) and T; kv·d_h/2 + kv·d_h(d_h+1)/2 + 2d + ff, and d for the head."""
+    torch.manual_seed(0)
+    count = count_laws(make(), input_shape=(3, 5))
+    assert (count.laws, count.independent, count.status) == (laws, laws, "proved")
+    assert verify(certificate(count)).facts["laws"] == laws

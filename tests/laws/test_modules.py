@@ -237,7 +237,7 @@ def test_layer_norms_are_differentiated_rightly() -> None:
     [
         (lambda: nn.LayerNorm(4), (6, 4)), (lambda: nn.BatchNorm1d(4, track_running_stats=False), (6, 4)),
         (lambda: nn.GroupNorm(2, 4), (6, 4)), (lambda: nn.InstanceNorm1d(4, affine=True), (3, 4, 5)),
-        (lambda: nn.BatchNorm1d(4).eval(), (6, 4)),
+        (lambda: nn.BatchNorm1d(4).eval(), (6, 4)), (lambda: nn.RMSNorm(4, eps=1e-3), (6, 4)),
     ],
 )  # fmt: skip
 def test_normalisations_step_by_step(norm: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:

@@ -12,7 +12,8 @@ from lawful.laws.training import training_laws
 
 
 @pytest.mark.parametrize(
-    "text", ["3-4-2 relu bias", "2-3-3-1 relu", "2-2-2-1 relu", "1-2-2-1 relu bias", "2-2-2 leaky_relu(0.1)"]
+    "text",
+    ["3-4-2 relu bias", "2-3-3-1 relu", "2-2-2-1 relu", "1-2-2-1 relu bias", "2-2-2 leaky_relu(0.1)", "1-2-1 relu"],
 )
 def test_weights_at_which_the_laws_of_phi_are_all(text: str) -> None:
     count = count_laws(text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
 from lawful.cli.source import (
     ActivationOption,
@@ -21,6 +21,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     from lawful.components import Rebalanced
     from lawful.network import Dag, Mlp
+    from lawful.network.formats.files import Written
 
 BalanceOption = Annotated[
     Path | None, typer.Option("--balance", help='Another balance: JSON, {"node": number} or a list in node order.')
@@ -127,15 +128,15 @@ def rebalance(
     with working("rebalancing"):
         done = unlock(found) if balance == "unlock" else balanced_at(found, target)
     locked = decide(found).log2_components, done.locked
-    if out is not None:
-        write(found, done, out)
+    stored = None if out is None else write(found, done, out)
     if certificate is not None:
         write_certificate(certificate, rebalance_certificate(found, done))
     change = function_change(found.to_dag(), done.dag)
     if as_json:
-        print_json(rebalance_json(done, locked, change, out))
+        print_json(rebalance_json(done, locked, change, out) | stored_json(stored))
     else:
         typer.echo(rebalance_text(done, locked, change, out))
+        say_rounding(stored)
     if not done.reached:
         raise typer.Exit(1)
 
@@ -152,12 +153,12 @@ def read_balance(file: Path) -> Any:
     return found
 
 
-def write(source: Mlp | Dag, done: Rebalanced, out: Path) -> None:
+def write(source: Mlp | Dag, done: Rebalanced, out: Path) -> Written:
     """The rescaled network in the form it came in."""
     from lawful.network import Mlp
     from lawful.network.formats.files import write as write_network
 
-    write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
+    return write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
 
 
 def function_change(before: Dag, after: Dag) -> float:

@@ -82,7 +82,8 @@ def training_laws(
     tried = len(found)
     always = _two_patterns(count)
     best, place = min(zip(found, starts, strict=True), key=lambda pair: pair[0].laws)
-    while count.proved and always is None and best.laws > count.laws and tried < looked_at + limits[2]:
+    hopeless = not count.proved or (always is not None and always[0] > count.laws)
+    while not hopeless and best.laws > count.laws and tried < looked_at + limits[2]:
         other = _other_weights(place, seed, tried)
         again = _near(count, other, seed)
         tried += 1

@@ -19,6 +19,7 @@ from lawful.network.dag import Dag
 from lawful.network.formats import arrays, files
 from lawful.network.formats.kinds import ENDINGS, KNOWN, kind_of
 from lawful.network.formats.limits import MAX_BYTES, check_bytes
+from lawful.network.formats.reading import naming
 from lawful.network.mlp import Mlp
 from lawful.network.modules.load import fill, is_factory, make_module, state_of
 from lawful.network.modules.network import ModuleNetwork
@@ -203,12 +204,11 @@ def _from_text(text: str, chosen: _Options) -> Opened:
         files.check_file(path)
         stored = files.load_arrays(path, kind := kind_of(path))
         return _bent_chain(stored, kind, chosen, text)
+    with naming(path):
+        files.check_file(path)
+        drop = chosen.drop_useless or kind_of(path) == "onnx"  # strides of pools may leave places that nobody reads
     return files.read(
-        path,
-        activation=chosen.activation,
-        order=chosen.order,
-        drop_useless=chosen.drop_useless,
-        input_shape=chosen.input_shape,
+        path, activation=chosen.activation, order=chosen.order, drop_useless=drop, input_shape=chosen.input_shape
     )
 
 
