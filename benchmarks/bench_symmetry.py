@@ -51,7 +51,7 @@ def rows() -> Iterator[Row]:
     """GPT-2 small and a billion parameters by shape; then values and a monitor at ten million, with weights."""
     for name, sizes in (
         ("GPT-2 small, 124 M", (50257, 1024, 768, 12, 12)),
-        ("1.3 B transformer", (50257, 2048, 2048, 16, 24)),
+        ("1.3 B transformer", (50257, 128, 2048, 16, 24)),
     ):
         with torch.device("meta"):
             module = Transformer(*sizes)
