@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lawful.components import components, rebalance
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.fibers import same
+    from lawful.fibers.distance import distance
     from lawful.flow.monitor import Monitor
     from lawful.laws import count_laws
     from lawful.network import Architecture, Dag, Mlp
@@ -35,14 +36,15 @@ _HOMES = {
     "lawful.pruning.prune": ("prune",),
     "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
+    "lawful.fibers.distance": ("distance",),
     "lawful.study.audit": ("audit",),
     "lawful.symmetry": ("symmetries",),
     "lawful.verify": ("verify",),
 }
 __all__ = [
     "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
-    "Reading", "Unsupported", "audit", "components", "count_laws", "from_module", "open", "prune", "read", "rebalance",
-    "same", "symmetries", "to_module", "verify", "write",
+    "Reading", "Unsupported", "audit", "components", "count_laws", "distance", "from_module", "open", "prune", "read",
+    "rebalance", "same", "symmetries", "to_module", "verify", "write",
 ]  # fmt: skip
 
 

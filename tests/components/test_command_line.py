@@ -170,8 +170,8 @@ def plain():
     [
         ("shared_kernel", "1,2", "conv1d"),
         ("Skip", "2", "add"),
-        ("frozen", "2", "frozen"),
-        ("twice", "2", "used twice"),
+        ("frozen", "2", "do not train"),
+        ("twice", "2", "more than once"),
         ("normed", "2", "batch_norm"),
         ("everywhere", "2,2", "linear"),
     ],

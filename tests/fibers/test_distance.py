@@ -16,7 +16,7 @@ from lawful import Architecture, Dag, Mlp
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.bound import bound
-from lawful.fibers.distance.exact import exact_outputs
+from lawful.fibers.distance.exact import exact_difference, exact_outputs
 from lawful.fibers.distance.layers import evaluate, layers_of
 from lawful.fibers.distance.pair import align
 from lawful.fibers.distance.result import float_below, norm_below
@@ -181,6 +181,26 @@ def test_no_sample_exceeds_a_bound(seed: int, slope: float, size: float) -> None
         assert (gaps >= found.low[number] - slack).all()
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_rounding_is_outwards_where_nothing_else_is(seed: int) -> None:
+    """On a single point all that separates the bounds is rounding: the exact difference lies between them."""
+    rng = np.random.default_rng(seed)
+    widths = (3, *[int(rng.integers(5, 30))] * int(rng.integers(1, 6)), 2)
+    first = random_mlp(rng, widths, [0.0, 0.01, 0.5][seed % 3])
+    second = disguised(first, rng, single=True) if seed % 2 else moved(first, rng, 10.0 ** rng.integers(-15, 1))
+    point = rng.normal(size=3) * 10.0 ** rng.integers(-3, 9)
+    other = np.nextafter(point, np.inf)
+    pair = align(layers_of(first), layers_of(second))
+    found = bound(pair, np.array([point, point]), np.array([point, other]))
+    for number, ends in enumerate(([point], [point, other])):
+        for x in ends:
+            exact = exact_difference(layers_of(first), layers_of(second), x)
+            for gap, low, high in zip(exact, found.low[number], found.high[number], strict=True):
+                assert Fraction(float(low)) <= gap <= Fraction(float(high))
+    size = max(np.abs(network.evaluate(point[None])).max() for network in (first, second))
+    assert (found.high[0] - found.low[0]).max() <= 1e-9 * size  # and not by much
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_graphs_with_skips(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -241,6 +261,20 @@ def test_the_same_answer_on_one_thread_and_on_two() -> None:
     second = moved(first, rng, 0.02)
     one, two = (distance(first, second, (-np.ones(3), np.ones(3)), within=1.0, threads=n, seconds=60) for n in (1, 2))
     assert (one.tree, one.upper, one.lower, one.boxes) == (two.tree, two.upper, two.lower, two.boxes)
+
+
+def test_the_same_tree_from_a_cluster() -> None:
+    distributed = pytest.importorskip("distributed")
+    rng = np.random.default_rng(3)
+    first = random_mlp(rng, (3, 12, 12, 2))
+    second = moved(first, rng, 0.02)
+    box = -np.ones(3), np.ones(3)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
+        there = distance(first, second, box, within=1.0, seconds=60, scheduler=cluster.scheduler_address)
+    here = distance(first, second, box, within=1.0, seconds=60)
+    assert (there.tree, there.upper, there.lower) == (here.tree, here.upper, here.lower)
 
 
 def test_time_zero_still_bounds() -> None:

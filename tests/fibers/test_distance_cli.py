@@ -70,6 +70,16 @@ def test_words(lawful: Callable[..., Any], files: tuple[Path, Path]) -> None:
     assert "exact rationals" in lawful("distance", *files, "--box=-1,1", "--within", "0.01", code=1).stdout
 
 
+def test_certificates_verify(lawful: Callable[..., Any], files: tuple[Path, Path], tmp_path: Path) -> None:
+    file = tmp_path / "distance.json"
+    lawful("distance", *files, "--box=-1,1", "--within", "2", "--certificate", file)
+    said = lawful("verify", file, *files).stdout
+    assert " is at most 2 on " in said
+    lawful("distance", *files, "--box=-1,1", "--within", "0.01", "--certificate", file, code=1)
+    assert " at one input" in lawful("verify", file, *files).stdout
+    lawful("verify", file, files[0], files[0], code=1)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

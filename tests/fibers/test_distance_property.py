@@ -81,6 +81,16 @@ def test_random_networks_against_samples(seed: int) -> None:
     assert violated.status != "holds"
 
 
+def test_overflow_holds_nothing() -> None:
+    """True outputs are negative, but a float sum that overflows on its way is +∞."""
+    big = 1.7e308
+    network = Mlp([[[big, 0], [0, big], [0, big]], [[1.0, -1.0, -1.0]]])
+    box = np.array([1.1, 1.0]), np.array([1.1, 1.0])
+    negative = Forbidden((Fraction(1),), Fraction(0), strict=False)
+    assert exact_outputs(layers_of(network), box[0])[0] < 0
+    assert check_property(network, box, [[negative]], seconds=1.0).status != "holds"
+
+
 def test_nothing_forbidden_and_everything_forbidden() -> None:
     network, box = Mlp([[[1.0]]]), (np.zeros(1), np.ones(1))
     assert check_property(network, box, []).status == "holds"

@@ -148,7 +148,7 @@ def nothing():
 def test_modules_by_name(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "mine.py").write_text(MODULES)
     found = lawful("laws", "mine:convolution", "--input", "1,10", "--json", cwd=tmp_path).json
-    assert (found["laws"], found["parameters"], found["status"]) == (2, 15, "numerical")
+    assert (found["laws"], found["parameters"], found["status"]) == (2, 15, "proved")
     assert found["gap"] > 1e6
     assert "no trainable" in lawful("laws", "mine:nothing", "--input", "2", code=2, cwd=tmp_path).stderr
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful import Architecture, Dag, InvalidNetwork, LawfulError, Mlp, Unsupported
+from lawful import Architecture, CertificateError, Dag, InvalidNetwork, LawfulError, Mlp, Unsupported
 from lawful import flow as flows
 from lawful.laws import GradientFlow, HeavyBall, Metric, count_laws, known_laws
 from lawful.laws.family import Gradients
@@ -167,8 +167,8 @@ def test_a_linear_neuron_beside_a_direct_edge_has_an_exponential_law(extra: int)
 def test_balancedness_is_not_everything_where_layers_have_width_one() -> None:
     """One input, one output, all linear: every field is a multiple of one, so D − 1 functions are conserved."""
     count = count_laws("1-2-2-1 linear")
-    assert (count.laws, count.independent, count.status) == (7, 6, "numerical")
-    assert "2 are possible" in count.reason
+    assert (count.laws, count.independent, count.status) == (7, 6, "proved")
+    assert count.dimensions == (1,)
 
 
 # Other flows
@@ -266,7 +266,7 @@ def test_bad_input_is_named() -> None:
         count_laws("3-2", level="data")
     with pytest.raises(Unsupported, match="no weights"):
         count_laws("3-2-2", level="near")
-    with pytest.raises(LawfulError, match="cannot count the laws of a int"):
+    with pytest.raises(LawfulError, match="cannot read a int as a network"):
         count_laws(3)  # type: ignore[arg-type]
 
 
@@ -285,3 +285,43 @@ def test_the_heavy_ball_is_one_noun() -> None:
     """P1 Conclusion: with time as a state r(r−1)/2 laws, wherever the flow was imported from."""
     assert flows.HeavyBall is HeavyBall
     assert count_laws("3-4-2 linear", flow=flows.HeavyBall(0.5)).laws == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "laws"),
+    [("1-2-2-1 linear", 7), ("1-1-2-2-1 linear", 8), ("1-2-2-1-2 linear", 8), ("1-2-2-1-2-2-1 linear", 15),
+     ("2-1-2-3-1-2 linear", 12), ("1-2-2-2-1 linear", 11)],
+)  # fmt: skip
+def test_parts_that_pass_one_number_on_are_proved(text: str, laws: int) -> None:
+    """All fields are multiples of one in such a part: D − 1 laws there by the flow box theorem (P1 Corollary 3.5)."""
+    from lawful import verify
+    from lawful.laws.certificate import certificate
+
+    count = count_laws(text)
+    assert (count.laws, count.status) == (laws, "proved")
+    assert any("flow box" in line for line in count.summary())
+    proof = certificate(count)
+    assert verify(proof).facts["laws"] == laws
+    ends = next(item for item in proof["known"] if item[0] == "part")
+    for lie in (["part", ends[1], ends[1] + 1], ["part", ends[2], ends[1]]):
+        with pytest.raises(CertificateError):
+            verify(proof | {"known": [item for item in proof["known"] if item[0] != "part"] + [lie]})
+
+
+def test_theorems_answer_at_any_size() -> None:
+    found = count_laws("784-512-10 relu bias")
+    assert (found.laws, found.status, found.theorem, found.claim) == (512, "proved", "P1 Example 3.6", "phi")
+    linear = count_laws("784-300-10 linear")
+    assert (linear.laws, linear.status) == (300 * 301 // 2, "proved")
+    deep = count_laws("784-300-300-10 relu")
+    assert (deep.laws, deep.status) == (600, "at least")
+    with pytest.raises(Unsupported, match="GB"):
+        count_laws("784-300-300-10 relu", loss="cross-entropy")
+
+
+def test_a_numerical_count_has_a_probability() -> None:
+    network = Architecture.parse("5-2-6-2-3 relu").initialise(seed=0)
+    count = count_laws(network, level="near")
+    assert count.status == "numerical"
+    assert count.error is not None
+    assert 0 < count.error < 1e-6

@@ -29,7 +29,7 @@ def _seed() -> None:
 def test_modules_with_known_numbers_of_laws(name: str) -> None:
     make, shape, laws = EXAMPLES[name]
     count = count_laws(make(), input_shape=shape)
-    assert (count.laws, count.status, count.arithmetic) == (laws, "numerical", "float64")
+    assert (count.laws, count.status, count.arithmetic) == (laws, "proved", "balls")
     assert count.independent == laws
     assert count.gap is not None
     assert count.gap > 1e6
@@ -43,7 +43,7 @@ def test_float64_agrees_with_the_exact_count(layers: tuple[int, ...], activation
         parts += [nn.Linear(below, above), activation()]
     module = nn.Sequential(*parts[:-1])
     exact, numeric = count_laws(module), count_module(module, (layers[0],), flow=PLAIN)
-    assert (exact.arithmetic, numeric.arithmetic) == ("exact", "float64")
+    assert (exact.arithmetic, numeric.arithmetic) == ("exact", "balls")
     assert exact.laws == numeric.laws == numeric.independent
     momentum = count_module(
         nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)), (2,), flow=HeavyBall()
@@ -87,7 +87,7 @@ def test_tied_weights_are_one_parameter() -> None:
             return found
 
     count = count_laws(Tied(), input_shape=(3,))
-    assert (count.parameters, count.arithmetic) == (15, "float64")
+    assert (count.parameters, count.arithmetic != "exact") == (15, True)
     assert count.laws < count_laws("3-3-3-2 linear").laws
 
 
@@ -237,7 +237,7 @@ def test_layer_norms_are_differentiated_rightly() -> None:
     [
         (lambda: nn.LayerNorm(4), (6, 4)), (lambda: nn.BatchNorm1d(4, track_running_stats=False), (6, 4)),
         (lambda: nn.GroupNorm(2, 4), (6, 4)), (lambda: nn.InstanceNorm1d(4, affine=True), (3, 4, 5)),
-        (lambda: nn.BatchNorm1d(4).eval(), (6, 4)),
+        (lambda: nn.BatchNorm1d(4).eval(), (6, 4)), (lambda: nn.RMSNorm(4, eps=1e-3), (6, 4)),
     ],
 )  # fmt: skip
 def test_normalisations_step_by_step(norm: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
@@ -284,12 +284,12 @@ def test_batch_norm_has_other_laws_in_train_mode() -> None:
         count = count_laws(module, input_shape=(3,), mode=mode)
         assert (count.laws, count.independent, count.mode) == (8, 8, mode)
         assert any(words in line for line in count.words)
-    assert not any("never move" in line for line in count_laws(module, input_shape=(3,)).words)
+    assert not any("never move" in line for line in count_laws(module, input_shape=(3,), mode="eval").words)
     assert module[1].running_mean is not None
     with pytest.raises(LawfulError, match="unknown mode"):
         count_laws(module, input_shape=(3,), mode="test")
     bare = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.ReLU(), nn.Linear(4, 2))
-    assert count_laws(bare, mode="train", input_shape=(3,)).arithmetic == "float64"
+    assert count_laws(bare, mode="train", input_shape=(3,)).arithmetic != "exact"
 
 
 def test_a_channel_that_is_dead_at_some_points_is_no_law() -> None:

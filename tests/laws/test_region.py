@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from lawful import Architecture, Dag, LawfulError, Mlp
+from lawful import Architecture, CertificateError, Dag, LawfulError, Mlp
 from lawful.laws import count_laws
-from lawful.laws.patterns import exact_signs, rough_signs, signs
+from lawful.laws.patterns import SILENT, _rough, exact_signs, rough_signs, signs
 from lawful.laws.region import at_data, near, proved_gates
 
 
@@ -66,9 +66,9 @@ def test_proved_gates_are_the_gates_of_every_input(dag: Dag) -> None:
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(300, len(dag.inputs))) * 10 ** rng.uniform(-2, 2, size=(300, 1))
     found = np.where(signs(dag, inputs) > 0, 1.0, dag.slopes[dag.hidden])
-    stated = gates[dag.hidden]
-    known = ~np.isnan(stated)
-    assert (found[:, known] == stated[known]).all()
+    stated = np.broadcast_to(gates[dag.hidden], found.shape)
+    compared = ~np.isnan(stated) & (_rough(dag, inputs) != SILENT)  # without a signal the gate does not matter
+    assert (found[compared] == stated[compared]).all()
 
 
 def test_near_counts_lie_between_the_extremes(dag: Dag) -> None:
@@ -174,3 +174,34 @@ def test_signs_in_float_and_in_fractions_agree(dag: Dag) -> None:
     exact = np.array([exact_signs(dag, point) for point in inputs])
     assert (rough[rough != 0] == exact[rough != 0]).all()
     assert np.array_equal(signs(dag, inputs), exact)
+
+
+def test_neurons_that_read_signals_of_one_sign_have_one_gate() -> None:
+    """After a ReLU all signals are ≥ 0: weights > 0 keep a neuron on wherever its gate matters, weights < 0 kill it."""
+    dag = Mlp([[[1.0, 2.0], [-1.0, 0.5]], [[1.0, 2.0], [-1.0, -0.5], [1.0, -1.0]], [[1.0, 1.0, 1.0]]]).to_dag()
+    assert proved_gates(dag)[dag.hidden[2:4]].tolist() == [1.0, 0.0]
+    assert np.isnan(proved_gates(dag)[dag.hidden[4]])
+
+
+@pytest.mark.parametrize("text", ["2-2-2-1 relu", "1-3-1 relu", "2-1-1-2 relu"])
+def test_what_signs_prove_is_verified(text: str) -> None:
+    """Neurons of one input that switch together are linear to each other; the verifier finds that by itself."""
+    from lawful import verify
+    from lawful.laws.certificate import certificate
+
+    for seed in range(6):
+        count = count_laws(Architecture.parse(text).initialise(seed=seed), level="near")
+        assert count.proved
+        assert verify(certificate(count)).facts["laws"] == count.laws
+
+
+def test_a_pair_that_does_not_switch_together_is_refused() -> None:
+    from lawful import verify
+    from lawful.laws.certificate import certificate
+
+    proof = certificate(count_laws(Mlp([[[1.0], [2.0], [-1.0]], [[1.0, 2.0, 3.0]]]), level="near"))
+    pairs = [item for item in proof["known"] if item[0] == "pair"]
+    assert len(pairs) == 1
+    other = ["pair", pairs[0][1], next(n for n in (1, 2, 3) if n not in pairs[0][1:])]
+    with pytest.raises(CertificateError, match="alike"):
+        verify(proof | {"known": [item for item in proof["known"] if item[0] != "pair"] + [other]})

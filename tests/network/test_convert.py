@@ -76,3 +76,57 @@ def test_refusals_are_one_line_and_write_nothing(words: tuple[str, ...], said: s
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert said in done.stderr
     assert not (tmp_path / "out.npz").exists()
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors"])
+def test_every_verb_that_writes_gives_back_names_and_types(ending: str, tmp_path: Path) -> None:
+    """A float32 checkpoint of fc1 and fc2 loads back strictly after each verb; pruning may change its sizes."""
+    import safetensors.torch
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(3, 5), nn.Linear(5, 2)
+
+    torch.manual_seed(0)
+    first = Net().state_dict()
+    first["fc1.weight"][2] = 0.0  # a neuron that pruning removes
+    path = tmp_path / f"a checkpoint é{ending}"
+    if ending == ".pt":
+        torch.save(first, path)
+    else:
+        safetensors.torch.save_file(first, path)
+    for words in (
+        ["convert", path],
+        ["rebalance", path, "--out"],
+        ["prune", path, "--out"],
+        ["canonical", path, "--out"],
+    ):
+        out = tmp_path / f"out{ending}"
+        done = lawful(*words, out, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("assumed: ReLU between the layers fc1, fc2")
+        state = torch.load(out, weights_only=True) if ending == ".pt" else safetensors.torch.load_file(out)
+        assert {tensor.dtype for tensor in state.values()} == {torch.float32}
+        assert list(state) == list(first) or ending == ".safetensors"
+        assert set(state) == set(first)
+        if words[0] in ("convert", "rebalance"):
+            Net().load_state_dict(state, strict=True)
+        if words[0] == "rebalance":
+            assert "stored as float32" in done.stdout
+        if words[0] == "prune":
+            assert state["fc1.weight"].shape == (4, 3)
+
+
+def test_a_large_checkpoint_is_shown_without_being_read(tmp_path: Path) -> None:
+    """Two gigabytes of a file with holes: only its header is looked at."""
+    header = json.dumps({"blocks.0.q.weight": {"dtype": "F32", "shape": [2**14, 2**15], "data_offsets": [0, 2**31]}})
+    path = tmp_path / "large.safetensors"
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header.encode())
+        file.truncate(8 + len(header) + 2**31)
+    said = json.loads(lawful("show", path, "--json", folder=tmp_path).stdout)
+    assert said["parameters"] == 2**29
+    assert said["reading"]["layers"][0]["shape"] == [2**14, 2**15]

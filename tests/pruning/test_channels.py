@@ -259,7 +259,18 @@ def test_the_command_line(lawful: Any, tmp_path: Path) -> None:
     assert got["removed"][0] == {"layer": "0", "channel": 0, "kind": "constant"}
     assert load_file(out)["0.weight"].shape == (4, 1, 3, 3)
     text = lawful(*options, cwd=tmp_path).stdout
-    assert text.startswith("2 of 6 hidden channels removed")
+    assert "2 of 6 hidden channels removed" in text
     assert "--input" in lawful("prune", "pruned_modules:small", code=2, cwd=tmp_path).stderr
     assert "Linear layers" in lawful(*options, "--tolerance", "0.1", code=2, cwd=tmp_path).stderr
     assert ".safetensors" in lawful(*options, "--out", tmp_path / "a.json", code=2, cwd=tmp_path).stderr
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_onnx_file_that_would_grow_is_refused(lawful: Any, tmp_path: Path) -> None:
+    """A kernel at many places, unrolled, has more weights than the file."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 3)).eval()
+    torch.onnx.export(model, (torch.zeros(1, 1, 8, 8),), tmp_path / "bn.onnx", dynamo=False)
+    error = lawful("prune", tmp_path / "bn.onnx", "--out", tmp_path / "small.onnx", code=2).stderr
+    assert "larger than the file" in error
+    assert not (tmp_path / "small.onnx").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tomllib
 from pathlib import Path
 
@@ -45,14 +44,10 @@ def test_a_network_with_skips_is_refused_where_layers_are_needed() -> None:
 
 
 def test_the_atlas_in_small() -> None:
-    """Every count is the predicted one; not proved are the linear networks with two layers between two of width 1."""
+    """Every count is the predicted one, and proved, also where a part passes one number on."""
     table = tomllib.loads((Path(__file__).parents[2] / "examples" / "atlas.toml").read_text())
     table["grid"]["architecture"]["parameters"] = 11
     rows = [(task.inputs["architecture"], run_task(task)) for task in plan_from(table).tasks()]
     assert len(rows) > 300
     for name, row in rows:
-        widths, _, kind = str(name).partition(" ")
-        ones = [place for place, width in enumerate(widths.split("-")) if width == "1"]
-        bound = kind == "linear" and any(stop - start > 2 for start, stop in itertools.pairwise(ones))
-        assert (row["matches"], row["status"]) == (True, "numerical" if bound else "proved"), name
-    assert "numerical" in {row["status"] for _, row in rows}
+        assert (row["matches"], row["status"]) == (True, "proved"), name

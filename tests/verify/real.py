@@ -150,6 +150,12 @@ def _singular(weights: list[float]) -> Proof:
     return of_singular(dag, singular_points(dag, exact_balance(dag)))
 
 
+def _laws_of_module() -> Proof:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 1))
+    return of_laws(count_laws(module, input_shape=(2,)))
+
+
 MAKERS: dict[str, Callable[[], Proof]] = {
     "components": _components,
     "components within a tolerance": _toleranced,
@@ -158,6 +164,7 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "laws on data": _data,
     "laws of momentum": lambda: of_laws(count_laws("2-2-2 linear", flow=HeavyBall(0.5))),
     "laws of a metric": lambda: of_laws(count_laws("2-2-1 relu", flow=Metric(np.arange(1.0, 7.0)))),
+    "laws of a module": _laws_of_module,
     "pruning": lambda: of_pruning(prune(redundant(), replayable=True)),
     "pruning on a box": lambda: of_pruning(prune(redundant(), tolerance=0.05, box=(-1.0, 1.0), replayable=True)),
     "module pruning": _module,

@@ -73,6 +73,20 @@ def laws(plant: Plant) -> Proof:
     return of_laws(count)
 
 
+def module_laws(plant: Plant) -> Proof:
+    """The last direction that brackets reach is lost, and a law counts twice to make up for it."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 1))
+    true = part("laws.certificate").module_certificate
+
+    def wrong(count: Any, proof: Any) -> Proof:
+        found: Proof = true(count, replace(proof, words=proof.words[:-1], columns=proof.columns[:-1]))
+        return found | {"laws": count.laws + 1, "known": [*found["known"], found["known"][0]]}
+
+    plant.setattr(part("laws.certificate"), "module_certificate", wrong)
+    return of_laws(count_laws(module, input_shape=(2,)))
+
+
 def quiet(plant: Plant) -> Proof:
     """A neuron that bends in the box counts as quiet there: two different networks become equal."""
     first = Mlp([[[1.0], [-2.0]], [[1.0, 1.0]]], [[0.5, 0.25], [0.0]])
@@ -201,8 +215,8 @@ def rescaled(plant: Plant) -> Proof:
     return proof | {"rounding": 1e-15, "residual": 1e-12}
 
 
-BUGS = (locks, laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses, stationary,
-        through_a_lock, rescaled)  # fmt: skip
+BUGS = (locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses,
+        stationary, through_a_lock, rescaled)  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
 from lawful.cli.source import (
     ActivationOption,
     JsonOption,
     Named,
-    is_module,
-    open_module,
     open_network,
     takes_network,
 )
@@ -22,7 +20,8 @@ from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.components import Rebalanced
-    from lawful.network import Architecture, Dag, Mlp
+    from lawful.network import Dag, Mlp
+    from lawful.network.formats.files import Written
 
 BalanceOption = Annotated[
     Path | None, typer.Option("--balance", help='Another balance: JSON, {"node": number} or a list in node order.')
@@ -55,7 +54,6 @@ def components(
     from lawful.report.components import components_json, components_text
 
     source = named.source()
-    check_untied(named.text, named.shape, source)
     if isinstance(source, Architecture):
         source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance)
@@ -95,8 +93,6 @@ def path(
 
     will_write(out, certificate)
     first, last = (open_network(text, activation=activation) for text in (start, stop))
-    for text, network in ((start, first), (stop, last)):
-        check_untied(text, None, network)
     with working("looking for a path"):
         found = find_path(first, last, tolerance=tolerance)
     if out is not None and isinstance(found, WeightPath):
@@ -128,32 +124,21 @@ def rebalance(
     from lawful.report.components import rebalance_json, rebalance_text
 
     found = named.network()
-    check_untied(named.text, named.shape, found)
     target = read_balance(Path(balance)) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
         done = unlock(found) if balance == "unlock" else balanced_at(found, target)
     locked = decide(found).log2_components, done.locked
-    if out is not None:
-        write(found, done, out)
+    stored = None if out is None else write(found, done, out)
     if certificate is not None:
         write_certificate(certificate, rebalance_certificate(found, done))
     change = function_change(found.to_dag(), done.dag)
     if as_json:
-        print_json(rebalance_json(done, locked, change, out))
+        print_json(rebalance_json(done, locked, change, out) | stored_json(stored))
     else:
         typer.echo(rebalance_text(done, locked, change, out))
+        say_rounding(stored)
     if not done.reached:
         raise typer.Exit(1)
-
-
-def check_untied(text: str, shape: tuple[int, ...] | None, network: Architecture | Mlp | Dag) -> None:
-    """Refuse modules and ONNX files whose weights are shared, fixed or folded: their graph has other laws."""
-    from lawful.components.untied import check_module, check_onnx
-
-    if is_module(text):
-        check_module(open_module(text), shape or (len(network.to_dag().inputs),))
-    elif text.lower().endswith(".onnx"):
-        check_onnx(Path(text), network.parameters)
 
 
 def read_balance(file: Path) -> Any:
@@ -168,12 +153,12 @@ def read_balance(file: Path) -> Any:
     return found
 
 
-def write(source: Mlp | Dag, done: Rebalanced, out: Path) -> None:
+def write(source: Mlp | Dag, done: Rebalanced, out: Path) -> Written:
     """The rescaled network in the form it came in."""
     from lawful.network import Mlp
     from lawful.network.formats.files import write as write_network
 
-    write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
+    return write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
 
 
 def function_change(before: Dag, after: Dag) -> float:

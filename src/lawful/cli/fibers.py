@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.output import print_json, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import ActivationOption, JsonOption, NetworkArgument, SeedOption, open_network
 from lawful.errors import LawfulError
@@ -188,9 +188,9 @@ def canonical(
 
     before = _open(network, seed, activation)
     found = standard(before)
-    if out is not None:
-        write(found.network, out)
+    stored = None if out is None else write(found.network, out, like=before.reading)
     result = {
+        **stored_json(stored),
         "written": None if out is None else str(out),
         "regime": found.regime,
         "complete": found.complete,

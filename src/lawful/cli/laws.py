@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.output import print_json, will_write, write_certificate, write_json
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError, Unsupported
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.polynomial import PolynomialLaws
+    from lawful.laws.training import TrainingLaws
     from lawful.network.dynamics import Metric
 
 LossOption = Annotated[
@@ -52,8 +53,16 @@ def laws(
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
     mode: Annotated[
-        str, typer.Option(help="Batch norms of a module: eval (stored statistics) or train (those of the batch).")
-    ] = "eval",
+        str, typer.Option(help="Batch norms of a module: train (statistics of the batch) or eval (stored ones).")
+    ] = "train",
+    weights: Annotated[
+        int | None,
+        typer.Option(
+            help="Random weights near which laws are counted too, to compare with any weights (default: a few)."
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="With --json: list every explicit law.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write every explicit law to this JSON file.")] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     as_json: JsonOption = False,
@@ -61,8 +70,9 @@ def laws(
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
     from lawful.laws import GradientFlow, HeavyBall, count_laws
     from lawful.network.losses import output_gradients
+    from lawful.report.laws import listed_laws
 
-    will_write(certificate)
+    will_write(certificate, out)
     loss = output_gradients(loss)
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
@@ -89,21 +99,37 @@ def laws(
             mode=mode,
             progress=lambda what, done, total: tell(what, done / total),
         )
+        training = _training(count, weights, seed, tell)
         found = None if degree is None else _polynomials(source, degree, loss, seed, shape, tell)
     reduced = _reduction(source, count, seed, shape) if reduction else None
-    _print(count, found, reduced, as_json, latex)
+    listed = listed_laws(count) if every or out is not None else None
+    _print(count, training, found, reduced, as_json, latex, listed if every else None)
+    if out is not None:
+        write_json(out, {"laws": listed, "parameters": count.parameters})
     missing = ""
     if certificate is not None:
         from lawful.laws.certificate import certificate as make
         from lawful.laws.certificate import uncertified
 
-        missing = uncertified(count)
+        best = count if training is None or training.witness is None else training.witness
+        missing = uncertified(best)
         if missing:
             typer.echo(f"lawful: {certificate} was not written: {missing}", err=True)
         else:
-            write_certificate(certificate, make(count))
+            write_certificate(certificate, make(best))
     if count.status == "undecided" or missing:
         raise typer.Exit(3)
+
+
+def _training(
+    count: LawCount, weights: int | None, seed: int, tell: Callable[[str, float], None]
+) -> TrainingLaws | None:
+    """Near random weights, where that is another question."""
+    from lawful.laws.training import training_laws
+
+    if weights is not None and not 0 <= weights <= 10_000:
+        raise LawfulError(f"--weights takes a number from 0 to 10000, not {weights}")
+    return training_laws(count, weights=weights, seed=seed, progress=lambda what, done, total: tell(what, done / total))
 
 
 def _polynomials(
@@ -138,10 +164,16 @@ def _reduction(source: Any, count: LawCount, seed: int, shape: tuple[int, ...] |
 
 
 def _print(
-    count: LawCount, found: PolynomialLaws | None, reduced: NetworkReduction | None, as_json: bool, latex: bool
+    count: LawCount,
+    training: TrainingLaws | None,
+    found: PolynomialLaws | None,
+    reduced: NetworkReduction | None,
+    as_json: bool,
+    latex: bool,
+    listed: list[dict[str, Any]] | None,
 ) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import reduction_json, reduction_text, text
+    from lawful.report.laws import reduction_json, reduction_text, text, training_json
 
     result: dict[str, Any] = {
         "laws": count.laws,
@@ -157,7 +189,13 @@ def _print(
         "loss": count.loss,
         "reason": count.reason,
         "mode": count.mode,
+        "error": count.error,
+        "theorem": count.theorem or None,
+        "claim": "somewhere" if training is not None and training.witness is not None else count.claim,
+        "near": None if training is None else training_json(training),
     }
+    if listed is not None:
+        result["explicit"] = listed
     if found is not None:
         result["polynomial"] = _described(found)
     if reduced is not None:

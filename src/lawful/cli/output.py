@@ -12,6 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lawful.network.formats.files import Written
     from lawful.network.reading import Reading
 
 UNUSUAL = re.compile(r"[^\n\t -~]")
@@ -166,6 +168,17 @@ def write_text(path: Path, text: str) -> None:
     from lawful.network.formats import writing
 
     writing.write_text(path, text)
+
+
+def stored_json(written: Written | None) -> dict[str, Any]:
+    """How a network was stored, if it was."""
+    return {} if written is None else {"stored": asdict(written)}
+
+
+def say_rounding(written: Written | None) -> None:
+    """Storing as float32 rounds: what was exact before holds to that in the file."""
+    if written is not None and written.rounding:
+        print(f"stored as {written.dtype}, as it was read: {written}")
 
 
 def print_json(result: Mapping[str, Any]) -> None:

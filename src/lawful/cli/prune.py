@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.components import check_untied
-from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
-from lawful.cli.source import JsonOption, Named, is_module, open_module, takes_network
+from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -34,14 +33,14 @@ def singular(
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
+    from lawful.network.opening import open_free
     from lawful.report.singular import singular_text
     from lawful.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
 
     if certificate is not None and not exist:
         raise LawfulError("--certificate saves the answer to --exist: give both")
     will_write(certificate)
-    dag = named.network().to_dag()
-    check_untied(named.text, named.shape, dag)
+    dag = open_free(named.network()).to_dag()
     found = singularity(dag, tolerance)
     values = spectrum(dag) if len(dag.hidden) <= LARGEST_SPECTRUM else None
     result: dict[str, Any] = {
@@ -114,10 +113,11 @@ def prune(
     from lawful.report.pruning import curve_json, curve_text, pruning_json, pruning_text
 
     will_write(out, certificate)
-    if is_module(named.text) and (module := open_module(named.text)) is not None and not is_plain(module, named.shape):
+    whole = entangled_module(named)
+    if whole is not None:
         if certify or curve or any(option is not None for option in (keep, box, data, certificate)) or tolerance != "0":
             raise LawfulError("tolerances, boxes, data and certificates are for networks of Linear layers")
-        prune_whole(module, named, out, as_json)
+        prune_whole(whole, named, out, as_json)
         return
     found = named.network()
     inputs = len(found.to_dag().inputs)
@@ -144,27 +144,36 @@ def prune(
             verify(made)
         if certificate is not None:
             write_certificate(certificate, made)
+    stored = None
     if out is not None:
         from lawful.network.formats.files import write
 
-        write(pruning.network, out)
+        stored = write(pruning.network, out, like=found.reading)
     if as_json:
-        print_json(pruning_json(pruning, measure(pruning, batch, named.seed), certify, out))
+        measured = measure(pruning, batch, named.seed)
+        print_json(pruning_json(pruning, measured, certify, out) | stored_json(stored))
     else:
         typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
+        say_rounding(stored)
 
 
-def is_plain(module: Module, shape: tuple[int, ...] | None) -> bool:
-    """Whether a module is a chain of Linear layers, which is pruned as a network."""
-    from lawful.components.untied import check_module
+def entangled_module(named: Named) -> Module | None:
+    """The module, where its graph would have other weights than it has; a file without a module is refused then."""
     from lawful.errors import Unsupported
-    from lawful.network.modules.convert import from_module
+    from lawful.network.modules.network import ModuleNetwork
 
-    try:
-        check_module(module, shape or (len(from_module(module).to_dag().inputs),))
-    except Unsupported:
-        return False
-    return True
+    found = named.anything()
+    if isinstance(found, ModuleNetwork):
+        return found.module
+    reading = found.reading
+    if reading is None or not reading.entangled:
+        return None
+    if reading.module is None:
+        raise Unsupported(
+            f"{named.text}: {reading.entangled[0]}, so its unrolled graph would be larger than the file; "
+            "prune the PyTorch module instead"
+        )
+    return reading.module  # type: ignore[no-any-return]
 
 
 def prune_whole(module: Module, named: Named, out: Path | None, as_json: bool) -> None:

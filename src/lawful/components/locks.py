@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from lawful.components.balance import Balance, Number, Tolerance, root
 from lawful.components.bottlenecks import Side
 from lawful.components.heaviest_set import StableSets, stable_sets
-from lawful.network import Dag, Mlp
+from lawful.network import Dag
+from lawful.network.opening import Source, open_free
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Components:
 
 
 def components(
-    network: Mlp | Dag,
+    network: Source,
     balance: Balance | Mapping[str, Number] | Sequence[Number] | NDArray[np.float64] | None = None,
     *,
     tolerance: Tolerance = 0.0,
@@ -95,7 +96,7 @@ def components(
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """
-    dag = network.to_dag()
+    dag = open_free(network).to_dag()
     if balance is None:
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):

@@ -12,7 +12,8 @@ from lawful.components.avoiding import Flow, free_flows
 from lawful.components.balance import Balance, Tolerance, divergence, root, rounding
 from lawful.components.locks import Components, components
 from lawful.errors import InvalidNetwork, LawfulError
-from lawful.network import Dag, Mlp
+from lawful.network import Dag
+from lawful.network.opening import Source, open_free
 from lawful.types import Floats
 
 
@@ -87,9 +88,7 @@ class Unsettled:
         )
 
 
-def find_path(
-    start: Mlp | Dag, stop: Mlp | Dag, *, tolerance: Tolerance | None = None
-) -> WeightPath | Apart | Unsettled:
+def find_path(start: Source, stop: Source, *, tolerance: Tolerance | None = None) -> WeightPath | Apart | Unsettled:
     """A path inside `H(c)` from one parameter to another, if they are in the same component.
 
     `tolerance` is the total difference of balance, `Σ_v |c_v − c'_v|`, that still counts as the same invariant set. By
@@ -105,7 +104,7 @@ def find_path(
     >>> find_path(graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])).reason
     'the two lie in different components: 1 locked edges have different signs'
     """
-    first, last = start.to_dag(), stop.to_dag()
+    first, last = open_free(start).to_dag(), open_free(stop).to_dag()
     _same_graph(first, last)
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)

@@ -12,7 +12,8 @@ from scipy.sparse.linalg import LinearOperator, bicgstab, cg, spilu
 from lawful.components.balance import Balance, Number, divergence, rounding
 from lawful.components.locks import components
 from lawful.errors import LawfulError
-from lawful.network import Dag, Mlp, Role
+from lawful.network import Dag, Role
+from lawful.network.opening import Source, open_free
 from lawful.network.topology import useless
 from lawful.types import Floats, Indices, Mask
 
@@ -52,7 +53,7 @@ class Rebalanced:
         return not self.unreachable
 
 
-def rebalance(network: Mlp | Dag, target: Prescribed | float = 0.0) -> Rebalanced:
+def rebalance(network: Source, target: Prescribed | float = 0.0) -> Rebalanced:
     """The rescaling that moves a network to balance `target` (one number for all neurons, or one each).
 
     It minimises the convex `½ Σ_e θ_e² e^{2(s_j − s_i)} − Σ_v c_v s_v`, whose gradient is `B̃θ'² − c` and whose Hessian
@@ -66,7 +67,7 @@ def rebalance(network: Mlp | Dag, target: Prescribed | float = 0.0) -> Rebalance
     >>> done.residual < 1e-14, np.abs(dag.evaluate(np.ones((1, 3))) - done.dag.evaluate(np.ones((1, 3)))).max() < 1e-14
     (True, np.True_)
     """
-    dag = network.to_dag()
+    dag = open_free(network).to_dag()
     wanted = _target(dag, target)
     nonzero = dag.theta != 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])

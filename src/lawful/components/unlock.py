@@ -17,13 +17,14 @@ from lawful.components.balance import Balance, balance, rounding
 from lawful.components.locks import both_sides, decide
 from lawful.components.rebalance import Prescribed, Rebalanced, rebalance
 from lawful.errors import LawfulError
-from lawful.network import Architecture, Dag, Mlp, initialise
+from lawful.network import Architecture, Dag, initialise
+from lawful.network.opening import Source, open_free
 from lawful.types import Floats
 
 ROUNDS = 200
 
 
-def unlock(network: Mlp | Dag) -> Rebalanced:
+def unlock(network: Source) -> Rebalanced:
     """Rescale a network, its function unchanged, to the nearest balance for which no edge is locked.
 
     Where that balance leaves no room (a neuron between one input and one output must have `c = 0` exactly), the
@@ -36,7 +37,7 @@ def unlock(network: Mlp | Dag) -> Rebalanced:
     >>> components(dag).log2_components, components(done.dag).log2_components, done.locked
     (2, 0, 0)
     """
-    dag = network.to_dag()
+    dag = open_free(network).to_dag()
     scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     unit = dag.with_theta(dag.theta / scale)
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))

@@ -21,6 +21,7 @@ from lawful.fibers.stack import Stack
 from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
+from lawful.network.opening import Source, open_graph
 from lawful.types import Floats
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
@@ -75,9 +76,9 @@ class DescribedFiber:
         return [self.fiber.sample(live[number % len(live)].flipped, seed + number) for number in range(count)]
 
 
-def describe_fiber(network: Mlp | Dag, domain: str = "space") -> DescribedFiber:
+def describe_fiber(network: Source, domain: str = "space") -> DescribedFiber:
     """The fiber of one hidden layer, minimal or not, or of a three-layer bottleneck, in numbers."""
-    whole = stack_of(network)
+    whole = stack_of(open_graph(network))
     if whole.hidden == 1:
         inputs = whole.widths[0]
         where = Domain.orthant(inputs) if domain == "orthant" else Domain.space(inputs)

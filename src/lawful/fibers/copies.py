@@ -15,7 +15,7 @@ from lawful.fibers.stack import Array, Stack, rational
 from lawful.fibers.symmetry import Reorder, Rescale, SymmetryStep, Translate
 from lawful.types import Floats
 
-SMALL = 20_000  # parameters up to which a copy is replayed in rationals
+SMALL = 1_000  # parameters up to which a copy is replayed in rationals
 NEAR = 1e-13  # entries this close may be equal exactly, with better factors
 ROUNDING = 2.0**-48  # more than what two products and a quotient in double precision lose
 NORMAL = 2.0**-960  # below this, products may lose digits to underflow

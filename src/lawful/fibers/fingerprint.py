@@ -14,7 +14,8 @@ from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, stack_of
 from lawful.fibers.shallow import NormalForm, minimal_network, normal_form
 from lawful.fibers.stack import Array, Stack
 from lawful.fibers.symmetry import Reorder, Rescale
-from lawful.network import Dag, Mlp
+from lawful.network import Mlp
+from lawful.network.opening import Source, open_graph
 from lawful.types import Floats
 
 SKETCH = 4  # projections kept of every block of the canonical form
@@ -46,7 +47,7 @@ class Fingerprint:
     sketch: Floats
 
 
-def canonical(network: Mlp | Dag, *, tolerance: float | None = None) -> Canonical:
+def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
     """Simplify, scale rows to one, put hidden hyperplanes in place, sort neurons, and merge what is linear.
 
     >>> a = Mlp([[[1.0, 2.0], [3.0, -1.0]], [[1.0, -1.0]]], [[0.5, 0.0], [1.0]])
@@ -54,7 +55,7 @@ def canonical(network: Mlp | Dag, *, tolerance: float | None = None) -> Canonica
     >>> bool(np.allclose(canonical(a).network.theta, canonical(b).network.theta)), canonical(a).regime
     (True, 'one hidden layer')
     """
-    stack = stack_of(network)
+    stack = stack_of(open_graph(network)).floating()
     slack = default_tolerance(stack, stack) if tolerance is None else tolerance
     reduced = standardise(simplify(Reduced(stack), slack), slack)
     for layer in range(1, reduced.stack.hidden):
@@ -75,7 +76,7 @@ def canonical(network: Mlp | Dag, *, tolerance: float | None = None) -> Canonica
     return Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack)
 
 
-def fingerprint(network: Mlp | Dag, *, digits: int | None = None) -> Fingerprint:
+def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
     """Equal functions get equal hashes where `complete` says so, up to numbers that rounding splits.
 
     What is hashed are sums of logarithms: every single entry counts by its own relative size, however small. They are

@@ -19,16 +19,18 @@ from lawful.fibers.skips_as_layers import layered
 from lawful.fibers.stack import Stack, check_sizes, quotient
 from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
+from lawful.network.assemble import as_mlp
+from lawful.network.opening import Source, open_pair
 
 TOLERANCE = 1e-10  # for weights in double precision
 SINGLE_TOLERANCE = 1e-6  # when both networks hold single-precision numbers
-QUICK = 20_000  # parameters up to which reducing in rationals comes before a long search
+QUICK = 2_000  # parameters up to which reducing in rationals comes before a long search
 LARGEST = 500_000  # parameters beyond which networks are not reduced in rationals
 
 
 def same(
-    first: Mlp | Dag,
-    second: Mlp | Dag,
+    first: Source,
+    second: Source,
     *,
     box: tuple[float, float] | Domain | None = None,
     exact: bool = False,
@@ -54,7 +56,8 @@ def same(
     'different'
     """
     start = time.perf_counter()
-    stacks = stack_of(first), stack_of(second)
+    one, two = open_pair(first, second, seed=seed)
+    stacks = stack_of(one), stack_of(two)
     if exact and tolerance:
         raise LawfulError("exact arithmetic has no tolerance: give --exact or --tolerance, not both")
     if within is not None and (exact or tolerance is not None):
@@ -78,7 +81,8 @@ def same(
 
 def stack_of(network: Mlp | Dag) -> Stack:
     """Any network as layers; a graph with skips gets neurons that pass values on."""
-    return Stack.of(network) if isinstance(network, Mlp) else layered(network)
+    mlp = network if isinstance(network, Mlp) else as_mlp(network)  # the answer does not depend on the form
+    return layered(network) if mlp is None else Stack.of(mlp)  # type: ignore[arg-type]
 
 
 def default_tolerance(first: Stack, second: Stack) -> float:

@@ -35,6 +35,8 @@ def _radius(stacks: tuple[Stack, ...], scales: Floats) -> float:
     values = np.random.default_rng(0).normal(size=(16, len(scales)))
     for weight, bias, slope in zip(stack.weights, stack.biases, (*stack.slopes, 1.0), strict=True):
         values = values @ weight.T
+        if not bias.size:  # a layer that has lost all its neurons: what follows is constant
+            return 1.0
         sizes = float(np.sqrt((values**2).mean())), float(np.sqrt((bias**2).mean()))
         if all(0 < size < np.inf for size in sizes):
             return float(np.exp2(np.round(np.log2(sizes[1] / sizes[0]))))

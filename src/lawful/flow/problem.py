@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike
 from lawful.errors import LawfulError
 from lawful.flow.loss_value import LossValue, Problem
 from lawful.flow.losses import Loss, checked, find_loss
-from lawful.network import Dag, Mlp, Role
+from lawful.network import Architecture, Dag, Mlp, Role
+from lawful.network.opening import Source, open_graph, open_trained
 from lawful.types import Floats, Indices
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 class MlpProblem:
@@ -218,7 +219,7 @@ class DagProblem:
         return values, factors, np.asarray(before[self._kinked].ravel())
 
 
-def problem(model: Mlp | Dag | torch.nn.Module, x: Any, y: Any, loss: Any = "mse") -> Problem:
+def problem(model: Source, x: Any, y: Any, loss: Any = "mse") -> Problem:
     """The training problem of a network or any PyTorch module; `loss` is a name or, for modules, a callable.
 
     >>> mlp = Mlp([[[1.0]], [[2.0]]])
@@ -227,6 +228,9 @@ def problem(model: Mlp | Dag | torch.nn.Module, x: Any, y: Any, loss: Any = "mse
     >>> value.loss, value.gradient  # (2·1)²/2, and θ·∂L is the same for both weights (P0 Proposition 1)
     (2.0, array([4., 2.]))
     """
+    model = open_trained(model)
+    if isinstance(model, Architecture):
+        model = open_graph(model)
     if isinstance(model, Mlp):
         return MlpProblem(model, x, y, loss)
     if isinstance(model, Dag):

@@ -10,6 +10,8 @@ from scipy.sparse.linalg import spsolve
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
+from lawful.network.assemble import as_mlp
+from lawful.network.opening import Source, open_free
 from lawful.types import Floats
 
 
@@ -76,10 +78,12 @@ def layer_matrix(network: Mlp, layer: int, neurons: list[int] | None = None) -> 
     return np.asarray(matrix if bias is None else matrix + np.outer(bias[chosen], bias[chosen]))
 
 
-def known_laws(network: Mlp | Dag) -> Quantities:
+def known_laws(network: Source) -> Quantities:
     """Balances of every hidden neuron, and the rest of the matrices of linear layers."""
-    found = balances(network)
-    return found + linear_laws(network) if isinstance(network, Mlp) and 1.0 in network.slopes else found
+    graph = open_free(network)
+    mlp = graph if isinstance(graph, Mlp) else as_mlp(graph)
+    found = balances(graph)
+    return found + linear_laws(mlp) if mlp is not None and 1.0 in mlp.slopes else found
 
 
 def named(functions: Mapping[str, Callable[[Floats], float]]) -> Quantities:

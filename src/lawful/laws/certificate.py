@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.laws.law import Law
 from lawful.laws.law_count import LawCount
+from lawful.laws.program import ProgramStep, RankProof
 from lawful.network.digest import digest, written
 from lawful.network.dynamics import HeavyBall, Metric
 
@@ -20,6 +23,8 @@ def certificate(count: LawCount) -> dict[str, Any]:
     >>> sorted(certificate(count_laws("2-2-2 relu")))[:6]
     ['about', 'brackets', 'dimensions', 'flow', 'kind', 'known']
     """
+    if count.proof is not None:
+        return module_certificate(count, count.proof)
     if count.dag is None or count.witness is None or uncertified(count):
         raise Unsupported(f"no certificate: {uncertified(count)}")
     weights = count.region is not None  # at the φ level they do not matter
@@ -39,7 +44,7 @@ def certificate(count: LawCount) -> dict[str, Any]:
         "seed": count.witness.seed,
         "point": count.witness.point.tolist(),
         "brackets": list(count.witness.rows),
-        "known": [_named(law) for law in count.known],
+        "known": [*(_named(law) for law in count.known), *(["part", part.source, part.sink] for part in count.parts)],
     }
     if count.region is not None:
         gates = [None if np.isnan(gate) else gate for gate in count.region.fixed.tolist()]
@@ -49,13 +54,50 @@ def certificate(count: LawCount) -> dict[str, Any]:
     return body
 
 
+def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
+    """The proof for a module: its program, the point, the fields and brackets, and the explicit laws as polynomials."""
+    steps = [_step(step) for step in proof.program.steps]
+    text = json.dumps(steps, sort_keys=True, separators=(",", ":"))
+    return {
+        "kind": "laws-of-module",
+        "version": 1,
+        "about": ["program:" + hashlib.sha256(text.encode()).hexdigest()],
+        "laws": count.laws,
+        "parameters": count.parameters,
+        "steps": steps,
+        "theta_bits": proof.theta_bits,
+        "theta": proof.theta.tolist(),
+        "sample_bits": proof.sample_bits,
+        "inputs": proof.inputs.tolist(),
+        "weights": proof.weights.tolist(),
+        "words": [list(word) for word in proof.words],
+        "columns": list(proof.columns),
+        "known": [[[list(edges), str(factor)] for edges, factor in law.terms.items()] for law in count.known],
+        "classes": proof.classes,
+        "precision": proof.precision,
+    }
+
+
+def _step(step: ProgramStep) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": step.kind}
+    if step.kind in ("parameters", "input"):
+        return found | {"length": step.length}
+    if step.values is not None:
+        return found | {"values": step.values.tolist()}
+    found["sources"] = list(step.sources)
+    if step.indices is not None:
+        found["indices"] = step.indices.tolist()
+    return found | ({"sizes": list(step.sizes)} if step.sizes else {})
+
+
 def uncertified(count: LawCount) -> str:
     """Why a count has no certificate, or nothing if it has one."""
     if not count.proved:
         return f"not proved, but {count.status} ({count.reason})"
     if count.region is not None and count.region.nudged:
         return "the weights lie on a boundary between activation patterns, and only those beside it were counted"
-    return "" if count.dag is not None and count.witness is not None else "modules are counted in floating point"
+    whole = count.proof is not None or (count.dag is not None and count.witness is not None)
+    return "" if whole else "it rests on a theorem, and nothing was computed that could be checked again"
 
 
 def _named(law: Law) -> list[Any]:

@@ -19,7 +19,7 @@ Tensor = torch.Tensor
 
 @contextmanager
 def composite() -> Iterator[None]:
-    """Layer, batch, group and instance norms and gated linear units called inside are computed step by step.
+    """Layer, batch, group, instance and RMS norms and gated linear units called inside are computed step by step.
 
     >>> x = torch.tensor([[1.0, 2.0, 4.0]])
     >>> with composite():
@@ -88,6 +88,14 @@ def _instance_norm(
     return _affine(found, _viewed(weight, shape), _viewed(bias, shape))
 
 
+def _rms_norm(
+    values: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    axes = tuple(range(values.ndim - len(normalized_shape), values.ndim))
+    small = torch.finfo(values.dtype).eps if eps is None else eps
+    return _affine(values * ((values * values).mean(axes, keepdim=True) + small).rsqrt(), weight, None)
+
+
 def _glu(values: Tensor, dim: int = -1) -> Tensor:
     first, gate = values.chunk(2, dim)
     return first * torch.sigmoid(gate)
@@ -112,8 +120,10 @@ _WRITTEN_OUT: Mapping[Any, Callable[..., Tensor]] = {
     functional.batch_norm: _batch_norm,
     functional.group_norm: _group_norm,
     functional.instance_norm: _instance_norm,
+    functional.rms_norm: _rms_norm,
     functional.glu: _glu,
     torch.layer_norm: _layer_norm,
+    torch.rms_norm: _rms_norm,
     torch.group_norm: _group_norm,
 }
 

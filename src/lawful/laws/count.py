@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.exact import PRIME, check_prime, residues
+from lawful.exact import PRIME, check_prime, rank, residues, to_residues
 from lawful.laws.family import Family, Gradients, Pieces
 from lawful.laws.known import known_laws
 from lawful.laws.law import LawFamily
 from lawful.laws.law_count import LawCount, RankWitness
 from lawful.laws.lie_closure import POINT, Closure, Watch, close, refuse_if_too_large
+from lawful.laws.one_field import Part, bound_directions, one_field_parts
 from lawful.laws.other_flows import (
     Flow,
     MetricFields,
@@ -24,13 +26,15 @@ from lawful.laws.other_flows import (
     under_metric,
 )
 from lawful.laws.region import Region, at_data, clear, near
-from lawful.network import Architecture, Dag, Mlp
+from lawful.laws.theorems import by_theorem
+from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
+from lawful.network.opening import Source, open_trained
 from lawful.types import Residues
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 LEVELS = ("phi", "near", "data")
 EXTRA_SEEDS = 2
@@ -38,7 +42,7 @@ SIDES = 6  # of a boundary that are looked at
 
 
 def count_laws(
-    network: str | Architecture | Mlp | Dag | torch.nn.Module,
+    network: Source,
     *,
     level: str = "phi",
     data: ArrayLike | None = None,
@@ -47,7 +51,7 @@ def count_laws(
     prime: int = PRIME,
     seed: int = 0,
     input_shape: tuple[int, ...] | None = None,
-    mode: str = "eval",
+    mode: str = "train",
     progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
@@ -55,7 +59,7 @@ def count_laws(
     Levels: "phi" (any weights, any data), "near" (near the given weights, any data), "data" (near the given weights,
     for these inputs and any labels). Losses: "full" (mean squared error and any other whose output gradients span),
     or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the `mode`
-    "eval" (batch norms use their stored statistics) or "train" (those of the batch).
+    "train" (batch norms use the statistics of the batch, as training does) or "eval" (their stored ones).
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
     >>> count.laws, count.parameters, count.dimensions, count.status
@@ -67,7 +71,7 @@ def count_laws(
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)
-    source = Architecture.parse(network) if isinstance(network, str) else network
+    source = open_trained(network, input_shape=input_shape)
     if not isinstance(source, (Architecture, Mlp, Dag)):
         found = as_graph(source, input_shape, mode)
         if found is None:
@@ -75,8 +79,10 @@ def count_laws(
 
             return count_module(source, input_shape, level=level, data=data, loss=loss, flow=flow, seed=seed, mode=mode)
         source = found
-    refuse_if_too_large(source.parameters)
     architecture = str(source) if isinstance(source, Architecture) else None
+    if level == "phi" and (settled := by_theorem(source, loss, flow)) is not None:
+        return settled
+    refuse_if_too_large(source.parameters)
     dag = source.to_dag()
     job = _Job(dag, level, loss, flow, check_prime(prime), None, progress)
     if level != "phi":
@@ -98,13 +104,13 @@ def _best(job: _Job, seed: int) -> LawCount:
 
 def _in_region(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
     """The count near weights. On a boundary between patterns: the fewest laws of several regions that meet there."""
-    if data is None and (region := clear(job.dag, seed)) is not None:
-        count = _best(replace(job, region=region), seed)
-        if count.proved:
-            return count
-    counts = []
+    counts: list[LawCount] = []
     for side in range(seed, seed + SIDES):
         region = near(job.dag, side) if data is None else at_data(job.dag, data, job.prime, side)
+        if region.nudged and data is None and not counts and (away := clear(job.dag, seed)) is not None:
+            count = _best(replace(job, region=away), seed)
+            if count.proved:
+                return count
         counts.append(_best(replace(job, dag=job.dag.with_theta(region.theta), region=region), seed))
         if not region.nudged:
             break
@@ -126,13 +132,44 @@ class _Job:
         family = self.family(seed)
         point = residues(seed, (POINT,), [0], family.size, self.prime)[0]
         known, independent = self.explicit(point)
-        closure = close(family, family.size - independent, self.progress)
-        status, reason = self._status(closure, family.size - independent)
+        parts, bound = self.bound(known, independent, point)
+        closure = close(family, family.size - bound, self.progress)
+        status, reason = self._status(closure, family.size - bound)
         witness = RankWitness(self.prime, seed, closure.point, closure.rows)
+        error = self._error(closure) if status == "numerical" else None
         return LawCount(
             self.dag.parameters, family.size, closure.dimensions, known, independent, status, self.level, self.flow,
-            self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason,
+            self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason, claim=self.claim,
+            parts=parts if bound > independent else (), error=error,
         )  # fmt: skip
+
+    def bound(self, known: LawFamily, independent: int, point: Residues) -> tuple[tuple[Part, ...], int]:
+        """The parts that pass one number on, and how many laws are independent with those that they imply."""
+        if self.flow != GradientFlow() or self.dag.constant is not None or self.loss != "full":
+            return (), independent
+        gates = np.where(self.dag.slopes == 1.0, 1.0, np.nan) if self.region is None else self.region.fixed
+        parts = one_field_parts(self.dag, gates)
+        if not parts:
+            return (), independent
+        exact = to_residues(np.nan_to_num(gates, nan=1.0), self.prime)
+        rows = [bound_directions(self.dag, exact, part, point, self.prime) for part in parts]
+        return parts, rank(np.concatenate([known.gradients_modulo(point, self.prime), *rows]), self.prime)
+
+    def _error(self, closure: Closure) -> float:
+        """How likely a random point and random fields modulo the prime miss a direction, each of several times.
+
+        Entries of a level-k bracket have degree at most (k+1)(L−1)+1 in the point and k+1 in each multiplier, so a
+        minor of the matrix is a polynomial of at most D times their sum (Schwartz-Zippel).
+        """
+        levels, length = len(closure.dimensions), int(self.dag.levels.max())
+        degree = self.dag.parameters * levels * (length + 2)
+        return float(min(1.0, (degree / self.prime) ** EXTRA_SEEDS))
+
+    @property
+    def claim(self) -> str:
+        """What a proof would be about; without gates the fields of φ are those of training."""
+        gated = ((self.dag.roles == Role.HIDDEN) & (self.dag.slopes != 1.0)).any()
+        return "phi" if self.level == "phi" and gated else "near"
 
     def _status(self, closure: Closure, bound: int) -> tuple[str, str]:
         if closure.dimensions[-1] == bound:
@@ -161,7 +198,9 @@ class _Job:
     def explicit(self, point: Residues) -> tuple[LawFamily, int]:
         """The laws that structure gives, and how many are independent at the point."""
         fixed = None if self.region is None else self.region.fixed
-        laws = known_laws(self.dag, loss=self.loss, fixed=fixed)
+        laws = known_laws(
+            self.dag, loss=self.loss, fixed=fixed, alike=None if self.region is None else self.region.alike
+        )
         match self.flow:
             case HeavyBall():
                 rotations = angular_momenta(laws)
@@ -171,7 +210,7 @@ class _Job:
         return laws, laws.independent(point, self.prime)
 
 
-def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "eval") -> Mlp | Dag | None:
+def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "train") -> Mlp | Dag | None:
     """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
     import torch
 
@@ -189,5 +228,7 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "eval
     try:
         found = from_module(module, input_shape)
     except Unsupported:
+        return None
+    if found.reading is not None and (found.reading.entangled or found.reading.tail):
         return None
     return found if found.parameters == sum(parameter.numel() for parameter in module.parameters()) else None

@@ -10,13 +10,20 @@ from numpy.typing import NDArray
 
 from lawful.laws.law import Law, LawFamily, Monomial
 from lawful.network import Dag, Role
-from lawful.types import Floats
+from lawful.types import Floats, Indices
 
 Edges = dict[int, int]  # the node at the other end, and the edge
 ONE = Fraction(1)
 
 
-def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None, every_pair: bool = False) -> LawFamily:
+def known_laws(
+    dag: Dag,
+    *,
+    loss: str = "full",
+    fixed: Floats | None = None,
+    alike: Indices | None = None,
+    every_pair: bool = False,
+) -> LawFamily:
     """Every law that holds by the structure of the graph alone (P1 Proposition 4.1, P4 Theorem 6).
 
     - each hidden neuron: `‖in‖² − ‖out‖²`, its bias being one more incoming weight;
@@ -28,7 +35,8 @@ def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None, eve
     - under cross-entropy, the sum of the weights from a node to all outputs (P1 Remark B.6);
     - every weight that never moves: those at a neuron whose gate is 0, and what hangs on such neurons alone.
 
-    `fixed` holds the gate of every node that acts linearly, NaN for the others; by default neurons of slope 1.
+    `fixed` holds the gate of every node that acts linearly, NaN for the others; by default neurons of slope 1. Neurons
+    with the same number in `alike` always have the same gate: to each other they are linear.
 
     >>> from lawful.network import Architecture
     >>> [law.kind for law in known_laws(Architecture.parse("2-2-1 linear").to_dag())]
@@ -39,7 +47,8 @@ def known_laws(dag: Dag, *, loss: str = "full", fixed: Floats | None = None, eve
     into, out_of = _neighbours(dag, resting)
     hidden = [int(node) for node in dag.hidden if into[node] or out_of[node]]
     laws = [_neuron(node, into[node], out_of[node]) for node in hidden]
-    for group in _twins([node for node in hidden if not np.isnan(gates[node])], gates, into, out_of):
+    labels = [_label(node, gates, alike) for node in range(len(dag.names))]
+    for group in _twins([node for node in hidden if labels[node] is not None], labels, into, out_of):
         independent = len(group) if every_pair else min(len(group), len(into[group[0]]) + len(out_of[group[0]]))
         for first in range(independent):
             laws += [_pair(group[first], other, into, out_of) for other in group[first + 1 :]]
@@ -77,11 +86,20 @@ def _neighbours(dag: Dag, resting: NDArray[np.bool_]) -> tuple[list[Edges], list
     return into, out_of
 
 
-def _twins(nodes: list[int], gates: Floats, into: list[Edges], out_of: list[Edges]) -> list[list[int]]:
-    """Groups of neurons that read the same nodes, write to the same nodes, and have the same gate."""
-    groups: dict[tuple[float, frozenset[int], frozenset[int]], list[int]] = defaultdict(list)
+def _label(node: int, gates: Floats, alike: Indices | None) -> tuple[str, float] | None:
+    """What two neurons must share to act alike: a fixed gate, or a gate that is always the same."""
+    if not np.isnan(gates[node]):
+        return "fixed", float(gates[node])
+    return None if alike is None or alike[node] < 0 else ("alike", float(alike[node]))
+
+
+def _twins(
+    nodes: list[int], labels: list[tuple[str, float] | None], into: list[Edges], out_of: list[Edges]
+) -> list[list[int]]:
+    """Groups of neurons that read the same nodes, write to the same nodes, and always have the same gate."""
+    groups: dict[tuple[object, frozenset[int], frozenset[int]], list[int]] = defaultdict(list)
     for node in nodes:
-        groups[float(gates[node]), frozenset(into[node]), frozenset(out_of[node])].append(node)
+        groups[labels[node], frozenset(into[node]), frozenset(out_of[node])].append(node)
     return list(groups.values())
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lawful.laws.law import LawFamily
+from lawful.laws.one_field import Part
 from lawful.laws.other_flows import Flow
+from lawful.laws.program import RankProof
 from lawful.laws.region import Region
 from lawful.laws.wording import Wording
 from lawful.network import Dag
@@ -30,6 +32,13 @@ class LawCount:
     `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
     with momentum also velocities and time). `independent` counts the explicit laws in `known` that are independent.
     The status is "proved" if the two bounds meet, "numerical" if the closure stagnated above them, else "undecided".
+
+    `parts` pass one number on: there all but one direction are bound, by laws not all of which are explicit. A count
+    that is "numerical" in exact arithmetic is too large with probability at most `error`.
+
+    `claim` says what is complete: "phi" (the laws hold at all weights, and no other function of φ is conserved), "near"
+    (no other function is conserved near these weights; of a network without gates, near any weights) or "somewhere"
+    (the laws hold at all weights, and near some weights no other function is conserved).
     """
 
     parameters: int
@@ -50,6 +59,11 @@ class LawCount:
     reason: str = ""
     words: tuple[str, ...] = ()
     mode: str | None = None
+    claim: str = "phi"
+    proof: RankProof | None = None
+    parts: tuple[Part, ...] = ()
+    error: float | None = None
+    theorem: str = ""
 
     @property
     def laws(self) -> int:
@@ -66,6 +80,10 @@ class LawCount:
         if self.dag is None:
             return list(self.words)
         lines = Wording(self.dag).summary(self.known)
+        for part in self.parts:
+            ends = f"{self.dag.names[part.source]} to {self.dag.names[part.sink]}"
+            size = len(part.edges)
+            lines.append(f"{size - 1} functions of the {size} weights from {ends} (one field: flow box theorem)")
         if isinstance(self.flow, HeavyBall) and self.flow.friction and lines:
             ratios = "the ratios of" if self.flow.autonomous else "e^(γt) times each of"
             return [f"{ratios} (v: velocities)", *lines] if self.independent else []

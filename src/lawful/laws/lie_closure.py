@@ -16,6 +16,7 @@ from lawful.types import Residues
 POINT = 2**32  # label of the random point; levels of brackets are labelled 0, 1, 2, ...
 SPARE = 4  # more samples than unknown directions: a generic family misses one with probability about p^-5
 CHUNK = 1_000_000
+MOST_WORK = 4e9  # numbers in the nested derivatives of one level: beyond it the search ends without an answer
 Watch = Callable[[str, int, int], None]
 
 
@@ -43,6 +44,8 @@ def close(family: Family, at_most: int, progress: Watch | None = None, max_level
     while len(dimensions) <= max_level:
         before = dimensions[-1] if dimensions else 0
         count = at_most - before + SPARE
+        if dimensions and float(count) * family.size * 4.0 ** len(dimensions) > MOST_WORK:
+            break
         fresh = brackets(family, point, len(dimensions), count, progress)
         basis = np.concatenate([basis, fresh])
         dimensions.append(rank(basis, family.prime))
@@ -83,12 +86,23 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def fits(size: int) -> bool:
+    """Whether the matrix of brackets and its copy fit in half of the memory."""
+    return _needed(size) <= _available() // 2
+
+
 def refuse_if_too_large(size: int) -> None:
     """Raise before allocating when the matrix of brackets and its copy cannot fit in memory."""
-    needed = 40 * size**2  # the brackets as int64, a float64 copy to eliminate, temporaries
-    available = _memory()
-    if needed > available // 2:
+    if not fits(size):
         raise Unsupported(
-            f"{size:,} state variables need about {needed / 1e9:.3g} GB for the rank, "
-            f"more than half of the {available / 1e9:.3g} GB of this machine"
+            f"{size:,} state variables need about {_needed(size) / 1e9:.3g} GB for the rank, "
+            f"more than half of the {_available() / 1e9:.3g} GB of this machine"
         )
+
+
+def _needed(size: int) -> int:
+    return 40 * size**2  # the brackets as int64, a float64 copy to eliminate, temporaries
+
+
+def _available() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

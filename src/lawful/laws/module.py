@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from lawful.errors import LawfulError, Unsupported
 from lawful.laws.float_rank import rank_with_gap
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
 from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
+from lawful.laws.module_proof import conserved, prove_rank
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
+from lawful.laws.square_laws import square_laws
+from lawful.laws.structural import structural_laws
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Floats
 
@@ -25,6 +30,7 @@ CANDIDATES = 6  # points of which the most generic ones are used
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
 LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
 DEEPEST = 5
+ATTEMPTS = 2  # points at which a proof is tried
 
 
 def count_module(
@@ -36,7 +42,7 @@ def count_module(
     loss: str = "full",
     flow: Flow,
     seed: int = 0,
-    mode: str = "eval",
+    mode: str = "train",
 ) -> LawCount:
     """The count for any module: several random points must agree, each with a clear gap, or it stays undecided.
 
@@ -46,9 +52,10 @@ def count_module(
     refuse_if_too_large(case.size)
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (0.05, SEEDS)
     seeds = _generic(case, flow, seed, spread) if level == "phi" else list(range(seed, seed + most))
+    structural = _structural(case, flow)
     runs: list[BracketRun] = []
     while len(_largest(runs)) < SEEDS and len(runs) < most:
-        runs.append(_run(case, flow, seeds[len(runs)], spread))
+        runs.append(_run(case, flow, seeds[len(runs)], spread, structural))
     best = _largest(runs)
     dimensions, gap, words, laws, _ = min(best, key=lambda run: run.gap)
     reason = next((run.doubt for run in runs if run.doubt), "")
@@ -57,11 +64,33 @@ def count_module(
     if not reason and gap < GAP:
         reason = f"the smallest gap between singular values is {gap:.2g}, less than {GAP:g}"
     states = _states(case.size, flow)
-    return LawCount(
+    if not reason and flow == GradientFlow() and data is None and len(laws) < states - dimensions[-1]:
+        again = _run(case, flow, seeds[0], spread, (*structural, *square_laws(case, seed, spread)))
+        if again.dimensions[-1] == dimensions[-1] and not again.doubt and len(again.laws) > len(laws):
+            words, laws = again.words, again.laws
+    count = LawCount(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
         words=tuple(words), mode=mode if case.has_modes else None,
+        claim="somewhere" if level == "phi" else "near",
     )  # fmt: skip
+    return count if level == "data" or flow != GradientFlow() else _proved(count, case, seeds, spread)
+
+
+def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> LawCount:
+    """The same count with a proof in balls, if as many laws are explicit and one is found; else with the reason."""
+    if count.independent < count.laws:
+        why = f"{count.laws - count.independent} of the laws have no explicit form here"
+        return count if count.reason else replace(count, reason=why)
+    proof = None
+    try:
+        for attempt in seeds[:ATTEMPTS]:
+            proof = proof or prove_rank(case, count.parameters - count.independent, attempt, spread)
+    except Unsupported as error:
+        return count if count.reason else replace(count, reason=str(error))
+    if proof is None or not conserved(proof, count.known):
+        return count if count.reason else replace(count, reason="balls of up to 512 bits do not prove the rank")
+    return replace(count, status="proved", arithmetic="balls", reason="", proof=proof, dimensions=proof.dimensions)
 
 
 class BracketRun(NamedTuple):
@@ -103,7 +132,17 @@ def _generic(case: Probe, flow: Flow, seed: int, spread: float) -> list[int]:
     return [number for _, number in sorted(found)]
 
 
-def _run(case: Probe, flow: Flow, seed: int, spread: float) -> BracketRun:
+def _structural(case: Probe, flow: Flow) -> tuple[Law, ...]:
+    """The laws that the graph gives away, if it can be read."""
+    if flow != GradientFlow():
+        return ()
+    try:
+        return tuple(structural_laws(case))
+    except LawfulError:
+        return ()
+
+
+def _run(case: Probe, flow: Flow, seed: int, spread: float, structural: tuple[Law, ...] = ()) -> BracketRun:
     """One random point: close the fields under brackets until the dimension stagnates or meets the known laws."""
     state = _start(case, flow, seed, spread)
     states = len(state)
@@ -118,7 +157,7 @@ def _run(case: Probe, flow: Flow, seed: int, spread: float) -> BracketRun:
         rows = brackets(case, flow, state, level, states - before + SPARE, seed)
         if not dimensions and states == case.size and not isinstance(flow, Metric):
             theta = state[: case.size]
-            known = conserved_laws(case.module, case.unflatten(theta), rows)
+            known = conserved_laws(case.module, case.unflatten(theta), rows, structural)
             words, laws, slopes = known.words, known.laws, known.basis
         doubt = _doubt(case, flow, state, level, seed, rows, slopes)
         found = rank_with_gap(np.concatenate([basis, rows]))

@@ -61,7 +61,9 @@ class Found:
         return bool(first < TOLERANCE and np.abs(self.fields @ unit).max(initial=0.0) < TOLERANCE)
 
 
-def conserved_laws(module: torch.nn.Module, theta: Mapping[str, torch.Tensor], fields: Floats) -> Found:
+def conserved_laws(
+    module: torch.nn.Module, theta: Mapping[str, torch.Tensor], fields: Floats, structural: Iterable[Law] = ()
+) -> Found:
     """Known laws that are orthogonal to all fields at θ, independent of each other.
 
     Parameters that never move, and sums of them; balanced channels `‖in_j‖² − ‖out_j‖²` and, where they hold, the full
@@ -69,6 +71,7 @@ def conserved_laws(module: torch.nn.Module, theta: Mapping[str, torch.Tensor], f
     """
     weights = np.concatenate([value.detach().numpy().ravel() for value in theta.values()])
     found = Found(weights, fields)
+    _structural(found, structural, theta)
     sides = list(_sides(module, theta))
     for name, where in _positions(theta).items():
         resting = [int(position) for position in where if np.abs(fields[:, position]).max() < TOLERANCE]
@@ -84,6 +87,20 @@ def conserved_laws(module: torch.nn.Module, theta: Mapping[str, torch.Tensor], f
         if count := found.keep(sums):
             found.words.append(f"sums over the rows of {side.name}: {count} laws")
     return found
+
+
+def _structural(found: Found, laws: Iterable[Law], theta: Mapping[str, torch.Tensor]) -> None:
+    """Keep the laws that were read from the graph, with a line for each set of parameters that they speak of."""
+    owner = np.array([name for name, where in _positions(theta).items() for _ in where])
+    counts: dict[tuple[str, tuple[str, ...]], int] = {}
+    for law in laws:
+        if found.keep([law]):
+            names = tuple(sorted({str(owner[edge]) for edges in law.terms for edge in edges}))
+            words = {"neuron": "squares", "pair": "products", "sum": "sums"}.get(law.kind, "entries")
+            if law.kind == "sum" and len(law.terms) == 1:
+                words = "entries that never move"
+            counts[words, names] = counts.get((words, names), 0) + 1
+    found.words += [f"{words} of {', '.join(names)}: {count} laws" for (words, names), count in counts.items()]
 
 
 def _grouped(side: ChannelSide, channels: int) -> ChannelSide:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network.modules.convert import input_shapes
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
@@ -38,6 +40,7 @@ class Probe:
     vocabulary: int | None = None
     piecewise: bool = True
     has_modes: bool = False
+    mode: str = "eval"
 
     @property
     def size(self) -> int:
@@ -93,7 +96,7 @@ def probe(
     input_shape: tuple[int, ...] | None,
     data: ArrayLike | None = None,
     loss: str = "full",
-    mode: str = "eval",
+    mode: str = "train",
 ) -> Probe:
     """Look at a module once: its parameters, its output, and whether it can be differentiated at all.
 
@@ -130,7 +133,7 @@ def probe(
     names, values = zip(*trainable, strict=True)
     shapes = tuple(value.shape for value in values)
     kinked = any(part in name for name in calls.names - set(SMOOTH) for part in KINKED)
-    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes)
+    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes, mode)
 
 
 class _Names(TorchFunctionMode):
@@ -173,9 +176,10 @@ def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]
 
 
 def _guessed_shape(module: torch.nn.Module) -> tuple[int, ...]:
-    first = next((part for part in module.modules() if any(True for _ in part.parameters(recurse=False))), None)
-    if isinstance(first, torch.nn.Linear):
-        return (first.in_features,)
+    for shape in input_shapes(module):
+        with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
+            module(torch.zeros((MIXED, *shape), dtype=torch.float64))
+            return shape
     raise LawfulError("the module's input size is not known: give it (--input 3,8,8)")
 
 

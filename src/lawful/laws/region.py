@@ -36,7 +36,7 @@ class Region:
     `fixed` is the gate of every node that provably has one gate only, else NaN. `unsure` are neurons that showed one
     gate only although nothing proves that it is the only one, `together` sets of neurons that were never seen to
     switch one without the other. `theta` are the weights: those asked for or, where these lie on a boundary between
-    patterns, `nudged` ones next to them.
+    patterns, `nudged` ones next to them. Nodes with the same number in `alike` always have the same gate (−1: none).
     """
 
     patterns: Floats
@@ -48,6 +48,7 @@ class Region:
     spans: tuple[Residues, ...] | None = None
     groups: NDArray[np.intp] | None = None
     nudged: bool = False
+    alike: NDArray[np.intp] | None = None
 
     def gates(self, prime: int) -> Residues:
         """The patterns as residues."""
@@ -105,7 +106,7 @@ def _seen(dag: Dag, inputs: Floats, found: NDArray[np.int8], rng: np.random.Gene
     seen_once = (patterns == patterns[:1]).all(axis=0)
     unsure = tuple(dag.names[node] for node, once in zip(dag.hidden, seen_once, strict=True) if once)
     unsure = tuple(name for name in unsure if np.isnan(fixed[dag.index[name]]))
-    return Region(patterns, witnesses, fixed, dag.theta, unsure, together)
+    return Region(patterns, witnesses, fixed, dag.theta, unsure, together, alike=alike_gates(dag, fixed))
 
 
 def _told_apart(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
@@ -137,7 +138,10 @@ def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
     extended = points if dag.constant is None else np.append(points, np.ones((len(points), 1)), axis=1)
     exact = to_residues(extended, prime)
     spans = tuple(_basis(exact[where == number], prime) for number in range(len(patterns)))
-    return Region(patterns, points, fixed, dag.theta, spans=spans, groups=where, nudged=moved)
+    alike = np.full(len(dag.names), -1)
+    columns = np.concatenate([patterns, dag.slopes[None, dag.hidden]])
+    alike[dag.hidden] = np.unique(columns, axis=1, return_inverse=True)[1].ravel()
+    return Region(patterns, points, fixed, dag.theta, spans=spans, groups=where, nudged=moved, alike=alike)
 
 
 def nudged(dag: Dag, seed: int) -> Dag:
@@ -174,32 +178,58 @@ def _basis(points: Residues, prime: int) -> Residues:
 
 
 def proved_gates(dag: Dag) -> Floats:
-    """The gate of each node that interval bounds over *all* inputs prove, robustly under small changes of θ; else NaN.
+    """The gate of each node that bounds over *all* inputs prove, robustly under small changes of θ; else NaN.
 
-    A weight that is exactly 0 proves nothing: the slightest change could turn the neuron. Only a neuron that reads
-    nothing but neurons that are silent (dead, or reading nothing but silent ones) is 0 whatever its weights.
+    A weight that is exactly 0 proves nothing: the slightest change could turn the neuron. A neuron that reads nothing
+    but silent ones (dead, or reading nothing but silent ones) is 0 whatever its weights; one that reads signals of one
+    sign with weights of that sign is never negative, and where it is 0 its gate does not matter.
     """
     low, high = np.full(len(dag.names), -np.inf), np.full(len(dag.names), np.inf)
+    silent, least, most = (np.zeros(len(dag.names), dtype=bool) for _ in range(3))  # 0; never negative; never positive
     if dag.constant is not None:
         low[dag.constant] = high[dag.constant] = 1.0
+        least[dag.constant] = True
     gates = np.where(dag.slopes == 1.0, 1.0, np.nan)
     for node in np.concatenate(dag.layers):
         if dag.roles[node] != Role.HIDDEN:
             continue
         edges = np.flatnonzero(dag.heads == node)
-        least, most = low[dag.tails[edges]], high[dag.tails[edges]]
-        heard = (least != 0.0) | (most != 0.0)  # a bound of 0 on both sides is silence, never a small number
-        bottom, top = _interval(dag.theta[edges[heard]], least[heard], most[heard])
+        edges = edges[~silent[dag.tails[edges]]]
+        tails, weights = dag.tails[edges], dag.theta[edges]
+        bottom, top = _interval(weights, low[tails], high[tails])
+        rising = bool(((weights > 0) & least[tails] | (weights < 0) & most[tails]).all())
+        falling = bool(((weights < 0) & least[tails] | (weights > 0) & most[tails]).all())
         slope = dag.slopes[node]
-        if bottom > 0:
-            gates[node] = 1.0
-        elif top < 0 or not heard.any():
+        if not len(edges):
+            gates[node], silent[node] = slope, True
+        elif bottom > 0 or rising:
+            gates[node], least[node] = 1.0, True
+        elif top < 0 or falling:
             gates[node] = slope
+            silent[node], least[node], most[node] = slope == 0, slope <= 0, slope >= 0
+        else:
+            least[node] = slope <= 0
         ends = [end if end > 0 else slope * end if slope else 0.0 for end in (bottom, top)]
+        if slope < 0 and bottom < 0 < top:
+            ends.append(0.0)
         low[node], high[node] = min(ends), max(ends)
-        if low[node] == high[node] == 0.0 and heard.any() and not top < 0:
-            low[node], high[node] = -np.inf, np.inf  # zero by the values of its weights only
     return gates
+
+
+def alike_gates(dag: Dag, fixed: Floats) -> NDArray[np.intp]:
+    """A number for each hidden node that provably shares its gate with others at every input, else −1.
+
+    Neurons that read one and the same signal, through weights of one sign, switch together.
+    """
+    found = np.full(len(dag.names), -1)
+    numbers: dict[tuple[int, bool, float], int] = {}
+    for node in dag.hidden.tolist():
+        edges = np.flatnonzero(dag.heads == node)
+        edges = edges[fixed[dag.tails[edges]] != 0.0]
+        if len(edges) == 1 and np.isnan(fixed[node]) and dag.theta[edges[0]] != 0:
+            key = (int(dag.tails[edges[0]]), bool(dag.theta[edges[0]] > 0), float(dag.slopes[node]))
+            found[node] = numbers.setdefault(key, len(numbers))
+    return found
 
 
 def _interval(weights: Floats, low: Floats, high: Floats) -> tuple[float, float]:

@@ -234,6 +234,16 @@ def layered(dag: Dag) -> Mlp | Dag:
     return mlp if mlp.parameters == dag.parameters else dag
 
 
+def as_mlp(dag: Dag) -> Mlp | None:
+    """The `Mlp` whose graph this is, name by name and weight by weight in the same order; None if there is none."""
+    found = layered(dag) if dag.weights is not None else dag
+    if not isinstance(found, Mlp):
+        return None
+    twin = found.to_dag()
+    same = twin.names == dag.names and np.array_equal(twin.tails, dag.tails) and np.array_equal(twin.heads, dag.heads)
+    return found if same else None
+
+
 def check_terms(count: int) -> None:
     """Refuse networks that would not fit."""
     if count > MAX_TERMS:

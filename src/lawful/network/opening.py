@@ -19,6 +19,7 @@ from lawful.network.dag import Dag
 from lawful.network.formats import arrays, files
 from lawful.network.formats.kinds import ENDINGS, KNOWN, kind_of
 from lawful.network.formats.limits import MAX_BYTES, check_bytes
+from lawful.network.formats.reading import naming
 from lawful.network.mlp import Mlp
 from lawful.network.modules.load import fill, is_factory, make_module, state_of
 from lawful.network.modules.network import ModuleNetwork
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 Opened = Architecture | Mlp | Dag | ModuleNetwork
+Source = Any  # whatever `open` reads: a path, an architecture, a module, a state dict, an ONNX model, a network
 Model = str | Callable[[], Any]
 
 
@@ -57,7 +59,7 @@ def open(
     names = [part for part in order.split(",") if part] if isinstance(order, str) else order
     chosen = _Options(model, activation, names, input_shape, drop_useless)
     if isinstance(source, (Architecture, Mlp, Dag, ModuleNetwork)):
-        chosen.refuse("a network is complete")
+        chosen.refuse("a network is complete", but=("input_shape", "drop_useless"))
         return _described(source)
     if isinstance(source, Mapping):
         return _from_state(source, chosen)
@@ -81,6 +83,8 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
     >>> open_graph("3-4-2 relu").reading.assumed
     ("random weights: PyTorch's default initialisation, seed 0",)
     """
+    if isinstance(source, (Mlp, Dag)):
+        return source
     found = open(source, **options)
     if isinstance(found, Architecture):
         made = found.initialise(seed=seed)
@@ -92,16 +96,17 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
 
 
 def open_trained(source: Any, **options: Any) -> Architecture | Mlp | Dag | torch.nn.Module:
-    """The network as it trains: a graph if its weights are the parameters one by one, else the module itself."""
+    """The network as it trains: the module if there is one, else a graph whose weights are the parameters."""
     found = open(source, **options)
     if isinstance(found, ModuleNetwork):
         return found.module
-    reading = None if isinstance(found, Architecture) else found.reading
-    if reading is None or not (reading.entangled or (reading.tail and reading.module is not None)):
-        return found
-    if reading.module is not None:
+    reading = found.reading
+    if reading is not None and reading.module is not None:
         return reading.module  # type: ignore[no-any-return]
-    raise Unsupported(f"{reading.source or reading.format}: {reading.entangled[0]}; give the PyTorch module instead")
+    if reading is not None and reading.entangled:
+        where = reading.source or reading.format
+        raise Unsupported(f"{where}: {reading.entangled[0]}, so it trains differently: give the PyTorch module instead")
+    return found
 
 
 def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
@@ -113,6 +118,16 @@ def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
             "unrolled graph would be false"
         )
     return found
+
+
+def open_pair(first: Source, second: Source, *, seed: int = 0) -> tuple[Mlp | Dag, Mlp | Dag]:
+    """Two networks to compare as functions: an end that was cut off must have been the same."""
+    one, two = open_graph(first, seed=seed), open_graph(second, seed=seed)
+    tails = [each.reading.tail if each.reading is not None else "" for each in (one, two)]
+    if tails[0] != tails[1]:
+        words = [f"{tail} at its end" if tail else "no such end" for tail in tails]
+        raise Unsupported(f"the first network has {words[0]}, the second {words[1]}: they compute different things")
+    return one, two
 
 
 class _Options:
@@ -189,12 +204,11 @@ def _from_text(text: str, chosen: _Options) -> Opened:
         files.check_file(path)
         stored = files.load_arrays(path, kind := kind_of(path))
         return _bent_chain(stored, kind, chosen, text)
+    with naming(path):
+        files.check_file(path)
+        drop = chosen.drop_useless or kind_of(path) == "onnx"  # strides of pools may leave places that nobody reads
     return files.read(
-        path,
-        activation=chosen.activation,
-        order=chosen.order,
-        drop_useless=chosen.drop_useless,
-        input_shape=chosen.input_shape,
+        path, activation=chosen.activation, order=chosen.order, drop_useless=drop, input_shape=chosen.input_shape
     )
 
 

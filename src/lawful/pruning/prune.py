@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
+from lawful.network.opening import Source, open_graph
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
@@ -106,7 +107,7 @@ class Pruning:
 
 
 def prune(
-    network: Mlp | Dag,
+    network: Source,
     *,
     tolerance: float | Floats = 0.0,
     relative: bool = False,
@@ -130,6 +131,7 @@ def prune(
     >>> pruned.network.evaluate([[5.0]])
     array([[6.]])
     """
+    network = open_graph(network)
     start = network.to_dag()
     allowed = _allowed(start, tolerance)
     if keep is not None and keep < 0:

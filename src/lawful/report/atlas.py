@@ -70,8 +70,9 @@ def atlas(rows: Iterable[Row], planned: int) -> str:
     parts = [
         "# Atlas",
         " ".join(filter(None, words)),
-        "*Proved*: explicit laws meet the bound that brackets give. For the others the brackets stagnate before they "
-        "meet it: the count holds but for an unlucky prime and point, and some laws have no explicit form here.",
+        "*Proved*: explicit laws, and those of parts that pass one number on (flow box theorem), meet the bound that "
+        "brackets give. For ReLU networks these are the laws of φ: whether training near given weights has more is "
+        "another question ([laws](laws.md)).",
         _table(
             ("networks", "depth", "architectures", "laws", "proved", "as predicted", "exceptions"),
             [

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
+    from lawful.laws.training import TrainingLaws
 
 LEVELS = {
     "phi": "any weights, any data",
@@ -15,8 +17,8 @@ LEVELS = {
     "data": "near these weights, these inputs, any labels",
 }
 MODES = {
-    "eval": "eval: batch norms use their stored statistics (--mode train: the batch's own)",
-    "train": "train: batch norms use the statistics of the batch",
+    "eval": "eval: batch norms use their stored statistics",
+    "train": "train: batch norms use the statistics of the batch (--mode eval: stored ones)",
 }
 LOSSES = {"full": "any (full span: squared error, logistic, ...)", "cross-entropy": "cross-entropy"}
 
@@ -38,6 +40,7 @@ def text(result: Mapping[str, Any], summary: Sequence[str]) -> str:
     ]
     if result.get("mode") is not None:
         rows.insert(6, ("mode", MODES[result["mode"]]))
+    noun = noun if result["status"] != "at least" else noun + " at least"
     head = f"{count:,} independent conservation {noun}" if result["status"] != "undecided" else "undecided"
     lines = [head, "", *(f"  {name:20}{value}" for name, value in rows)]
     if summary:
@@ -49,6 +52,10 @@ def text(result: Mapping[str, Any], summary: Sequence[str]) -> str:
 def _arithmetic(result: Mapping[str, Any]) -> str:
     if result["arithmetic"] == "exact":
         return "exact, modulo a prime"
+    if result["arithmetic"] == "theorem":
+        return f"none: {result['theorem']}"
+    if result["arithmetic"] == "balls":
+        return "float64, then balls that prove the rank"
     gap = result["gap"]
     return "float64" if gap is None else f"float64, smallest singular-value gap {gap:.2g}"
 
@@ -56,14 +63,96 @@ def _arithmetic(result: Mapping[str, Any]) -> str:
 def _closing(result: Mapping[str, Any]) -> list[str]:
     match result["status"]:
         case "proved":
-            words = "Proved: there are no others. Training reaches every direction that these laws leave free."
+            words = _proved(result)
         case "numerical" if result["arithmetic"] == "exact":
             words = f"Not proved: {result['reason']}."
+            if result["error"] is not None:
+                words += f" The count is too large with probability at most {result['error']:.1g}."
+        case "at least":
+            words = f"At least so many: {result['reason']}."
         case "numerical":
-            words = f"Counted in floating point: {result['known']} of these laws are explicit, nothing is proved."
+            words = f"Counted in floating point: {result['known']} of these laws are explicit, nothing is proved"
+            words += f" ({result['reason']})." if result["reason"] else "."
         case _:
             words = f"Undecided: {result['reason']}."
-    return textwrap.wrap(words, 80)
+    return textwrap.wrap(words, 80) + _near(result)
+
+
+def _proved(result: Mapping[str, Any]) -> str:
+    """What is proved, and about what: φ, these weights, or some weights."""
+    if result["theorem"]:
+        where = "no other function of φ is conserved" if result["claim"] == "phi" else "there are no others"
+        return f"Proved by {result['theorem']}, whose hypotheses hold: {where}."
+    free = "Training reaches every direction that these laws leave free"
+    match result["claim"]:
+        case "near" if result["level"] == "phi":
+            return f"Proved: there are no others. {free}."
+        case "near":
+            return f"Proved: near these weights there are no others. {free}."
+        case "somewhere" if result["arithmetic"] == "balls":
+            return (
+                "Proved: near a point (in the certificate, and so on an open set) there are no others: "
+                f"{free[0].lower()}{free[1:]} there."
+            )
+        case "somewhere":
+            return (
+                "Proved: these hold at all weights, and near some weights (in the certificate, and so on an open set) "
+                f"there are no others: {free[0].lower()}{free[1:]} there."
+            )
+    return (
+        "Proved: these hold at all weights, and no other function of φ (the products of weights along paths) is "
+        "conserved. Near given weights fewer activation patterns occur, and training may have more laws."
+    )
+
+
+def _near(result: Mapping[str, Any]) -> list[str]:
+    """How many laws training has near random weights, if that was counted."""
+    near = result.get("near")
+    if near is None:
+        return []
+    total = near["weights"]
+    counts = sorted((int(laws), count) for laws, count in near["counts"].items())
+    if len(counts) == 1 and counts[0][0] == result["laws"]:
+        words = f"So it is near {'each of ' if total > 1 else ''}{total} random weight vector{'s' * (total > 1)}."
+    else:
+        listed = ", ".join(f"{laws} near {count} of {total}" for laws, count in counts)
+        words = f"Laws of training near random weights: {listed}."
+    if near["always"] is not None and near["always"][0] > result["laws"]:
+        words += (
+            f" Near every weight vector there are more laws than those of φ: {near['always'][0]} "
+            f"to {near['always'][1]}, since inputs of one sign share their activation pattern."
+        )
+    elif result["claim"] == "phi" and result["status"] == "proved":
+        words += f" Of {near['tried']} weight vectors that were tried none has exactly the {result['laws']} laws of φ."
+    return ["", *textwrap.wrap(words, 80)]
+
+
+def listed_laws(count: LawCount) -> list[dict[str, Any]]:
+    """Every explicit law: its kind, its words, and its polynomial as pairs of weight numbers and a coefficient."""
+    from lawful.laws.wording import Wording
+
+    wording = None if count.dag is None else Wording(count.dag)
+    return [
+        {
+            "kind": law.kind,
+            "words": None if wording is None else wording.law(law),
+            "terms": [[list(edges), str(factor)] for edges, factor in law.terms.items()],
+            "exponent": law.exponent,
+        }
+        for law in count.known
+    ]
+
+
+def training_json(found: TrainingLaws) -> dict[str, Any]:
+    """The documented keys under `near`."""
+    return {
+        "weights": sum(found.near.values()),
+        "counts": {str(laws): count for laws, count in sorted(found.near.items())},
+        "shares": {str(laws): share for laws, share in sorted(found.shares.items())},
+        "tried": found.tried,
+        "witness": None if found.witness is None or found.witness.dag is None else found.witness.dag.theta.tolist(),
+        "always": None if found.always is None else list(found.always),
+    }
 
 
 def reduction_json(found: NetworkReduction) -> dict[str, Any]:

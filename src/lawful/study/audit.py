@@ -23,6 +23,7 @@ from lawful.laws import LawCount, count_laws
 from lawful.network import Dag, Mlp
 from lawful.network.activity import LayerActivity, activity
 from lawful.network.formats.data import Data
+from lawful.network.opening import Source, open_free
 from lawful.network.summary import Summary, summarise
 from lawful.pruning.prune import Pruning, prune
 from lawful.singular.spectrum import Singularity, singularity
@@ -82,7 +83,7 @@ class Audit:
 
 
 def audit(
-    network: Mlp | Dag, *, source: str = "network", data: Data | None = None, loss: str = "full", effort: str = "normal"
+    network: Source, *, source: str = "network", data: Data | None = None, loss: str = "full", effort: str = "normal"
 ) -> Audit:
     """Ask every room about a network; `effort` is quick, normal or full, and decides what is too large to ask.
 
@@ -95,6 +96,7 @@ def audit(
     """
     if effort not in EFFORTS:
         raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(EFFORTS)}")
+    network = open_free(network)
     dag = network.to_dag()
     skipped: list[Skipped] = []
     where = components(network)

@@ -11,10 +11,11 @@ from lawful.components.locks import components
 from lawful.errors import LawfulError
 from lawful.fibers.verdict import Verdict
 from lawful.flow.losses import find_loss
-from lawful.network import Dag, Mlp, Role
+from lawful.network import Dag, Role
 from lawful.network.activity import effective_dimension
 from lawful.network.bounds import classify
 from lawful.network.formats.data import Data
+from lawful.network.opening import Source, open_pair
 from lawful.types import Floats
 
 
@@ -42,9 +43,7 @@ class Diff:
     dimensions: tuple[tuple[int, float, float], ...]
 
 
-def diff(
-    first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None = None, loss: str = "mse", seconds: float = 10.0
-) -> Diff:
+def diff(first: Source, second: Source, *, data: Data | None = None, loss: str = "mse", seconds: float = 10.0) -> Diff:
     """Compare two checkpoints of one architecture.
 
     >>> from lawful.network import Architecture
@@ -53,6 +52,7 @@ def diff(
     >>> found.verdict.verdict, round(found.decay, 6), found.relative_drift > 0.5
     ('different', 0.25, True)
     """
+    first, second = open_pair(first, second)
     one, two = first.to_dag(), second.to_dag()
     if one.names != two.names or not (np.array_equal(one.tails, two.tails) and np.array_equal(one.heads, two.heads)):
         raise LawfulError(f"a diff needs two checkpoints of one architecture, not {first} and {second}")

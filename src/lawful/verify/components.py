@@ -12,7 +12,7 @@ from typing import Any
 
 from lawful.verify.finding import Finding, at_least, at_most, short
 from lawful.verify.locks import check_locks
-from lawful.verify.schema import afford, listed, need, record, truth, whole, wholes
+from lawful.verify.schema import listed, need, record, truth, whole, wholes
 from lawful.verify.wiring import HIDDEN, Wiring, read_wiring
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
@@ -78,22 +78,20 @@ def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int
 
 def _freed(value: object, wiring: Wiring, balance: dict[int, int], slack: int) -> set[int]:
     found: set[int] = set()
-    flows = listed(value, "flows", most=len(wiring.tails))
-    afford(float(len(flows)) * len(wiring.hidden))
-    for number, item in enumerate(flows):
+    size = sum(abs(unit) for unit in balance.values())
+    for number, item in enumerate(listed(value, "flows", most=len(wiring.tails))):
         flow = record(item, "flows", "squares frees")
         squares: dict[int, int] = {}
-        missing = dict(balance)
+        moved: dict[int, int] = {}  # what the flow brings to each neuron that it touches
         for pair in listed(flow["squares"], "flows.squares", most=len(wiring.tails)):
             edge, amount = wholes(pair, "flows.squares", 0, length=2)
             need(edge < len(wiring.tails) and edge not in squares, f"flow {number} names no edge, or one twice")
             squares[edge] = amount
             tail, head = wiring.tails[edge], wiring.heads[edge]
-            if head in missing:
-                missing[head] -= amount
-            if tail in missing:
-                missing[tail] += amount
-        wrong = sum(abs(amount) for amount in missing.values())
+            for node, gain in ((head, amount), (tail, -amount)):
+                if node in balance:
+                    moved[node] = moved.get(node, 0) + gain
+        wrong = size + sum(abs(balance[node] - gain) - abs(balance[node]) for node, gain in moved.items())
         need(wrong <= slack, f"flow {number} does not have the stated balance")
         frees = wholes(flow["frees"], "flows.frees", 0, len(wiring.tails) - 1)
         need(not any(squares.get(edge) for edge in frees), f"flow {number} is not zero on an edge that it frees")

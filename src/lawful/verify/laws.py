@@ -8,18 +8,26 @@ rank at almost every point, so brackets bound the number of laws from above and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from math import comb
 from typing import Any
 
 import numpy as np
 
-from lawful.errors import Unsupported
+from lawful.errors import CertificateError, Unsupported
 from lawful.verify.finding import Finding, fingerprint, short
 from lawful.verify.laws_case import MIXED, Case, Residues, spans_of, states_of
 from lawful.verify.laws_metric import blocks_of, times_metric
 from lawful.verify.laws_named import law_gradients
-from lawful.verify.laws_region import Gates, check_gates, gates_on_data, grouped_patterns, realised_patterns
+from lawful.verify.laws_region import (
+    Gates,
+    check_gates,
+    gates_alike,
+    gates_on_data,
+    grouped_patterns,
+    realised_patterns,
+)
 from lawful.verify.schema import afford, listed, matrix, need, number, record, truth, whole, wholes, word
 from lawful.verify.wiring import OUTPUT, Wiring, read_wiring
 
@@ -30,6 +38,7 @@ MOST_ENTRIES = 40_000_000  # of the matrix of brackets
 WHERE = {
     "phi": "at almost all weights, for any data",
     "near": "near its weights, for any data",
+    "somewhere": "near its weights, for any data, which hold at all weights",
     "data": "near its weights, for {samples} data ({data})",
 }
 
@@ -72,12 +81,28 @@ def check(body: dict[str, Any]) -> Finding:
         "loss": case.loss,
         "flow": _flow_words(case),
     }
-    where = WHERE[level]
+    facts["claim"] = _claim(case, wiring, level, given["known"])
+    where = WHERE[facts["claim"] if facts["claim"] == "somewhere" else level]
     if level == "data":
         facts |= {"samples": len(given["inputs"]), "data": fingerprint(given["inputs"])}
         where = where.format(**facts)
     words = f"{short(digest)} has exactly {count} independent laws under {facts['flow']} {where} ({case.loss} loss)"
     return Finding(words, facts, (digest,))
+
+
+def _claim(case: Case, wiring: Wiring, level: str, known: object) -> str:
+    """What the laws are complete among: functions of φ, or all; near these weights, holding there or at all weights."""
+    gated = any(slope != 1 for slope in wiring.slope.values())
+    if level == "phi":
+        return "phi" if gated else "near"
+    if level == "data" or not gated:
+        return "near"
+    free = tuple(gate if wiring.slope.get(node, 1) == 1 else None for node, gate in enumerate(case.gates))
+    try:
+        law_gradients(replace(case, gates=free, alike=()), known)  # do they rest on no gate of these weights?
+    except CertificateError:
+        return "near"
+    return "somewhere"
 
 
 def _flow_words(case: Case) -> str:
@@ -103,6 +128,7 @@ def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
     point = np.array(wholes(given["point"], "point", 0, prime - 1, length=states), dtype=np.int64)
     gates: Gates = tuple(Fraction(1) if wiring.slope.get(node, 1) == 1 else None for node in range(len(wiring.roles)))
     patterns: tuple[tuple[Fraction, ...], ...] = ()
+    alike: tuple[object, ...] = ()
     spans: tuple[list[list[int]], ...] = ()
     if level != "phi":
         inputs = matrix(given["inputs"], "inputs", columns=len(wiring.inputs))
@@ -114,15 +140,17 @@ def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
         patterns = realised_patterns(wiring, inputs)
         if level == "near":
             gates = check_gates(wiring, fixed)
+            alike = gates_alike(wiring, gates, None)
         else:
             groups = wholes(given["groups"], "groups", 0, len(inputs) - 1, length=len(inputs))
             patterns = grouped_patterns(patterns, groups)
             gates = gates_on_data(wiring, patterns, fixed)
+            alike = gates_alike(wiring, gates, patterns)
             spans = spans_of(_extended(wiring, inputs, prime), groups, prime)
     return Case(
         wiring.roles, wiring.tails, wiring.heads, gates, tuple(wiring.order), max(wiring.levels), prime,
         whole(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
-        blocks_of(flow, len(wiring.tails)),
+        blocks_of(flow, len(wiring.tails)), alike,
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class Case:
     spans: tuple[list[list[int]], ...]
     point: Residues
     metric: tuple[Block, ...] = ()
+    alike: tuple[object, ...] = ()
 
     @property
     def states(self) -> int:

@@ -47,6 +47,9 @@ def law_gradients(case: Case, value: object) -> Residues:
             case "weight", [tail, head]:
                 linear = [e for e, ends in enumerate(zip(case.tails, case.heads, strict=True)) if ends == (tail, head)]
                 need(len(linear) == 1 and resting[linear[0]], f"nothing shows that edge {tail} -> {head} rests")
+            case "part", [source, sink]:
+                rows += _part(case, source, sink)
+                continue
             case _:
                 raise CertificateError("a law of an unknown kind")
         rows.append(_law_gradient(case, kind, matrix, linear))
@@ -61,6 +64,46 @@ def law_gradients(case: Case, value: object) -> Residues:
     return np.array(rows, dtype=np.int64).reshape(len(rows), width)[:, : case.states]
 
 
+def _part(case: Case, source: int, sink: int) -> list[list[int]]:
+    """Directions of the weights between two nodes that are orthogonal to the gradient of what they pass on.
+
+    If every node between the two is linear and has no edge to any other, the network sees these weights through the sum
+    over paths T alone: by the flow box theorem there is a law for each direction but that of ∇T.
+    """
+    need(case.flow["name"] == "gradient" and case.loss == "full", "parts are for gradient flow and full losses")
+    count = len(case.roles)
+    pairs = list(zip(case.tails, case.heads, strict=True))
+    after, before = {source}, {sink}
+    for node in case.order:
+        after |= {head for tail, head in pairs if tail == node and node in after and node != sink}
+    for node in reversed(case.order):
+        before |= {tail for tail, head in pairs if head == node and node in before and node != source}
+    inner = (after & before) - {source, sink}
+    own = [e for e, (tail, head) in enumerate(pairs) if {tail, head} <= inner | {source, sink} and tail != sink]
+    for edge, (tail, head) in enumerate(pairs):
+        need(edge in own or (tail not in inner and head not in inner), "a part has an edge to another node")
+    for node in inner:
+        need(case.roles[node] == HIDDEN and case.gates[node] is not None, f"node {node} of a part is not linear")
+    gate = [case.residue(case.gates[node] or Fraction(0)) if node in inner else 1 for node in range(count)]
+    up, down = [0] * count, [0] * count
+    up[source], down[sink] = 1, 1
+    for node in case.order:
+        if node in inner | {sink}:
+            up[node] = sum(int(case.point[e]) * up[pairs[e][0]] for e in own if pairs[e][1] == node) * gate[node]
+    for node in reversed(case.order):
+        if node in inner | {source}:
+            down[node] = sum(int(case.point[e]) * down[pairs[e][1]] for e in own if pairs[e][0] == node) * gate[node]
+    slope = {e: up[pairs[e][0]] * down[pairs[e][1]] % case.prime for e in own}
+    pivot = next((e for e in own if slope[e]), None)
+    rows = []
+    for edge in own:
+        if pivot is not None and edge != pivot:
+            row = [0] * case.states
+            row[edge], row[pivot] = slope[pivot], -slope[edge] % case.prime
+            rows.append(row)
+    return rows
+
+
 def _quadratic(
     case: Case, named: list[Any], into: list[dict[int, int]], out_of: list[dict[int, int]]
 ) -> dict[tuple[int, int], Fraction]:
@@ -73,6 +116,8 @@ def _quadratic(
         case ["pair" | "rotation", first, second]:
             need(first != second and case.roles[first] == case.roles[second] == HIDDEN, "not two neurons")
             same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
+            if case.alike and case.alike[first] is not None:
+                same_gate |= case.alike[first] == case.alike[second]
             need(same_gate, f"neuron {first} and neuron {second} do not act linearly alike")
             same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
             need(same, f"neuron {first} and neuron {second} have different neighbours")

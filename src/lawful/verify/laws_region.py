@@ -43,22 +43,27 @@ def realised_patterns(wiring: Wiring, inputs: Sequence[Sequence[float]]) -> tupl
 
 def check_gates(wiring: Wiring, stated: Sequence[float | None]) -> Gates:
     """The stated gates, after showing that no input at all can give those neurons another one near the weights."""
-    bounds: list[tuple[End, End]] = [(-INFINITY, INFINITY)] * len(wiring.roles)
-    silent = [False] * len(wiring.roles)
+    count = len(wiring.roles)
+    bounds: list[tuple[End, End]] = [(-INFINITY, INFINITY)] * count
+    silent = [False] * count
+    sign: list[int] = [0] * count  # 1: never negative, −1: never positive, at all weights nearby
     if wiring.constant is not None:
-        bounds[wiring.constant] = (Fraction(1), Fraction(1))
-    gates: list[Fraction | None] = [None] * len(wiring.roles)
+        bounds[wiring.constant], sign[wiring.constant] = (Fraction(1), Fraction(1)), 1
+    gates: list[Fraction | None] = [None] * count
     for node in wiring.order:
         claimed = stated[node]
         if wiring.roles[node] != HIDDEN:
             gates[node] = Fraction(1)
             need(claimed in (None, 1.0), f"node {node} has no gate but 1")
             continue
-        slope, edges = wiring.slope[node], wiring.into[node]
-        low, high = _bounds([(wiring.exact[edge], bounds[tail]) for tail, edge in edges])
-        unheard = all(silent[tail] for tail, _ in edges)
-        silent[node] = unheard or (slope == 0 and high < 0)
-        proved = Fraction(1) if slope == 1 or low > 0 else slope if high < 0 or unheard else None
+        slope = wiring.slope[node]
+        heard = [(wiring.exact[edge], tail) for tail, edge in wiring.into[node] if not silent[tail]]
+        low, high = _bounds([(weight, bounds[tail]) for weight, tail in heard])
+        pushes = {(1 if weight > 0 else -1 if weight < 0 else 0) * sign[tail] for weight, tail in heard}
+        up, down = low > 0 or pushes == {1}, high < 0 or pushes == {-1}
+        silent[node] = not heard or (slope == 0 and down)
+        sign[node] = 1 if up or (slope == 0 and not down) or (slope < 0) else -1 if down and slope > 0 else 0
+        proved = Fraction(1) if slope == 1 or (heard and up) else slope if down or not heard else None
         if claimed is not None:
             need(Fraction(claimed) == proved, f"nothing shows that neuron {node} always has its gate")
             gates[node] = proved
@@ -67,6 +72,22 @@ def check_gates(wiring: Wiring, stated: Sequence[float | None]) -> Gates:
             ends.append(Fraction(0))
         bounds[node] = (min(ends), max(ends))
     return tuple(gates)
+
+
+def gates_alike(wiring: Wiring, gates: Gates, patterns: Sequence[tuple[Fraction, ...]] | None) -> tuple[object, ...]:
+    """What nodes must share to have the same gate always: None if nothing shows it of a node.
+
+    On data, the same gate in every pattern; near weights, one and the same signal through weights of one sign.
+    """
+    found: list[object] = [None] * len(wiring.roles)
+    for place, node in enumerate(wiring.hidden):
+        if patterns is not None:
+            found[node] = (wiring.slope[node], tuple(pattern[place] for pattern in patterns))
+            continue
+        heard = [(tail, wiring.exact[edge]) for tail, edge in wiring.into[node] if gates[tail] != 0]
+        if len(heard) == 1 and heard[0][1] != 0 and gates[node] is None:
+            found[node] = (wiring.slope[node], heard[0][0], heard[0][1] > 0)
+    return tuple(found)
 
 
 def grouped_patterns(

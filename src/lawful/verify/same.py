@@ -98,7 +98,7 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
     given = record(value, "counterexample", "input")
     point = numbers(given["input"], "counterexample.input", length=first.inputs)
     place = [exact(value) for value in point]
-    afford(sum(net.size * (1 + len(net.layers) / 20) for net in (first, second)))
+    afford(sum(net.size * (1 + len(net.layers) / 2) for net in (first, second)))
     inside = all(
         (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
     )

@@ -6,8 +6,9 @@ meet theirs without W; then `Σ_W c = 0`, and W may be taken connected (P0 Propo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
 from lawful.verify.finding import Finding, short
@@ -156,20 +157,24 @@ def _split(nodes: set[int], inner: list[tuple[int, int]]) -> list[set[int]]:
     return parts
 
 
-def _zero_sums(nodes: list[int], balance: Balances) -> Iterable[tuple[int, ...]]:
-    """Nonempty sets whose balances sum to zero, through a table of exact sums of the first half."""
+def _zero_sums(nodes: list[int], balance: Balances) -> Iterator[tuple[int, ...]]:
+    """Nonempty sets whose balances sum to zero, through a table of all sums of the first half; sets are bits."""
+    common = lcm(*(balance[node].denominator for node in nodes))
+    units = [int(balance[node] * common) for node in nodes]
     half = len(nodes) // 2
-    table: dict[Fraction, list[tuple[int, ...]]] = {}
-    for total, chosen in _all_sums(nodes[:half], balance):
+    table: dict[int, list[int]] = {}
+    for chosen, total in enumerate(_all_sums(units[:half])):
         table.setdefault(total, []).append(chosen)
-    for total, chosen in _all_sums(nodes[half:], balance):
+    for second, total in enumerate(_all_sums(units[half:])):
         for first in table.get(-total, ()):
-            if first or chosen:
-                yield (*first, *chosen)
+            chosen = first | second << half
+            if chosen:
+                yield tuple(node for place, node in enumerate(nodes) if chosen >> place & 1)
 
 
-def _all_sums(nodes: list[int], balance: Balances) -> list[tuple[Fraction, tuple[int, ...]]]:
-    sums: list[tuple[Fraction, tuple[int, ...]]] = [(Fraction(0), ())]
-    for node in nodes:
-        sums += [(total + balance[node], (*chosen, node)) for total, chosen in sums]
+def _all_sums(units: list[int]) -> list[int]:
+    """The sum of every subset; subset k has member j if bit j of k is set."""
+    sums = [0]
+    for unit in units:
+        sums += [total + unit for total in sums]
     return sums

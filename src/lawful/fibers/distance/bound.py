@@ -9,7 +9,7 @@ import numpy as np
 from lawful.fibers.distance import forms as forward
 from lawful.fibers.distance.backward import Box, Hidden, Roundings, both, paired, single, sizes
 from lawful.fibers.distance.pair import NetworkPair
-from lawful.fibers.distance.relaxations import ULP, Bounds, Lines, Planes, lines, planes
+from lawful.fibers.distance.relaxations import ULP, Bounds, Lines, Planes, known_below, lines, planes
 from lawful.types import Floats
 
 Relaxation = TypeVar("Relaxation", Lines, Planes)
@@ -102,7 +102,7 @@ def _outputs(
     apart = both(pair, hidden, rough, rows, at)
     best = np.fmax(joint.least(box, at), apart.least(box, at)).reshape(boxes, 2, outputs)
     low, high = np.fmax(found.d_low.T, best[:, 0]), np.fmin(found.d_high.T, -best[:, 1])
-    low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+    low, high = known_below(low), -known_below(-high)
     worst = np.concatenate([low, -high], axis=1).argmin(axis=1) + np.arange(boxes) * 2 * outputs
     slant = np.abs(joint.coefficients).reshape(boxes, 2 * outputs, -1).sum(axis=1) * box.radius
     return BoxBounds(low, high, smear, slant, _corner(box, joint.coefficients[worst]))

@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers.distance.exact import exact_difference
-from lawful.fibers.distance.layers import Layer, evaluate, layers_of
+from lawful.fibers.distance.layers import Layer, evaluate, gradients, layers_of
 from lawful.fibers.distance.lower import Candidates
 from lawful.fibers.distance.pair import NetworkPair, align
 from lawful.fibers.distance.result import Distance, OutputDistance, Status, float_below, norm_below
 from lawful.fibers.distance.split import Measure, Splitting, norm_above, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
+from lawful.network.opening import Source, open_pair
 from lawful.types import Floats, Indices
 
 PRECISION = 1e-4  # without a question the search ends when the bounds are as close as this, relatively
@@ -27,8 +28,8 @@ MOST_REPLAYS = 16
 
 
 def distance(
-    first: Mlp | Dag,
-    second: Mlp | Dag,
+    first: Source,
+    second: Source,
     box: tuple[ArrayLike, ArrayLike],
     *,
     within: Fraction | float | None = None,
@@ -50,7 +51,7 @@ def distance(
     'violated'
     """
     started = time.monotonic()
-    pair = align(*_layers(first, second))
+    pair = align(*_layers(*open_pair(first, second, seed=seed)))
     low, high = _corners(box, pair.inputs)
     outputs = _chosen(output, pair.outputs)
     question = None if within is None else _question(within)
@@ -107,6 +108,21 @@ class _Score:
         gaps = np.abs(second - first)
         return np.column_stack([gaps, np.linalg.norm(gaps, ord=self.norm, axis=1)])
 
+    def slope(self, points: Floats, place: int) -> Floats:
+        """Gradients of one of the scores."""
+        first, second = self.pair.first, self.pair.second
+        gaps = (evaluate(second, points) - evaluate(first, points))[:, self.outputs]
+        signs = np.sign(gaps)
+        if place < len(self.outputs) and place >= 0:
+            chosen = signs * (np.arange(len(self.outputs)) == place)
+        elif self.norm == math.inf:
+            chosen = signs * (np.abs(gaps) == np.abs(gaps).max(axis=1, keepdims=True))
+        else:
+            chosen = signs if self.norm == 1 else gaps
+        rows = np.zeros((len(points), self.pair.outputs))
+        rows[:, self.outputs] = chosen
+        return gradients(second, points, rows) - gradients(first, points, rows)
+
 
 class _Replays:
     """The largest difference that was confirmed in exact arithmetic, and where."""
@@ -153,6 +169,7 @@ def _search(
         if len(points):
             candidates.offer(points)
         if candidates.values[-1] > before:
+            candidates.ascend(candidates.points[-1:], -1, score.slope, deadline)
             candidates.climb(candidates.points[-1:], -1, rng, deadline, radius=0.02)
         tick(candidates.values[-1], splitting.upper)
 
@@ -166,7 +183,7 @@ def _search(
         improve(splitting.corners)
         splitting.settle(enough() if question is not None else 0.0)
         if not refuted() and len(splitting.open.value):
-            candidates.sample(rng, min(deadline, started + max(2.0, 0.1 * (deadline - started))))
+            candidates.sample(rng, min(deadline, started + max(2.0, 0.1 * (deadline - started))), score.slope)
     except KeyboardInterrupt:
         return True
     ended = run(splitting, enough, refuted, improve, deadline)

@@ -49,6 +49,24 @@ def evaluate(layers: tuple[Layer, ...], points: Floats) -> Floats:
     return values
 
 
+def gradients(layers: tuple[Layer, ...], points: Floats, rows: Floats) -> Floats:
+    """The gradient of `row · outputs` at each point, a row for a point.
+
+    >>> layer = Layer(np.array([[2.0, -3.0]]), np.zeros(1), np.zeros(1))
+    >>> gradients((layer,), np.array([[1.0, 0.0], [-1.0, 0.0]]), np.ones((2, 1)))
+    array([[ 2., -3.],
+           [ 0.,  0.]])
+    """
+    values, rises = points, []
+    for weight, bias, slopes in layers:
+        summed = values @ weight.T + bias
+        rises.append(np.where(summed > 0, 1.0, slopes))
+        values = summed * rises[-1]
+    for layer, rise in zip(reversed(layers), reversed(rises), strict=True):
+        rows = (rows * rise) @ layer.weight
+    return rows
+
+
 def deepened(layers: tuple[Layer, ...], depth: int) -> tuple[Layer, ...]:
     """The same function in more layers: the values below the outputs pass through neurons of slope 1."""
     width = layers[-1].weight.shape[1]

@@ -20,7 +20,8 @@ class Candidates:
         """`score` takes points (rows) and gives a row of numbers for each, the larger the better."""
         self.low, self.high, self.score = low, high, score
         centre = low / 2 + high / 2
-        columns = score(centre[None]).shape[1]
+        with np.errstate(all="ignore"):
+            columns = score(centre[None]).shape[1]
         self.points = np.tile(centre, (columns, 1))
         self.values = np.full(columns, -np.inf)
         self.offer(centre[None])
@@ -37,8 +38,10 @@ class Candidates:
                 self.values[place], self.points[place] = scores[at, place], points[at]
         return scores
 
-    def sample(self, rng: np.random.Generator, deadline: float) -> None:
-        """Random points, some of them on faces of the box, then a climb from the best."""
+    def sample(
+        self, rng: np.random.Generator, deadline: float, slope: Callable[[Floats, int], Floats] | None = None
+    ) -> None:
+        """Random points, some of them on faces of the box, then a climb from the best, along gradients if known."""
         kept: list[tuple[Floats, Floats]] = []
         for _ in range(SAMPLES // BATCH):
             points = rng.uniform(self.low, self.high, (BATCH, len(self.low)))
@@ -53,7 +56,27 @@ class Candidates:
         for place in np.argsort(-scores.max(axis=0))[:16]:
             if time.monotonic() > deadline:
                 break
-            self.climb(points[np.argsort(-scores[:, place])[:STARTS]], place, rng, deadline)
+            starts = points[np.argsort(-scores[:, place])[:STARTS]]
+            if slope is not None:
+                self.ascend(starts, int(place), slope, deadline)
+                starts = np.concatenate([self.points[place][None], starts[: STARTS // 2]])
+            self.climb(starts, int(place), rng, deadline)
+
+    def ascend(self, starts: Floats, place: int, slope: Callable[[Floats, int], Floats], deadline: float) -> None:
+        """Follow the signs of gradients in long steps, and in shorter ones where those do not help."""
+        points, reach = starts, np.ones(len(starts))
+        value = self.offer(points)[:, place]
+        width = self.high - self.low
+        for _ in range(STEPS // 2):
+            if time.monotonic() > deadline:
+                return
+            with np.errstate(all="ignore"):
+                tries = points + reach[:, None] * width * np.sign(slope(points, place))
+            tries = np.clip(np.where(np.isfinite(tries), tries, points), self.low, self.high)
+            scores = self.offer(tries)[:, place]
+            better = scores > value
+            points, value = np.where(better[:, None], tries, points), np.where(better, scores, value)
+            reach = np.where(better, reach, reach / 2)
 
     def climb(self, starts: Floats, place: int, rng: np.random.Generator, deadline: float, radius: float = 0.1) -> None:
         """Move each start to the best of some tries around it; where none is better, look nearer."""

@@ -30,9 +30,9 @@ class Bounds(NamedTuple):
     d_high: Floats
 
     def tightened(self) -> Bounds:
-        """Each interval cut with what the two others say of it; where nothing is known (NaN), it has no end."""
+        """Each interval cut with what the two others say of it; after an overflow or a NaN it has no end."""
         y_low, y_high, z_low, z_high, d_low, d_high = (
-            np.where(np.isnan(end), -np.inf if number % 2 == 0 else np.inf, end) for number, end in enumerate(self)
+            known_below(end) if number % 2 == 0 else -known_below(-end) for number, end in enumerate(self)
         )
         d_low, d_high = np.fmax(d_low, down(z_low - y_high)), np.fmin(d_high, up(z_high - y_low))
         y_low, y_high = np.fmax(y_low, down(z_low - d_high)), np.fmin(y_high, up(z_high - d_low))
@@ -60,6 +60,11 @@ class Planes(NamedTuple):
     high_y: Floats
     high_shift: Floats
     scale: Floats  # of all the terms above and of the difference itself
+
+
+def known_below(low: Floats) -> Floats:
+    """Lower bounds, −∞ where an overflow (+∞) or NaN says nothing."""
+    return np.where(low < np.inf, low, -np.inf)
 
 
 def down(values: Floats) -> Floats:

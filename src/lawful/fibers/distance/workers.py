@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 
 from threadpoolctl import threadpool_limits
 
@@ -26,7 +25,7 @@ def workers(pair: NetworkPair, scheduler: str | None = None, threads: int | None
         with _cluster(pair, scheduler) as bounder:
             yield bounder
         return
-    count = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = threads or _cores()
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(count) as pool:
 
         def bounder(chunks: Sequence[Chunk]) -> list[BoxBounds]:
@@ -38,6 +37,11 @@ def workers(pair: NetworkPair, scheduler: str | None = None, threads: int | None
             yield bounder
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -62,4 +66,4 @@ def _cluster(pair: NetworkPair, address: str) -> Iterator[Bounder]:
 
 def _remote(pair: NetworkPair, chunk: Chunk) -> BoxBounds:
     with threadpool_limits(limits=1, user_api="blas"):
-        return partial(bound, pair)(*chunk)
+        return bound(pair, *chunk)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.network.formats.arrays import as_float64
 from lawful.network.formats.limits import MAX_ENTRIES, check_bytes, check_numbers
 
 MAX_STRUCTURE = 16 * 2**20  # everything but the initializers' numbers
@@ -47,23 +46,21 @@ def check_structure(content: memoryview) -> None:
     check_bytes("the graph without its numbers", len(content) - numbers, MAX_STRUCTURE)
 
 
-def tensor(proto: Any, folder: Path) -> NDArray[np.float64]:
-    """The numbers of a tensor in float64."""
+def array(proto: Any, folder: Path) -> NDArray[Any]:
+    """The numbers of a tensor, in their own type."""
     from onnx import TensorProto, numpy_helper
 
     name = f"tensor {proto.name[:80]!r}"
     count = check_numbers(name, proto.dims)
     if proto.data_location == TensorProto.EXTERNAL:
-        return as_float64(proto.name, _external(proto, count, folder))
+        return _external(proto, count, folder)
     if proto.HasField("segment"):
         raise Unsupported(f"{name} is stored in segments")
     try:
-        array = numpy_helper.to_array(proto)
+        found = numpy_helper.to_array(proto)
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidNetwork(f"{name} cannot be read: {str(error)[:120]}") from None
-    if array.dtype.name in ("bfloat16", "bool"):
-        array = array.astype(np.float32)
-    return as_float64(proto.name, np.asarray(array))
+    return np.asarray(found.astype(np.float32) if found.dtype.name == "bfloat16" else found)
 
 
 def _external(proto: Any, count: int, folder: Path) -> NDArray[Any]:

@@ -2,282 +2,364 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network import operations
-from lawful.network.assemble import Assembly, Value, sizes
-from lawful.network.formats import onnx_file
+from lawful.network.assemble import Assembly, Value, fixed_value, join, sizes
+from lawful.network.formats.arrays import as_float64
+from lawful.network.formats.onnx_window import window_of
 from lawful.network.operations import finite
 from lawful.network.windows import Window, average
 from lawful.types import Floats
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of a tensor that the graph computes with, −1 for the batch: good for reshaping, and nothing else."""
-
-    numbers: Floats
+Constant = NDArray[Any]
+Operand = Value | Constant | None  # None is an optional input left out
+Options = dict[str, Any]
 
 
-Operand = Value | Floats | Sizes | None  # None is an optional input left out
-
-
-@dataclass(frozen=True)
+@dataclass
 class Reader:
-    """What operators need besides their operands; `batch` is its size, if the file fixes it."""
+    """What operators need besides their operands.
+
+    `batch` is the size of the batch with which sizes are computed, 0 if the file has no batch: then tensors are whole.
+    `entangled` collects why the weights of the graph are not those of the file one by one.
+    """
 
     assembly: Assembly
     folder: Path
-    batch: int | None
+    batch: int
+    opset: int
+    entangled: list[str] = field(default_factory=list)
+
+    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a tensor as the file sees it."""
+        return (self.batch, *shape) if self.batch else shape
+
+    def regroup(self, values: Sequence[Value], run: Callable[[list[NDArray[np.intp]]], Any]) -> Any:
+        """Entries of the values, put where the operation puts their labels; samples must stay apart."""
+        total, labels, start = sum(value.size for value in values), [], 0
+        for value in values:
+            one = np.arange(start, start + value.size).reshape(value.shape)
+            labels.append(np.stack([one + k * total for k in range(self.batch)]) if self.batch else one)
+            start += value.size
+        found = run(labels)
+        held = values[0] if len(values) == 1 else join(values)
+        return (
+            [self._taken(held, part, total) for part in found]
+            if isinstance(found, list)
+            else self._taken(held, found, total)
+        )
+
+    def _taken(self, held: Value, labels: NDArray[np.intp], total: int) -> Value:
+        if not self.batch:
+            return held.take(labels.ravel(), labels.shape)
+        apart = labels.ndim > 0 and len(labels) == self.batch
+        if not apart or any((labels[k] != labels[0] + k * total).any() for k in range(1, self.batch)):
+            raise Unsupported("does not keep the batch apart")
+        return held.take(labels[0].ravel(), labels.shape[1:])
 
 
-def _value(operand: Operand) -> Value:
+def value_of(operand: Operand) -> Value:
+    """The operand, which must depend on the network's input."""
     if not isinstance(operand, Value):
         raise Unsupported("its first operand must depend on the network's input")
     return operand
 
 
 def _fixed(what: str, operand: Operand) -> Floats:
-    if operand is None or isinstance(operand, (Value, Sizes)):
+    """The operand's numbers, which must not depend on the input."""
+    if operand is None or isinstance(operand, Value):
         raise Unsupported(f"its {what} must be a constant")
-    return operand
+    return finite(what, as_float64(what, operand))
 
 
-def _numbers(operand: Operand) -> Floats:
-    """Sizes, or a constant among them."""
-    return operand.numbers if isinstance(operand, Sizes) else _fixed("operand", operand)
+def _whole_numbers(what: str, operand: Operand) -> list[int]:
+    return [int(number) for number in _fixed(what, operand).ravel()]
 
 
-def _gemm(reader: Reader, options: dict[str, Any], first: Operand, second: Operand, third: Operand = None) -> Value:
-    value, matrix = _value(first), _fixed("matrix", second)
-    if options.get("transA", 0) or len(value.shape) != 1:
-        raise Unsupported("its first operand must be a plain batch of vectors")
+def _rows(reader: Reader, constant: Floats, shape: tuple[int, ...]) -> Floats:
+    """A constant that is the same for every sample, in the shape of one."""
+    try:
+        both = np.broadcast_to(constant, reader.whole(shape))
+    except ValueError:
+        raise InvalidNetwork(f"a constant of {sizes(constant.shape)} does not fit {sizes(shape)}") from None
+    if reader.batch and not (both == both[:1]).all():
+        raise Unsupported("a constant differs from sample to sample")
+    return np.asarray(both[0] if reader.batch else both)
+
+
+def _alike(reader: Reader, first: Operand, second: Operand) -> tuple[Value, Value]:
+    """Two operands in the shape that their sum has."""
+    if first is None or second is None:
+        raise Unsupported("an operand is missing")
+    shapes = [reader.whole(each.shape) if isinstance(each, Value) else each.shape for each in (first, second)]
+    try:
+        whole = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise InvalidNetwork(f"shapes {sizes(shapes[0])} and {sizes(shapes[1])} cannot be added") from None
+    found = []
+    for each in (first, second):
+        if isinstance(each, Value):
+            same = reader.whole(each.shape) == whole
+            found.append(each if same else reader.regroup([each], lambda labels: np.broadcast_to(labels[0], whole)))
+        else:
+            inner = whole[1:] if reader.batch else whole
+            found.append(fixed_value(_rows(reader, _fixed("operand", each), inner)))
+    return found[0], found[1]
+
+
+# Maps with weights
+
+
+def _gemm(reader: Reader, options: Options, first: Operand, second: Operand, third: Operand = None) -> Value:
+    value, matrix = value_of(first), _fixed("matrix", second)
+    if options.get("transA", 0):
+        raise Unsupported("its first operand is transposed")
     weight = options.get("alpha", 1.0) * (matrix if options.get("transB", 0) else matrix.T)
-    bias = None if third is None else options.get("beta", 1.0) * _rows(_fixed("bias", third), (len(weight),))
+    shape = (*value.shape[:-1], len(weight))
+    bias = None if third is None else options.get("beta", 1.0) * _rows(reader, _fixed("bias", third), shape)
+    if options.get("alpha", 1.0) != 1 or options.get("beta", 1.0) != 1:
+        reader.entangled.append("Gemm scales its weights")
     return operations.linear(reader.assembly, value, weight, bias)
 
 
-def _matmul(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Value:
-    return operations.linear(reader.assembly, _value(first), _fixed("matrix", second).T, None)
-
-
-def _rows(constant: Floats, shape: tuple[int, ...]) -> Floats:
-    """A constant that is the same for every sample, in the shape of one."""
-    try:
-        return np.asarray(np.broadcast_to(constant, (1, *shape))[0])
-    except ValueError:
-        raise InvalidNetwork(f"a constant of {sizes(constant.shape)} does not fit {sizes(shape)}") from None
-
-
-def _add(reader: Reader, options: dict[str, Any], first: Operand, second: Operand, sign: float = 1.0) -> Operand:
-    if isinstance(first, Value) and isinstance(second, Value):
-        return first + (second if sign == 1 else second.scaled(sign))
+def _matmul(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
     if isinstance(first, Value):
-        return first.shifted(sign * _rows(_fixed("second operand", second), first.shape))
-    value = _value(second)
-    return (value if sign == 1 else value.scaled(sign)).shifted(_rows(_fixed("first operand", first), value.shape))
+        matrix = _fixed("matrix", second)
+        if matrix.ndim != 2:
+            raise Unsupported(f"multiplies by a tensor of {sizes(matrix.shape)}: a matrix is supported")
+        return operations.linear(reader.assembly, first, matrix.T, None)
+    value, matrix = value_of(second), _fixed("matrix", first)
+    if reader.batch and len(value.shape) < 2:
+        raise Unsupported("multiplies the batch from the left")
+    if len(value.shape) < 2:
+        return operations.linear(reader.assembly, value, matrix, None)
+    turned = reader.regroup([value], lambda labels: np.swapaxes(labels[0], -1, -2))
+    found = operations.linear(reader.assembly, turned, matrix, None)
+    result: Value = reader.regroup([found], lambda labels: np.swapaxes(labels[0], -1, -2))
+    return result
 
 
-def _subtract(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Operand:
+def _inner(reader: Reader, value: Value) -> Value:
+    """Channels and space of one sample."""
+    if reader.batch:
+        return value
+    if not value.shape or value.shape[0] != 1:
+        raise Unsupported(f"{sizes(value.shape)} is no single sample with channels")
+    return value.reshape(value.shape[1:])
+
+
+def _outer(reader: Reader, value: Value) -> Value:
+    return value if reader.batch else value.reshape((1, *value.shape))
+
+
+def _conv(reader: Reader, options: Options, first: Operand, second: Operand, third: Operand = None) -> Value:
+    value, weight = _inner(reader, value_of(first)), _fixed("kernel", second)
+    window = window_of(options, weight.shape[2:], value.shape[1:])
+    bias = None if third is None else _fixed("bias", third)
+    found = operations.convolve(reader.assembly, value, weight, bias, window, options.get("group", 1))
+    return _outer(reader, found)
+
+
+def _batch_norm(
+    reader: Reader, options: Options, first: Operand, scale: Operand, offset: Operand, mean: Operand, var: Operand
+) -> Value:
+    if options.get("training_mode", 0):
+        raise Unsupported("it is in training mode")
+    fixed = _fixed("mean", mean), _fixed("variance", var), _fixed("scale", scale), _fixed("bias", offset)
+    value = _inner(reader, value_of(first))
+    return _outer(reader, operations.normalise(value, *fixed, options.get("epsilon", 1e-5)))
+
+
+def _scaler(reader: Reader, options: Options, first: Operand) -> Value:
+    """scikit-learn's scaling, `(x − offset) · scale`."""
+    value = value_of(first)
+    offset, scale = (np.asarray(options.get(name, default)) for name, default in (("offset", 0.0), ("scale", 1.0)))
+    return value.shifted(-_rows(reader, offset, value.shape)).scaled(_rows(reader, scale, value.shape))
+
+
+# Sums and factors
+
+
+def _add(reader: Reader, options: Options, first: Operand, second: Operand, sign: float = 1.0) -> Operand:
+    if not isinstance(first, Value) and not isinstance(second, Value):
+        raise Unsupported("adds two constants")
+    one, two = _alike(reader, first, second)
+    if isinstance(first, Value) and isinstance(second, Value):
+        reader.entangled.append("a sum of two branches has fixed weights")
+        return one + (two if sign == 1 else two.scaled(sign))
+    if isinstance(first, Value):
+        return one.shifted((sign * two.bias).reshape(two.shape))
+    return (two if sign == 1 else two.scaled(sign)).shifted(one.bias.reshape(one.shape))
+
+
+def _subtract(reader: Reader, options: Options, first: Operand, second: Operand) -> Operand:
+    reader.entangled.append("Sub has weights of another sign")
     return _add(reader, options, first, second, -1.0)
 
 
-def _sum(reader: Reader, options: dict[str, Any], first: Operand, *rest: Operand) -> Operand:
+def _sum(reader: Reader, options: Options, first: Operand, *rest: Operand) -> Operand:
     for operand in rest:
         first = _add(reader, options, first, operand)
     return first
 
 
-def _multiply(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Value:
-    value, other = (first, second) if isinstance(first, Value) else (second, first)
-    held = _value(value)
-    return held.scaled(_rows(_fixed("factor", other), held.shape))
+def _multiply(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
+    if isinstance(first, Value) and isinstance(second, Value):
+        raise Unsupported("multiplies two tensors that both depend on the input")
+    one, two = _alike(reader, first, second)
+    value, other = (one, two) if isinstance(first, Value) else (two, one)
+    return value.scaled(other.bias.reshape(other.shape))
 
 
-def _divide(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Value:
-    value, divisor = _value(first), _fixed("divisor", second)
+def _divide(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
+    value_of(first)
+    _fixed("divisor", second)
+    value, divisor = _alike(reader, first, second)
     with np.errstate(divide="ignore"):
-        return value.scaled(finite("quotient", 1.0 / _rows(divisor, value.shape)))
+        return value.scaled(finite("quotient", 1.0 / divisor.bias.reshape(divisor.shape)))
 
 
-def _prelu(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Value:
-    value = _value(first)
-    return reader.assembly.activate(value, _rows(_fixed("slope", second), value.shape))
+def _mean(reader: Reader, value: Value, axes: Sequence[int], keep: bool) -> Value:
+    rank = len(value.shape) + bool(reader.batch)
+    inner = [axis % rank - bool(reader.batch) for axis in axes]
+    if min(inner, default=0) < 0:
+        raise Unsupported(f"a mean over axes {list(axes)}, which are the batch's too")
+    return operations.mean(value, [axis + 1 for axis in inner], keep)
 
 
-def _flatten(reader: Reader, options: dict[str, Any], first: Operand) -> Value:
-    value = _value(first)
-    axis = options.get("axis", 1)
-    if axis + (len(value.shape) + 1 if axis < 0 else 0) != 1:
-        raise Unsupported(f"axis={axis}: only the batch may stay apart, axis=1")
-    return value.reshape((value.size,))
+def _axes(options: Options, operand: Operand) -> list[int]:
+    return list(options["axes"]) if "axes" in options else [] if operand is None else _whole_numbers("axes", operand)
 
 
-def _reshape(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Value:
-    value, target = _value(first), [int(size) for size in _numbers(second).ravel()]
-    if not options.get("allowzero", 0):
-        whole = (0, *value.shape)
-        target = [whole[axis] if size == 0 else size for axis, size in enumerate(target)]
-    free = (0, -1) if reader.batch is None else (0, -1, reader.batch)
-    return operations.reshape(value, target, free)
+def _reduce_mean(reader: Reader, options: Options, first: Operand, second: Operand = None) -> Value:
+    value, axes = value_of(first), _axes(options, second)
+    if not axes and options.get("noop_with_empty_axes", 0):
+        return value
+    every = range(len(value.shape) + bool(reader.batch))
+    return _mean(reader, value, axes or every, bool(options.get("keepdims", 1)))
 
 
-def _shape(reader: Reader, options: dict[str, Any], first: Operand) -> Sizes:
-    whole = np.array([operations.BATCH, *_value(first).shape], dtype=np.float64)
-    return Sizes(whole[options.get("start", 0) : options.get("end")])
+def _reduce_sum(reader: Reader, options: Options, first: Operand, second: Operand = None) -> Value:
+    found = _reduce_mean(reader, options, first, second)
+    return found.scaled(float(value_of(first).size // found.size))
 
 
-def _gather(reader: Reader, options: dict[str, Any], first: Operand, second: Operand) -> Sizes:
-    if not isinstance(first, Sizes):
-        raise Unsupported("only a size may be gathered, from a shape")
-    return Sizes(np.asarray(np.take(first.numbers, _fixed("index", second).astype(np.intp))))
+# Kinks
 
 
-def _unsqueeze(reader: Reader, options: dict[str, Any], first: Operand, second: Operand = None) -> Operand:
-    if not isinstance(first, Value):
-        return Sizes(_numbers(first).reshape(1))
-    axes = options["axes"] if second is None else _fixed("axes", second).astype(int).ravel().tolist()
-    rank = len(first.shape) + 1 + len(axes)
-    places = {axis % rank - 1 for axis in axes}
-    if len(places) < len(axes) or min(places) < 0:
-        raise Unsupported(f"new axes {axes} before the batch, or twice the same")
-    old = iter(first.shape)
-    return first.reshape(tuple(1 if axis in places else next(old) for axis in range(rank - 1)))
+def _prelu(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
+    value = value_of(first)
+    return reader.assembly.activate(value, _rows(reader, _fixed("slope", second), value.shape))
 
 
-def _concat(reader: Reader, options: dict[str, Any], *parts: Operand) -> Sizes:
-    if any(isinstance(part, Value) for part in parts):
-        raise Unsupported("tensors are concatenated; only sizes may be")
-    return Sizes(np.concatenate([_numbers(part).ravel() for part in parts]))
+def _clip(reader: Reader, options: Options, first: Operand, low: Operand = None, high: Operand = None) -> Value:
+    ends = [
+        options.get(name) if operand is None else float(np.asarray(operand).ravel()[0])
+        for name, operand in (("min", low), ("max", high))
+    ]
+    bounded = [None if end is None or abs(end) > 1e38 else end for end in ends]  # the type's own range is no bound
+    return operations.clip(reader.assembly, value_of(first), *bounded)
+
+
+def _hard_sigmoid(reader: Reader, options: Options, first: Operand) -> Value:
+    held = value_of(first).scaled(options.get("alpha", 0.2)).shifted(options.get("beta", 0.5))
+    return operations.clip(reader.assembly, held, 0.0, 1.0)
+
+
+def _absolute(reader: Reader, options: Options, first: Operand) -> Value:
+    held = reader.assembly.settle(value_of(first))
+    return reader.assembly.activate(held, 0.0) + reader.assembly.activate(held.scaled(-1.0), 0.0)
+
+
+def _maximum(reader: Reader, options: Options, first: Operand, *rest: Operand, sign: float = 1.0) -> Operand:
+    for operand in rest:
+        one, two = (each.scaled(sign) for each in _alike(reader, first, operand))
+        first = operations.maximum(reader.assembly, one, two).scaled(sign)
+    return first
+
+
+def _minimum(reader: Reader, options: Options, *operands: Operand) -> Operand:
+    return _maximum(reader, options, *operands, sign=-1.0)
+
+
+def _max_pool(reader: Reader, options: Options, first: Operand) -> Value:
+    value = _inner(reader, value_of(first))
+    window = window_of(options, tuple(options["kernel_shape"]), value.shape[1:])
+    return _outer(reader, operations.max_pool(reader.assembly, value, window))
+
+
+def _global_max(reader: Reader, options: Options, first: Operand) -> Value:
+    value = _inner(reader, value_of(first))
+    space = value.shape[1:]
+    none = (0,) * len(space)
+    window = Window(space, (1,) * len(space), none, none, (1,) * len(space))
+    return _outer(reader, operations.max_pool(reader.assembly, value, window))
+
+
+def _average_pool(reader: Reader, options: Options, first: Operand) -> Value:
+    value = _inner(reader, value_of(first))
+    window = window_of(options, tuple(options["kernel_shape"]), value.shape[1:])
+    matrix, shape = average(value.shape, window, count_padding=bool(options.get("count_include_pad", 0)))
+    return _outer(reader, value.mapped(matrix, shape, weighted=False))
+
+
+def _global_average(reader: Reader, options: Options, first: Operand) -> Value:
+    value = _inner(reader, value_of(first))
+    return _outer(reader, operations.mean(value, range(2, len(value.shape) + 1), keep=True))
 
 
 def _dropout(
-    reader: Reader, options: dict[str, Any], first: Operand, ratio: Operand = None, training: Operand = None
+    reader: Reader, options: Options, first: Operand, ratio: Operand = None, training: Operand = None
 ) -> Operand:
-    if training is not None and _fixed("training mode", training).any():
+    if training is not None and np.any(training):  # type: ignore[arg-type]
         raise Unsupported("it is in training mode")
     return first
 
 
-def _batch_norm(
-    reader: Reader,
-    options: dict[str, Any],
-    first: Operand,
-    scale: Operand,
-    offset: Operand,
-    mean: Operand,
-    var: Operand,
-) -> Value:
-    if options.get("training_mode", 0):
-        raise Unsupported("it is in training mode")
-    fixed = _fixed("mean", mean), _fixed("variance", var), _fixed("scale", scale), _fixed("bias", offset)
-    return operations.normalise(_value(first), *fixed, options.get("epsilon", 1e-5))
+def _cast(reader: Reader, options: Options, first: Operand) -> Operand:
+    from onnx import TensorProto
+
+    floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if options["to"] not in floats:
+        raise Unsupported("rounds to whole numbers")
+    return first
 
 
-def _window(options: dict[str, Any], kernel: tuple[int, ...], space: tuple[int, ...]) -> Window:
-    axes = len(kernel)
-    stride = tuple(options.get("strides", (1,) * axes))
-    dilation = tuple(options.get("dilations", (1,) * axes))
-    pads = tuple(options.get("pads", (0,) * (2 * axes)))
-    auto = options.get("auto_pad", b"NOTSET").decode()
-    if auto.startswith("SAME"):
-        total = [
-            max((-(-size // step) - 1) * step + wide * (side - 1) + 1 - size, 0)
-            for size, step, wide, side in zip(space, stride, dilation, kernel, strict=True)
-        ]
-        low = tuple(t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total)
-        pads = (*low, *(t - part for t, part in zip(total, low, strict=True)))
-    elif auto == "VALID":
-        pads = (0,) * (2 * axes)
-    return Window(kernel, stride, pads[:axes], pads[axes:], dilation, bool(options.get("ceil_mode", 0)))
-
-
-def _conv(reader: Reader, options: dict[str, Any], first: Operand, second: Operand, third: Operand = None) -> Value:
-    value, weight = _value(first), _fixed("kernel", second)
-    window = _window(options, weight.shape[2:], value.shape[1:])
-    bias = None if third is None else _fixed("bias", third)
-    return operations.convolve(reader.assembly, value, weight, bias, window, options.get("group", 1))
-
-
-def _average_pool(reader: Reader, options: dict[str, Any], first: Operand) -> Value:
-    value = _value(first)
-    window = _window(options, tuple(options["kernel_shape"]), value.shape[1:])
-    matrix, shape = average(value.shape, window, count_padding=bool(options.get("count_include_pad", 0)))
-    return value.mapped(matrix, shape, weighted=False)
-
-
-def _global_pool(reader: Reader, options: dict[str, Any], first: Operand) -> Value:
-    value = _value(first)
-    return operations.mean(value, range(2, len(value.shape) + 1), keep=True)
-
-
-def _reduce_mean(reader: Reader, options: dict[str, Any], first: Operand, second: Operand = None) -> Value:
-    value = _value(first)
-    axes = options.get("axes", [] if second is None else _fixed("axes", second).astype(int).ravel().tolist())
-    if not axes and options.get("noop_with_empty_axes", 0):
-        return value
-    return operations.mean(value, axes or range(len(value.shape) + 1), keep=bool(options.get("keepdims", 1)))
-
-
-def _squeeze(reader: Reader, options: dict[str, Any], first: Operand, second: Operand = None) -> Operand:
-    if not isinstance(first, Value):
-        return Sizes(np.squeeze(_numbers(first)))
-    stated = options.get("axes", None if second is None else _fixed("axes", second).astype(int).ravel().tolist())
-    rank = len(first.shape) + 1
-    axes = [axis % rank - 1 for axis in stated] if stated else [i for i, size in enumerate(first.shape) if size == 1]
-    if any(axis < 0 or first.shape[axis] != 1 for axis in axes):
-        raise InvalidNetwork(f"axes {stated} of {sizes(first.shape)} and a batch do not all have size 1")
-    return first.reshape(tuple(size for axis, size in enumerate(first.shape) if axis not in axes))
-
-
-def _transpose(reader: Reader, options: dict[str, Any], first: Operand) -> Operand:
-    if isinstance(first, Value):
-        return operations.permute(first, options["perm"])
-    return np.transpose(_fixed("operand", first), options.get("perm"))
-
-
-def _constant(reader: Reader, options: dict[str, Any]) -> Floats:
-    if "value" in options:
-        return finite("constant", onnx_file.tensor(options["value"], reader.folder))
-    key = next(iter(options), "nothing")
-    if key not in ("value_float", "value_floats", "value_int", "value_ints"):
-        raise Unsupported(f"a constant given by {key}")
-    return finite("constant", np.asarray(options[key], dtype=np.float64))
-
-
-OPERATORS: dict[str, Callable[..., Operand]] = {
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "Add": _add,
+WEIGHED: dict[str, Callable[..., Operand]] = {"Gemm": _gemm, "MatMul": _matmul, "Add": _add}
+PLAIN: dict[str, Callable[..., Operand]] = {
+    "Relu": lambda reader, options, first: reader.assembly.activate(value_of(first), 0.0),
+    "LeakyRelu": lambda reader, options, first: reader.assembly.activate(value_of(first), options.get("alpha", 0.01)),
+    "PRelu": _prelu,
+    "Identity": lambda reader, options, first: first,
+    "Dropout": _dropout,
+    "Cast": _cast,
+}
+OTHERS: dict[str, Callable[..., Operand]] = {
     "Sub": _subtract,
     "Sum": _sum,
     "Mul": _multiply,
     "Div": _divide,
-    "Neg": lambda reader, options, first: _value(first).scaled(-1.0),
-    "Relu": lambda reader, options, first: reader.assembly.activate(_value(first), 0.0),
-    "LeakyRelu": lambda reader, options, first: reader.assembly.activate(_value(first), options.get("alpha", 0.01)),
-    "PRelu": _prelu,
-    "Identity": lambda reader, options, first: first,
-    "Dropout": _dropout,
-    "Flatten": _flatten,
-    "Reshape": _reshape,
-    "Shape": _shape,
-    "Gather": _gather,
-    "Unsqueeze": _unsqueeze,
-    "Concat": _concat,
-    "Transpose": _transpose,
+    "Neg": lambda reader, options, first: value_of(first).scaled(-1.0),
+    "Scaler": _scaler,
+    "Clip": _clip,
+    "HardSigmoid": _hard_sigmoid,
+    "Abs": _absolute,
+    "Max": _maximum,
+    "Min": _minimum,
     "BatchNormalization": _batch_norm,
     "Conv": _conv,
+    "MaxPool": _max_pool,
+    "GlobalMaxPool": _global_max,
     "AveragePool": _average_pool,
-    "GlobalAveragePool": _global_pool,
+    "GlobalAveragePool": _global_average,
     "ReduceMean": _reduce_mean,
-    "Squeeze": _squeeze,
-    "Constant": _constant,
+    "ReduceSum": _reduce_sum,
 }
-SUPPORTED = ", ".join(OPERATORS).replace("Concat", "Concat (of sizes only)")

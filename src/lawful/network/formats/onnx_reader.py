@@ -3,104 +3,285 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.assemble import Assembly, Value, sizes
 from lawful.network.dag import Dag
 from lawful.network.formats import onnx_file
 from lawful.network.formats.limits import check_entries
-from lawful.network.formats.onnx_operators import OPERATORS, SUPPORTED, Operand, Reader
+from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED, Constant, Operand, Reader
+from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
 from lawful.network.mlp import Mlp
-from lawful.network.operations import finite
-from lawful.network.reading import Reading, TensorReading, carrying
+from lawful.network.reading import Reading, TensorReading, carrying, listed
+
+MOVES = moves()
+OPERATORS = {**WEIGHED, **PLAIN, **MOVES, **OTHERS}
+SUPPORTED = ", ".join((*OPERATORS, "Split", "Shape", "Constant"))
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+BATCH = 3  # samples with which sizes are computed where the file leaves the batch open
+TAILS = ("Softmax", "LogSoftmax", "Sigmoid", "ArgMax", "ArgMin", "Hardmax", "TopK")
+INNER = ("MatMul", "Gemm", "Conv", "Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "BatchNormalization")
+ELEMENTWISE = (
+    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Equal", "Less", "Greater", "And", "Or", "Where",
+)  # fmt: skip
+COMPUTED = (
+    *ELEMENTWISE, "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Floor", "Ceil", "Not", "Cast", "Identity", "Shape",
+    "Size", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Flatten", "ReduceProd",
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ConstantOfShape", "Expand", "Tile", "Range",
+)  # fmt: skip
+MAX_COMPUTED = 10_000_000
+FLOATS = ("float", "bfloat")
+
+
+@dataclass(frozen=True, eq=False)
+class CutOff:
+    """What a tail such as Softmax makes of a pending tensor: not followed further."""
+
+    value: Value
+    operator: str
+
+
+Known = dict[str, Operand | CutOff]
 
 
 def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False) -> Mlp | Dag:
-    """The network of an ONNX file; its first dimension is the batch."""
+    """The network of an ONNX file; its first dimension is the batch, unless the file has only one sample."""
     model = onnx_file.parse(path)
+    if model.functions:
+        from onnx.inliner import inline_local_functions
+
+        model = inline_local_functions(model)
+    return network_of(model, path.parent, input_shape, drop_useless)
+
+
+def network_of(
+    model: Any, folder: Path, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False
+) -> Mlp | Dag:
+    """The network of a model; tensors in other files lie in the folder."""
     graph = model.graph
     check_entries(len(graph.node))
     if graph.sparse_initializer:
         raise Unsupported("sparse initializers are not supported")
-    known: dict[str, Operand] = {
-        proto.name: finite(proto.name, onnx_file.tensor(proto, path.parent)) for proto in graph.initializer
-    }
-    inputs = [entry for entry in graph.input if entry.name not in known]
-    if len(inputs) != 1 or len(graph.output) != 1:
+    constants = {proto.name: onnx_file.array(proto, folder) for proto in graph.initializer}
+    inputs = [entry for entry in graph.input if entry.name not in constants]
+    if len(inputs) != 1 or not graph.output:
         raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
-    batch, shape = _input_shape(inputs[0], input_shape)
-    reader = Reader(Assembly(shape), path.parent, batch)
-    known[inputs[0].name] = reader.assembly.input()
-    for node in graph.node:
-        _run(reader, node, known)
-    result = known.get(graph.output[0].name)
-    if not isinstance(result, Value):
-        raise InvalidNetwork(f"its output {graph.output[0].name[:80]!r} does not come from its input")
-    network = reader.assembly.finish(result, drop_useless=drop_useless)
-    return carrying(network, _reading(model, network.parameters))
+    ways = _ways(inputs[0], input_shape)
+    for number, (batch, shape) in enumerate(ways):
+        reader = Reader(Assembly(shape), folder, batch, _opset(model))
+        try:
+            found = _run(reader, model, inputs[0].name, dict(constants), drop_useless)
+        except LawfulError:
+            if number == len(ways) - 1:
+                raise
+            continue
+        if batch == BATCH and any(node.op_type in ("Shape", "Size") for node in graph.node):
+            twin = Reader(Assembly(shape), folder, BATCH + 1, reader.opset)
+            again = _run(twin, model, inputs[0].name, dict(constants), drop_useless)
+            if not np.array_equal(found.theta, again.theta):
+                raise Unsupported("computes with the size of the batch")
+        return found
+    raise AssertionError("a graph is read in at least one way")
 
 
-def _reading(model: Any, parameters: int) -> Reading:
-    """The initializers in the order in which nodes use them, and whether the graph has as many weights."""
-    held = {proto.name: proto for proto in model.graph.initializer}
-    used = dict.fromkeys(name for node in model.graph.node for name in node.input if name in held)
-    layers = tuple(TensorReading(name, _type_name(held[name]), tuple(held[name].dims)) for name in used)
-    stored = sum(math.prod(each.shape) for each in layers if each.dtype.startswith(("float", "bfloat", "double")))
-    entangled = (
-        ()
-        if parameters <= stored
-        else (f"the file holds {stored:,} weights and its graph {parameters:,}: some are used more than once",)
+def _opset(model: Any) -> int:
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
+
+
+def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool) -> Mlp | Dag:
+    constants = set(known)
+    known[name] = reader.assembly.input()
+    used: Counter[str] = Counter()
+    for node in model.graph.node:
+        _apply(reader, node, known, used, constants)
+    value, reading = _result(model, known)
+    network = reader.assembly.finish(value, drop_useless=drop_useless)
+    twice = [name for name, times in used.items() if times > 1]
+    reasons = [*reader.entangled, *(f"{name} is used more than once" for name in twice)]
+    layers = _layers(model, used)
+    stored = sum(math.prod(each.shape) for each in layers if each.dtype.startswith(FLOATS))
+    if network.parameters != stored:
+        reasons.append(f"the file holds {stored:,} weights and its graph {network.parameters:,}")
+    found = Reading(
+        "onnx", layers, reading.assumed, reading.ignored, tuple(dict.fromkeys(reasons)), reading.tail, template=model
     )
-    return Reading("onnx", layers, entangled=entangled, template=model)
+    return carrying(network, found)
 
 
-def _type_name(proto: Any) -> str:
+def _result(model: Any, known: Known) -> tuple[Value, Reading]:
+    """The tensor that is the network's answer: the only one from which all outputs are made."""
+    outputs = {entry.name: known.get(entry.name) for entry in model.graph.output}
+    plain = {name: found for name, found in outputs.items() if isinstance(found, Value)}
+    cut = {name: found for name, found in outputs.items() if isinstance(found, CutOff)}
+    foreign = next((name for name in outputs if name not in plain and name not in cut), None)
+    if foreign is not None:
+        raise InvalidNetwork(f"its output {foreign[:80]!r} does not come from its input")
+    if len(plain) > 1:
+        raise Unsupported(f"its outputs {listed(plain)} are different tensors: one is supported")
+    if len({id(found.value) for found in cut.values()}) > 1 and not plain:
+        raise Unsupported(f"its outputs {listed(cut)} come from different tensors: one is supported")
+    ignored = tuple(f"output {name[:80]!r} ({found.operator})" for name, found in cut.items())
+    if plain:
+        return next(iter(plain.values())), Reading("onnx", ignored=ignored)
+    first = next(iter(cut.values()))
+    tails = " and ".join(dict.fromkeys(found.operator for found in cut.values()))
+    said = f"{tails} at the end is cut off: answers are about its input"
+    return first.value, Reading("onnx", assumed=(said,), ignored=ignored if len(cut) > 1 else (), tail=first.operator)
+
+
+def _layers(model: Any, used: Counter[str]) -> tuple[TensorReading, ...]:
+    """The initializers that weigh something, in the order in which nodes use them."""
     from onnx import TensorProto
 
-    name = TensorProto.DataType.Name(proto.data_type).lower()
-    return {"float": "float32", "double": "float64"}.get(str(name), str(name))
+    held = {proto.name: proto for proto in model.graph.initializer}
+    found = []
+    for name in used:
+        kind = TensorProto.DataType.Name(held[name].data_type).lower()
+        word = {"float": "float32", "double": "float64"}.get(kind, kind)
+        found.append(TensorReading(name, word, tuple(held[name].dims)))
+    return tuple(found)
 
 
-def _input_shape(entry: Any, given: tuple[int, ...] | None) -> tuple[int | None, tuple[int, ...]]:
-    """The batch size, if fixed, and the other sizes, of which those left open must be given."""
+def _ways(entry: Any, given: tuple[int, ...] | None) -> list[tuple[int, tuple[int, ...]]]:
+    """How the input may be read: the batch's size (0 for none) and the sizes of a sample."""
     kind = entry.type.tensor_type
     if not kind.HasField("shape"):
         if given is None:
             raise Unsupported("its input size is unknown: give it without the batch, like --input 3,8,8")
-        return None, given
-    stated = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
-    if len(stated) < 2:
-        raise Unsupported(f"its input has {len(stated)} dimensions: the batch and at least one more are needed")
-    batch, inner = stated[0], stated[1:]
+        return [(BATCH, given)]
+    stated = [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
+    if len(stated) == 1:
+        return [(0, _filled(stated, given))]
+    if not stated:
+        raise Unsupported("its input is a single number: the batch and at least one size are needed")
+    batch, inner = stated[0], _filled(stated[1:], given)
+    if batch is None:
+        return [(BATCH, inner)]
+    return [(batch, inner), (0, (batch, *inner))] if batch > 1 else [(0, (1, *inner))]
+
+
+def _filled(stated: list[int | None], given: tuple[int, ...] | None) -> tuple[int, ...]:
     if given is not None:
-        if len(given) != len(inner) or any(size not in (None, want) for size, want in zip(inner, given, strict=True)):
-            words = "×".join("?" if size is None else str(size) for size in inner)
+        if len(given) != len(stated) or any(size not in (None, want) for size, want in zip(stated, given, strict=True)):
+            words = "×".join("?" if size is None else str(size) for size in stated)
             raise InvalidNetwork(f"its input is {words}, not {sizes(given)}")
-        return batch, given
-    if any(size is None or size < 1 for size in inner):
+        return given
+    if any(size is None for size in stated):
         raise Unsupported("its input size is left open: give it without the batch, like --input 3,8,8")
-    return batch, tuple(size for size in inner if size is not None)
+    return tuple(size for size in stated if size is not None)
 
 
-def _run(reader: Reader, node: Any, known: dict[str, Operand]) -> None:
+def _apply(reader: Reader, node: Any, known: Known, used: Counter[str], constants: set[str]) -> None:
     place = f"node {(node.name or (node.output[0] if node.output else ''))[:80]!r} ({node.op_type[:40]})"
-    if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
-        raise Unsupported(f"{place} is not supported; supported are {SUPPORTED}")
-    operands: list[Operand] = []
+    operands: list[Operand | CutOff] = []
     for name in node.input:
         if name and name not in known:
             raise InvalidNetwork(f"{place} reads {name[:80]!r} before it is computed: a cycle, or a missing node")
         operands.append(known[name] if name else None)
-    if node.output and node.output[0] in known:
-        raise InvalidNetwork(f"{place} computes {node.output[0][:80]!r}, which exists already")
+    for name in node.output:
+        if name and name in known:
+            raise InvalidNetwork(f"{place} computes {name[:80]!r}, which exists already")
     try:
-        from onnx.helper import get_attribute_value
-
-        options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
-        known[node.output[0]] = OPERATORS[node.op_type](reader, options, *operands)
+        results = _results(reader, node, operands)
     except LawfulError as error:
         raise type(error)(f"{place}: {error}") from None
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         raise Unsupported(f"{place} is used in an unsupported way ({str(error)[:120]})") from None
+    if any(isinstance(operand, Value) for operand in operands) and node.op_type not in PLAIN_MOVES:
+        used.update(name for name in node.input if name in constants and np.asarray(known[name]).dtype.kind == "f")
+        if node.op_type not in WEIGHED and node.op_type not in PLAIN:
+            reader.entangled.append(f"{node.op_type} shares, fixes or folds weights")
+    for name, result in zip(node.output, results, strict=False):
+        known[name] = result
+
+
+def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> list[Operand | CutOff]:
+    from onnx.helper import get_attribute_value
+
+    cut = next((operand for operand in operands if isinstance(operand, CutOff)), None)
+    pending = [operand for operand in operands if isinstance(operand, Value)]
+    if cut is not None:
+        if pending or node.op_type in INNER:
+            raise Unsupported(f"follows {cut.operator}, which is no piecewise linear function")
+        return [cut] * len(node.output)
+    if node.domain not in DOMAINS:
+        raise Unsupported(f"is not supported (domain {node.domain[:40]!r}); supported are {SUPPORTED}")
+    if not pending:
+        return list(_computed(reader, node, operands))
+    if node.op_type in TAILS:
+        return [CutOff(pending[0], node.op_type)] * len(node.output)
+    options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
+    plain = [operand for operand in operands if not isinstance(operand, CutOff)]
+    if node.op_type == "Shape":
+        whole = reader.whole(pending[0].shape)
+        return [np.array(whole[options.get("start", 0) : options.get("end")], dtype=np.int64)]
+    if node.op_type == "Split":
+        return list(split(reader, options, len(node.output), *plain))
+    if node.op_type not in OPERATORS:
+        raise Unsupported(f"is not supported; supported are {SUPPORTED}")
+    return [OPERATORS[node.op_type](reader, options, *plain)]
+
+
+def _computed(reader: Reader, node: Any, operands: list[Any]) -> list[Constant]:
+    """Numbers that do not depend on the input, by ONNX's own reference implementation."""
+    if node.op_type == "Constant":
+        return [_constant(reader, node)]
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    if node.op_type not in COMPUTED:
+        raise Unsupported(f"is not supported; supported are {SUPPORTED}")
+    _check_growth(node.op_type, operands)
+    given = {name: operand for name, operand in zip(node.input, operands, strict=True) if name}
+    ends = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in given.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "constants", ends, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", reader.opset)])
+    try:
+        found = ReferenceEvaluator(model).run(None, given)
+    except Exception as error:  # the reference implementation raises whatever it meets
+        raise Unsupported(f"cannot be computed ({str(error).splitlines()[0][:120]})") from None
+    results = [np.asarray(each) for each in found]
+    if any(each.dtype.kind == "f" and each.size > 1 for each in results):
+        reader.entangled.append(f"{node.op_type} computes a weight from others")
+    return results
+
+
+def _check_growth(name: str, operands: list[Any]) -> None:
+    """A few bytes must not become gigabytes."""
+    arrays = [np.asarray(operand) for operand in operands if operand is not None]
+    if name in ("ConstantOfShape", "Expand", "Reshape", "Tile"):
+        wanted = math.prod(max(int(size), 1) for size in arrays[-1].ravel())
+        size = wanted if name == "ConstantOfShape" else wanted * arrays[0].size
+    elif name == "Range":
+        start, stop, step = (float(array.ravel()[0]) for array in arrays)
+        size = int(abs(stop - start) / max(abs(step), 1e-9))
+    elif name == "Gather":
+        size = arrays[0].size * arrays[1].size
+    else:
+        size = sum(array.size for array in arrays)
+        if name in ELEMENTWISE:
+            size = max(size, math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
+    if size > MAX_COMPUTED:
+        raise Unsupported(f"computes {size:,} constants, more than {MAX_COMPUTED:,}")
+
+
+def _constant(reader: Reader, node: Any) -> Constant:
+    from onnx.helper import get_attribute_value
+
+    options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
+    if "value" in options:
+        return onnx_file.array(options["value"], reader.folder)
+    key = next(iter(options), "nothing")
+    if key not in ("value_float", "value_floats", "value_int", "value_ints"):
+        raise Unsupported(f"a constant given by {key}")
+    return np.asarray(options[key], dtype=np.float32 if "float" in key else np.int64)

@@ -1,5 +1,1 @@
-"""PyTorch modules and networks, both ways."""
-
-from lawful.network.modules.convert import from_module, to_module
-
-__all__ = ["from_module", "to_module"]
+"""PyTorch modules and networks, both ways; nothing here loads PyTorch before a module is there."""

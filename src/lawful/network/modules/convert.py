@@ -76,7 +76,7 @@ def from_module(
     if isinstance(module, DagModule):
         return carrying(module.dag.with_theta(numbers("weight", module.weight)), module_reading(module))
     failures: list[str] = []
-    for shape in [input_shape] if input_shape is not None else list(_shapes(module)):
+    for shape in [input_shape] if input_shape is not None else list(input_shapes(module)):
         try:
             read = export_module(module, [(BATCH, *shape)])
         except Unsupported as error:
@@ -115,7 +115,7 @@ def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
     return found if not tail else found.assuming(f"{tail} at the end is cut off: answers are about its input")
 
 
-def _shapes(module: nn.Module) -> Iterator[tuple[int, ...]]:
+def input_shapes(module: nn.Module) -> Iterator[tuple[int, ...]]:
     """Input sizes that the layers allow, the first layer's first: only vectors are guessed."""
     found = []
     for part in module.modules():

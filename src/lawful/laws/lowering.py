@@ -1,0 +1,180 @@
+"""A PyTorch module as a program: its traced ATen graph, operation by operation; what is not listed is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from lawful.errors import Unsupported
+from lawful.laws.composite import composite
+from lawful.laws.lowering_rules import Rules, Tokens, TracedArray
+from lawful.laws.probe import Probe, first_line
+from lawful.laws.program import Program, Writer
+
+MOST_ENTRIES = 5_000_000
+COPIES = {  # the output's entries are entries of the inputs: run on their numbers to learn which
+    "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "clone", "unsqueeze", "squeeze", "slice",
+    "select", "alias", "detach", "_to_copy", "contiguous", "flatten", "unfold", "index_select", "flip", "roll",
+    "repeat",
+    "split_with_sizes", "split", "unbind", "chunk", "cat", "stack", "constant_pad_nd", "index", "gather", "embedding",
+    "lift_fresh_copy", "diagonal", "as_strided", "tile", "narrow",
+}  # fmt: skip
+
+
+def lower(case: Probe, batch: torch.Tensor) -> Program:
+    """The program that computes the module's output from its parameters and an input of the batch's size."""
+    names = list(case.names)
+
+    def function(parts: list[torch.Tensor], inputs: torch.Tensor) -> Any:
+        return functional_call(case.module, dict(zip(names, parts, strict=True)), (inputs,))
+
+    parts = [torch.zeros(shape, dtype=torch.float64) for shape in case.shapes]
+    try:
+        with composite():
+            every: dict[Any, Any] = dict(torch._decomp.core_aten_decompositions())
+            table = {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
+            tracer = make_fx(function, table, tracing_mode="fake", _allow_non_fake_inputs=True)
+            traced = tracer(parts, batch)
+    except Exception as error:
+        raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
+    return _Lowering(case, batch).run(traced)
+
+
+def _has_rule(operation: Any) -> bool:
+    return hasattr(Rules, f"do_{operation.__name__.split('.')[0]}")
+
+
+class _Lowering(Rules):
+    def __init__(self, case: Probe, batch: torch.Tensor) -> None:
+        super().__init__(Writer(case.size, batch.numel() * (case.vocabulary or 1)))
+        self.case, self.batch = case, batch
+
+    def run(self, traced: torch.fx.GraphModule) -> Program:
+        """Follow the graph."""
+        values: dict[torch.fx.Node, Any] = {}
+        leaves = self._leaves()
+        output = None
+        for node in traced.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(leaves)
+            elif node.op == "get_attr":
+                values[node] = getattr(traced, str(node.target)).detach()
+            elif node.op == "output":
+                found = torch.fx.node.map_arg(node.args[0], values.__getitem__)
+                output = found[0] if isinstance(found, (list, tuple)) else found
+            else:
+                arguments = torch.fx.node.map_arg(node.args, values.__getitem__)
+                options = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
+                values[node] = self.call(node.target, arguments, dict(options))
+            if sum(step.length for step in self.write.steps[-1:]) > MOST_ENTRIES:
+                raise Unsupported("the module's arrays are too large for a proof")
+        if not isinstance(output, TracedArray):
+            raise Unsupported("the module's output does not depend on its parameters")
+        return self.write.finish(self.placed(output, output.shape))
+
+    def _leaves(self) -> Any:
+        start = 0
+        for shape in self.case.shapes:
+            indices = np.arange(start, start + shape.numel())
+            start += shape.numel()
+            yield TracedArray(self.write.take((0,), indices), tuple(shape))
+        whole = tuple(self.batch.shape)
+        yield TracedArray(1, whole) if self.case.vocabulary is None else Tokens(whole)
+
+    def call(self, target: Any, arguments: Any, options: dict[str, Any]) -> Any:
+        """One operation: on constants alone it is computed now, else written down."""
+        name = getattr(target, "__name__", str(target)).split(".")[0]
+        if name == "getitem":
+            return arguments[0][arguments[1]]
+        parts = _flat((arguments, options))
+        if any(isinstance(part, Tokens) for part in parts):
+            return self.looked_up(name, arguments)
+        if not any(isinstance(part, TracedArray) for part in parts):
+            return target(*arguments, **options)
+        if name in COPIES:
+            return self.copied(target, arguments, options)
+        rule: Callable[..., Any] | None = getattr(self, f"do_{name}", None)
+        if rule is None:
+            raise Unsupported(f"no proof covers the operation {target}")
+        options.pop("dtype", None)
+        return rule(*arguments, **options)
+
+    def looked_up(self, name: str, arguments: Any) -> Any:
+        """Rows of a table by token: unit vectors times the table."""
+        if name in ("view", "reshape", "_to_copy", "clone", "alias", "detach") and isinstance(arguments[0], Tokens):
+            shape = arguments[1] if name in ("view", "reshape") else arguments[0].shape
+            return Tokens(tuple(torch.empty(arguments[0].shape).reshape(shape).shape))
+        table = arguments[0]
+        token = arguments[1] if name == "embedding" else arguments[1][0] if name == "index" else None
+        if (
+            not isinstance(token, Tokens)
+            or not isinstance(table, TracedArray)
+            or table.shape[0] != self.case.vocabulary
+        ):
+            raise Unsupported(f"no proof covers {name} of token ids")
+        width = math.prod(table.shape[1:])
+        sizes = (1, math.prod(token.shape), table.shape[0], width)
+        return TracedArray(
+            self.write.matmul(1, self.placed(table, table.shape), sizes), (*token.shape, *table.shape[1:])
+        )
+
+    # Copies
+
+    def copied(self, target: Any, arguments: Any, options: dict[str, Any]) -> Any:
+        """Run the operation on the numbers of the entries: what comes out says where everything went."""
+        sources: list[int] = []
+        start = 1  # 0 stands for a padded zero
+        dead = False
+
+        def numbered(part: Any) -> Any:
+            nonlocal start, dead
+            if isinstance(part, TracedArray):
+                sources.append(part.number)
+                dead |= part.dead is not None
+                count = math.prod(part.shape)
+                start += count
+                return torch.arange(start - count, start, dtype=torch.float64).reshape(part.shape)
+            if isinstance(part, torch.Tensor) and part.is_floating_point():
+                sources.append(self.write.constant(part.detach().double().numpy()))
+                start += part.numel()
+                return torch.arange(start - part.numel(), start, dtype=torch.float64).reshape(part.shape)
+            if isinstance(part, (list, tuple)):
+                return type(part)(numbered(inner) for inner in part)
+            return part
+
+        options.pop("dtype", None)
+        if "pad" in str(target) and (len(arguments) > 2 and arguments[2] != 0):
+            raise Unsupported("no proof covers padding by other numbers than 0")
+        changed = numbered(arguments)
+        found = changed[0] if "_to_copy" in str(target) else target(*changed, **options)
+        masks = self._dead(target, arguments, options) if dead else None
+        if isinstance(found, torch.Tensor):
+            return TracedArray(self._taken(sources, found), tuple(found.shape), masks)
+        if masks is not None:
+            raise Unsupported("no proof covers a masked array that is split")
+        return [TracedArray(self._taken(sources, part), tuple(part.shape)) for part in found]
+
+    def _taken(self, sources: list[int], found: torch.Tensor) -> int:
+        return self.write.take(tuple(sources), found.reshape(-1).numpy().astype(np.intp) - 1)
+
+    def _dead(self, target: Any, arguments: Any, options: dict[str, Any]) -> torch.Tensor:
+        def mask(part: Any) -> Any:
+            if isinstance(part, TracedArray):
+                blank = torch.zeros(part.shape, dtype=torch.float64)
+                return blank if part.dead is None else part.dead.double()
+            return type(part)(mask(inner) for inner in part) if isinstance(part, (list, tuple)) else part
+
+        found = mask(arguments)[0] if "_to_copy" in str(target) else target(*mask(arguments), **options)
+        return torch.as_tensor(found) > 0
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [part for inner in value for part in _flat(inner)]
+    return [part for inner in value.values() for part in _flat(inner)] if isinstance(value, dict) else [value]

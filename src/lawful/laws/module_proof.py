@@ -1,0 +1,229 @@
+"""Prove how many laws a module has: brackets enclosed in balls bound the number from above.
+
+At one rational point θ* float64 chooses brackets and coordinates, ball arithmetic (FLINT's arb) encloses the square
+matrix M of their values, and `‖I − M X‖_∞ < 1` for an approximate inverse X proves M invertible. So the brackets have
+at least that rank at θ*, and by continuity near it: near θ* there are at most D − rank laws.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import torch
+from numpy.typing import NDArray
+
+from lawful.errors import Unsupported
+from lawful.laws.jets import Array, Sampled
+from lawful.laws.law import LawFamily
+from lawful.laws.lowering import lower
+from lawful.laws.probe import MIXED, SIZES, Probe
+from lawful.laws.program import Program, RankProof
+from lawful.types import Floats, Indices
+
+LARGEST = 1500  # parameters
+DEEPEST = 4
+SPARE = 8
+PIECES = 4  # times more fields for modules that are smooth in pieces only: all their pieces have to be seen
+THETA_BITS, SAMPLE_BITS = 16, 8
+THRESHOLD = 1e-7  # a pivot that float64 trusts
+PRECISIONS = (128, 256, 512)
+DIGITS = 2.0**-64  # a law's derivative along a bracket must vanish to that, relative to their lengths
+
+
+def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof | None:
+    """A proof that brackets reach at least `at_most` dimensions near a point, or None if none was found."""
+    if case.size > LARGEST:
+        raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
+    generator = torch.Generator().manual_seed(seed)
+    rows = MIXED if case.mode == "train" and case.has_modes else 1
+    batch = torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
+    program = lower(case, batch)
+    theta = _whole(case.theta(seed, spread).numpy(), THETA_BITS)
+    count = (PIECES if case.piecewise else 1) * case.size + SPARE
+    inputs = _inputs(case, count, rows, generator)
+    weights = torch.randn((count, rows, *case.output_shape), generator=generator, dtype=torch.float64)
+    ends = _whole(weights.reshape(count, -1).numpy(), SAMPLE_BITS)
+    if case.loss == "cross-entropy":
+        ends = _summing_to_zero(ends, case.output_shape[-1])
+    rough = Sampled(program, theta / 2.0**THETA_BITS, inputs / 2.0**SAMPLE_BITS, ends / 2.0**SAMPLE_BITS)
+    chosen = _choose(rough, case.size, at_most, count, seed)
+    if chosen is None:
+        return None
+    words, columns, dimensions = chosen
+    used = sorted({field for word in words for field in word})
+    rename = {field: number for number, field in enumerate(used)}
+    words = [tuple(rename[field] for field in word) for word in words]
+    inputs, ends = inputs[used], ends[used]
+    for precision in PRECISIONS:
+        found = enclosed(program, theta, inputs, ends, words, precision)
+        if found is None:
+            continue
+        bound = inverse_bound(found[:, columns], precision)
+        if bound is not None and bound < 1:
+            return RankProof(
+                program, theta, THETA_BITS, inputs, ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, bound,
+                precision, case.output_shape[-1] if case.loss == "cross-entropy" else 0,
+            )  # fmt: skip
+    return None
+
+
+def _inputs(case: Probe, count: int, rows: int, generator: torch.Generator) -> Indices:
+    shape = (count, rows, *case.input_shape)
+    if case.data is not None:
+        raise Unsupported("no proof covers given data yet")
+    if case.vocabulary is not None:
+        tokens = torch.randint(case.vocabulary, shape, generator=generator)
+        units = torch.nn.functional.one_hot(tokens, case.vocabulary)
+        return np.asarray(units.reshape(count, -1).numpy() * 2**SAMPLE_BITS, dtype=np.intp)
+    sizes = 10 ** (2 * SIZES * torch.rand((count, 1), generator=generator, dtype=torch.float64) - SIZES)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64).reshape(count, -1)
+    return _whole((drawn * sizes).numpy(), SAMPLE_BITS)
+
+
+def _whole(values: Floats, bits: int) -> Indices:
+    return np.asarray(np.round(values * 2.0**bits), dtype=np.intp)
+
+
+def _summing_to_zero(weights: Indices, outputs: int) -> Indices:
+    table = weights.reshape(len(weights), -1, outputs)
+    table[:, :, -1] = -table[:, :, :-1].sum(axis=2)
+    return table.reshape(len(weights), -1)
+
+
+# Choosing brackets in float64
+
+
+def _choose(
+    fields: Sampled, size: int, at_most: int, count: int, seed: int
+) -> tuple[list[tuple[int, ...]], list[int], tuple[int, ...]] | None:
+    """Brackets and coordinates: each level is exhausted before the next, since deep brackets cost most."""
+    rng = np.random.default_rng(seed)
+    basis = np.zeros((size, 0))
+    words: list[tuple[int, ...]] = []
+    kept: list[Floats] = []
+    dimensions: list[int] = []
+    for level in range(DEEPEST + 1):
+        fresh = np.arange(count)[:, None] if level == 0 else _words(rng, count, level, at_most - len(words))
+        values = fields.brackets(fresh)
+        lengths = np.linalg.norm(values, axis=1)
+        usable = np.isfinite(lengths) & (lengths > 0)
+        fresh, units = fresh[usable], values[usable] / lengths[usable, None]
+        rest = units.T - basis @ (basis.T @ units.T)
+        rest -= basis @ (basis.T @ rest)
+        turned, triangle, order = scipy.linalg.qr(rest, mode="economic", pivoting=True)
+        new = min(int((np.abs(np.diag(triangle)) > THRESHOLD).sum()), at_most - len(words))
+        part = turned[:, :new] - basis @ (basis.T @ turned[:, :new])
+        basis = np.concatenate([basis, np.linalg.qr(part)[0] if new else part], axis=1)
+        words += [tuple(int(field) for field in fresh[row]) for row in order[:new]]
+        kept += [units[row] for row in order[:new]]
+        dimensions.append(len(words))
+        if len(words) == at_most:
+            columns = scipy.linalg.qr(np.array(kept), mode="economic", pivoting=True)[2][:at_most] if kept else []
+            return words, [int(column) for column in columns], tuple(dimensions)
+        if level and not new:
+            return None
+    return None
+
+
+def _words(rng: np.random.Generator, count: int, level: int, missing: int) -> Indices:
+    words = rng.integers(0, count, size=(2 * missing + SPARE, level + 1))
+    words[:, -1] = np.where(words[:, -1] == words[:, -2], (words[:, -1] + 1) % count, words[:, -1])  # not [X, X]
+    return np.asarray(words, dtype=np.intp)
+
+
+# Proving in balls
+
+
+def enclosed(
+    program: Program, theta: Indices, inputs: Indices, weights: Indices, words: list[tuple[int, ...]], precision: int
+) -> NDArray[Any] | None:
+    """Balls that contain the brackets' values, a row each; None where a sign or a quotient cannot be told."""
+    import flint
+
+    before = flint.ctx.prec
+    flint.ctx.prec = precision
+    try:
+        fields = Sampled(program, _exact(theta, THETA_BITS), _exact(inputs, SAMPLE_BITS), _exact(weights, SAMPLE_BITS))
+        rows = np.empty((len(words), program.parameters), dtype=object)
+        for length in sorted({len(word) for word in words}):
+            where = [number for number, word in enumerate(words) if len(word) == length]
+            rows[where] = fields.brackets(np.array([words[number] for number in where], dtype=np.intp))
+    except (ArithmeticError, ValueError):
+        return None
+    finally:
+        flint.ctx.prec = before
+    return rows
+
+
+def _exact(whole: Indices, bits: int) -> Array:
+    from flint import arb, fmpz
+
+    scale = arb(fmpz(2) ** bits)
+    return np.asarray(np.frompyfunc(lambda value: arb(fmpz(int(value))) / scale, 1, 1)(whole), dtype=object)
+
+
+def inverse_bound(matrix: NDArray[Any], precision: int) -> float | None:
+    """An upper bound of `‖I − M X‖_∞` with X the float64 inverse of M's midpoint; None if there is none."""
+    from flint import arb, arb_mat, ctx
+
+    size = len(matrix)
+    if not size:
+        return 0.0
+    before = ctx.prec
+    ctx.prec = precision
+    try:
+        middle = np.array([[float(value.mid()) for value in row] for row in matrix])
+        if not np.isfinite(middle).all():
+            return None
+        rows = 2.0 ** -np.round(np.log2(np.maximum(np.abs(middle).max(axis=1), 1e-300)))
+        columns = 2.0 ** -np.round(np.log2(np.maximum(np.abs(middle * rows[:, None]).max(axis=0), 1e-300)))
+        try:
+            inverse = np.linalg.inv(middle * rows[:, None] * columns)
+        except np.linalg.LinAlgError:
+            return None
+        entries = [matrix[i, j] * float(rows[i] * columns[j]) for i in range(size) for j in range(size)]
+        if not np.isfinite(inverse).all():
+            return None
+        product = arb_mat(size, size, entries) * arb_mat(size, size, [float(value) for value in inverse.ravel()])
+        worst = 0.0
+        for i in range(size):
+            total = sum((abs(product[i, j] - int(i == j)) for j in range(size)), arb(0))
+            if not total < 1:
+                return None
+            worst = max(worst, float(total.upper()))
+    finally:
+        ctx.prec = before
+    return worst
+
+
+def conserved(proof: RankProof, laws: LawFamily) -> bool:
+    """Whether every law's derivative along every bracket of the proof vanishes to many digits at θ*."""
+    from flint import arb, ctx
+
+    words = list(proof.words)
+    found = enclosed(proof.program, proof.theta, proof.inputs, proof.weights, words, max(proof.precision, 256))
+    if found is None:
+        return False
+    before = ctx.prec
+    ctx.prec = max(proof.precision, 256)
+    try:
+        point = _exact(proof.theta, THETA_BITS)
+        sizes = [max((abs(value).upper() for value in row), key=float) for row in found]
+        for law in laws:
+            slope: dict[int, Any] = {}
+            for edges, factor in law.terms.items():
+                for place, edge in enumerate(edges):
+                    term = arb(factor.numerator) / factor.denominator
+                    for other in edges[:place] + edges[place + 1 :]:
+                        term = term * point[other]
+                    slope[edge] = slope.get(edge, arb(0)) + term
+            size = sum((abs(value) for value in slope.values()), arb(0))
+            for row, largest in zip(found, sizes, strict=True):
+                total = sum((value * row[edge] for edge, value in slope.items()), arb(0))
+                if not abs(total) <= size * largest * DIGITS:
+                    return False
+    finally:
+        ctx.prec = before
+    return True

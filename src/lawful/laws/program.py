@@ -1,0 +1,164 @@
+"""A module as a short list of exact steps: copies, sums, products and a few smooth functions of flat arrays.
+
+A program computes on flat arrays of real numbers. Its steps are
+
+    take      entries of earlier arrays laid end to end, by index (−1: zero): views, slices, transposes, patches, tokens
+    add, mul  of two arrays of one length
+    matmul    a stack of matrix products, (n, p, q) times (n, q, r)
+    sum       of consecutive runs of equal length
+    exp, erf, reciprocal, rsqrt, log, sin, cos
+    choose    the entries of the second array where the first is positive, else of the third
+
+Constants are float64 numbers, taken as the exact rationals that they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.types import Floats, Indices
+
+FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramStep:
+    """One array: how it is made (`kind`), of which earlier arrays, and with which numbers.
+
+    "parameters", "input" and "constant" are made of nothing. `indices` belong to "take", `sizes` to "matmul" (n, p, q,
+    r) and to "sum" (the length of a run), `values` to "constant".
+    """
+
+    kind: str
+    sources: tuple[int, ...]
+    length: int
+    indices: Indices | None = None
+    sizes: tuple[int, ...] = ()
+    values: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Steps in order; step 0 are the parameters, step 1 the input, the last step is the output."""
+
+    steps: tuple[ProgramStep, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return self.steps[0].length
+
+    @property
+    def inputs(self) -> int:
+        """Number of input coordinates."""
+        return self.steps[1].length
+
+    @property
+    def outputs(self) -> int:
+        """Number of output coordinates."""
+        return self.steps[-1].length
+
+
+class Writer:
+    """Appends steps, sharing those that are the same copies."""
+
+    def __init__(self, parameters: int, inputs: int) -> None:
+        self.steps = [ProgramStep("parameters", (), parameters), ProgramStep("input", (), inputs)]
+
+    def add(self, step: ProgramStep) -> int:
+        """Append a step; its number."""
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def length(self, number: int) -> int:
+        """The length of an array."""
+        return self.steps[number].length
+
+    def constant(self, values: Floats) -> int:
+        """An array of fixed numbers."""
+        flat = np.asarray(values, dtype=np.float64).ravel()
+        return self.add(ProgramStep("constant", (), len(flat), values=flat))
+
+    def take(self, sources: tuple[int, ...], indices: Indices) -> int:
+        """Entries of the sources laid end to end; copying a whole array is no step."""
+        flat = np.asarray(indices, dtype=np.intp).ravel()
+        if len(sources) == 1 and len(flat) == self.length(sources[0]) and (flat == np.arange(len(flat))).all():
+            return sources[0]
+        return self.add(ProgramStep("take", sources, len(flat), indices=flat))
+
+    def pair(self, kind: str, first: int, second: int) -> int:
+        """A sum or a product."""
+        return self.add(ProgramStep(kind, (first, second), self.length(first)))
+
+    def function(self, kind: str, source: int) -> int:
+        """A function of every entry."""
+        return self.add(ProgramStep(kind, (source,), self.length(source)))
+
+    def total(self, source: int, run: int) -> int:
+        """Sums of consecutive runs."""
+        return self.add(ProgramStep("sum", (source,), self.length(source) // run, sizes=(run,)))
+
+    def matmul(self, first: int, second: int, sizes: tuple[int, int, int, int]) -> int:
+        """A stack of matrix products."""
+        n, p, _, r = sizes
+        return self.add(ProgramStep("matmul", (first, second), n * p * r, sizes=sizes))
+
+    def choose(self, sign: int, positive: int, other: int) -> int:
+        """By the sign of the first array."""
+        return self.add(ProgramStep("choose", (sign, positive, other), self.length(sign)))
+
+    def finish(self, output: int) -> Program:
+        """The program up to its output, without steps that nothing reads."""
+        used, stack = {0, 1}, [output]
+        while stack:
+            number = stack.pop()
+            if number not in used or number == output:
+                used.add(number)
+                stack += [source for source in self.steps[number].sources if source not in used]
+        order = [number for number in sorted(used) if number != output] + [output]
+        place = {number: position for position, number in enumerate(order)}
+        steps = [self.steps[number] for number in order]
+        return Program(
+            tuple(
+                ProgramStep(
+                    step.kind,
+                    tuple(place[source] for source in step.sources),
+                    step.length,
+                    step.indices,
+                    step.sizes,
+                    step.values,
+                )
+                for step in steps
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RankProof:
+    """What a checker needs: the program, the point, the fields and the brackets whose values are independent.
+
+    Numbers are whole multiples of `2^−bits`. `words` are brackets, numbers of fields from the outermost inwards;
+    `columns` the coordinates in which their values form an invertible matrix. `dimensions` are those of V_0, V_1, …
+    as float64 saw them; `bound` is the norm that was proved smaller than 1, with `precision` bits. Under
+    cross-entropy the output weights of each run of `classes` sum to 0.
+    """
+
+    program: Program
+    theta: Indices
+    theta_bits: int
+    inputs: Indices
+    weights: Indices
+    sample_bits: int
+    words: tuple[tuple[int, ...], ...]
+    columns: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    bound: float
+    precision: int
+    classes: int = 0
+
+    @property
+    def point(self) -> Floats:
+        """θ*."""
+        return np.asarray(self.theta / 2.0**self.theta_bits)

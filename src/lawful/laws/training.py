@@ -1,0 +1,175 @@
+"""Do the laws of φ suffice? How many laws training has near weights, near random ones and near well-chosen ones.
+
+Every law of φ is a law of training, but near given weights only some activation patterns occur, and training may have
+more. Rational weights at which exactly the laws of φ are left prove that the list is complete on an open set.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, product
+from math import comb, prod
+
+import numpy as np
+
+from lawful.exact import PRIME, to_residues
+from lawful.laws.count import count_laws
+from lawful.laws.family import Gradients, Pieces
+from lawful.laws.law_count import LawCount
+from lawful.laws.lie_closure import Watch, close
+from lawful.network import Dag, Role
+from lawful.network.dynamics import HeavyBall
+from lawful.network.initial import initialise
+from lawful.types import Floats
+
+SIZES = ((60, 8, 48), (200, 4, 8), (1000, 1, 1))  # up to so many parameters: weights looked at, and further tries
+MOST_SETS = 40  # of activation patterns that are all examined
+SEEDS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingLaws:
+    """Laws near random weights: how often each number was counted, where φ's laws suffice, what is known if nowhere.
+
+    `near` maps a number of laws to how many of the random weights had it. `witness` is a proved count near rational
+    weights which has exactly the laws of φ: they are complete on an open set. `always` are the fewest and the most
+    laws near any weights whatever, if all sets of activation patterns that can occur were examined.
+    """
+
+    near: dict[int, int]
+    tried: int
+    witness: LawCount | None = None
+    always: tuple[int, int] | None = None
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """The share of the random weights that had each number of laws."""
+        total = sum(self.near.values())
+        return {laws: count / total for laws, count in self.near.items()}
+
+
+def training_laws(
+    count: LawCount, *, weights: int | None = None, seed: int = 0, progress: Watch | None = None
+) -> TrainingLaws | None:
+    """Compare a φ-level count with the counts near random weights; None where there is nothing to compare.
+
+    A few weights are PyTorch's default ones (`weights` asks for more or fewer); if none has exactly the laws of φ, a
+    search looks for some that have.
+
+    >>> found = training_laws(count_laws("2-3-3-1 relu"))
+    >>> sorted(found.near.items()), found.witness.laws
+    ([(6, 5), (9, 2), (10, 1)], 6)
+    >>> training_laws(count_laws("1-2-2-1 relu")).always
+    (5, 8)
+    """
+    dag = count.dag
+    if dag is None or count.level != "phi" or isinstance(count.flow, HeavyBall) or not _gated(dag).any():
+        return None
+    limits = next((limit for limit in SIZES if dag.parameters <= limit[0]), (0, 0, 0))
+    looked_at = limits[1] if weights is None else weights
+    if not looked_at:
+        return None
+    starts = [initialise(dag, "torch", seed + number) for number in range(looked_at)]
+    if dag.weights is not None:
+        starts[0] = dag  # the weights that were given
+    found = []
+    for number, start in enumerate(starts):
+        found.append(_near(count, start, seed))
+        if progress is not None:
+            progress("near random weights", number + 1, looked_at)
+    near = dict(Counter(one.laws for one in found))
+    tried = len(found)
+    always = _two_patterns(count)
+    best, place = min(zip(found, starts, strict=True), key=lambda pair: pair[0].laws)
+    hopeless = not count.proved or (always is not None and always[0] > count.laws)
+    while not hopeless and best.laws > count.laws and tried < looked_at + limits[2]:
+        other = _other_weights(place, seed, tried)
+        again = _near(count, other, seed)
+        tried += 1
+        if again.laws <= best.laws:
+            best, place = again, other
+    enough = count.proved and best.proved and best.laws == count.laws
+    return TrainingLaws(near, tried, _witness(count, best) if enough else None, always)
+
+
+def _gated(dag: Dag) -> np.ndarray:
+    return np.asarray((dag.roles == Role.HIDDEN) & (dag.slopes != 1.0))
+
+
+def _near(count: LawCount, dag: Dag, seed: int) -> LawCount:
+    return count_laws(dag, level="near", loss=count.loss, flow=count.flow, seed=seed)
+
+
+def _witness(count: LawCount, near: LawCount) -> LawCount:
+    """The count near the weights, with the laws of φ alone as its explicit ones: they hold at all weights."""
+    region, dag = near.region, near.dag
+    if region is None or dag is None:
+        raise AssertionError("a count near weights has a region")
+    free = np.where(dag.slopes == 1.0, 1.0, np.nan)
+    return replace(
+        near, known=count.known, independent=count.independent, architecture=count.architecture,
+        region=replace(region, fixed=free, alike=None), claim="somewhere",
+    )  # fmt: skip
+
+
+def _other_weights(dag: Dag, seed: int, number: int) -> Dag:
+    """New weights of few binary digits: all of them or, every second time, a quarter."""
+    rng = np.random.default_rng((seed, number))
+    theta = rng.normal(size=dag.parameters)
+    if dag.constant is not None:
+        theta[dag.tails == dag.constant] *= 10 ** rng.uniform(-1, 0.5)
+    if number % 2:
+        theta = np.where(rng.random(dag.parameters) < 0.25, theta, dag.theta)
+    return dag.with_theta(np.round(theta * 2**10) / 2**10)
+
+
+# Networks of one input without biases
+
+
+def _two_patterns(count: LawCount) -> tuple[int, int] | None:
+    """The fewest and most laws near any weights, for one input and no biases: x > 0 and x < 0 have a pattern each.
+
+    Which pairs of patterns the weights realise does not matter: all that could be are counted.
+    """
+    dag = count.dag
+    if dag is None or dag.constant is not None or len(dag.inputs) > 1 or count.loss != "full":
+        return None
+    if str(count.flow) != "gradient":
+        return None
+    groups = _exchangeable(dag)
+    options = [_OPPOSITE if first else _ALL for first, _ in groups]
+    if (
+        prod(comb(len(o) + len(nodes) - 1, len(nodes)) for o, (_, nodes) in zip(options, groups, strict=True))
+        > MOST_SETS
+    ):
+        return None
+    dimensions = []
+    choices = [combinations_with_replacement(o, len(nodes)) for o, (_, nodes) in zip(options, groups, strict=True)]
+    for chosen in product(*choices):
+        gates = np.ones((2, len(dag.names)))
+        for (_, nodes), pairs in zip(groups, chosen, strict=True):
+            for node, pair in zip(nodes, pairs, strict=True):
+                gates[:, node] = [1.0 if on else dag.slopes[node] for on in pair]
+        dimensions.append(_dimension(dag, gates[:, dag.hidden], dag.parameters - count.independent))
+    return dag.parameters - max(dimensions), dag.parameters - min(dimensions)
+
+
+_OPPOSITE = ((True, False), (False, True))
+_ALL = (*_OPPOSITE, (True, True), (False, False))
+
+
+def _exchangeable(dag: Dag) -> list[tuple[bool, list[int]]]:
+    """Gated neurons with the same neighbours and slope, and whether they read the input alone."""
+    groups: dict[tuple[float, frozenset[int], frozenset[int]], list[int]] = {}
+    for node in np.flatnonzero(_gated(dag)).tolist():
+        into = frozenset(dag.tails[dag.heads == node].tolist())
+        out_of = frozenset(dag.heads[dag.tails == node].tolist())
+        groups.setdefault((float(dag.slopes[node]), into, out_of), []).append(node)
+    return [(into == set(dag.inputs.tolist()), nodes) for (_, into, _), nodes in groups.items()]
+
+
+def _dimension(dag: Dag, patterns: Floats, most: int) -> int:
+    values, where = np.unique(patterns, return_inverse=True)
+    gates = to_residues(values, PRIME)[where].reshape(patterns.shape)
+    return max(close(Pieces(Gradients(dag, PRIME, seed), gates), most).dimensions[-1] for seed in range(SEEDS))

@@ -1,0 +1,159 @@
+"""An upper bound for the laws of a module, proved again: brackets of its gradient fields in ball arithmetic.
+
+If the matrix of the brackets' values in some coordinates has an approximate inverse to within 1, it is invertible, so
+at this point, and by continuity near it, the brackets span as many directions: a law near the point is constant along
+all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from flint import arb, arb_mat, ctx, fmpz
+
+from lawful.verify.finding import Finding, short
+from lawful.verify.program import Fields, Table, dyadics, read_steps
+from lawful.verify.schema import afford, listed, need, rational, record, whole, wholes
+
+KEYS = "laws parameters steps theta_bits theta sample_bits inputs weights words columns known classes precision"
+DIGITS = 60  # binary digits to which a law's derivative along a bracket has to vanish
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """At most how many laws a module has near a point, and that as many explicit ones are stationary there."""
+    given = record(body, "certificate", KEYS)
+    steps = read_steps(given["steps"])
+    size, width, ends = steps[0].length, steps[1].length, steps[-1].length
+    need(whole(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
+    precision = whole(given["precision"], "precision", 64, 1024)
+    theta = wholes(given["theta"], "theta", length=size)
+    inputs = [wholes(row, "inputs", length=width) for row in listed(given["inputs"], "inputs")]
+    weights = [wholes(row, "weights", length=ends) for row in listed(given["weights"], "weights", length=len(inputs))]
+    loss = _loss(whole(given["classes"], "classes", 0, ends), weights)
+    words = [wholes(row, "words", 0, len(inputs) - 1, most=6) for row in listed(given["words"], "words", most=size)]
+    columns = wholes(given["columns"], "columns", 0, size - 1, length=len(words))
+    need(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
+    bits = [whole(given[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
+    work = sum(step.length * (step.extra[2] if step.kind == "matmul" else 1) for step in steps)
+    afford(sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3)
+    before = ctx.prec
+    ctx.prec = precision
+    try:
+        point = dyadics([theta], bits[0])
+        fields = Fields(steps, point, dyadics(inputs, bits[1]), dyadics(weights, bits[1]))
+        rows = fields.brackets(words)
+        need(_invertible(rows[:, columns]), "the brackets are not proved independent")
+        laws = [_law(law, size) for law in listed(given["known"], "known", most=size)]
+        slopes = [_slope(law, point[0]) for law in laws]
+        _check_stationary(slopes, rows)
+        independent = _independent(slopes, size)
+    finally:
+        ctx.prec = before
+    most = size - len(words)
+    need(
+        whole(given["laws"], "laws", 0, size) == most, f"the brackets leave room for {most} laws, not as many as stated"
+    )
+    need(independent == most, f"{independent} of the explicit laws are independent, not {most}")
+    digest = "program:" + _fingerprint(given["steps"])
+    facts = {"laws": most, "parameters": size, "loss": loss, "claim": "somewhere", "bits": DIGITS}
+    words_ = (
+        f"{short(digest)} ({size} parameters) has at most {most} independent laws near a point, and {most} explicit "
+        f"ones, independent there, are stationary along its brackets to {DIGITS} binary digits ({loss} loss)"
+    )
+    return Finding(words_, facts, (digest,))
+
+
+def _loss(classes: int, weights: Sequence[Sequence[int]]) -> str:
+    """Which losses the fields belong to: slopes of cross-entropy sum to 0 over each run of `classes` outputs."""
+    if not classes:
+        return "full"
+    for row in weights:
+        sums = [sum(row[start : start + classes]) for start in range(0, len(row), classes)]
+        need(len(row) % classes == 0 and not any(sums), "the output weights are none of cross-entropy")
+    return f"cross-entropy over {classes} classes"
+
+
+def _fingerprint(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Ranks and laws
+
+
+def _invertible(matrix: Table) -> bool:
+    """Whether `‖I − M X‖_∞ < 1`, with X the inverse of the midpoints, in balls."""
+    size = len(matrix)
+    if not size:
+        return True
+    sizes = [max((abs(value).mid() for value in row), key=float) for row in matrix]
+    scaled = arb_mat([[value / scale for value in row] for row, scale in zip(matrix.tolist(), sizes, strict=True)])
+    middle = arb_mat([[value.mid() for value in row] for row in scaled.tolist()])
+    try:
+        inverse = middle.inv()
+    except ZeroDivisionError:
+        return False
+    exact = arb_mat([[value.mid() for value in row] for row in inverse.tolist()])
+    product = (scaled * exact).tolist()
+    return all(
+        bool(sum((abs(value - int(i == j)) for j, value in enumerate(row)), arb(0)) < 1)
+        for i, row in enumerate(product)
+    )
+
+
+def _law(value: object, size: int) -> list[tuple[tuple[int, ...], Fraction]]:
+    """A polynomial: monomials of parameters and their coefficients."""
+    found = []
+    for term in listed(value, "law", most=1_000_000):
+        monomial, factor = listed(term, "term", length=2)
+        found.append((tuple(wholes(monomial, "monomial", 0, size - 1, most=8)), rational(factor, "coefficient")))
+    return found
+
+
+def _slope(law: Sequence[tuple[tuple[int, ...], Fraction]], point: Any) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for monomial, factor in law:
+        for place, edge in enumerate(monomial):
+            term = arb(fmpz(factor.numerator)) / fmpz(factor.denominator)
+            for other in (*monomial[:place], *monomial[place + 1 :]):
+                term = term * point[other]
+            found[edge] = found.get(edge, arb(0)) + term
+    return found
+
+
+def _check_stationary(slopes: Sequence[dict[int, Any]], rows: Table) -> None:
+    """A law's derivative along each bracket, relative to the sizes of the law's slope and of the bracket."""
+    small = arb(2) ** -DIGITS
+    for row in rows:
+        largest = max((abs(value).upper() for value in row), key=float)
+        for slope in slopes:
+            total = sum((value * row[edge] for edge, value in slope.items()), arb(0))
+            size = sum((abs(value).upper() for value in slope.values()), arb(0)) * largest
+            need(bool(abs(total) <= size * small), "a stated law is not conserved along a bracket")
+
+
+def _independent(slopes: Sequence[dict[int, Any]], size: int) -> int:
+    """How many gradients of laws are surely independent: eliminate while a pivot surely differs from 0."""
+    rows = [dict(slope) for slope in slopes]
+    found = 0
+    while rows:
+        best = [
+            (float(abs(value).lower()), number, edge) for number, row in enumerate(rows) for edge, value in row.items()
+        ]
+        sure = [entry for entry in best if entry[0] > 0]
+        if not sure:
+            break
+        _, number, edge = max(sure)
+        pivot = rows.pop(number)
+        found += 1
+        for row in rows:
+            if edge in row:
+                factor = row.pop(edge) / pivot[edge]
+                for other, value in pivot.items():
+                    if other != edge:
+                        row[other] = row.get(other, arb(0)) - factor * value
+    return found

@@ -1,0 +1,128 @@
+"""Every public function takes every kind of source, and answers the same for a network, its graph and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lawful as package
+from lawful.components import find_path, unlock
+from lawful.fibers.distance.distance import distance
+from lawful.fibers.fingerprint import canonical, fingerprint
+from lawful.flow import known_laws, problem
+from lawful.laws import count_laws
+from lawful.network import Architecture, Dag, Mlp
+from lawful.network.formats.files import write
+from lawful.study.diff import diff
+
+BATCH = np.random.default_rng(3).normal(size=(6, 3))
+Answer = Callable[[Any], Any]
+
+
+def _count(found: Any) -> Any:
+    return found.laws, found.status, found.dimensions
+
+
+FUNCTIONS: dict[str, Answer] = {
+    "count_laws": lambda net: _count(count_laws(net)),
+    "count_laws near": lambda net: _count(count_laws(net, level="near")),
+    "components": lambda net: [(lock.edge, lock.sign, lock.minimum) for lock in package.components(net).locked],
+    "rebalance": lambda net: package.rebalance(net).dag.theta.tolist(),
+    "unlock": lambda net: unlock(net).dag.theta.tolist(),
+    "find_path": lambda net: type(find_path(net, net)).__name__,
+    "prune": lambda net: (package.prune(net).network.to_dag().theta.tolist(), package.prune(net).bound),
+    "same": lambda net: package.same(net, net).verdict,
+    "fingerprint": lambda net: fingerprint(net).hash,
+    "canonical": lambda net: canonical(net).network.theta.tolist(),
+    "distance": lambda net: float(distance(net, net, (-np.ones(3), np.ones(3)), seconds=1.0).upper),
+    "diff": lambda net: diff(net, net, seconds=2.0).verdict.verdict,
+    "known_laws": lambda net: known_laws(net).names,
+    "problem": lambda net: round(problem(net, BATCH, np.zeros((6, 2))).evaluate(package.open(net).theta).loss, 12),
+}
+
+
+def forms(mlp: Mlp, folder: Path) -> dict[str, Any]:
+    for ending in (".safetensors", ".pt", ".npz", ".json", ".onnx"):
+        write(mlp, folder / f"net{ending}")
+    files = {ending: str(folder / f"net{ending}") for ending in (".safetensors", ".pt", ".npz", ".json", ".onnx")}
+    return {"graph": mlp.to_dag(), "path": folder / "net.npz", "module": package.to_module(mlp), **files}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_answer_does_not_depend_on_the_form(name: str, tmp_path: Path) -> None:
+    for text in ("3-4-2 relu bias", "3-3-2 linear", "3-4-3-2 leaky_relu(0.25)"):
+        mlp = Architecture.parse(text).initialise(seed=2)
+        assert isinstance(mlp, Mlp)
+        expected = FUNCTIONS[name](mlp)
+        for form, source in forms(mlp, tmp_path).items():
+            if form == "module" and name in ("known_laws", "problem"):
+                continue  # modules train by themselves there: same numbers, other words
+            if form == "graph" and name == "prune":
+                continue  # a graph may skip layers, so more of its neurons can go: see below
+            assert FUNCTIONS[name](source) == expected, (text, form)
+
+
+@pytest.mark.parametrize("name", ["count_laws", "components", "prune", "same", "rebalance"])
+def test_functions_take_weights_models_and_text(name: str, tmp_path: Path) -> None:
+    mlp = Architecture.parse("3-4-2 relu").initialise(seed=1)
+    state = {"fc1.weight": torch.tensor(mlp.weights[0]), "fc2.weight": torch.tensor(mlp.weights[1])}  # type: ignore[union-attr]
+    write(mlp, tmp_path / "net.onnx")
+    expected = FUNCTIONS[name](mlp)
+    assert FUNCTIONS[name](state) == expected
+    assert FUNCTIONS[name](onnx.load(tmp_path / "net.onnx")) == expected
+    assert FUNCTIONS[name]("3-4-2 relu") is not None
+
+
+def test_audits_take_modules_and_files(tmp_path: Path) -> None:
+    mlp = Architecture.parse("3-4-2 relu bias").initialise(seed=1)
+    write(mlp, tmp_path / "net.pt")
+    expected = package.audit(mlp)
+    for source in (tmp_path / "net.pt", package.to_module(mlp), mlp.to_dag()):
+        found = package.audit(source)
+        assert _count(found.laws) == _count(expected.laws)
+        assert found.components.connected == expected.components.connected
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), widths=st.lists(st.integers(1, 4), min_size=3, max_size=4), bias=st.booleans())
+def test_an_mlp_and_its_graph_agree_for_any_shape(seed: int, widths: list[int], bias: bool) -> None:
+    text = "-".join(map(str, widths)) + " relu" + " bias" * bias
+    mlp = Architecture.parse(text).initialise(seed=seed)
+    graph = mlp.to_dag()
+    assert isinstance(graph, Dag)
+    for name in ("count_laws", "components", "fingerprint"):
+        assert FUNCTIONS[name](mlp) == FUNCTIONS[name](graph), (text, name)
+    assert package.prune(graph).neurons_after <= package.prune(mlp).neurons_after
+
+
+def test_a_normalised_module_is_shown_and_counted_without_its_size() -> None:
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1))
+    assert isinstance(package.open(module), Mlp)
+    assert count_laws(module).parameters == 6 + 8 + 3
+
+
+def test_a_scaled_or_cut_module_is_no_graph_to_the_laws() -> None:
+    """Twice a Linear layer has as many weights as it, and other laws; a softmax changes what the loss can see."""
+
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(2, 3, bias=False), torch.nn.Linear(3, 2, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(2.0 * self.one(x))
+
+    assert count_laws(Twice()).status != "proved"
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2), torch.nn.Softmax(1))
+    assert count_laws(module).status != "proved"
+    with pytest.raises(package.Unsupported, match="softmax at its end"):
+        package.same(module, module[:3])
+    assert package.same(module, module).verdict == "equal"
