@@ -49,7 +49,7 @@ def in_process(*arguments: object, cwd: Path | None = None) -> Run:
             signal.signal(signal.SIGINT, heard)
             sys.path[:] = path
             for name in set(sys.modules) - before:
-                if str(getattr(sys.modules[name], "__file__", None)).startswith(str(cwd or Path.cwd())):
+                if cwd is not None and str(getattr(sys.modules[name], "__file__", None)).startswith(str(cwd)):
                     del sys.modules[name]
     said, errors = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
     assert "Traceback" not in errors, errors
