@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lawful.cli.output import print_json, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
-from lawful.cli.source import ActivationOption, JsonOption, NetworkArgument, SeedOption, open_network
+from lawful.cli.source import (
+    ActivationOption,
+    InputOption,
+    JsonOption,
+    ModelOption,
+    NetworkArgument,
+    OrderOption,
+    SeedOption,
+    input_shape,
+    open_network,
+)
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -43,8 +53,8 @@ def read_box(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
-def _open(text: str, seed: int, activation: str | None) -> Mlp | Dag:
-    return open_network(text, seed=seed, activation=activation, drop_useless=True)
+def _open(text: str, seed: int, activation: str | None, **options: Any) -> Mlp | Dag:
+    return open_network(text, seed=seed, activation=activation, drop_useless=True, **options)
 
 
 def same(
@@ -57,6 +67,9 @@ def same(
     time: TimeOption = 60.0,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
+    input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -68,7 +81,8 @@ def same(
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
     will_write(certificate)
-    networks = _open(first, seed, activation), _open(second, seed, activation)
+    options: dict[str, Any] = {"model": model, "order": order, "shape": input_shape(input_size)}
+    networks = _open(first, seed, activation, **options), _open(second, seed, activation, **options)
     place = read_box(box)
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
     result = verdicts.to_json(found)
