@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Run, ended, in_a_process, in_process
 from hypothesis import settings
 
 from lawful import Architecture, Dag, Mlp
@@ -87,61 +81,13 @@ def toy() -> Dag:
     return initialise(Dag(names, roles, [0, 2, 2, 1, 3, 4], [2, 3, 4, 3, 4, 5]), "uniform", seed=1)
 
 
-@dataclass(frozen=True)
-class Run:
-    """What the real command line said."""
-
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        return dict(json.loads(self.stdout))
-
-
 @pytest.fixture(scope="session")
 def lawful() -> Callable[..., Run]:
-    """Run the command line in this process and check its exit code; an exception that escapes always fails."""
-    from lawful.cli import main
-
-    def run(*arguments: object, code: int = 0, cwd: Path | None = None) -> Run:
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-        found: object = 0
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["lawful", *map(str, arguments)])
-            for name, stream in (("stdin", io.TextIOWrapper(io.BytesIO())), ("stdout", out), ("stderr", err)):
-                patch.setattr(sys, name, stream)
-            if cwd is not None:
-                patch.chdir(cwd)
-            before, path = set(sys.modules), sys.path.copy()
-            heard = signal.getsignal(signal.SIGINT)
-            try:
-                main()
-            except SystemExit as stop:
-                found = stop.code or 0
-            finally:  # a factory's module belongs to this run alone
-                signal.signal(signal.SIGINT, heard)
-                sys.path[:] = path
-                for name in set(sys.modules) - before:
-                    if str(getattr(sys.modules[name], "__file__", None)).startswith(str(cwd or Path.cwd())):
-                        del sys.modules[name]
-        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
-        assert "Traceback" not in texts[1], texts[1]
-        assert found == code, f"exit {found}: {texts[1] or texts[0]}"
-        return Run(*texts)
-
-    return run
+    """Run the command line in this process and check its exit code."""
+    return lambda *arguments, code=0, cwd=None: ended(in_process(*arguments, cwd=cwd), code)
 
 
 @pytest.fixture(scope="session")
 def lawful_process() -> Callable[..., Run]:
-    """Run the installed command in a process of its own and check its exit code; a traceback always fails."""
-
-    def run(*arguments: object, code: int = 0, cwd: Path | None = None) -> Run:
-        command = [str(Path(sys.executable).with_name("lawful")), *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=600, stdin=subprocess.DEVNULL)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.returncode == code, f"exit {done.returncode}: {done.stderr or done.stdout}"
-        return Run(done.stdout, done.stderr)
-
-    return run
+    """Run the installed command in a process of its own and check its exit code."""
+    return lambda *arguments, code=0, cwd=None: ended(in_a_process(*arguments, cwd=cwd), code)

@@ -1,27 +1,23 @@
-"""The verbs in a subprocess: exit codes, JSON keys, files, no traceback."""
+"""The verbs: exit codes, JSON keys, files, no traceback."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import ended, in_process
 
 from lawful import Mlp
 from lawful.cli import main
 from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
 from lawful.network.formats.files import write
 
-LAWFUL = Path(sys.executable).with_name("lawful")
-
 
 def lawful(*arguments: object, code: int = 0) -> str:
-    run = subprocess.run([LAWFUL, *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    assert "Traceback" not in run.stderr
-    assert run.returncode == code, run.stderr + run.stdout
+    run = ended(in_process(*arguments), code)
     return run.stdout if code != 2 else run.stderr
 
 
@@ -147,3 +143,41 @@ def test_equality_by_regions_is_certified(tmp_path: Path) -> None:
     assert (found["verdict"], found["within"], found["certified"]) == ("equal", {"kind": "exactly", "value": 0.0}, True)
     assert found["witness"]["regions"] > 1
     assert "verified" in lawful("verify", proof)
+
+
+def test_checkpoints_of_a_module_are_compared(tmp_path: Path) -> None:
+    """A convolutional tower with channels permuted and rescaled by powers of two is the same function, exactly."""
+    import torch
+    from safetensors.torch import save_file
+
+    (tmp_path / "towers.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(),"
+        " nn.Linear(8, 2))\n"
+    )
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.Conv2d(3, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(8, 2),
+    )  # fmt: skip
+
+    def save(name: str) -> Path:
+        save_file({key: value.contiguous() for key, value in module.state_dict().items()}, tmp_path / name)
+        return tmp_path / name
+
+    first = save("a.safetensors")
+    with torch.no_grad():
+        order, scale = torch.tensor([2, 0, 1]), torch.tensor([0.5, 4.0, 2.0])
+        module[0].weight.copy_(module[0].weight[order] * scale[:, None, None, None])
+        module[0].bias.copy_(module[0].bias[order] * scale)
+        module[2].weight.copy_(module[2].weight[:, order] / scale[None, :, None, None])
+    second = save("b.safetensors")
+    options = ("--model", "towers:make", "--input", "1,6,6", "--json")
+    found = ended(in_process("same", first, second, *options, cwd=tmp_path), 0).json
+    assert (found["verdict"], found["within"]["kind"]) == ("equal", "exactly")
+    with torch.no_grad():
+        module[5].bias[0] += 0.01
+    moved = ended(in_process("same", first, save("c.safetensors"), *options, cwd=tmp_path), 1)
+    assert moved.json["verdict"] == "different"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Run, in_process
 
 from lawful.network import Architecture
 from lawful.network.formats.files import read
@@ -27,9 +27,8 @@ def saturating():
 """
 
 
-def lawful(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(LAWFUL), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120, check=False)
+def lawful(*words: object, folder: Path) -> Run:
+    return in_process(*words, cwd=folder)
 
 
 def test_a_chain_of_conversions_ends_where_it_began(tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Run, in_process
 
 from lawful.errors import CertificateError, NotACertificate
 from lawful.network import Architecture, Mlp
@@ -16,9 +15,8 @@ from lawful.network.formats.files import read, write
 from lawful.verify import verify
 
 
-def lawful(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("lawful")), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def lawful(*arguments: object) -> Run:
+    return in_process(*arguments)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html.parser
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import ended, in_process
 
 from lawful.cli import main
 from lawful.report.truncation import page
@@ -23,9 +23,7 @@ LAWFUL = Path(sys.executable).with_name("lawful")
 
 
 def lawful(*args: object, code: int = 0) -> str:
-    run = subprocess.run([LAWFUL, *map(str, args)], capture_output=True, text=True, timeout=120)
-    assert run.returncode == code, run.stderr
-    assert "Traceback" not in run.stderr
+    run = ended(in_process(*args), code)
     return run.stdout if code in (0, 1, 3) else run.stderr
 
 
@@ -53,13 +51,13 @@ def corners(tmp_path: Path) -> Path:
 
 def test_truncate_a_network(corners: Path) -> None:
     found = json.loads(lawful("truncate", "2-2-2-3 relu bias", "--data", corners, "--json"))
-    assert set(found) == {"classes", "sizes", "residual", "layers"}
+    assert set(found) == {"classes", "sizes", "residual", "layers", "reading"}
     assert found["classes"] == ["3", "5"]
     assert len(found["layers"]) == 2
     for layer in found["layers"]:
         assert [sum(t) for t in zip(layer["untruncated"], layer["partial"], layer["full"], strict=True)] == [2, 2]
     text = lawful("truncate", "2-2-2-3 relu bias", "--data", corners)
-    assert text.startswith("The network is a chain of 2 truncations")
+    assert "\nThe network is a chain of 2 truncations" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

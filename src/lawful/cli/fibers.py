@@ -66,10 +66,10 @@ def same(
     within: Annotated[float | None, typer.Option(help="Ask for outputs this close on the box instead.")] = None,
     time: TimeOption = 60.0,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
-    activation: ActivationOption = None,
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
+    activation: ActivationOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,8 +81,8 @@ def same(
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
     will_write(certificate)
-    options: dict[str, Any] = {"model": model, "order": order, "shape": input_shape(input_size)}
-    networks = _open(first, seed, activation, **options), _open(second, seed, activation, **options)
+    reading = {"model": model, "order": order, "shape": input_shape(input_size)}
+    networks = _open(first, seed, activation, **reading), _open(second, seed, activation, **reading)
     place = read_box(box)
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
     result = verdicts.to_json(found)

@@ -88,7 +88,7 @@ def _memory() -> int:
 
 def fits(size: int) -> bool:
     """Whether the matrix of brackets and its copy fit in half of the memory."""
-    return _needed(size) <= _available() // 2
+    return _needed(size) <= _memory() // 2
 
 
 def refuse_if_too_large(size: int) -> None:
@@ -96,13 +96,9 @@ def refuse_if_too_large(size: int) -> None:
     if not fits(size):
         raise Unsupported(
             f"{size:,} state variables need about {_needed(size) / 1e9:.3g} GB for the rank, "
-            f"more than half of the {_available() / 1e9:.3g} GB of this machine"
+            f"more than half of the {_memory() / 1e9:.3g} GB of this machine"
         )
 
 
 def _needed(size: int) -> int:
     return 40 * size**2  # the brackets as int64, a float64 copy to eliminate, temporaries
-
-
-def _available() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
