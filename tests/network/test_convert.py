@@ -129,3 +129,15 @@ def test_a_large_checkpoint_is_shown_without_being_read(tmp_path: Path) -> None:
     said = json.loads(lawful("show", path, "--json", folder=tmp_path).stdout)
     assert said["parameters"] == 2**29
     assert said["reading"]["layers"][0]["shape"] == [2**14, 2**15]
+
+
+def test_json_says_what_was_assumed_in_every_verb(tmp_path: Path) -> None:
+    np.savez(tmp_path / "net.npz", **{"fc1.weight": np.eye(3)[:2], "fc2.weight": np.ones((1, 2))})
+    for verb in ("show", "laws", "components", "prune", "rebalance", "fingerprint"):
+        said = json.loads(lawful(verb, "net.npz", "--json", folder=tmp_path).stdout)["reading"]
+        assert "ReLU" in said["assumed"][0], verb
+        said = json.loads(lawful(verb, "net.npz", "--activation", "relu", "--json", folder=tmp_path).stdout)["reading"]
+        assert said["assumed"] == [], verb
+    said = json.loads(lawful("same", "net.npz", "net.npz", "--json", folder=tmp_path).stdout)
+    assert "ReLU" in said["reading"]["assumed"][0]
+    assert len(said["readings"]) == 2

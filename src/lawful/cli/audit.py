@@ -9,7 +9,15 @@ import typer
 
 from lawful.cli.laws import LossOption
 from lawful.cli.output import console, print_json, will_write, write_text
-from lawful.cli.source import ActivationOption, JsonOption, Named, open_network, takes_network
+from lawful.cli.source import (
+    ActivationOption,
+    JsonOption,
+    ModelOption,
+    Named,
+    OrderOption,
+    open_network,
+    takes_network,
+)
 from lawful.errors import LawfulError
 
 DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
@@ -66,6 +74,8 @@ def diff(
         float, typer.Option("--time", help="Seconds before the comparison of the functions gives up.")
     ] = 10.0,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What changed between two checkpoints, and how far the training was from gradient flow."""
@@ -73,7 +83,7 @@ def diff(
     from lawful.report.diff import diff_text, to_json
     from lawful.study.diff import diff as run
 
-    one, two = (open_network(text, activation=activation) for text in (first, second))
+    one, two = (open_network(text, activation=activation, model=model, order=order) for text in (first, second))
     samples = None if data is None else read_data(data, len(one.to_dag().inputs))
     found = run(one, two, data=samples, loss=loss, seconds=seconds)
     if as_json:

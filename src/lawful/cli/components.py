@@ -12,7 +12,9 @@ from lawful.cli.progress import working
 from lawful.cli.source import (
     ActivationOption,
     JsonOption,
+    ModelOption,
     Named,
+    OrderOption,
     open_network,
     takes_network,
 )
@@ -81,6 +83,8 @@ def path(
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """A path between two networks that training could take, or the signs that forbid it (exit 1; 3: undecided)."""
@@ -92,7 +96,7 @@ def path(
     from lawful.report.components import path_json, path_text
 
     will_write(out, certificate)
-    first, last = (open_network(text, activation=activation) for text in (start, stop))
+    first, last = (open_network(text, activation=activation, model=model, order=order) for text in (start, stop))
     with working("looking for a path"):
         found = find_path(first, last, tolerance=tolerance)
     if out is not None and isinstance(found, WeightPath):

@@ -17,7 +17,9 @@ from lawful.cli.source import (
     ActivationOption,
     InputOption,
     JsonOption,
+    ModelOption,
     NetworkArgument,
+    OrderOption,
     SeedOption,
     input_shape,
     open_network,
@@ -47,6 +49,8 @@ def distance(
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -65,7 +69,8 @@ def distance(
         question, understood = _asked(Path(box))
     shape = input_shape(input_size)
     networks = [
-        open_network(text, seed=seed, activation=activation, drop_useless=True, shape=shape) for text in (first, second)
+        open_network(text, seed=seed, activation=activation, drop_useless=True, shape=shape, model=model, order=order)
+        for text in (first, second)
     ]
     corners = read_box(box, _inputs(networks[0]))
     started = clock.monotonic()

@@ -133,7 +133,7 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
 def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """The result with `reading`; for two networks `readings` has each, and `reading` what was assumed of either."""
     readings = sys.stdout.readings if isinstance(sys.stdout, Out) else []
-    if not readings or "error" in result:
+    if not readings or set(result) == {"error", "hint", "exit"}:
         return result
     if len(readings) == 1:
         return {**result, "reading": readings[0].to_json()}
