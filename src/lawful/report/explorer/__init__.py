@@ -12,6 +12,7 @@ import numpy as np
 
 from lawful.fibers.verdict import Different
 from lawful.laws.wording import Wording
+from lawful.report.network import MAX_EDGES, MAX_NODES, draw_graph
 
 if TYPE_CHECKING:
     from lawful.study.explore import Exploration
@@ -26,10 +27,18 @@ def explorer_html(found: Exploration) -> str:
     parts = {
         "style": _text("page.css"),
         "title": escape(found.source),
+        "picture": _picture(found),
         "data": data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
         "script": "\n".join(map(_text, ("engine.js", "drawing.js", "panels.js"))),
     }
-    return re.sub(r"\{\{(style|title|data|script)\}\}", lambda place: parts[place[1]], _text("page.html"))
+    return re.sub(r"\{\{(style|title|picture|data|script)\}\}", lambda place: parts[place[1]], _text("page.html"))
+
+
+def _picture(found: Exploration) -> str:
+    """The network as it is given, for readers without scripts; the page draws its own over it."""
+    dag = found.components.dag
+    small = len(dag.names) <= MAX_NODES and dag.parameters <= MAX_EDGES
+    return draw_graph(dag) if small else "<noscript>This page needs scripts to draw so large a network.</noscript>"
 
 
 def _text(name: str) -> str:
