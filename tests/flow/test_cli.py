@@ -116,7 +116,7 @@ def test_flow_from_csv_with_other_dynamics(here: Lawful, tmp_path: Path) -> None
     plain = here(
         "flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--ignore-kinks", "--tolerance", 1e-3, "--time", 0.1
     ).stdout
-    assert plain.startswith("done: reached t = 0.1")
+    assert plain.splitlines()[1].startswith("done: reached t = 0.1")
 
 
 def test_the_flow_of_a_metric(lawful: Lawful, here: Lawful, tmp_path: Path, data: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_flow_of_a_metric(lawful: Lawful, here: Lawful, tmp_path: Path, data
     found = lawful(*arguments, "--out", run, "--certificate", proof, "--json").json
     assert (found["laws"], found["metric"]) == (5, str(metric))
     assert found["max_drift"] < 1e-9
-    assert "the mse loss on 10 data goes from" in here("verify", proof).stdout
+    assert "the mse loss on 10 data" in here("verify", proof).stdout
     text = here("drift", run).stdout
     assert text.startswith("5 laws under the metric kept to")
     assert "rank of J" not in text
@@ -161,7 +161,7 @@ def test_compare_measures_and_predicts(here: Lawful, tmp_path: Path, data: Path)
 
 def test_compare_needs_no_data(here: Lawful) -> None:
     text = here("compare", "2-3-1 relu", "--optimizers", "flow,sgd:0.1", "--time", 0.5).stdout
-    assert text.startswith("no data given")
+    assert text.splitlines()[1].startswith("no data given")
 
 
 def test_a_module_that_is_no_network_flows(here: Lawful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_a_module_that_is_no_network_flows(here: Lawful, tmp_path: Path, monkeyp
 def test_early_stops_have_their_exit_codes(here: Lawful, tmp_path: Path, data: Path) -> None:
     run = tmp_path / "run"
     stopped = here("flow", "3-5-2 relu", "--data", data, "--time", 50, "--max-evaluations", 50, "--out", run, code=3)
-    assert stopped.stdout.startswith("STOPPED EARLY")
+    assert stopped.stdout.splitlines()[1].startswith("STOPPED EARLY")
     assert here("drift", run, "--json").json["stop"]["reason"] == "evaluations"
 
 

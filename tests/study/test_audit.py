@@ -106,7 +106,7 @@ def test_the_command_line(tmp_path: Path, lawful) -> None:  # type: ignore[no-un
     assert "takes 4" in lawful("audit", "4-6-1 relu", "--data", tmp_path / "bad.npz", code=2).stderr
     assert "choose one" in lawful("audit", "4-6-1 relu", "--quick", "--full", code=2).stderr
     closed = tmp_path / "none" / "page.html"
-    assert "No such file" in lawful("audit", "4-6-1 relu", "--html", closed, code=2).stderr
+    assert "its folder does not exist" in lawful("audit", "4-6-1 relu", "--html", closed, code=2).stderr
 
 
 def test_a_hidden_hyperplane_is_one_dimension_of_freedom() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from closure import drawing, lie_laws
 from models import RULES, THEORY, Function, Gpt, Llama
-from oracle import drawing, lie_laws
 from torch import nn
 
 from lawful.symmetry import symmetries

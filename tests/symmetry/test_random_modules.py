@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closure import drawing, lie_laws
 from models import Function, rotated
-from oracle import drawing, lie_laws
 from torch import nn
 from torch.nn import functional
 

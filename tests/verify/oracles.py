@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from forging import Proof
+from program_oracle import reached
 
 from lawful.components import Apart, Balance, WeightPath, components, find_path
 from lawful.laws import HeavyBall, Metric, count_laws
@@ -175,9 +176,16 @@ def _rebalance(proof: Proof, found: Verified) -> bool:
     return bool(close and max(kept, default=0.0) <= found.facts["residual"] + SLACK)
 
 
+def _laws_of_module(proof: Proof, found: Verified) -> bool:
+    """Fields and brackets of the program itself leave room for no more laws than stated."""
+    rank, _ = reached(proof)
+    return bool(found.facts["parameters"] - rank <= found.facts["laws"])
+
+
 ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "components": _components,
     "laws": _laws,
+    "laws-of-module": _laws_of_module,
     "pruning": _pruning,
     "module-pruning": _module,
     "same": _same,

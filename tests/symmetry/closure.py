@@ -105,7 +105,11 @@ def lie_laws(module: nn.Module, draw: Callable[[], torch.Tensor], seed: int = 0)
             count = len(start) - max(reached, 0) + 10
             xs = [torch.stack([draw() for _ in range(count)]) for _ in range(level + 1)]
             ws = [torch.randn(count, *shape, dtype=torch.float64) for _ in range(level + 1)]
-            new = vmap(bracket(level), in_dims=(None, 0, 0), chunk_size=64)(start, xs, ws).detach()
+            if any(isinstance(part, nn.RNNBase) for part in module.modules()):  # their steps cannot be batched
+                samples = zip(zip(*xs, strict=True), zip(*ws, strict=True), strict=True)
+                new = torch.stack([bracket(level)(start, list(x), list(w)) for x, w in samples]).detach()
+            else:
+                new = vmap(bracket(level), in_dims=(None, 0, 0), chunk_size=64)(start, xs, ws).detach()
             length = new.norm(dim=1, keepdim=True)
             scale = float(length.median()) if level == 0 else scale
             _, values, basis = torch.linalg.svd(
