@@ -120,7 +120,7 @@ def _near(result: Mapping[str, Any]) -> list[str]:
     if near["always"] is not None and near["always"][0] > result["laws"]:
         words += (
             f" Near every weight vector there are more laws than those of φ: {near['always'][0]} "
-            f"to {near['always'][1]}, since inputs of one sign share their activation pattern."
+            f"to {near['always'][1]} (ranks modulo a prime, not proved), since inputs of one sign share their pattern."
         )
     elif result["claim"] == "phi" and result["status"] == "proved":
         words += f" Of {near['tried']} weight vectors that were tried none has exactly the {result['laws']} laws of φ."
