@@ -117,7 +117,7 @@ def _against_lirpa() -> Iterator[Row]:
     if importlib.util.find_spec("auto_LiRPA") is None:
         return
     import torch
-    from auto_LiRPA import BoundedModule, BoundedTensor, PerturbationLpNorm  # type: ignore[import-not-found]
+    from auto_LiRPA import BoundedModule, BoundedTensor, PerturbationLpNorm
 
     original = network((5, *[50] * 6, 5))
     copy, (low, high) = pruned(original, 0.05), _box(5, 0.01)

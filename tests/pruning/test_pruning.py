@@ -169,7 +169,7 @@ def test_a_dag_of_single_neurons() -> None:
     roles = [Role.INPUT, Role.INPUT, *[Role.HIDDEN] * 4, Role.OUTPUT]
     edges = [("a", "u", 1.0), ("b", "u", -1.0), ("a", "v", 2.0), ("b", "v", -2.0), ("u", "w", 1.0), ("v", "w", 0.5),
              ("w", "y", 1.0), ("b", "t", 1.0), ("t", "y", 0.0), ("u", "y", 3.0)]  # fmt: skip
-    dag = Dag(names, roles, *zip(*[(names.index(a), names.index(b)) for a, b, _ in edges], strict=True),
+    dag = Dag(names, roles, *zip(*[(names.index(a), names.index(b)) for a, b, _ in edges], strict=True),  # type: ignore[call-arg]
               [weight for *_, weight in edges])  # fmt: skip
     pruning = prune(dag)
     verify(pruning)

@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_the_run(
     """A real signal, sent once the flow has come to s = 0.3."""
     from lawful.truncation import motion
 
-    def impatient(data: Clusters, start: motion.Start, **options: Any) -> motion.Run:
+    def impatient(data: Clusters, start: motion.Start, **options: Any) -> motion.TruncationRun:
         def interrupt(now: float) -> None:
             if now > 0.3:
                 signal.raise_signal(signal.SIGINT)

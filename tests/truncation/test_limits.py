@@ -56,7 +56,7 @@ def test_collapsed_data(swapped: bool) -> None:
     rng = np.random.default_rng(0)
     big, small, labels = 2 * np.eye(4), 0.2 * rng.normal(size=(4, 4)), rng.normal(size=(4, 4))
     pair = (small, big) if swapped else (big, small)
-    run = collapsed_flow(*pair, labels, np.linspace(0, 6, 30))
+    run = collapsed_flow(*pair, labels, np.linspace(0, 6, 30))  # type: ignore[call-arg]
     assert run.drift < 1e-9
     assert run.gap > 1
     assert run.excess <= 1 + 1e-9

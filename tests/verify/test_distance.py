@@ -102,7 +102,7 @@ def test_integer_bounds_hold_every_sample(seed: int) -> None:
     second = moved(first, rng, 10.0 ** rng.integers(-6, 1))
     layers = [plain_layers(wiring_of(network)) for network in (first, second)]
     matches = [Places(range(n), rng.permutation(n).tolist(), [Fraction(3, 7)] * n) for n in widths[1:-1]]
-    shared = shared_layers(*(deepened(each, len(layers[0]), widths[0]) for each in layers), matches, widths[0], 60)
+    shared = shared_layers(*(deepened(each, len(layers[0]), widths[0]) for each in layers), matches, widths[0], 60)  # type: ignore[call-arg]
     low = rng.normal(size=widths[0])
     high = low + 10.0 ** rng.integers(-3, 1)
     bounds = gaps(shared, [(Fraction(a), Fraction(b)) for a, b in zip(low.tolist(), high.tolist(), strict=True)], 60)
