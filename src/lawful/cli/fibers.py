@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,12 @@ from lawful.cli.source import (
     InputOption,
     JsonOption,
     ModelOption,
-    NetworkArgument,
+    Named,
     OrderOption,
     SeedOption,
     input_shape,
     open_network,
+    takes_network,
 )
 from lawful.errors import LawfulError
 
@@ -55,6 +57,11 @@ def read_box(text: str | None) -> tuple[float, float] | None:
 
 def _open(text: str, seed: int, activation: str | None, **options: Any) -> Mlp | Dag:
     return open_network(text, seed=seed, activation=activation, drop_useless=True, **options)
+
+
+def _reduced(named: Named) -> Mlp | Dag:
+    """The network that was named, without hidden nodes that change nothing."""
+    return replace(named, drop_useless=True).network()
 
 
 def same(
@@ -98,13 +105,12 @@ def same(
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
 
 
+@takes_network
 def fiber(
-    network: NetworkArgument,
+    named: Named,
     domain: Annotated[str, typer.Option(help="For one hidden layer: space, or orthant.")] = "space",
     sample: Annotated[int, typer.Option(help="Write this many other parameters of the same function.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the samples.")] = None,
-    activation: ActivationOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """All parameters of one function: one hidden layer, or a generic three-layer bottleneck."""
@@ -117,12 +123,12 @@ def fiber(
         raise LawfulError(f"--domain is space or orthant, not {domain[:40]!r}")
     if sample < 0 or (sample > 0) != (out is not None):
         raise LawfulError("samples go to a folder: give --sample N and --out DIR together")
-    found = describe_fiber(_open(network, seed, activation), domain)
+    found = describe_fiber(_reduced(named), domain)
     samples = None
     if out is not None:
         make_folder(out)
         files = [out / f"sample-{number}.safetensors" for number in range(sample)]
-        for file, mlp in zip(files, found.sample(sample, seed), strict=True):
+        for file, mlp in zip(files, found.sample(sample, named.seed), strict=True):
             write(mlp, file)
         samples = [str(file) for file in files]
     result = fiber_json(found.summary, samples)
@@ -132,15 +138,14 @@ def fiber(
         typer.echo(fiber_text(result))
 
 
-def identifiable(
-    network: NetworkArgument, activation: ActivationOption = None, seed: SeedOption = 0, as_json: JsonOption = False
-) -> None:
+@takes_network
+def identifiable(named: Named, as_json: JsonOption = False) -> None:
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
     from lawful.fibers.identifiability import identifiable as decide
     from lawful.fibers.same import stack_of
     from lawful.report.fibers import identifiable_text
 
-    found = decide(stack_of(_open(network, seed, activation)), seed=seed)
+    found = decide(stack_of(_reduced(named)), seed=named.seed)
     result = {
         "identifiable": found.identifiable,
         "reasons": found.reasons,
@@ -156,15 +161,14 @@ def identifiable(
     raise typer.Exit({True: 0, False: 1, None: 3}[found.identifiable])
 
 
+@takes_network
 def regions(
-    network: NetworkArgument,
+    named: Named,
     box: BoxOption = None,
     facets: Annotated[bool, typer.Option("--facets", help="Facets, gradient jumps and the balance at ridges.")] = False,
     each: Annotated[bool, typer.Option("--each", help="List every region in the JSON.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Draw a network of two inputs to this file; needs --box.")] = None,
     time: TimeOption = 60.0,
-    activation: ActivationOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
@@ -174,7 +178,7 @@ def regions(
     from lawful.study.region_figure import complex_figure
 
     will_write(svg)
-    found = _open(network, seed, activation)
+    found = _reduced(named)
     with counter("regions") as tick:
         counted = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
     result = regions_json(counted)
@@ -188,11 +192,10 @@ def regions(
         raise typer.Exit(3)
 
 
+@takes_network
 def canonical(
-    network: NetworkArgument,
+    named: Named,
     out: Annotated[Path | None, typer.Option(help="File for the representative.")] = None,
-    activation: ActivationOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Write the standard member of a network's fiber: same function, fewest choices."""
@@ -200,7 +203,7 @@ def canonical(
     from lawful.network.formats.files import write
     from lawful.report.fibers import canonical_text
 
-    before = _open(network, seed, activation)
+    before = _reduced(named)
     found = standard(before)
     stored = None if out is None else write(found.network, out, like=before.reading)
     result = {
