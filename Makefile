@@ -40,7 +40,7 @@ types: .venv/developer
 	@$(BIN)/mypy
 
 pytest: .venv/browser
-	@$(BIN)/pytest --numprocesses 2
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 # one thread each: two workers share two cores
 
 # Damaged files of every kind against every reader and verifier: make fuzz N=10000 SEED=0
 N ?= 10000
