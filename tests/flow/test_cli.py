@@ -126,7 +126,10 @@ def test_the_flow_of_a_metric(lawful: Lawful, here: Lawful, tmp_path: Path, data
     found = lawful(*arguments, "--out", run, "--certificate", proof, "--json").json
     assert (found["laws"], found["metric"]) == (5, str(metric))
     assert found["max_drift"] < 1e-9
-    assert "the mse loss on 10 data" in here("verify", proof).stdout
+    said = here("verify", proof).stdout
+    assert said.startswith("verified: at ")
+    assert "the mse loss on 10 data" in said
+    assert " goes from " in said
     text = here("drift", run).stdout
     assert text.startswith("5 laws under the metric kept to")
     assert "rank of J" not in text

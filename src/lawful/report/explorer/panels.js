@@ -114,7 +114,7 @@ panels.where = {
       lit = new Set(locks.map(numberOf));
       outlined = new Set(locks.map((lock) => (net.weights[lock.layer].length === 1 ? `${lock.layer},${lock.column}` : `${lock.layer + 1},${lock.row}`)));
       drawNetwork();
-      words.textContent = locks.length ? `${locks.length} weights can never change sign: the reachable set has 2^${locks.length} separate parts.` : "Connected: training can reach every sign pattern.";
+      words.textContent = locks.length ? `${locks.length} weights can never change sign: the reachable set has 2^${locks.length} separate parts (balances in floating point here).` : "Connected: training can reach every sign pattern (balances in floating point here).";
       const rows = locks.slice(0, 40).map((lock) => node("tr", {}, node("td", { text: placeName(lock) }), node("td", { class: "number", text: Draw.short(lock.barrier) })));
       table.replaceChildren(locks.length ? node("table", {}, node("thead", {}, node("tr", {}, node("th", { text: "sign-locked" }), node("th", { text: "never closer to 0 than" }))), node("tbody", {}, ...rows)) : "");
     };
