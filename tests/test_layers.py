@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "lawful"
-GROUND = {"errors", "types", "figure"}
+GROUND = {"errors", "types", "extras", "figure", "shown"}
 MAY_IMPORT = {
     "errors": set[str](),
     "types": set[str](),
-    "figure": set[str](),
+    "extras": {"errors"},
+    "figure": {"extras"},
+    "shown": {"figure"},
     "verify": {"errors"},
     "exact": GROUND,
     "network": GROUND | {"exact"},

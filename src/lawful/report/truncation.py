@@ -14,12 +14,25 @@ from numpy.typing import ArrayLike
 
 from lawful.figure import COLOURS, Figure, Panel, Series, draw
 from lawful.truncation.aligned import Frame, ObtusePair
+from lawful.truncation.census import Census
 from lawful.truncation.construct import NotSeparable, ZeroLoss
+from lawful.truncation.motion import TruncationRun
 from lawful.truncation.separability import Answer, Separability
 from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided
+from lawful.truncation.summary import of_census, of_run
 from lawful.types import Floats
 
 Result = Mapping[str, Any]
+
+
+def census_json(found: Census) -> dict[str, Any]:
+    """The documented keys of `lawful truncate --json`."""
+    return of_census(found)
+
+
+def flow_json(run: TruncationRun) -> dict[str, Any]:
+    """The documented keys of `lawful truncation-flow --json`."""
+    return of_run(run)
 
 
 def census_text(found: Result) -> str:
