@@ -43,15 +43,18 @@ def test_the_true_range_lies_inside(
     low, high = np.array(ends).T
     values = corners(row, bias, ends)
     lower, upper = affine(np.array([row]), np.array([bias]), low, high)
-    assert lower[0] <= min(values) and max(values) <= upper[0]
+    assert lower[0] <= min(values)
+    assert max(values) <= upper[0]
     below, above = activated(lower, upper, np.array([slope]))
     after = [bent(value, slope) for value in values] + [Fraction(0)] * (min(values) <= 0 <= max(values))
-    assert below[0] <= min(after) and max(after) <= above[0]
+    assert below[0] <= min(after)
+    assert max(after) <= above[0]
     if (low < high).all():
         rows = np.array([[*row, bias]])
         for given_rows in (rows, rational(rows)):
             seen = Domain(low, high).through(given_rows, slope)
-            assert seen.low[0] <= min(after) and max(after) <= seen.high[0]
+            assert seen.low[0] <= min(after)
+            assert max(after) <= seen.high[0]
 
 
 def test_a_large_layer_is_rounded_outwards() -> None:
