@@ -210,9 +210,7 @@ def proved_gates(dag: Dag) -> Floats:
             silent[node], least[node], most[node] = slope == 0, slope <= 0, slope >= 0
         else:
             least[node] = slope <= 0
-        low[node : node + 1], high[node : node + 1] = activated(
-            *np.array([[bottom], [top]]), dag.slopes[node : node + 1]
-        )
+        low[[node]], high[[node]] = activated(np.array([bottom]), np.array([top]), dag.slopes[[node]])
     return gates
 
 
