@@ -9,56 +9,32 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from lawful.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from lawful.components import components, rebalance
-    from lawful.errors import CertificateError as CertificateError
-    from lawful.errors import InvalidNetwork as InvalidNetwork
-    from lawful.errors import LawfulError
-    from lawful.errors import NotACertificate as NotACertificate
-    from lawful.errors import Unsupported as Unsupported
+    from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.fibers import same
     from lawful.fibers.distance import distance
     from lawful.flow.monitor import Monitor
-    from lawful.laws import count_laws as count_laws
+    from lawful.laws import count_laws
     from lawful.laws import count_laws as laws
     from lawful.network import Architecture, Dag, Mlp
-    from lawful.network.formats.files import read as read
-    from lawful.network.formats.files import write
-    from lawful.network.modules.convert import from_module as from_module
-    from lawful.network.modules.convert import to_module
+    from lawful.network.formats.files import read, write
+    from lawful.network.modules.convert import from_module, to_module
     from lawful.network.opening import open
-    from lawful.network.reading import Reading as Reading
+    from lawful.network.reading import Reading
     from lawful.pruning import prune
     from lawful.study.audit import audit
-    from lawful.study.demo import demo as demo
+    from lawful.study.demo import demo
     from lawful.study.diff import diff
     from lawful.study.explore import explore
-    from lawful.study.reproduce import reproduce as reproduce
+    from lawful.study.reproduce import reproduce
     from lawful.study.singularity import singular
-    from lawful.study.training_verbs import (
-        bottleneck as bottleneck,
-    )
-    from lawful.study.training_verbs import (
-        compare,
-        flow,
-    )
-    from lawful.study.training_verbs import (
-        drift as drift,
-    )
-    from lawful.study.training_verbs import (
-        leaky as leaky,
-    )
-    from lawful.study.training_verbs import (
-        separate as separate,
-    )
-    from lawful.study.training_verbs import (
-        truncate as truncate,
-    )
-    from lawful.study.training_verbs import (
-        truncation_flow as truncation_flow,
-    )
+    from lawful.study.training_verbs import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
     from lawful.study.verbs import (
         canonical,
+        check,
         convert,
         fiber,
         fingerprint,
@@ -66,17 +42,11 @@ if TYPE_CHECKING:
         path,
         regions,
         show,
+        sweep,
         symmetries,
-    )
-    from lawful.study.verbs import (
-        check as check,
-    )
-    from lawful.study.verbs import (
-        sweep as sweep,
     )
     from lawful.verify import verify
 
-__version__ = "0.2.0"
 _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the verb's
     "lawful.errors": "CertificateError InvalidNetwork LawfulError NotACertificate Unsupported",
     "lawful.network": "Architecture Dag Mlp",
@@ -127,6 +97,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _views() -> ModuleType:
+    from lawful.report import views
+
+    return views
+
+
 class _Room(ModuleType):
     """A room that has the name of a verb can be called like the verb: `lawful.components(network)`."""
 
@@ -135,11 +111,13 @@ class _Room(ModuleType):
 
 
 class _Package(ModuleType):
-    """Python binds a room to its name when it is imported: there it becomes callable."""
+    """Python binds a room to its name when it is imported: there it becomes callable, and results get their views."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType) and name in _PLACES:
             value.__class__ = _Room
+        if name == "shown":
+            value.Shown.views = staticmethod(_views)
         super().__setattr__(name, value)
 
 

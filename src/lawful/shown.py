@@ -1,15 +1,15 @@
 """Results that show themselves: as a line, as text, as a dict, as rows, as a picture, and in a notebook.
 
-Results live in rooms that know nothing of `report`; a result asks for its view, by name, when somebody looks at it.
+Results live in rooms that know nothing of `report`: `lawful/__init__.py` tells them where their views are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
 from fractions import Fraction
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from lawful.figure import Figure
@@ -29,6 +29,8 @@ class Shown:
     3
     """
 
+    views: ClassVar[Callable[[], Any]]  # where results find what they look like
+
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]  # a dataclass would write its own, with every array
 
@@ -39,26 +41,22 @@ class Shown:
         return line
 
     def __str__(self) -> str:
-        return str(_views().text(self))
+        return str(type(self).views().text(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the command line: numbers, texts, lists and dicts only."""
-        return dict(_views().to_dict(self))
+        return dict(type(self).views().to_dict(self))
 
     def to_dataframe(self) -> Any:
         """The rows of the result as a `pandas.DataFrame`; refused if it has none."""
-        return _views().to_dataframe(self)
+        return type(self).views().to_dataframe(self)
 
     def plot(self) -> Figure:
         """The result as a figure, which a notebook shows and `to_matplotlib` turns into one to adapt."""
-        return _views().plot(self)  # type: ignore[no-any-return]
+        return type(self).views().plot(self)  # type: ignore[no-any-return]
 
     def _repr_html_(self) -> str:
-        return str(_views().html(self))
-
-
-def _views() -> Any:
-    return import_module("lawful.report.views")
+        return str(type(self).views().html(self))
 
 
 def _part(name: str, value: Any) -> str:

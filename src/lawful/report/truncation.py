@@ -14,25 +14,12 @@ from numpy.typing import ArrayLike
 
 from lawful.figure import COLOURS, Figure, Panel, Series, draw
 from lawful.truncation.aligned import Frame, ObtusePair
-from lawful.truncation.census import Census
 from lawful.truncation.construct import NotSeparable, ZeroLoss
-from lawful.truncation.motion import TruncationRun
 from lawful.truncation.separability import Answer, Separability
 from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided
-from lawful.truncation.summary import of_census, of_run
 from lawful.types import Floats
 
 Result = Mapping[str, Any]
-
-
-def census_json(found: Census) -> dict[str, Any]:
-    """The documented keys of `lawful truncate --json`."""
-    return of_census(found)
-
-
-def flow_json(run: TruncationRun) -> dict[str, Any]:
-    """The documented keys of `lawful truncation-flow --json`."""
-    return of_run(run)
 
 
 def census_text(found: Result) -> str:
@@ -302,3 +289,11 @@ def standard_text(found: Result) -> str:
         lines.append(f"  closed form and integration differ by {found['difference']:.1e}")
         lines.append(f"  distance to the limit Y X+ at the end: {found['distance']:.3g}")
     return "\n".join(lines)
+
+
+def plane(points: Floats) -> Floats:
+    """Two axes (rows) on which to draw data: the coordinates themselves for Q = 2, else principal axes."""
+    if points.shape[1] <= 2:
+        return np.eye(2, points.shape[1])
+    centred = points - points.mean(axis=0)
+    return np.asarray(np.linalg.svd(centred, full_matrices=False)[2][:2])

@@ -12,6 +12,7 @@ from typing import Any
 from lawful.errors import Unsupported
 from lawful.extras import needed
 from lawful.figure import Figure
+from lawful.network.reading import Reading
 from lawful.report import (
     audit,
     charts,
@@ -30,9 +31,13 @@ from lawful.report import (
     singular,
     symmetries,
     truncation,
+    truncation_json,
 )
 from lawful.report.plain import plain
+from lawful.report.reading import readings_json
 from lawful.study.explore import Exploration
+from lawful.truncation.motion import TruncationRun
+from lawful.truncation.predictions import predictions
 
 
 @dataclass(frozen=True)
@@ -56,13 +61,17 @@ def _field(value: Any) -> Any:
     return str(value)
 
 
+def _motion_json(run: TruncationRun) -> dict[str, Any]:
+    return truncation_json.run_json(run, [] if run.general else predictions(run))
+
+
 VIEWS: Mapping[str, View] = {
     "Apart": View(components.apart_json, components.apart_text),
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
     "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
     "Canonical": View(fibers.canonical_json, lambda found: fibers.canonical_text(fibers.canonical_json(found))),
     "Census": View(
-        truncation.census_json, lambda found: truncation.census_text(truncation.census_json(found)), "layers"
+        truncation_json.census_json, lambda found: truncation.census_text(truncation_json.census_json(found)), "layers"
     ),
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
@@ -96,7 +105,7 @@ VIEWS: Mapping[str, View] = {
     "Summary": View(network.summary_json, network.summary_text, "layers", charts.layers),
     "Symmetries": View(symmetries.symmetries_json, symmetries.symmetries_text, "spaces", charts.symmetries),
     "TruncationRun": View(
-        truncation.flow_json, lambda run: truncation.run_text(truncation.flow_json(run)), figure=charts.truncation
+        _motion_json, lambda run: truncation.run_text(_motion_json(run)), figure=charts.truncation
     ),
     "Undecided": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
     "Unsettled": View(components.apart_json, components.apart_text),
@@ -113,10 +122,9 @@ def view_of(result: Any) -> View:
 def to_dict(result: Any) -> dict[str, Any]:
     """The result as the command line prints it with `--json`."""
     found: dict[str, Any] = plain(view_of(result).json(result))
-    reading = getattr(result, "reading", None)
-    if reading is not None and hasattr(reading, "to_json"):
-        found.setdefault("reading", reading.to_json())
-    return found
+    read = getattr(result, "readings", None) or (getattr(result, "reading", None),)
+    readings = [each for each in read if isinstance(each, Reading)]
+    return found | readings_json(readings) if readings else found
 
 
 def text(result: Any) -> str:
