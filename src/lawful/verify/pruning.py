@@ -137,7 +137,7 @@ def _replayed(
     need(all(isinstance(value, tuple) for value in carriers.values()), f"{where}: a carrier lacks its follower")
     sums, values = spans(before, region)
     expected = {head: dict(row) for head, row in before.into.items() if head not in evidence}
-    replay = Replay(before, evidence, carriers, sums, values, expected, where)  # type: ignore[arg-type]
+    replay = Replay(before, evidence, carriers, sums, values, expected, where)
     RULES[kind](replay)
     wanted = {head: {tail: w for tail, w in row.items() if w} for head, row in expected.items()}
     mute = _mute(before.order, wanted)

@@ -172,7 +172,7 @@ def _near(stage: Replay) -> None:
         else:
             form, (low, high) = {BIAS: stage.fraction(name)}, stage.values[name]
             need(low is not None and high is not None, f"{stage.where}: neuron {name} is unbounded")
-            radius = max(high - form[BIAS], form[BIAS] - low)  # type: ignore[operator]
+            radius = max(high - form[BIAS], form[BIAS] - low)
         for head, row in stage.expected.items():
             if name in row:
                 stage.defects[head] = stage.defects.get(head, ZERO) + abs(row[name]) * radius

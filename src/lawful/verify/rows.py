@@ -90,8 +90,9 @@ def sum_span(row: Sum, values: Mapping[int, Span]) -> Span:
 
 def hull(first: Span, second: Span) -> Span:
     """The range of both."""
-    lows, highs = (first[0], second[0]), (first[1], second[1])
-    return None if None in lows else min(lows), None if None in highs else max(highs)
+    low = None if first[0] is None or second[0] is None else min(first[0], second[0])
+    high = None if first[1] is None or second[1] is None else max(first[1], second[1])
+    return low, high
 
 
 def bent(low: Rational | None, high: Rational | None, slope: Rational) -> Span:
