@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
@@ -162,7 +163,8 @@ def prune(
         found += [pruning for pruning in further if pruning is not None]
     if keep is not None:
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
-    return min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
+    best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
+    return answered(best, network)
 
 
 def _is_layered(network: Mlp | Dag) -> bool:
