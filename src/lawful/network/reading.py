@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ class Reading:
     used. `entangled` says why the weights of the graph are not the source's parameters one by one, so that the graph
     computes the same function but trains differently. `normalised` says that batch normalisation has two modes. `tail`
     is the operation that was cut off at the end. `module` is the PyTorch module that was read, `template` the ONNX
-    model, for those who need more than the graph.
+    model, for those who need more than the graph; `metadata` are texts in a file, and `size` its bytes.
     """
 
     format: str
@@ -43,6 +43,8 @@ class Reading:
     source: str = ""
     module: Any = field(default=None, repr=False, compare=False)
     template: Any = field(default=None, repr=False, compare=False)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    size: int = field(default=0, repr=False, compare=False)
 
     def assuming(self, *sentences: str) -> Reading:
         """The same with more assumptions."""
