@@ -144,12 +144,8 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
     like = network.reading if like is None else like
     with naming(path):
         content, stored, exact = _encode(network, kind, like, dtype, path.stem[:40])
-        if (
-            dtype is None
-            and like is not None
-            and like.format == kind
-            and len(content) > GROWTH * like.size + SPARE > SPARE
-        ):
+        size = like.size if like is not None and like.format == kind and dtype is None else 0
+        if size and len(content) > GROWTH * size + SPARE:
             raise Unsupported(
                 f"it would take {len(content):,} bytes where its source took {size:,}, because shared weights are "
                 "written out: choose another format, or say --dtype"
