@@ -16,6 +16,7 @@ from lawful.components.bottlenecks import Side
 from lawful.components.heaviest_set import StableSets, stable_sets
 from lawful.network import Dag
 from lawful.network.opening import Source, open_free
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Lock:
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
+class Components(Shown):
     """The components of `H(c)`: a sign for each locked edge, so `2^len(locked)` of them.
 
     Decided exactly. If the user says that the balance is known only to within a tolerance (total absolute difference),

@@ -15,6 +15,7 @@ from lawful.errors import LawfulError
 from lawful.network import Dag, Role
 from lawful.network.opening import Source, open_free
 from lawful.network.topology import useless
+from lawful.shown import Shown
 from lawful.types import Floats, Indices, Mask
 
 Prescribed = Balance | Mapping[str, Number] | Sequence[Number] | Floats
@@ -26,7 +27,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Rebalanced:
+class Rebalanced(Shown):
     """The rescaled network, `θ_e exp(s_j − s_i)` on edge i→j, and how close its balance is to the one asked for."""
 
     dag: Dag

@@ -22,6 +22,7 @@ from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
 from lawful.network.opening import Source, open_graph
+from lawful.shown import Shown
 from lawful.types import Floats
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
@@ -60,7 +61,7 @@ class FiberSummary:
 
 
 @dataclass(frozen=True, eq=False)
-class DescribedFiber:
+class DescribedFiber(Shown):
     """A fiber in numbers, and the fiber itself."""
 
     summary: FiberSummary
@@ -137,7 +138,7 @@ class FacetCount:
 
 
 @dataclass(frozen=True, eq=False)
-class RegionCount:
+class RegionCount(Shown):
     """How many regions there are; at least how many, if the time limit ended the count or what was asked beside it."""
 
     regions: int
@@ -220,7 +221,7 @@ class NamedFingerprint:
 
 
 @dataclass(frozen=True)
-class FunctionGroups:
+class FunctionGroups(Shown):
     """Networks by name, and which of them were proved to be one function."""
 
     fingerprints: tuple[NamedFingerprint, ...]

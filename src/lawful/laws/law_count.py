@@ -12,6 +12,7 @@ from lawful.laws.region import Region
 from lawful.laws.wording import Wording
 from lawful.network import Dag
 from lawful.network.dynamics import HeavyBall
+from lawful.shown import Shown
 from lawful.types import Residues
 
 
@@ -26,7 +27,7 @@ class RankWitness:
 
 
 @dataclass(frozen=True, eq=False)
-class LawCount:
+class LawCount(Shown):
     """How many independent laws training has, and why.
 
     `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
