@@ -28,9 +28,10 @@ from lawful.laws.other_flows import (
 from lawful.laws.region import Region, at_data, clear, near
 from lawful.laws.theorems import by_theorem
 from lawful.network import Architecture, Dag, Mlp, Role
+from lawful.network.answers import answered
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
-from lawful.network.opening import Source, open_trained
+from lawful.network.opening import Source, open, open_trained
 from lawful.types import Residues
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def count_laws(
     prime: int = PRIME,
     seed: int = 0,
     input_shape: tuple[int, ...] | None = None,
-    mode: str = "train",
+    mode: str | None = None,
     progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
@@ -71,20 +72,49 @@ def count_laws(
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)
-    source = open_trained(network, input_shape=input_shape)
+    opened = open(network, input_shape=input_shape)
+    asked = _Asked(level, data, loss, flow, check_prime(prime), seed, input_shape, mode or "train", progress)
+    return answered(_counted(open_trained(opened), asked), opened, trained=mode or "")
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is asked about a network."""
+
+    level: str
+    data: ArrayLike | None
+    loss: str
+    flow: Flow
+    prime: int
+    seed: int
+    input_shape: tuple[int, ...] | None
+    mode: str
+    progress: Watch | None
+
+
+def _counted(source: Any, asked: _Asked) -> LawCount:
+    level, data, loss, flow, seed = asked.level, asked.data, asked.loss, asked.flow, asked.seed
     if not isinstance(source, (Architecture, Mlp, Dag)):
-        found = as_graph(source, input_shape, mode)
+        found = as_graph(source, asked.input_shape, asked.mode)
         if found is None:
             from lawful.laws.module import count_module
 
-            return count_module(source, input_shape, level=level, data=data, loss=loss, flow=flow, seed=seed, mode=mode)
+            words: dict[str, Any] = {
+                "level": level,
+                "data": data,
+                "loss": loss,
+                "flow": flow,
+                "seed": seed,
+                "mode": asked.mode,
+            }
+            return count_module(source, asked.input_shape, **words)
         source = found
     architecture = str(source) if isinstance(source, Architecture) else None
     if level == "phi" and (settled := by_theorem(source, loss, flow)) is not None:
         return settled
     refuse_if_too_large(source.parameters)
     dag = source.to_dag()
-    job = _Job(dag, level, loss, flow, check_prime(prime), None, progress)
+    job = _Job(dag, level, loss, flow, asked.prime, None, asked.progress)
     if level != "phi":
         return replace(_in_region(job, data, seed), architecture=architecture)
     best = _best(job, seed)
