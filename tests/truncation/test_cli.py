@@ -16,12 +16,12 @@ from command_line import ended, in_process
 
 from lawful.cli import main
 from lawful.network import Architecture
+from lawful.report.truncation_json import run_json
 from lawful.report.truncation_page import census_page, flow_page, separation_page
 from lawful.truncation.census import census
 from lawful.truncation.clusters import Clusters, synthetic
 from lawful.truncation.motion import run_flow
 from lawful.truncation.separability import separability
-from lawful.truncation.summary import of_run
 
 Misuse = Callable[..., str]
 LAWFUL = Path(sys.executable).with_name("lawful")
@@ -93,7 +93,7 @@ def test_the_page_escapes_all_text() -> None:
     hostile = ["<b>one</b>", "</script><script>alert(1)</script>"]
     data = Clusters(synthetic(2, 3, 0.1).points, [hostile[label] for label in synthetic(2, 3, 0.1).labels])
     run = run_flow(data, until=1.0, frames=2)
-    written = flow_page(run, of_run(run) | {"halted": "<i>never</i>"})
+    written = flow_page(run, run_json(run, []) | {"halted": "<i>never</i>"})
     network = Architecture.parse("2-2-2 bias").initialise()
     written += census_page(census(network, data), data, "<u>title</u>")
     written += separation_page(separability(data), None, "<u>title</u>")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json, will_write, write_certificate, write_text
+from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
+from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from lawful.truncation.clusters import Clusters
@@ -85,13 +86,13 @@ def truncate(
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
     from lawful.report.truncation import census_text
+    from lawful.report.truncation_json import census_json
     from lawful.truncation.census import census
-    from lawful.truncation.summary import of_census
 
     will_write(html)
     points = open_data(data, clusters, project, named.seed)
     seen = census(named.network(), points)
-    found = of_census(seen)
+    found = census_json(seen)
     if html is not None:
         from lawful.report.truncation_page import census_page
 
@@ -119,8 +120,9 @@ def truncation_flow(
 ) -> None:
     """Let truncation maps move by gradient flow and watch the clusters collapse (exit 3 if the run ends early)."""
     from lawful.report import truncation as report
+    from lawful.report.truncation_json import fixed_json, run_json
     from lawful.truncation.motion import run_flow, starting_maps
-    from lawful.truncation.summary import of_fixed, of_run
+    from lawful.truncation.predictions import fixed_flows, predictions
 
     if general + fixed + (standard is not None) > 1:
         raise LawfulError("--general, --fixed and --standard exclude each other")
@@ -132,7 +134,10 @@ def truncation_flow(
     points = open_data(data, clusters, project, seed, scale)
     start = starting_maps(points)
     if fixed or standard is not None:
-        found = of_fixed(points, start) if fixed else _standard(points, start, str(standard), until, frames)
+        if fixed:
+            found = fixed_json(points.names, fixed_flows(points, start))
+        else:
+            found = _standard(points, start, str(standard), until, frames)
         text = report.fixed_text(found) if fixed else report.standard_text(found)
         _save(found, out)
         print_json(found) if as_json else typer.echo(text)
@@ -140,7 +145,7 @@ def truncation_flow(
     with bar("flow") as tell:
         watch = {"progress": lambda now: tell(f"s = {now:.3g}", now / until)}
         run = run_flow(points, start, general=general, until=until, frames=frames, **watch)
-    found = of_run(run)
+    found = run_json(run, [] if general else predictions(run))
     if out is not None:
         _save(found, out)
         _draw(run, found, out, images)
@@ -167,10 +172,9 @@ def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | No
     import numpy as np
 
     from lawful.network.formats.writing import make_folder
-    from lawful.report.truncation import frame_figure
+    from lawful.report.truncation import frame_figure, plane
     from lawful.report.truncation_page import flow_page
     from lawful.study.figure_file import save
-    from lawful.truncation.summary import plane
 
     write_text(out / "report.html", flow_page(run, found))
     axes = plane(run.data.points)

@@ -9,14 +9,13 @@ import numpy as np
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.report.film import Film, film
 from lawful.report.page import Markup, Section, Table, render
-from lawful.report.truncation import WORDS, Result, answer_json, figures, run_text, separation_text
+from lawful.report.truncation import WORDS, Result, answer_json, figures, plane, run_text, separation_text
 from lawful.truncation.census import Census
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
 from lawful.truncation.motion import TruncationRun
 from lawful.truncation.separability import Separability
 from lawful.truncation.separation import CommonPoint
-from lawful.truncation.summary import plane
 from lawful.types import Floats
 
 BETWEEN = 12  # frames from one layer to the next
