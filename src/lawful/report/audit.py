@@ -337,6 +337,6 @@ def _data_blocks(audit: Audit) -> list[Block]:
     )
     if len(audit.activity) == 1:
         only = audit.activity[0]
-        figure = f"The hidden layer of {only.width} neurons uses an effective dimension of {only.dimension:.3g} on your data."
+        figure = f"On your data the {only.width} hidden neurons have an effective dimension of {only.dimension:.3g}."
     caption = "Samples that a layer keeps whole, cuts in some coordinates, or maps to 0."
     return [figure, Table(columns, rows, caption, bars=("whole", "cut", "gone"))]
