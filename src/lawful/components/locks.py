@@ -15,6 +15,7 @@ from lawful.components.balance import Balance, Number, Tolerance, root
 from lawful.components.bottlenecks import Side
 from lawful.components.heaviest_set import StableSets, stable_sets
 from lawful.network import Dag
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
 from lawful.shown import Shown
 
@@ -97,12 +98,13 @@ def components(
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """
-    dag = open_free(network).to_dag()
+    found = open_free(network)
+    dag = found.to_dag()
     if balance is None:
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):
         balance = Balance.given(dag, balance, tolerance=tolerance)
-    return decide(both_sides(dag), balance)
+    return answered(decide(both_sides(dag), balance), found)
 
 
 def both_sides(dag: Dag) -> tuple[Side, Side]:

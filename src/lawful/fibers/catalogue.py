@@ -21,6 +21,7 @@ from lawful.fibers.stack import Stack
 from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
 from lawful.shown import Shown
 from lawful.types import Floats
@@ -79,7 +80,11 @@ class DescribedFiber(Shown):
 
 def describe_fiber(network: Source, domain: str = "space") -> DescribedFiber:
     """The fiber of one hidden layer, minimal or not, or of a three-layer bottleneck, in numbers."""
-    whole = stack_of(open_graph(network))
+    found = open_graph(network)
+    return answered(_described(stack_of(found), domain), found)
+
+
+def _described(whole: Stack, domain: str) -> DescribedFiber:
     if whole.hidden == 1:
         inputs = whole.widths[0]
         where = Domain.orthant(inputs) if domain == "orthant" else Domain.space(inputs)

@@ -22,6 +22,7 @@ from lawful.fibers.three_layers import bottleneck_fiber
 from lawful.laws import LawCount, count_laws
 from lawful.network import Dag, Mlp
 from lawful.network.activity import LayerActivity, activity
+from lawful.network.answers import answered
 from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_free
 from lawful.network.summary import Summary, summarise
@@ -125,7 +126,7 @@ def audit(
         "activity": () if data is None else activity(dag, data),
     }
     advice = _recommendations(facts, box)
-    return Audit(**facts, skipped=tuple(skipped), recommendations=advice)
+    return answered(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
 
 
 def _laws(network: Mlp | Dag, data: Data | None, loss: str, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
