@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lawful.figure import Figure, Panel, Series
-from lawful.leaky import BlockHistory, BlockReadings, Energies
 from lawful.report.leaky import CARRIES_OVER, trusted
 from lawful.report.page import Section, Table, render
+
+if TYPE_CHECKING:
+    from lawful.leaky import BlockHistory, BlockReadings, Energies
 
 HEATS = (("dimension", "effective dimension"), ("coi", "cost of identity"), ("distance", "moves by"))
 
