@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
+from lawful.components.entries import as_dag
 from lawful.figure import Figure, Panel, Series
-from lawful.network import Dag
 from lawful.report.network import draw_graph
 from lawful.report.page import Markup, Section, Table, render
 
@@ -250,7 +250,7 @@ def _advice(audit: Audit) -> str | Markup:
 
 
 def _graph(audit: Audit) -> Markup:
-    dag = audit.components.dag
+    dag = as_dag(audit.components.dag)
     dead, linear = set(audit.summary.dead or ()), set(audit.summary.linear or ())
     locked = {int(node) for lock in audit.components.locked for node in (dag.tails[lock.edge], dag.heads[lock.edge])}
     notes, marked = {}, {}
@@ -298,7 +298,7 @@ def _law_blocks(audit: Audit) -> list[str | Table | Figure | Markup]:
         series = Series(counts, (edges[:-1] + edges[1:]) / 2, style="steps")
         caption = "How the balances are spread: incoming minus outgoing squared weights of each neuron."
         blocks.append(Figure(caption, [Panel([series], x="balance", y="neurons", vertical=[0.0])]))
-        dag: Dag = audit.components.dag
+        dag = audit.components.dag
         rows = [(dag.names[v], float(c)) for v, c in zip(dag.hidden, audit.balance, strict=True)]
         blocks.append(
             Table(("neuron", "balance"), rows[:1000], "Conserved by gradient flow, whatever the data and loss.")
