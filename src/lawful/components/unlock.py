@@ -73,6 +73,7 @@ def nearest_unlocked(dag: Balanced, start: Floats, margin: float = 0.0) -> Float
             signs.append(1.0 if lock.side == "out" else -1.0)
     else:
         raise LawfulError(f"no balance without locked edges was found in {ROUNDS} rounds")
+    current = np.where(np.abs(current) <= rounded, 0.0, current)  # a neuron that must have 0 gets 0
     inwards = np.sum([side.sign * side.bottleneck.astype(float) for side in sides], axis=0)
     for step in (0.0, 2 * (rounded + margin), 16 * (rounded + margin)):
         inside = Balance.given(dag, current + step * inwards)

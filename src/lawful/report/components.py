@@ -56,6 +56,8 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
     elif found.connected:
         why = "no neuron is a bottleneck" if not bottlenecks else f"all {bottlenecks} bottleneck edges can be zero"
         lines = [f"connected: training can reach every sign pattern ({why})"]
+        if isinstance(dag, EntryGraph):
+            lines = [f"connected: no weight is locked by its {len(dag.hidden):,} balances"]
     else:
         count = f" = {2**found.log2_components}" if found.log2_components <= 20 else ""
         lines = [f"disconnected: 2^{found.log2_components}{count} components, one sign for each locked weight"]

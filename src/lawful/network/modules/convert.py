@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -155,16 +156,14 @@ def smooth_chain(
 def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], reader: Interpreter) -> None:
     """Hooks and branches can hide from tracing: compare values."""
     batch = np.random.default_rng(0).normal(size=(CHECKED, *shape))
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    state = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-    place = next((tensor.device for tensor in state.values()), torch.device("cpu"))
+    place = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
     inputs = torch.tensor(batch, device=place)
     before = {part: part.training for part in module.modules()}
     module.eval()
     try:
         with torch.no_grad():
             try:
-                outputs, tolerance = torch.func.functional_call(module, state, (inputs,)), 1e-7
+                outputs, tolerance = copy.deepcopy(module).double()(inputs), 1e-7  # the user's own stays as it is
             except Exception:  # a tensor that the module does not register keeps its own precision
                 kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
                 outputs, tolerance = module(inputs.to(kind)), 1e-3
