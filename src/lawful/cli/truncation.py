@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json, will_write, write_certificate, write_text
+from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
+from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from lawful.truncation.clusters import Clusters

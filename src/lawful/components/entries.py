@@ -11,13 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp, Role
+from lawful.network.answers import answered
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, open_free
 from lawful.network.opening import open as open_any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from lawful.symmetry.scaling import ScalingGraph
 
+Result = TypeVar("Result")
 INPUT, OUTPUT = "(in)", "(out)"  # all that does not scale: where edges come from, and where they go
 
 
@@ -232,6 +234,20 @@ def _twins(module: nn.Module) -> Mapping[str, str]:
         if (own := first.setdefault(id(tensor), name)) != name:
             found[name] = own
     return found
+
+
+def told(result: Result, *graphs: Mlp | Balanced) -> Result:
+    """The result, which says how its networks were read; modules are read as they train."""
+    from lawful.network.modules.convert import module_reading
+
+    modules = [graph for graph in graphs if isinstance(graph, EntryGraph)]
+    opened = (
+        ModuleNetwork(graph.module, "its entries are edges", module_reading(graph.module))
+        if isinstance(graph, EntryGraph)
+        else graph
+        for graph in graphs
+    )
+    return answered(result, *opened, trained="train" if modules else None)
 
 
 def same_graph(first: Balanced, last: Balanced) -> None:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from lawful.components.balance import Balance, Number, Tolerance, root
 from lawful.components.bottlenecks import Side
 from lawful.components.cuts import CutSets, CutSide, cut_sets
-from lawful.components.entries import Balanced, EntryGraph, balanced_graph
+from lawful.components.entries import Balanced, EntryGraph, balanced_graph, told
 from lawful.components.heaviest_set import StableSets, stable_sets
 from lawful.network.opening import Source
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Lock:
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
+class Components(Shown):
     """The components of `H(c)`: a sign for each locked edge, so `2^len(locked)` of them.
 
     Decided exactly. If the user says that the balance is known only to within a tolerance (total absolute difference),
@@ -104,12 +105,13 @@ def components(
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """
-    dag = balanced_graph(network, input).to_dag()
+    found = balanced_graph(network, input)
+    dag = found.to_dag()
     if balance is None:
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):
         balance = Balance.given(dag, balance, tolerance=tolerance)
-    return decide(both_sides(dag), balance)
+    return told(decide(both_sides(dag), balance), found)
 
 
 Sides = tuple[Side, Side] | tuple[CutSide, CutSide]

@@ -11,15 +11,16 @@ import numpy as np
 
 from lawful.components.avoiding import Flow, free_flows
 from lawful.components.balance import Balance, Tolerance, divergence, root, rounding
-from lawful.components.entries import Balanced, EntryGraph, balanced_graph, same_graph
+from lawful.components.entries import Balanced, EntryGraph, balanced_graph, same_graph, told
 from lawful.components.locks import Components, components
 from lawful.errors import LawfulError
 from lawful.network.opening import Source
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class WeightPath:
+class WeightPath(Shown):
     """A path inside `H(c)`: between waypoints the squares move linearly and no sign changes.
 
     At a waypoint the signs of the next piece take over; every weight whose sign differs is zero there. The balance is
@@ -59,7 +60,7 @@ class WeightPath:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Apart(Shown):
     """No path exists: locked edges with different signs, or neurons with different balance."""
 
     edges: tuple[int, ...] = ()
@@ -74,7 +75,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Unsettled:
+class Unsettled(Shown):
     """Undecided: the balances differ by their rounding, and that much decides whether these edges are locked.
 
     Or a module has laws `beyond` its balances: no lock keeps the two apart, but a path could break those.
@@ -114,7 +115,11 @@ def find_path(
     >>> find_path(graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])).reason
     'the two lie in different components: 1 locked edges have different signs'
     """
-    first, last = balanced_graph(start, input).to_dag(), balanced_graph(stop, input).to_dag()
+    one, two = balanced_graph(start, input), balanced_graph(stop, input)
+    return told(_between(one.to_dag(), two.to_dag(), tolerance), one, two)
+
+
+def _between(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> WeightPath | Apart | Unsettled:
     same_graph(first, last)
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)

@@ -11,12 +11,13 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg, spilu
 
 from lawful.components.balance import Balance, Number, divergence, rounding
-from lawful.components.entries import Balanced, balanced_graph
+from lawful.components.entries import Balanced, balanced_graph, told
 from lawful.components.locks import components
 from lawful.errors import LawfulError
 from lawful.network import Role
 from lawful.network.opening import Source
 from lawful.network.topology import useless
+from lawful.shown import Shown
 from lawful.types import Floats, Indices, Mask
 
 Prescribed = Balance | Mapping[str, Number] | Sequence[Number] | Floats
@@ -28,7 +29,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Rebalanced:
+class Rebalanced(Shown):
     """The rescaled network, `θ_e exp(s_j − s_i)` on edge i→j, and how close its balance is to the one asked for."""
 
     dag: Balanced
@@ -69,7 +70,8 @@ def rebalance(network: Source, target: Prescribed | float = 0.0, *, input: Any =
     >>> done.residual < 1e-14, np.abs(dag.evaluate(np.ones((1, 3))) - done.dag.evaluate(np.ones((1, 3)))).max() < 1e-14
     (True, np.True_)
     """
-    dag = balanced_graph(network, input).to_dag()
+    found = balanced_graph(network, input)
+    dag = found.to_dag()
     wanted = _target(dag, target)
     nonzero = dag.theta != 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])
@@ -83,7 +85,7 @@ def rebalance(network: Source, target: Prescribed | float = 0.0, *, input: Any =
         done, scales, steps = _rescaled(done, more), scales + more, steps + taken
     missing, through, _ = _at_unit_scale(done, wanted)
     unreachable = tuple(dag.hidden[stuck[dag.hidden] & (missing > 4 * EPSILON * through)].tolist())
-    return Rebalanced(done, scales, wanted, steps, unreachable)
+    return told(Rebalanced(done, scales, wanted, steps, unreachable), found)
 
 
 def _rescaled(dag: Balanced, scales: Floats) -> Balanced:

@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 from scipy.sparse.csgraph import connected_components
 
 from lawful.components.balance import Balance, balance, rounding
-from lawful.components.entries import Balanced, balanced_graph
+from lawful.components.entries import Balanced, balanced_graph, told
 from lawful.components.locks import both_sides, decide
 from lawful.components.rebalance import Prescribed, Rebalanced, rebalance
 from lawful.errors import LawfulError
@@ -39,12 +39,14 @@ def unlock(network: Source, *, input: Any = None) -> Rebalanced:
     >>> components(dag).log2_components, components(done.dag).log2_components, done.locked
     (2, 0, 0)
     """
-    dag = balanced_graph(network, input).to_dag()
+    found = balanced_graph(network, input)
+    dag = found.to_dag()
     scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     unit = dag.with_theta(dag.theta / scale)
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
     with np.errstate(over="ignore"):
-        return replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
+        done = replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
+    return told(done, found)
 
 
 def nearest_unlocked(dag: Balanced, start: Floats, margin: float = 0.0) -> Floats:
