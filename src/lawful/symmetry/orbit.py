@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.network.modules.export import export_module
+from lawful.network.modules.export import export_module, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
 from lawful.symmetry.families import ColumnLaws, MatrixLaws, ScaleLaws, SumLaws
 from lawful.symmetry.inputs import Input, examples
@@ -46,7 +45,7 @@ def disguise(module: nn.Module, input: Input | Sequence[Input] | None, found: Sy
     rng = np.random.default_rng(seed)
     for space in found.spaces:
         move(space, theta, rng)
-    moved = copy.deepcopy(module).double()
+    moved = twin_of(module)
     with torch.no_grad():
         for name, tensor in moved.named_parameters():
             tensor.copy_(theta[name])
@@ -119,7 +118,7 @@ def output_difference(
     inputs = random_inputs(given, exported, torch.Generator().manual_seed(seed))
     results = []
     for each in (module, other):
-        twin = copy.deepcopy(each).double().train(mode == "train")
+        twin = twin_of(each).train(mode == "train")
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from lawful.network.assemble import Assembly
 from lawful.network.dag import Dag
 from lawful.network.formats.arrays import StoredArrays, as_float64, chain_of
 from lawful.network.mlp import Mlp
-from lawful.network.modules.export import export_module
+from lawful.network.modules.export import export_module, twin_of
 from lawful.network.modules.graph import Cut, Interpreter
 from lawful.network.modules.operators import BATCH, numbers
 from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying
@@ -163,7 +162,7 @@ def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], r
     try:
         with torch.no_grad():
             try:
-                outputs, tolerance = copy.deepcopy(module).double()(inputs), 1e-7  # the user's own stays as it is
+                outputs, tolerance = twin_of(module)(inputs), 1e-7  # the user's own stays as it is
             except Exception:  # a tensor that the module does not register keeps its own precision
                 kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
                 outputs, tolerance = module(inputs.to(kind)), 1e-3
