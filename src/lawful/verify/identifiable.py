@@ -4,7 +4,7 @@ No: other parameters of the same shape have the same function, and are no reorde
 alone differs. Yes, one hidden ReLU layer (P4 Section 4): every hyperplane shows and belongs to one neuron, so only
 orientation could change, which leaves the linear part `Σ_J a_j ⊗ w_j` (output biases absorb constants); no set J makes
 that vanish. Yes, two hidden ReLU layers, the first no wider than the input (P4 Theorem 5): the same above it, and a
-ridge fixes each neuron below.
+ridge fixes each neuron below, or all masked products have full rank.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lawful.verify.wiring import read_tower
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
 MOST_HITS = 1000
+MOST_MASKED = 12  # neurons and outputs of a bottleneck whose masked products are all looked at
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -166,6 +167,9 @@ def _check_bottleneck(net: Storeys, value: object) -> None:
         need(any(row[i] for row in second), f"first-layer neuron {i} is heard by nobody")
         need(not hides(net, 1, i), f"the second layer hides hyperplane {i}")
     _check_orientation(net, 2)
+    if value is None:
+        _check_masks(second, heads)
+        return
     fixed = set()
     for item in listed(value, "ridges", most=10 * len(first)):
         given = record(item, "ridges", "first second values")
@@ -175,6 +179,29 @@ def _check_bottleneck(net: Storeys, value: object) -> None:
         need(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
         fixed.add(neuron)
     need(len(fixed) == len(first), "some first-layer neuron is fixed by no ridge")
+
+
+def _check_masks(second: list[Row], heads: list[Row]) -> None:
+    """P4 Definition 8 for a bottleneck: all masked products of full rank, no minor of `[W2 | b2]` zero."""
+    width, count, outputs = len(second), len(second[0]) - 1, len(heads)
+    need(width + count + outputs <= MOST_MASKED, "masked products are too many, and there are no ridges")
+    for rows in _subsets(width):
+        for columns in _subsets(count + 1):
+            minor = [[second[j][k] for k in columns] for j in rows]
+            need(_rank(minor) == min(len(rows), len(columns)), "a minor of the second layer vanishes")
+        for columns in _subsets(count):
+            for outs in _subsets(outputs):
+                product = [[sum((heads[o][j] * second[j][k] for j in rows), ZERO) for k in columns] for o in outs]
+                most = min(len(rows), len(columns), len(outs))
+                need(_rank(product) == most, "a masked product has less than the largest rank")
+
+
+def _rank(matrix: list[Row]) -> int:
+    return int(fmpq_mat(matrix).rank())
+
+
+def _subsets(count: int) -> list[list[int]]:
+    return [[k for k in range(count) if chosen >> k & 1] for chosen in range(1, 1 << count)]
 
 
 def _is_ridge(second: list[Row], heads: list[Row], neuron: int, bent: int, point: Row) -> bool:
