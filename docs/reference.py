@@ -44,8 +44,7 @@ def write_commands(folder: Path) -> None:
 def _verb(verb: str, command: Any) -> list[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
-    context = command.make_context(verb, [], resilient_parsing=True)
-    usage = " ".join(["lawful", verb, *(p.make_metavar(context) for p in arguments)])
+    usage = " ".join(["lawful", verb, *(p.metavar or str(p.name).upper() for p in arguments)])
     lines = [f"## lawful {verb}", "", cell(command.help or ""), "", "```text", f"{usage} [OPTIONS]", "```", ""]
     rows = [(p.human_readable_name, p.help or "") for p in arguments]
     rows += [(", ".join([*p.opts, *p.secondary_opts]), _described(p)) for p in options]
