@@ -44,12 +44,12 @@ InputOption = Annotated[
 
 
 def input_shape(text: str | None) -> tuple[int, ...] | None:
-    """Read `3,8,8`."""
+    """Read `3,8,8`, or `8:int` for token ids (which only modules with an embedding take)."""
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
-        raise LawfulError(f"--input takes sizes like 3,8,8, not {text[:40]!r}")
-    return tuple(int(size) for size in text.split(","))
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*(:int)?", text):
+        raise LawfulError(f"--input takes sizes like 3,8,8 or 8:int, not {text[:40]!r}")
+    return tuple(int(size) for size in text.removesuffix(":int").split(","))
 
 
 def is_module(text: str) -> bool:
