@@ -17,7 +17,7 @@ from lawful.network.mlp import Mlp
 from lawful.network.modules.export import export_module
 from lawful.network.modules.graph import Cut, Interpreter
 from lawful.network.modules.operators import BATCH, numbers
-from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying
+from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
 CHECKED = 4  # random inputs on which the result is compared with the module
@@ -112,6 +112,7 @@ def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
         ignored=tuple(f"{name} (not used)" for name in unused),
         tail=tail,
     )
+    found = found.assuming(*rounded_inside(reading.layers, reader.assembly.casts))
     return found if not tail else found.assuming(f"{tail} at the end is cut off: answers are about its input")
 
 
