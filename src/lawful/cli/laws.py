@@ -85,7 +85,7 @@ def laws(
         raise LawfulError("choose one of --momentum and --metric")
     if reduction and (elsewhere or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
-    shape, seed = named.shape, named.seed
+    shape, seed = _token_sizes(named) or named.shape, named.seed
     source: Any = named.trained() if inputs is None else open_module(named.text)
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
@@ -125,6 +125,12 @@ def _saved(count: LawCount, path: Path) -> bool:
     else:
         write_certificate(path, certificate(count))
     return not missing
+
+
+def _token_sizes(named: Named) -> tuple[int, ...] | None:
+    """How many token ids `--input 8:int` asks for; which ids there are, the module's embedding says."""
+    tokens = named.input_text is not None and named.input_text.endswith(":int")
+    return tuple(int(size) for size in str(named.input_text).removesuffix(":int").split(",")) if tokens else None
 
 
 def _sizes(text: str) -> tuple[tuple[int, ...], ...]:
