@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp, Role
 from lawful.network.answers import answered
-from lawful.network.modules.export import twin_of
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, open_free
 from lawful.network.opening import open as open_any
@@ -142,6 +141,8 @@ class EntryGraph:
     def filled(self) -> nn.Module:
         """A copy of the module, in float64, with the entries at their values here."""
         import torch
+
+        from lawful.network.modules.export import twin_of
 
         twin = twin_of(self.module)
         own = dict(twin.named_parameters())
