@@ -240,16 +240,15 @@ def _twins(module: nn.Module) -> Mapping[str, str]:
 
 def told(result: Result, *graphs: Mlp | Balanced) -> Result:
     """The result, which says how its networks were read; modules are read as they train."""
+    modules = [graph for graph in graphs if isinstance(graph, EntryGraph)]
+    opened = (_as_module(graph) if isinstance(graph, EntryGraph) else graph for graph in graphs)
+    return answered(result, *opened, trained="train" if modules else None)
+
+
+def _as_module(graph: EntryGraph) -> ModuleNetwork:
     from lawful.network.modules.convert import module_reading
 
-    modules = [graph for graph in graphs if isinstance(graph, EntryGraph)]
-    opened = (
-        ModuleNetwork(graph.module, "its entries are edges", module_reading(graph.module))
-        if isinstance(graph, EntryGraph)
-        else graph
-        for graph in graphs
-    )
-    return answered(result, *opened, trained="train" if modules else None)
+    return ModuleNetwork(graph.module, "its entries are edges", module_reading(graph.module))
 
 
 def same_graph(first: Balanced, last: Balanced) -> None:
