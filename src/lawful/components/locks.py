@@ -17,6 +17,7 @@ from lawful.components.heaviest_set import StableSets, stable_sets
 from lawful.network import Dag
 from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Lock:
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
+class Components(Shown):
     """The components of `H(c)`: a sign for each locked edge, so `2^len(locked)` of them.
 
     Decided exactly. If the user says that the balance is known only to within a tolerance (total absolute difference),

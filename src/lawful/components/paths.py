@@ -15,11 +15,12 @@ from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Dag
 from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class WeightPath:
+class WeightPath(Shown):
     """A path inside `H(c)`: between waypoints the squares move linearly and no sign changes.
 
     At a waypoint the signs of the next piece take over; every weight whose sign differs is zero there. The balance is
@@ -59,7 +60,7 @@ class WeightPath:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Apart(Shown):
     """No path exists: locked edges with different signs, or neurons with different balance."""
 
     edges: tuple[int, ...] = ()
@@ -74,7 +75,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Unsettled:
+class Unsettled(Shown):
     """Undecided: the balances differ by their rounding, and that much decides whether these edges are locked."""
 
     edges: tuple[int, ...]

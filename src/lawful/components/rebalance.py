@@ -16,6 +16,7 @@ from lawful.network import Dag, Role
 from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
 from lawful.network.topology import useless
+from lawful.shown import Shown
 from lawful.types import Floats, Indices, Mask
 
 Prescribed = Balance | Mapping[str, Number] | Sequence[Number] | Floats
@@ -27,7 +28,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Rebalanced:
+class Rebalanced(Shown):
     """The rescaled network, `θ_e exp(s_j − s_i)` on edge i→j, and how close its balance is to the one asked for."""
 
     dag: Dag

@@ -23,6 +23,7 @@ from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
 from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
+from lawful.shown import Shown
 from lawful.types import Floats
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
@@ -61,7 +62,7 @@ class FiberSummary:
 
 
 @dataclass(frozen=True, eq=False)
-class DescribedFiber:
+class DescribedFiber(Shown):
     """A fiber in numbers, and the fiber itself."""
 
     summary: FiberSummary
@@ -142,7 +143,7 @@ class FacetCount:
 
 
 @dataclass(frozen=True, eq=False)
-class RegionCount:
+class RegionCount(Shown):
     """How many regions there are; at least how many, if the time limit ended the count or what was asked beside it."""
 
     regions: int
@@ -225,7 +226,7 @@ class NamedFingerprint:
 
 
 @dataclass(frozen=True)
-class FunctionGroups:
+class FunctionGroups(Shown):
     """Networks by name, and which of them were proved to be one function."""
 
     fingerprints: tuple[NamedFingerprint, ...]

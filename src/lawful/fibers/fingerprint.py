@@ -17,13 +17,14 @@ from lawful.fibers.symmetry import Reorder, Rescale
 from lawful.network import Mlp
 from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
+from lawful.shown import Shown
 from lawful.types import Floats
 
 SKETCH = 4  # projections kept of every block of the canonical form
 
 
 @dataclass(frozen=True, eq=False)
-class Canonical:
+class Canonical(Shown):
     """A representative that depends, in the regime where P4 proves it, on the function alone.
 
     `complete` says whether equal functions are sure to have equal representatives: for one hidden layer (Lemma 2) and

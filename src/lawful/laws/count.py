@@ -20,9 +20,9 @@ from lawful.laws.other_flows import (
     Flow,
     MetricFields,
     Momentum,
-    angular_momenta,
     checked_flow,
-    independent_rotations,
+    independent_of_momentum,
+    laws_of_momentum,
     under_metric,
 )
 from lawful.laws.region import Region, at_data, clear, near
@@ -175,14 +175,17 @@ class _Job:
 
     def bound(self, known: LawFamily, independent: int, point: Residues) -> tuple[tuple[Part, ...], int]:
         """The parts that pass one number on, and how many laws are independent with those that they imply."""
-        if self.flow != GradientFlow() or self.dag.constant is not None or self.loss != "full":
+        flow = self.flow
+        if isinstance(flow, HeavyBall) or (isinstance(flow, Metric) and flow.diagonal is None):
             return (), independent
         gates = np.where(self.dag.slopes == 1.0, 1.0, np.nan) if self.region is None else self.region.fixed
-        parts = one_field_parts(self.dag, gates)
+        parts = one_field_parts(self.dag, gates, None if self.region is None else self.region.on_data)
         if not parts:
             return (), independent
         exact = to_residues(np.nan_to_num(gates, nan=1.0), self.prime)
-        rows = [bound_directions(self.dag, exact, part, point, self.prime) for part in parts]
+        speeds = to_residues(flow.diagonal, self.prime) if isinstance(flow, Metric) and flow.diagonal is not None else 1
+        speed = np.broadcast_to(speeds, self.dag.parameters)
+        rows = [bound_directions(self.dag, exact, part, point, speed, self.prime) for part in parts]
         return parts, rank(np.concatenate([known.gradients_modulo(point, self.prime), *rows]), self.prime)
 
     def _error(self, closure: Closure) -> float:
@@ -227,14 +230,18 @@ class _Job:
 
     def explicit(self, point: Residues) -> tuple[LawFamily, int]:
         """The laws that structure gives, and how many are independent at the point."""
-        fixed = None if self.region is None else self.region.fixed
-        laws = known_laws(
-            self.dag, loss=self.loss, fixed=fixed, alike=None if self.region is None else self.region.alike
-        )
+        region = self.region
+        if region is None:
+            laws = known_laws(self.dag, loss=self.loss)
+        else:
+            seen = region.on_data
+            resting, still = (None, ()) if seen is None else (seen.resting, seen.still)
+            laws = known_laws(self.dag, loss=self.loss, fixed=region.fixed, alike=region.alike, at_rest=resting)
+            laws = LawFamily((*laws, *still), laws.parameters)
         match self.flow:
             case HeavyBall():
-                rotations = angular_momenta(laws)
-                return rotations, independent_rotations(rotations, self.flow, point, self.prime)
+                kept = laws_of_momentum(laws, self.flow)
+                return kept, independent_of_momentum(kept, self.flow, point, self.prime)
             case Metric():
                 laws = under_metric(laws, self.flow)
         return laws, laws.independent(point, self.prime)

@@ -24,6 +24,7 @@ from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
 from lawful.pruning.rebuild import rebuilt, rounding_defects
 from lawful.pruning.standins import Search, samples
+from lawful.shown import Shown
 from lawful.types import Floats
 
 UNIT_BOX = (-1.0, 1.0)
@@ -55,7 +56,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Pruning:
+class Pruning(Shown):
     """A smaller network and why it is the same function, or how far from it.
 
     `box` is None when the bound holds for every input. Rounding is then bounded for inputs in [−1, 1].

@@ -27,6 +27,7 @@ from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_free
 from lawful.network.summary import Summary, summarise
 from lawful.pruning.prune import Pruning, prune
+from lawful.shown import Shown
 from lawful.singular.spectrum import Singularity, singularity
 
 EFFORTS = ("quick", "normal", "full")
@@ -57,7 +58,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class Audit(Shown):
     """The answers of all rooms about one network. None means: does not apply, or skipped (then `skipped` says why)."""
 
     source: str

@@ -17,11 +17,12 @@ from lawful.network.answers import answered
 from lawful.network.bounds import classify
 from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_pair
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class Diff:
+class Diff(Shown):
     """What lies between two checkpoints A and B.
 
     `drift` is `B̃θ_B² − B̃θ_A²`, which gradient flow would keep at 0. `decay` is the common factor `c_B ≈ decay · c_A`
