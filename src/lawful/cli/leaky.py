@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate
-from lawful.cli.source import ActivationOption, DropOption, InputOption, JsonOption, SeedOption, input_shape
+from lawful.cli.output import note_reading, print_json, will_write, write_certificate
+from lawful.cli.source import (
+    ActivationOption,
+    DropOption,
+    InputOption,
+    JsonOption,
+    ModelOption,
+    OrderOption,
+    SeedOption,
+    input_shape,
+)
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -86,6 +95,8 @@ def bottleneck(
     save: Annotated[Path | None, typer.Option(help="Write a certificate of the deepest network.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the energies (.svg, .png, .pdf).")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     drop_useless: DropOption = False,
     input_size: InputOption = None,
     seed: SeedOption = 0,
@@ -105,7 +116,7 @@ def bottleneck(
         raise LawfulError("--save and --figure need a run of `lawful leaky`")
     from lawful.report.leaky import blocks_json, blocks_text
 
-    module, shape = _module(network, activation, drop_useless, input_size, seed)
+    module, shape = _module(network, activation, drop_useless, input_size, seed, model, order)
     found = _read(module, data, shape, blocks, gamma)
     if as_json:
         print_json(blocks_json(found))
@@ -168,16 +179,25 @@ def _is_leaky(path: Path) -> bool:
 
 
 def _module(
-    text: str, activation: str | None, drop_useless: bool, size: str | None, seed: int
+    text: str,
+    activation: str | None,
+    drop_useless: bool,
+    size: str | None,
+    seed: int,
+    model: str | None,
+    order: str | None,
 ) -> tuple[torch.nn.Module, tuple[int, ...] | None]:
-    from lawful.cli.source import is_module, open_module, open_network
+    from lawful.cli.source import is_module, open_network
+    from lawful.network.modules.convert import to_module
+    from lawful.network.opening import open_module
 
     shape = input_shape(size)
-    if is_module(text):
-        return open_module(text), shape
-    from lawful.network.modules.convert import to_module
-
-    network = open_network(text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape)
+    if is_module(text) or model is not None or Path(text).is_dir():
+        found = open_module(text, model=model, activation=activation, order=order, input_shape=shape)
+        note_reading(found.reading)
+        return found.module, shape or found.input_shape
+    reading = {"activation": activation, "drop_useless": drop_useless, "shape": shape, "order": order}
+    network = open_network(text, seed=seed, **reading)
     return to_module(network), None
 
 

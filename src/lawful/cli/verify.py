@@ -13,6 +13,8 @@ from lawful.cli.source import (
     DropOption,
     InputOption,
     JsonOption,
+    ModelOption,
+    OrderOption,
     SeedOption,
     input_shape,
     open_network,
@@ -31,6 +33,8 @@ def verify(
         list[str] | None, typer.Argument(metavar="[NETWORK]...", help="Networks that it should be about.")
     ] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     drop_useless: DropOption = False,
     input_size: InputOption = None,
     seed: SeedOption = 0,
@@ -44,7 +48,9 @@ def verify(
 
     shape = input_shape(input_size)
     given = [
-        open_network(text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape)
+        open_network(
+            text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape, model=model, order=order
+        )
         for text in networks or []
     ]
     content = read_bytes(file, MOST_BYTES)
