@@ -31,7 +31,7 @@ def takes_network(verb: str) -> bool:
 
 
 def test_verbs_that_take_a_network_say_how_to_read_it() -> None:
-    taking = [verb for verb in VERBS if takes_network(verb) and verb != "path"]
+    taking = [verb for verb in VERBS if takes_network(verb)]
     assert len(taking) > 20
     assert {verb: sorted(set(READING) - options(verb)) for verb in taking if set(READING) - options(verb)} == {}
 

@@ -54,6 +54,7 @@ class Out(io.TextIOBase):
         self.stream, self.as_json, self.answered = stream, as_json, False
         self.readings: list[Reading] = []  # of the networks that the command has opened
         self.said = False
+        self.evidence: Mapping[str, Any] = {}  # how the command's answer can be re-checked, or why it cannot
 
     def write(self, text: str, /) -> int:
         """Text for people."""
@@ -140,6 +141,13 @@ def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**result, **readings_json(readings)}
 
 
+def _with_evidence(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result with what is said of its evidence; what it says itself stands."""
+    if not isinstance(sys.stdout, Out) or set(result) == {"error", "hint", "exit"}:
+        return result
+    return {**result, **{key: value for key, value in sys.stdout.evidence.items() if key not in result}}
+
+
 def will_write(*paths: Path | None) -> None:
     """Refuse places that cannot be written before the work begins."""
     from lawful.network.formats.writing import check_target
@@ -181,9 +189,10 @@ def say_rounding(written: Written | None) -> None:
 def print_json(result: Mapping[str, Any]) -> None:
     """One strict JSON object on stdout: arrays become lists, fractions text, infinities and NaN null.
 
-    It also has `reading`: how the command's network was read, and what was assumed.
+    It also has `reading`: how the command's network was read, and what was assumed; and `evidence`: how the answer can
+    be re-checked, or why it cannot.
     """
-    text = json.dumps(plain(_with_readings(result)), allow_nan=False, ensure_ascii=False, indent=1)
+    text = json.dumps(plain(_with_evidence(_with_readings(result))), allow_nan=False, ensure_ascii=False, indent=1)
     text = UNUSUAL.sub(lambda found: found[0] if _shown(found[0]) == found[0] else json.dumps(found[0])[1:-1], text)
     if isinstance(sys.stdout, Out):
         sys.stdout.answer(text + "\n")
