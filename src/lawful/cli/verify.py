@@ -51,18 +51,8 @@ def verify(
     from lawful.verify import verify as check
     from lawful.verify.schema import MOST_BYTES
 
-<<<<<<< HEAD
-    shape = input_shape(input_size)
-    given = [
-        open_network(
-            text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape, model=model, order=order
-        )
-        for text in networks or []
-    ]
-=======
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     given = [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in networks or []]
->>>>>>> main
     content = read_bytes(file, MOST_BYTES)
     try:
         found = check(content, *given)
