@@ -53,8 +53,9 @@ def laws(
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
     mode: Annotated[
-        str, typer.Option(help="Batch norms of a module: train (statistics of the batch) or eval (stored ones).")
-    ] = "train",
+        str | None,
+        typer.Option(help="Batch norms of a module: train (statistics of the batch; assumed) or eval (stored ones)."),
+    ] = None,
     weights: Annotated[
         int | None,
         typer.Option(
@@ -83,9 +84,7 @@ def laws(
     if reduction and (near or data is not None or momentum or metric is not None or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
     shape, seed = named.shape, named.seed
-    source: Any = named.trained()
-    if (near or data is not None) and hasattr(source, "initialise"):
-        source = source.initialise(seed=seed)
+    source: Any = named.trained(mode or "") if not near and data is None else named.weighed(mode or "")
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
     with bar("laws") as tell:
         count = count_laws(
