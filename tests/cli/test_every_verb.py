@@ -133,3 +133,22 @@ def test_verbs_about_graphs_say_what_prevents_one_and_what_works(lawful: Any, fo
         run = lawful(verb, "verb_nets:smooth", code=2)
         assert "tanh" in run.stderr.lower()
         assert "laws" in run.stderr
+
+
+def test_the_mode_of_normalisation_is_said_where_it_was_not_chosen(folder: Path) -> None:
+    text = "\n\ndef normed():\n    parts = nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 1)\n"
+    (folder / "verb_normed.py").write_text("from torch import nn" + text + "    return nn.Sequential(*parts)\n")
+    for verb, words in (("laws", "train mode"), ("symmetries", "train mode"), ("show", "eval mode")):
+        more = ["--input", "2"] if verb == "symmetries" else []
+        assumed = in_process(verb, "verb_normed:normed", *more, "--json").json["reading"]["assumed"]
+        assert len(assumed) == 1
+        assert words in assumed[0]
+        if verb != "show":
+            told = in_process(verb, "verb_normed:normed", *more, "--mode", "eval", "--json").json
+            assert told["reading"]["assumed"] == []
+
+
+def test_random_weights_are_said_where_the_answer_rests_on_them() -> None:
+    assert in_process("laws", "2-3-1 relu", "--json").json["reading"]["assumed"] == []
+    near = in_process("laws", "2-3-1 relu", "--near", "--json").json["reading"]["assumed"]
+    assert [each[:14] for each in near] == ["random weights"]

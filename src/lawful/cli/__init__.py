@@ -90,6 +90,7 @@ def main() -> None:
     with speaking("--json" in arguments) as out, warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
+        out.verb = next((word for word in arguments if not word.startswith("-")), "")
         code = _run(arguments, out)
     sys.exit(code)
 

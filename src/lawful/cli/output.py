@@ -54,6 +54,7 @@ class Out(io.TextIOBase):
         self.stream, self.as_json, self.answered = stream, as_json, False
         self.readings: list[Reading] = []  # of the networks that the command has opened
         self.said = False
+        self.verb = ""  # that is speaking
         self.evidence: Mapping[str, Any] = {}  # how the command's answer can be re-checked, or why it cannot
 
     def write(self, text: str, /) -> int:
@@ -132,13 +133,14 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
 
 
 def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result with `reading`: how the command's networks were read."""
-    readings = sys.stdout.readings if isinstance(sys.stdout, Out) else []
-    if not readings or set(result) == {"error", "hint", "exit"}:
+    """The result with `schema`, and with `reading`: how the command's networks were read."""
+    out = sys.stdout
+    if not isinstance(out, Out) or set(result) == {"error", "hint", "exit"}:
         return result
     from lawful.report.reading import readings_json
+    from lawful.report.schema import VERSION
 
-    return {**result, **readings_json(readings)}
+    return {**result, **(readings_json(out.readings) if out.readings else {}), "schema": f"lawful {out.verb} {VERSION}"}
 
 
 def _with_evidence(result: Mapping[str, Any]) -> Mapping[str, Any]:
