@@ -5,7 +5,6 @@ This room imports `lawful.errors` and nothing else of the project; rationals, in
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any

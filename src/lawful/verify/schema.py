@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,16 +24,12 @@ FRACTION = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 _END: ContextVar[float] = ContextVar("end", default=math.inf)  # of the check that runs, on the processor's clock
 
 
-def parse(given: Mapping[str, Any] | str | bytes | os.PathLike[str]) -> dict[str, Any]:
-    """The JSON object of an object, its text or its file, or `NotACertificate`.
-
-    Duplicate keys, NaN, infinities and numbers like 1e400 are refused.
+def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+    """The JSON object, or `NotACertificate`: duplicate keys, NaN, infinities and numbers like 1e400 are refused.
 
     >>> parse('{"kind": "laws", "version": 1}')
     {'kind': 'laws', 'version': 1}
     """
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and not given.lstrip().startswith("{")):
-        given = _content(given)
     if isinstance(given, Mapping):
         try:
             given = json.dumps(given, allow_nan=False)
@@ -55,19 +49,6 @@ def parse(given: Mapping[str, Any] | str | bytes | os.PathLike[str]) -> dict[str
         raise NotACertificate("not a certificate: a certificate is a JSON object")
     _check_depth(found)
     return found
-
-
-def _content(path: str | os.PathLike[str]) -> bytes | str:
-    """A regular file's content, never more than a certificate may have; text that names no file stays what it is."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise NotACertificate("not a certificate: not a regular file")
-        with open(path, "rb") as stream:
-            return stream.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        if isinstance(path, str):
-            return path
-        raise NotACertificate(f"not a certificate: {_short(str(error))}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
