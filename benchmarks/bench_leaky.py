@@ -126,7 +126,8 @@ class _Block(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Add what the two layers say."""
-        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+        found: torch.Tensor = x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+        return found
 
 
 def _stream(blocks: int = 2) -> Row:
