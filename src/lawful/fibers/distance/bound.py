@@ -14,6 +14,8 @@ from lawful.types import Floats
 
 Relaxation = TypeVar("Relaxation", Lines, Planes)
 VERSIONS = ("low", "flat")
+MOST_BOXES = 64
+MOST_NUMBERS = 4_000_000  # in one of some twenty arrays
 
 
 class BoxBounds(NamedTuple):
@@ -25,6 +27,12 @@ class BoxBounds(NamedTuple):
     smear: Floats
     slant: Floats
     corner: Floats
+
+
+def boxes_together(pair: NetworkPair) -> int:
+    """How many boxes to bound at a time: many, unless their forms would fill the memory."""
+    width = max(max(layer.W.shape) for layer in pair.layers)
+    return max(1, min(MOST_BOXES, MOST_NUMBERS // (width * (1 + pair.inputs))))
 
 
 def bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
+from lawful.fibers.distance.bound import boxes_together
 from lawful.fibers.distance.exact import exact_difference
 from lawful.fibers.distance.layers import Layer, evaluate, gradients, layers_of
 from lawful.fibers.distance.lower import Candidates
@@ -72,7 +73,7 @@ def distance(
             lambda gaps: norm_above(gaps, norm),
             slanted=norm != math.inf,
         )
-        splitting = Splitting(low, high, measure, bounder)
+        splitting = Splitting(low, high, measure, bounder, boxes_together(pair))
         if pair.same:
             splitting.settle(math.inf)
             splitting.done_gaps, splitting.done_value = np.zeros(len(outputs)), 0.0

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.fibers.distance.bound import boxes_together
 from lawful.fibers.distance.exact import exact_outputs
 from lawful.fibers.distance.layers import Layer, evaluate, layers_of
 from lawful.fibers.distance.lower import Candidates
@@ -107,9 +108,10 @@ def check_property(
                 found.append(point.copy())
         return bool(found)
 
-    with workers(align(nothing, margins), scheduler, threads) as bounder:
+    pair = align(nothing, margins)
+    with workers(pair, scheduler, threads) as bounder:
         measure = Measure(lambda bounds: cases(bounds.low), lambda gaps: np.asarray(gaps.max(axis=1)), True)
-        splitting = Splitting(*box, measure, bounder)
+        splitting = Splitting(*box, measure, bounder, boxes_together(pair))
         splitting.settle(-math.ulp(0.0))
         ended = "closed"
         if len(splitting.open.value):

@@ -15,7 +15,6 @@ from lawful.fibers.distance.bound import BoxBounds
 from lawful.types import Floats, Indices, Mask
 
 ROUND = 128  # boxes halved at a time
-CHUNK = 64  # boxes bounded together
 MOST_OPEN = 4_000_000
 
 
@@ -52,14 +51,15 @@ class Boxes(NamedTuple):
 class Splitting:
     """A tree of boxes that covers the given one; `open` boxes may still be halved, `done` ones need not be."""
 
-    def __init__(self, low: Floats, high: Floats, measure: Measure, bounder: Bounder) -> None:
-        """Bound the whole box."""
-        self.measure, self.bounder = measure, bounder
+    def __init__(self, low: Floats, high: Floats, measure: Measure, bounder: Bounder, together: int = 64) -> None:
+        """Bound the whole box; later this many `together`."""
+        self.measure, self.bounder, self.together = measure, bounder, together
         self.width = np.where(high > low, high - low, 1.0)
         self.tree = [-1]  # per node: the coordinate that was halved (children follow each other), −1 at a leaf
         self.children = [0]
         self.bounded = 1
-        self.open, self.corners = self._bounded(low[None], high[None], np.inf, np.zeros(1, dtype=np.intp))
+        self.open, self.corners = self._bounded(low[None], high[None], np.inf, np.inf, np.zeros(1, dtype=np.intp))
+        self.values = [float(self.open.value[0])]  # per node
         self.done_gaps = np.full(self.open.gaps.shape[1], -np.inf)
         self.done_value = -np.inf
         self.stuck = -np.inf  # the largest bound of a box that is too small to halve
@@ -101,11 +101,13 @@ class Splitting:
         along = self._along(chosen, splittable)
         low, high = _halves(chosen, middle, along)
         nodes = np.arange(len(self.tree), len(self.tree) + len(low))
-        fresh, points = self._bounded(low, high, np.repeat(chosen.gaps, 2, axis=0), nodes)
+        above = np.repeat(chosen.gaps, 2, axis=0), np.repeat(chosen.value, 2)
+        fresh, points = self._bounded(low, high, *above, nodes)
         for number, (node, coordinate) in enumerate(zip(chosen.node, along, strict=True)):
             self.tree[node], self.children[node] = int(coordinate), int(nodes[2 * number])
         self.tree += [-1] * len(nodes)
         self.children += [0] * len(nodes)
+        self.values += fresh.value.tolist()
         self.bounded += len(nodes)
         self.open = rest.joined(fresh)  # last, so that an interruption finds boxes that cover everything
         return points
@@ -117,14 +119,17 @@ class Splitting:
         score = np.where(smear.max(axis=1, keepdims=True) > 0, smear, widest)
         return np.asarray(np.where(splittable, score, -1.0).argmax(axis=1))
 
-    def _bounded(self, low: Floats, high: Floats, above: Floats | float, nodes: Indices) -> tuple[Boxes, Floats]:
+    def _bounded(
+        self, low: Floats, high: Floats, gaps_above: Floats | float, value_above: Floats | float, nodes: Indices
+    ) -> tuple[Boxes, Floats]:
         """Bounds of new boxes, no worse than their parents'."""
-        chunks = [slice(at, at + CHUNK) for at in range(0, len(low), CHUNK)]
+        chunks = [slice(at, at + self.together) for at in range(0, len(low), self.together)]
         outcomes = self.bounder([(low[chunk], high[chunk]) for chunk in chunks])
         found = BoxBounds(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-        gaps = np.minimum(self.measure.gaps(found), above)
+        gaps = self.measure.gaps(found)
+        value = np.minimum(self.measure.value(gaps), value_above)
         points = np.concatenate([low / 2 + high / 2, np.clip(found.corner, low, high)])
-        return Boxes(low, high, gaps, self.measure.value(gaps), self._smear(found), nodes), points
+        return Boxes(low, high, np.minimum(gaps, gaps_above), value, self._smear(found), nodes), points
 
     def _smear(self, found: BoxBounds) -> Floats:
         if not self.measure.slanted:
@@ -136,12 +141,16 @@ class Splitting:
         )
 
     def preorder(self) -> list[int]:
-        """The tree for a certificate: 0 is a leaf, `1 + k` a box that was halved along coordinate k."""
-        waiting, written = [0], []
+        """The tree for a certificate: 0 is a leaf, `1 + k` a box that was halved along coordinate k.
+
+        What lies below a box whose own bound is as good as the whole one is left out.
+        """
+        waiting, written, enough = [0], [], self.upper
         while waiting:
             node = waiting.pop()
-            written.append(self.tree[node] + 1)
-            if self.tree[node] >= 0:
+            halved = self.tree[node] >= 0 and not self.values[node] <= enough
+            written.append(self.tree[node] + 1 if halved else 0)
+            if halved:
                 waiting += [self.children[node] + 1, self.children[node]]
         return written
 
