@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -15,6 +16,8 @@ from lawful.fibers import same
 from lawful.fibers.disguise import disguise, random_network
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as of_distance
+from lawful.fibers.distance.certificate import certificate_of_property as of_property
+from lawful.fibers.distance.property import Forbidden, check_property
 from lawful.fibers.verdict import certificate as of_same
 from lawful.flow import integrate, problem
 from lawful.flow.certificate import certificate as of_flow
@@ -99,6 +102,12 @@ def _distance(within: float | None) -> Proof:
     return of_distance(found, network, other)
 
 
+def _property(bound: int) -> Proof:
+    network = random_network(2, 3, 2, seed=1)
+    forbidden = Forbidden((Fraction(1), Fraction(-1, 3)), Fraction(bound, 10), strict=False)
+    return of_property(check_property(network, (-np.ones(2), np.ones(2)), [[forbidden]], seconds=5.0), network)
+
+
 def chain() -> tuple[torch.nn.Sequential, torch.nn.Sequential]:
     """The module of the certificate, and the smaller one."""
     found = _pruned_module()
@@ -174,6 +183,8 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "distance": lambda: _distance(None),
     "distance proved": lambda: _distance(0.5),
     "distance violated": lambda: _distance(1e-6),
+    "property holds": lambda: _property(-100),
+    "property violated": lambda: _property(100),
     "path": lambda: _path([1, 1, 1, 1], [1, -1, -1, 1]),
     "a longer path": lambda: _path([1, 2, 1, 1, 1, 1], [-1, 2, -1, 1, -1, -1], "1-3-1"),
     "no path for a lock": lambda: _path([0, 0, 1, 1], [0, 0, -1, 1]),

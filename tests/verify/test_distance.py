@@ -106,7 +106,7 @@ def test_integer_bounds_hold_every_sample(seed: int) -> None:
     low = rng.normal(size=widths[0])
     high = low + 10.0 ** rng.integers(-3, 1)
     box = [(Fraction(a), Fraction(b)) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-    (least, most), = bounded(shared, [box])
+    ((least, most),) = bounded(shared, [box])
     points = rng.uniform(low, high, (400, widths[0]))
     gaps = second.evaluate(points) - first.evaluate(points)
     assert (gaps.max(axis=0) <= most + 1e-12 * np.abs(most)).all()

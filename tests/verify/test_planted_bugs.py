@@ -21,6 +21,8 @@ from lawful.components import components, find_path, path_certificate, rebalance
 from lawful.fibers import same
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as of_distance
+from lawful.fibers.distance.certificate import certificate_of_property as of_property
+from lawful.fibers.distance.property import Forbidden, check_property
 from lawful.fibers.verdict import certificate as of_same
 from lawful.flow import integrate, problem
 from lawful.flow.certificate import certificate as of_flow
@@ -119,6 +121,19 @@ def distances(plant: Plant) -> Proof:
     return of_distance(replace(found, upper=float(found.lower) / 2, lower=Fraction(0)), network, other)
 
 
+def properties(plant: Plant) -> Proof:
+    """Bounds of the boxes are too high."""
+    network = Architecture.parse("2-3-1 relu bias").initialise(seed=0)
+    assert isinstance(network, Mlp)
+    true = part("fibers.distance.workers").bound
+    wrong = lambda *given: (found := true(*given))._replace(low=found.low + 100)  # noqa: E731
+    plant.setattr(part("fibers.distance.workers"), "bound", wrong)
+    everything = Forbidden((Fraction(1),), Fraction(50), strict=False)
+    found = check_property(network, (-np.ones(2), np.ones(2)), [[everything]])
+    assert found.status == "holds"
+    return of_property(found, network)
+
+
 def dead(plant: Plant) -> Proof:
     """A live neuron is called dead."""
 
@@ -215,8 +230,8 @@ def rescaled(plant: Plant) -> Proof:
     return proof | {"rounding": 1e-15, "residual": 1e-12}
 
 
-BUGS = (locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses,
-        stationary, through_a_lock, rescaled)  # fmt: skip
+BUGS = (locks, laws, module_laws, quiet, counterexample, distances, properties, dead, bound, channels, refuted, parted,
+        losses, stationary, through_a_lock, rescaled)  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -106,7 +106,10 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE.vnnlib", help="Inputs and outputs that must not occur.")],
     time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -119,13 +122,23 @@ def check(
 
     if not time >= 0:
         raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
-    opened = open_network(network, seed=seed, activation=activation, drop_useless=True, shape=input_shape(input_size))
+    will_write(certificate)
+    shape = input_shape(input_size)
+    opened = open_network(
+        network, seed=seed, activation=activation, drop_useless=True, shape=shape, model=model, order=order
+    )
     if file.suffix.lower() != ".vnnlib":
         raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
     dag = opened.to_dag()
     box = read_box(str(file), len(dag.inputs))
     forbidden = forbidden_by(output_cases(file), len(dag.outputs))
     found = check_property(opened, box, forbidden, seconds=time, scheduler=scheduler, seed=seed)
+    if certificate is not None and found.status == "undecided":
+        typer.echo("nothing was decided: no certificate was written", err=True)
+    elif certificate is not None:
+        from lawful.fibers.distance.certificate import certificate_of_property
+
+        write_text(certificate, json.dumps(certificate_of_property(found, opened)))
     print_json(property_json(found)) if as_json else typer.echo(property_text(found))
     raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
 

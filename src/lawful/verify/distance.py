@@ -26,13 +26,15 @@ Sides = list[tuple[Fraction, Fraction]]
 def check(body: dict[str, Any]) -> Finding:
     """The bounds that hold."""
     given = record(body, "certificate", "networks box outputs norm upper lower matching tree")
-    networks = [_network(each, at) for at, each in enumerate(listed(given["networks"], "networks", length=2))]
+    networks = [
+        read_network(each, f"networks[{at}]") for at, each in enumerate(listed(given["networks"], "networks", length=2))
+    ]
     inputs = len(networks[0].inputs)
     need(inputs == len(networks[1].inputs), "the networks have different numbers of inputs")
     count = len(networks[0].outputs)
     need(count == len(networks[1].outputs), "the networks have different numbers of outputs")
     need(all(each.weights is not None for each in networks), "a network has no weights")
-    box = _box(given["box"], inputs)
+    box = read_box(given["box"], inputs)
     outputs = wholes(given["outputs"], "outputs", 0, count - 1, most=count)
     need(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
     norm = word(given["norm"], "norm", "inf", "1", "2")
@@ -48,7 +50,7 @@ def check(body: dict[str, Any]) -> Finding:
         pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
         matches = _matching(given["matching"], depth - 1)
         facts["leaves"] = _upper(facts["upper"], given["tree"], pair, matches, box, outputs, norm)
-        said.append(f"is at most {at_most(facts['upper'], 9)} on {_where(box)} ({facts['leaves']} boxes re-computed)")
+        said.append(f"is at most {at_most(facts['upper'], 9)} on {shown(box)} ({facts['leaves']} boxes re-computed)")
     need(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
     where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
@@ -57,14 +59,15 @@ def check(body: dict[str, Any]) -> Finding:
     return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests)
 
 
-def _network(value: object, at: int) -> Wiring:
-    where = f"networks[{at}]"
+def read_network(value: object, where: str) -> Wiring:
+    """A network as layers or as a graph."""
     if isinstance(value, dict) and "biases" in value:
         return read_tower(value, where).wiring()
     return read_wiring(value, where)
 
 
-def _box(value: object, inputs: int) -> Sides:
+def read_box(value: object, inputs: int) -> Sides:
+    """The sides of a box."""
     found = []
     for side in listed(value, "box", length=inputs):
         low, high = (rational(end, "box") for end in listed(side, "box", length=2))
@@ -73,7 +76,8 @@ def _box(value: object, inputs: int) -> Sides:
     return found
 
 
-def _where(box: Sides) -> str:
+def shown(box: Sides) -> str:
+    """A box in few words."""
     sides = [f"[{low}, {high}]" for low, high in box]
     return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else " x ".join(sides[:4]) + " x ..." * (len(sides) > 4)
 
@@ -90,13 +94,14 @@ def _lower(
     need(above >= 0, "a bound from below is negative")
     need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
     afford(100.0 * sum(len(row) for layers in (first, second) for layer in layers for row in layer.rows))
-    ours, theirs = (_evaluated(layers, point) for layers in (first, second))
+    ours, theirs = (evaluated(layers, point) for layers in (first, second))
     sizes = [abs(theirs[which] - ours[which]) for which in outputs]
     need(not within(sizes, above, norm), "the networks do not differ by more than stated at this input")
     return above
 
 
-def _evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
+def evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
+    """The outputs at a point, exactly."""
     values = point
     for layer in layers:
         sums = [

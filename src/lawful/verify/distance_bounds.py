@@ -124,7 +124,8 @@ class _Pass:
             error += self.lost(layer, rows, [(matrix, self.entering[layer][which])], bias, at)
             rows = rows @ matrix
             if layer:
-                line, size = self.known[layer - 1][which], self.known[layer - 1].sizes[which]
+                below = self.known[layer - 1]
+                line, size = (below.f, below.g)[which], below.sizes[which]
                 negative = np.minimum(rows, 0.0)
                 constant += _dot(negative, line.shift[at])
                 error += self.slacks[layer] * _dot(np.abs(rows), (size + line.shift)[at]) + _underflow(size)[at]

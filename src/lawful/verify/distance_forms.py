@@ -93,7 +93,9 @@ def activated(before: Forms, known: Ends, f: Line, g: Line, slopes: Floats) -> F
 
 def _summed(parts: list[tuple[Floats, Form]], bias: Floats, slack: float) -> Form:
     """Sums of forms with weights: their middle times A, plus and minus half their width times |A|."""
-    middle, width, reach = 0.0, 0.0, np.abs(bias)
+    middle: Floats | float = 0.0
+    width: Floats | float = 0.0
+    reach = np.abs(bias)
     for matrix, form in parts:
         size = np.abs(matrix)
         middle = middle + matrix @ ((form.low + form.high) / 2)

@@ -28,7 +28,7 @@ class Plain:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """One layer of both: `y = W h + b`, `z = V k + c`, `z - y = V (k - h) + E h + e`; every number the nearest float."""
+    """One layer of both, rounded to nearest: `y = W h + b`, `z = V k + c`, `z - y = V (k - h) + E h + e`."""
 
     W: Floats
     V: Floats
@@ -121,8 +121,8 @@ def shared_layers(first: list[Plain], second: list[Plain], matches: list[Places]
         slopes = [mine.slopes[i] if i >= 0 else yours.slopes[j] for i, j in zip(here.first, here.second, strict=True)]
         need(all(Fraction(float(slope)) == slope for slope in slopes), "a slope is no double")
         same = not any(e) and not any(any(row.values()) for row in E)
-        matrices = (_matrix(rows, len(before.first)) for rows in (W, V, E))
-        found.append(Shared(*matrices, _nearest(b), _nearest(c), _nearest(e), _nearest(slopes), same))
+        W_, V_, E_ = (_matrix(rows, len(before.first)) for rows in (W, V, E))
+        found.append(Shared(W_, V_, E_, _nearest(b), _nearest(c), _nearest(e), _nearest(slopes), same))
         before = here
     return found
 
@@ -160,6 +160,13 @@ def _moved(
         rows.append({place[k]: weight * scale / (old[place[k]] if rescaled else 1) for k, weight in given.items()})
         bias.append(layer.bias[neuron] * scale)
     return rows, bias
+
+
+def nothing(layers: list[Plain]) -> list[Plain]:
+    """A network of as many layers that is zero and has no neurons."""
+    outputs, none = len(layers[-1].rows), Fraction(0)
+    empty: list[Row] = [{} for _ in range(outputs)]
+    return [*(Plain([], [], []) for _ in layers[:-1]), Plain(empty, [none] * outputs, [none + 1] * outputs)]
 
 
 def _nearest(values: Sequence[Fraction]) -> Floats:

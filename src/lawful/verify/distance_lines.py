@@ -13,7 +13,7 @@ import numpy as np
 from lawful.verify.distance_layers import Floats
 
 UNIT = 2.0**-52
-TINY = 1e-300  # far more than underflows lose: each loses less than 1e-323
+TINY = 1e-312  # far more than underflows lose: each loses less than 1e-323
 
 
 class Ends(NamedTuple):

@@ -31,7 +31,7 @@ class BoxBounds(NamedTuple):
 
 def boxes_together(pair: NetworkPair) -> int:
     """How many boxes to bound at a time: many, unless their forms would fill the memory."""
-    width = max(max(layer.W.shape) for layer in pair.layers)
+    width = max(int(max(layer.W.shape)) for layer in pair.layers)
     return max(1, min(MOST_BOXES, MOST_NUMBERS // (width * (1 + pair.inputs))))
 
 

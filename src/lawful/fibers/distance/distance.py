@@ -17,7 +17,7 @@ from lawful.fibers.distance.layers import Layer, evaluate, gradients, layers_of
 from lawful.fibers.distance.lower import Candidates
 from lawful.fibers.distance.pair import NetworkPair, align
 from lawful.fibers.distance.result import Distance, OutputDistance, Status, float_below, norm_below
-from lawful.fibers.distance.split import Measure, Splitting, norm_above, run
+from lawful.fibers.distance.split import Measure, Splitting, corners, norm_above, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
 from lawful.network.opening import Source, open_pair
@@ -53,7 +53,7 @@ def distance(
     """
     started = time.monotonic()
     pair = align(*_layers(*open_pair(first, second, seed=seed)))
-    low, high = _corners(box, pair.inputs)
+    low, high = corners(box, pair.inputs)
     outputs = _chosen(output, pair.outputs)
     question = None if within is None else _question(within)
     if norm not in (1, 2, math.inf):
@@ -201,22 +201,6 @@ def _layers(first: Mlp | Dag, second: Mlp | Dag) -> tuple[tuple[Layer, ...], tup
         if mine != yours:
             raise LawfulError(f"the networks have {mine} and {yours} {words}: a distance needs as many")
     return ours, theirs
-
-
-def _corners(box: tuple[ArrayLike, ArrayLike], inputs: int) -> tuple[Floats, Floats]:
-    low, high = (np.array(end, dtype=np.float64) for end in box)
-    if low.shape != (inputs,) or high.shape != (inputs,):
-        raise LawfulError(
-            f"a box for {inputs} inputs has as many lower and upper ends, not {low.shape} and {high.shape}"
-        )
-    wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
-    if len(wrong):
-        at = int(wrong[0])
-        raise LawfulError(
-            f"input {at} of the box goes from {low[at]} to {high[at]}: give finite lo <= hi "
-            "(whether two networks agree everywhere is the question of `same`)"
-        )
-    return low, high
 
 
 def _chosen(output: int | None, outputs: int) -> Indices:

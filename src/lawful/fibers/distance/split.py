@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from lawful.errors import LawfulError
 from lawful.fibers.distance.bound import BoxBounds
 from lawful.types import Floats, Indices, Mask
 
@@ -159,6 +161,23 @@ def _halves(boxes: Boxes, middle: Floats, along: Indices) -> tuple[Floats, Float
     rows = np.arange(len(along))
     low, high = np.repeat(boxes.low, 2, axis=0), np.repeat(boxes.high, 2, axis=0)
     high[2 * rows, along] = low[2 * rows + 1, along] = middle[rows, along]
+    return low, high
+
+
+def corners(box: tuple[ArrayLike, ArrayLike], inputs: int) -> tuple[Floats, Floats]:
+    """The ends of a box, checked."""
+    low, high = (np.array(end, dtype=np.float64) for end in box)
+    if low.shape != (inputs,) or high.shape != (inputs,):
+        raise LawfulError(
+            f"a box for {inputs} inputs has as many lower and upper ends, not {low.shape} and {high.shape}"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
+    if len(wrong):
+        at = int(wrong[0])
+        raise LawfulError(
+            f"input {at} of the box goes from {low[at]} to {high[at]}: give finite lo <= hi "
+            "(whether two networks agree everywhere is the question of `same`)"
+        )
     return low, high
 
 
