@@ -81,9 +81,9 @@ def same(
     as_json: JsonOption = False,
 ) -> None:
     """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
-    from lawful.fibers import verdict as verdicts
     from lawful.fibers.same import same as decide
-    from lawful.report.fibers import verdict_text
+    from lawful.fibers.verdict import certificate as evidence
+    from lawful.report.fibers import verdict_json, verdict_text
 
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
@@ -92,9 +92,9 @@ def same(
     networks = _open(first, seed, activation, **reading), _open(second, seed, activation, **reading)
     place = read_box(box)
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
-    result = verdicts.to_json(found)
+    result = verdict_json(found)
     if certificate is not None and result["certified"]:
-        write_certificate(certificate, verdicts.certificate(found, *networks))
+        write_certificate(certificate, evidence(found, *networks))
     if as_json:
         print_json(result)
     else:
@@ -143,17 +143,10 @@ def identifiable(named: Named, as_json: JsonOption = False) -> None:
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
     from lawful.fibers.identifiability import identifiable as decide
     from lawful.fibers.same import stack_of
-    from lawful.report.fibers import identifiable_text
+    from lawful.report.fibers import identifiable_json, identifiable_text
 
     found = decide(stack_of(_reduced(named)), seed=named.seed)
-    result = {
-        "identifiable": found.identifiable,
-        "reasons": found.reasons,
-        "generic": found.genericity.holds,
-        "generic_reason": found.genericity.reason,
-        "tested": found.genericity.tested,
-        "layers": found.layers,
-    }
+    result = identifiable_json(found)
     if as_json:
         print_json(result)
     else:
@@ -201,20 +194,12 @@ def canonical(
     """Write the standard member of a network's fiber: same function, fewest choices."""
     from lawful.fibers.fingerprint import canonical as standard
     from lawful.network.formats.files import write
-    from lawful.report.fibers import canonical_text
+    from lawful.report.fibers import canonical_json, canonical_text
 
     before = _reduced(named)
     found = standard(before)
     stored = None if out is None else write(found.network, out, like=before.reading)
-    result = {
-        **stored_json(stored),
-        "written": None if out is None else str(out),
-        "regime": found.regime,
-        "complete": found.complete,
-        "parameters_before": before.parameters,
-        "parameters_after": found.network.parameters,
-        "widths": found.network.widths,
-    }
+    result = canonical_json(found, before.parameters, None if out is None else str(out)) | stored_json(stored)
     if as_json:
         print_json(result)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 import shlex
@@ -13,9 +12,10 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,16 +131,13 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
 
 
 def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result with `reading`; for two networks `readings` has each, and `reading` what was assumed of either."""
+    """The result with `reading`: how the command's networks were read."""
     readings = sys.stdout.readings if isinstance(sys.stdout, Out) else []
     if not readings or set(result) == {"error", "hint", "exit"}:
         return result
-    if len(readings) == 1:
-        return {**result, "reading": readings[0].to_json()}
-    assumed = list(dict.fromkeys(sentence for each in readings for sentence in each.assumed))
-    ignored = list(dict.fromkeys(part for each in readings for part in each.ignored))
-    both = {"format": [each.format for each in readings], "assumed": assumed, "ignored": ignored}
-    return {**result, "reading": both, "readings": [each.to_json() for each in readings]}
+    from lawful.report.reading import readings_json
+
+    return {**result, **readings_json(readings)}
 
 
 def will_write(*paths: Path | None) -> None:
@@ -214,23 +211,3 @@ def console(widest: int = 1000) -> Console:
     found = Quoting(file=stream, highlight=False, markup=False, emoji=False)
     found.width = min(found.width, widest)
     return found
-
-
-def plain(value: Any) -> Any:
-    """A value made of JSON's own types.
-
-    >>> import numpy as np
-    >>> plain({"a": np.arange(2), "b": (Fraction(1, 3), float("inf"))})
-    {'a': [0, 1], 'b': ['1/3', None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # NumPy arrays and scalars, tensors
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Fraction):
-        return str(value)
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
@@ -215,6 +216,13 @@ def print_audit(audit: Audit, console: Console) -> None:
         console.print(f" {number}. {each.title}: {each.benefit}", highlight=False, markup=False)
         console.print(f"    $ {each.command}", highlight=False, markup=False, soft_wrap=True, style="cyan")
     console.print(EVIDENCE, highlight=False, markup=False, style="dim")
+
+
+def audit_text(audit: Audit) -> str:
+    """The same page as plain text."""
+    lines = io.StringIO()
+    print_audit(audit, Console(file=lines, width=80, color_system=None))
+    return lines.getvalue().rstrip()
 
 
 # The page

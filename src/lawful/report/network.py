@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -51,6 +52,13 @@ def print_summary(summary: Summary, console: Console) -> None:
     else:
         low, middle, high = summary.balance
         console.print(f"balances B̃θ²: {low:.4g} to {high:.4g}, median {middle:.4g}", highlight=False)
+
+
+def summary_text(summary: Summary) -> str:
+    """The same screen as plain text."""
+    lines = io.StringIO()
+    print_summary(summary, Console(file=lines, width=100, color_system=None))
+    return lines.getvalue().rstrip()
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:

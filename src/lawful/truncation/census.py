@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
 from lawful.network import Dag, Mlp
+from lawful.shown import Shown
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import Chain
 from lawful.truncation.metrics import NeuralCollapse, collapse
@@ -37,7 +38,7 @@ class LayerCensus:
 
 
 @dataclass(frozen=True, eq=False)
-class Census:
+class Census(Shown):
     """What a network does to a data set, layer by layer in input space; `residual` is chain minus network, relative.
 
     `misaligned_move` compares the map with its aligned version: mean `|τ_W(x) − τ_R(x)|` over mean `|τ_W(x) − x|`.

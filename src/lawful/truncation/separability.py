@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lawful.errors import LawfulError
+from lawful.shown import Shown
 from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
@@ -14,7 +15,7 @@ Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
 
 
 @dataclass(frozen=True, eq=False)
-class Separability:
+class Separability(Shown):
     """An answer per cluster, and what comes of collapsing the clusters one by one (not asked for aligned maps)."""
 
     data: Clusters
