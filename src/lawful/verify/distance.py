@@ -6,16 +6,18 @@ bounds. Each leaf is bounded here anew, in float64 with errors that `distance_bo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from lawful.verify.distance_bounds import bounds
+from lawful.verify.distance_bounds import bounds, hidden_ends
 from lawful.verify.distance_layers import Floats, Places, Plain, Shared, deepened, plain_layers, shared_layers
+from lawful.verify.distance_spectral import Weights, spectral_gaps
 from lawful.verify.finding import Finding, at_least, at_most, short
-from lawful.verify.schema import afford, exactly, listed, need, number, numbers, rational, record, wholes, word
+from lawful.verify.schema import afford, exactly, listed, matrix, need, number, numbers, rational, record, wholes, word
 from lawful.verify.wiring import Wiring, read_tower, read_wiring
 
 MOST_HALVINGS = 3  # of a leaf that does not quite close here
@@ -25,7 +27,7 @@ Sides = list[tuple[Fraction, Fraction]]
 
 def check(body: dict[str, Any]) -> Finding:
     """The bounds that hold."""
-    given = record(body, "certificate", "networks box outputs norm upper lower matching tree")
+    given = record(body, "certificate", "networks box outputs norm upper lower matching tree", "spectral")
     networks = [
         read_network(each, f"networks[{at}]") for at, each in enumerate(listed(given["networks"], "networks", length=2))
     ]
@@ -49,7 +51,7 @@ def check(body: dict[str, Any]) -> Finding:
         depth = max(len(first), len(second))
         pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
         matches = _matching(given["matching"], depth - 1)
-        facts["leaves"] = _upper(facts["upper"], given["tree"], pair, matches, box, outputs, norm)
+        facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm)
         said.append(f"is at most {at_most(facts['upper'], 9)} on {shown(box)} ({facts['leaves']} boxes re-computed)")
     need(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
@@ -136,7 +138,7 @@ def _matching(value: object, hidden: int) -> list[Places]:
 
 def _upper(
     most: Fraction,
-    value: object,
+    given: dict[str, Any],
     pair: tuple[list[Plain], list[Plain]],
     matches: list[Places],
     box: Sides,
@@ -144,7 +146,7 @@ def _upper(
     norm: str,
 ) -> int:
     """Bound every leaf of the tree; how many it has."""
-    tree = wholes(value, "tree", 0, len(box))
+    tree = wholes(given["tree"], "tree", 0, len(box))
     weights = sum(len(row) for layers in pair for layer in layers for row in layer.rows)
     afford(20.0 * weights + 0.5 * len(tree) * weights * max(1, len(pair[0]) - 1))
     need(most >= 0, "a bound from above is negative")
@@ -152,15 +154,34 @@ def _upper(
     if all(layer.same for layer in layers):
         return 0
     leaves = leaves_of(tree, box)
+    cap = _cap(given.get("spectral"), layers, box, outputs)
     open_, deeper = leaves, MOST_HALVINGS
     while open_:
         open_ = [
             leaf for leaf, gaps in zip(open_, _gaps(layers, open_), strict=True)
-            if not within([gaps[which] for which in outputs], most, norm)
+            if not within([min(gaps[which], top) for which, top in zip(outputs, cap, strict=True)], most, norm)
         ]  # fmt: skip
         need(not open_ or deeper > 0, f"{len(open_)} of the boxes are not bounded as stated")
         open_, deeper = [half for leaf in open_ for half in halves(leaf, widest(leaf))], deeper - 1
     return len(leaves)
+
+
+def _cap(value: object, layers: list[Shared], box: Sides, outputs: list[int]) -> list[Fraction | float]:
+    """What singular values say of the gaps on the whole box, with the weights of the certificate."""
+    if value is None:
+        return [math.inf] * len(outputs)
+    need(len(layers) > 1, "a network without hidden layers has no bilinear form")
+    given = record(value, "spectral", "rows columns")
+    below = layers[-2].W.shape
+    rows = np.array(matrix(given["rows"], "spectral.rows", rows=len(outputs), columns=1 + below[0]))
+    columns = np.array(matrix(given["columns"], "spectral.columns", rows=len(outputs), columns=1 + 2 * below[1]))
+    afford(40.0 * rows.size * columns.shape[1])
+    need(bool((rows > 0).all() and (columns > 0).all()), "a weight of the bilinear form is not positive")
+    middle = np.array([_middle(*side) for side in box])
+    centre, radius = middle[:, 0], middle[:, 1]
+    ends = hidden_ends(layers, centre[None], radius[None])
+    found = spectral_gaps(layers, ends, (centre, radius), outputs, Weights(rows, columns))
+    return [Fraction(float(gap)) if np.isfinite(gap) else math.inf for gap in found]
 
 
 def leaves_of(tree: list[int], box: Sides) -> list[Sides]:
@@ -211,4 +232,4 @@ def _gaps(layers: list[Shared], boxes: list[Sides]) -> Iterator[list[Fraction | 
     """For each box an upper bound of the size of each output's difference; an infinity stays one."""
     for low, high in bounded(layers, boxes):
         sizes = np.maximum(np.maximum(high, -low), 0.0)
-        yield [Fraction(float(size)) if np.isfinite(size) else float("inf") for size in sizes]
+        yield [Fraction(float(size)) if np.isfinite(size) else math.inf for size in sizes]

@@ -41,7 +41,7 @@ class Known(NamedTuple):
     sizes: tuple[Floats, Floats, Floats]
 
 
-class Boxes(NamedTuple):
+class CentredBoxes(NamedTuple):
     """Centres and radii, (boxes, inputs)."""
 
     centre: Floats
@@ -51,15 +51,24 @@ class Boxes(NamedTuple):
 def bounds(layers: Sequence[Shared], centre: Floats, radius: Floats) -> tuple[Floats, Floats]:
     """Lower and upper bounds of every output of `g - f`, of shape (boxes, outputs)."""
     with np.errstate(all="ignore"):
-        return _Pass(layers, Boxes(centre, radius)).bounds()
+        return _Pass(layers, CentredBoxes(centre, radius)).bounds()
+
+
+def hidden_ends(layers: Sequence[Shared], centre: Floats, radius: Floats) -> list[Ends]:
+    """Intervals of all hidden layers."""
+    with np.errstate(all="ignore"):
+        walk = _Pass(layers, CentredBoxes(centre, radius))
+        walk.bounds()
+    return walk.ends
 
 
 class _Pass:
     """One walk through the layers, with what is known of those below."""
 
-    def __init__(self, layers: Sequence[Shared], boxes: Boxes) -> None:
+    def __init__(self, layers: Sequence[Shared], boxes: CentredBoxes) -> None:
         self.layers, self.boxes = layers, boxes
         self.known: list[Known] = []
+        self.ends: list[Ends] = []
         sizes = [max(layer.W.shape) for layer in layers]
         self.slacks = [2 * (size + len(layers) + 16) * UNIT for size in sizes]
         size = np.abs(boxes.centre) + boxes.radius
@@ -78,6 +87,7 @@ class _Pass:
             values = forward.activated(forms, ends, f, g, layer.slopes)
             self.known.append(Known(f, g, *planes(ends, f, g, layer.slopes), ends.sizes))
             self.entering.append(ends.sizes)
+            self.ends.append(ends)
         raise AssertionError("a network has at least one layer")
 
     def refined(self, number: int, ends: Ends) -> Ends:

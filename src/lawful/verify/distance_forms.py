@@ -14,58 +14,58 @@ import numpy as np
 from lawful.verify.distance_layers import Floats, Shared
 from lawful.verify.distance_lines import TINY, UNIT, Ends, Line, lines
 
-FEW = 16 * UNIT  # more than the relative error of a few roundings
+FEW = 4 * UNIT  # at least twice the relative error of three roundings
 
 
-class Form(NamedTuple):
+class FormPair(NamedTuple):
     """`low(t) <= value <= high(t)`."""
 
     low: Floats
     high: Floats
 
 
-class Forms(NamedTuple):
+class ThreeForms(NamedTuple):
     """Of a neuron of f, of its partner in g, and of the second less the first."""
 
-    f: Form
-    g: Form
-    difference: Form
+    f: FormPair
+    g: FormPair
+    difference: FormPair
 
 
-def inputs(centre: Floats, radius: Floats) -> Forms:
+def inputs(centre: Floats, radius: Floats) -> ThreeForms:
     """The inputs, which both networks share."""
     boxes, count = centre.shape
     form = np.zeros((boxes, count, 1 + count))
     form[:, :, 0] = centre
     form[:, np.arange(count), 1 + np.arange(count)] = radius
     nothing = np.zeros_like(form)
-    return Forms(Form(form, form), Form(form, form), Form(nothing, nothing))
+    return ThreeForms(FormPair(form, form), FormPair(form, form), FormPair(nothing, nothing))
 
 
-def through(layer: Shared, values: Forms, slack: float, first: bool) -> Forms:
+def through(layer: Shared, values: ThreeForms, slack: float, first: bool) -> ThreeForms:
     """`y = W h + b`, `z = V k + c` and `z - y = V (k - h) + E h + e`, or `z - y` from the forms of both."""
     h, k, D = values
     y = _summed([(layer.W, h)], layer.b, slack)
     z = _summed([(layer.V, k)], layer.c, slack)
     d = _summed([(layer.V, D), (layer.E, h)], layer.e, slack)
     if not first:
-        d = Form(
+        d = FormPair(
             _best([d.low, _plus(z.low, -y.high, -1.0)], -1.0),
             _best([d.high, _plus(z.high, -y.low, 1.0)], 1.0),
         )
-    return Forms(y, z, d)
+    return ThreeForms(y, z, d)
 
 
-def ends(forms: Forms) -> Ends:
+def ends(forms: ThreeForms) -> Ends:
     """Intervals of all values."""
     return Ends(*(_end(form, sign) for pair in forms for form, sign in ((pair.low, -1.0), (pair.high, 1.0))))
 
 
-def activated(before: Forms, known: Ends, f: Line, g: Line, slopes: Floats) -> Forms:
+def activated(before: ThreeForms, known: Ends, f: Line, g: Line, slopes: Floats) -> ThreeForms:
     """What the activations make of the forms; for the difference the one of three that is best in the middle."""
     y, z, d = before
-    h = Form(_scaled(y.low, f.low, 0.0, -1.0), _scaled(y.high, f.high, f.shift, 1.0))
-    k = Form(_scaled(z.low, g.low, 0.0, -1.0), _scaled(z.high, g.high, g.shift, 1.0))
+    h = FormPair(_scaled(y.low, f.low, 0.0, -1.0), _scaled(y.high, f.high, f.shift, 1.0))
+    k = FormPair(_scaled(z.low, g.low, 0.0, -1.0), _scaled(z.high, g.high, g.shift, 1.0))
     rise, fall = lines(known.d_low, known.d_high, slopes), lines(-known.d_high, -known.d_low, slopes)
     above = [
         _scaled(d.high, rise.high, rise.shift, 1.0),
@@ -88,10 +88,10 @@ def activated(before: Forms, known: Ends, f: Line, g: Line, slopes: Floats) -> F
     low, high = _best(below, -1.0), _best(above, 1.0)
     low = np.where(on, d.low, np.where(off, _scaled(d.low, slopes, 0.0, -1.0), low))
     high = np.where(on, d.high, np.where(off, _scaled(d.high, slopes, 0.0, 1.0), high))
-    return Forms(h, k, Form(low, high))
+    return ThreeForms(h, k, FormPair(low, high))
 
 
-def _summed(parts: list[tuple[Floats, Form]], bias: Floats, slack: float) -> Form:
+def _summed(parts: list[tuple[Floats, FormPair]], bias: Floats, slack: float) -> FormPair:
     """Sums of forms with weights: their middle times A, plus and minus half their width times |A|."""
     middle: Floats | float = 0.0
     width: Floats | float = 0.0
@@ -105,7 +105,7 @@ def _summed(parts: list[tuple[Floats, Form]], bias: Floats, slack: float) -> For
     lost = slack * reach + TINY
     low[..., 0] += bias - lost
     high[..., 0] += bias + lost
-    return Form(low, high)
+    return FormPair(low, high)
 
 
 def _end(form: Floats, sign: float) -> Floats:

@@ -38,10 +38,18 @@ def boxes_together(pair: NetworkPair) -> int:
 def bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
     """Sound bounds over boxes given by their corners, of shape (boxes, n)."""
     with np.errstate(all="ignore"):
-        return _bound(pair, low, high)
+        return _bound(pair, low, high, [])
 
 
-def _bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
+def hidden_bounds(pair: NetworkPair, low: Floats, high: Floats) -> list[Bounds]:
+    """What is known of every hidden layer on one box, of shape (neurons,)."""
+    known: list[Bounds] = []
+    with np.errstate(all="ignore"):
+        _bound(pair, low[None], high[None], known)
+    return [Bounds(*(end[:, 0] for end in each)) for each in known]
+
+
+def _bound(pair: NetworkPair, low: Floats, high: Floats, known: list[Bounds]) -> BoxBounds:
     centre = low / 2 + high / 2
     radius = np.maximum(high - centre, centre - low)
     box = Box(centre, radius + ULP * np.abs(radius))
@@ -57,6 +65,7 @@ def _bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
             return _outputs(pair, box, hidden, rough, found, smear)
         if number:
             found = _refined(pair, number, hidden, rough, box, found)
+        known.append(found)
         smear += forward.smear(forms, found)
         slopes = layer.slopes[:, None]
         f, g = lines(found.y_low, found.y_high, slopes), lines(found.z_low, found.z_high, slopes)

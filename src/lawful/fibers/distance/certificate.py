@@ -44,6 +44,9 @@ def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[st
             for each in found.pair.matches
         ],
         "tree": [] if upper is None else list(found.tree),
+        "spectral": None
+        if upper is None or found.spectral is None
+        else {"rows": found.spectral.rows.tolist(), "columns": found.spectral.columns.tolist()},
     }
 
 

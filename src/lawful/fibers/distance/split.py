@@ -56,6 +56,7 @@ class Splitting:
     def __init__(self, low: Floats, high: Floats, measure: Measure, bounder: Bounder, together: int = 64) -> None:
         """Bound the whole box; later this many `together`."""
         self.measure, self.bounder, self.together = measure, bounder, together
+        self.ceiling: Floats | float = np.inf  # what is known of the gaps of all boxes together
         self.width = np.where(high > low, high - low, 1.0)
         self.tree = [-1]  # per node: the coordinate that was halved (children follow each other), −1 at a leaf
         self.children = [0]
@@ -75,6 +76,13 @@ class Splitting:
     def gaps(self) -> Floats:
         """The gaps for the whole box."""
         return np.asarray(np.maximum(self.done_gaps, self.open.gaps.max(axis=0, initial=-np.inf)))
+
+    def cap(self, ceiling: Floats) -> None:
+        """Use a bound of the gaps on the whole box that was found in another way, before any box is halved."""
+        self.ceiling = ceiling
+        gaps = np.minimum(self.open.gaps, ceiling)
+        self.open = self.open._replace(gaps=gaps, value=np.minimum(self.open.value, self.measure.value(gaps)))
+        self.values = self.open.value.tolist()
 
     def settle(self, enough: float) -> None:
         """Put aside the boxes whose bound is small enough."""
@@ -128,7 +136,7 @@ class Splitting:
         chunks = [slice(at, at + self.together) for at in range(0, len(low), self.together)]
         outcomes = self.bounder([(low[chunk], high[chunk]) for chunk in chunks])
         found = BoxBounds(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-        gaps = self.measure.gaps(found)
+        gaps = np.minimum(self.measure.gaps(found), self.ceiling)
         value = np.minimum(self.measure.value(gaps), value_above)
         points = np.concatenate([low / 2 + high / 2, np.clip(found.corner, low, high)])
         return Boxes(low, high, np.minimum(gaps, gaps_above), value, self._smear(found), nodes), points
