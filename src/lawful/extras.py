@@ -9,6 +9,7 @@ from lawful.errors import LawfulError
 
 EXTRAS = {
     "torch": ("PyTorch", "torch"),
+    "sympy": ("SymPy", "torch"),
     "onnx": ("ONNX", "onnx"),
     "sklearn": ("scikit-learn", "data"),
     "matplotlib": ("matplotlib", "plot"),

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful.leaky import BlockReading, BlockReadings, Energies
-
 if TYPE_CHECKING:
+    from lawful.leaky import BlockReading, BlockReadings, Energies
     from lawful.study.training_verbs import LeakyRuns
 
 TRUSTED = 1e-2  # beyond this stationarity the momenta say little

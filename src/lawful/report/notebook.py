@@ -21,7 +21,7 @@ LOOK = (
 def render(kind: str, text: str, rows: Sequence[Mapping[str, Any]], figure: Figure | None) -> str:
     """One card: the answer, what it rests on, the first rows, the picture.
 
-    >>> print(render("LawCount", "3 laws\\n\\n  proved", [], None)[-86:])
+    >>> print(render("LawCount", "3 laws\\n\\n  proved", [], None)[-75:])
     <div class="lawful-result"><strong>3 laws</strong><pre>  proved</pre></div>
     """
     head, _, rest = text.partition("\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,20 +17,20 @@ from lawful.flow.comparison import compare as compare_all
 from lawful.flow.loss_value import Problem
 from lawful.flow.quantities import Quantities
 from lawful.flow.runs import Run, load, record
-from lawful.leaky import BlockReadings
-from lawful.leaky.task import parse_teacher
 from lawful.network import Dag, Mlp, initialise
 from lawful.network.dynamics import Dynamics
 from lawful.network.formats.data import Data, read_data
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, open, open_free, open_graph
 from lawful.shown import Shown
-from lawful.study.leaky_runs import LeakyPlan, run_leaky
 from lawful.truncation.census import Census, census
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.motion import TruncationRun, run_flow, starting_maps
 from lawful.truncation.separability import Separability, separability
 from lawful.types import Floats
+
+if TYPE_CHECKING:
+    from lawful.leaky import BlockReadings
 
 SAMPLES = 32  # drawn when no data are given
 Samples = Data | str | Path | ArrayLike | tuple[ArrayLike, ArrayLike]
@@ -185,6 +185,9 @@ class LeakyRuns(Shown):
 
 def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Any) -> LeakyRuns:
     """Train Leaky ResNets to geodesics in a folder; the same call resumes it. `plan` are fields of `LeakyPlan`."""
+    from lawful.leaky.task import parse_teacher
+    from lawful.study.leaky_runs import LeakyPlan, run_leaky
+
     wanted = {"ridge": 0.002 * parse_teacher(teacher)[-1]} | plan
     return LeakyRuns(str(out), tuple(run_leaky(LeakyPlan(teacher, **wanted), tuple(effective_depth), Path(out))))
 

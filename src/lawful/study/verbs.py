@@ -96,8 +96,8 @@ def fingerprint(networks: Sequence[Source] | Source) -> FunctionGroups:
     """
     many = [networks] if isinstance(networks, (str, Path)) or not isinstance(networks, Sequence) else list(networks)
     names = [str(each) if isinstance(each, (str, Path)) else f"network {number}" for number, each in enumerate(many, 1)]
-    opened = iter(many)
-    return group_networks(names, lambda _: _reduced(next(opened)))
+    sources = dict(zip(names, many, strict=True))
+    return group_networks(names, lambda name: _reduced(sources[name]))
 
 
 def check(network: Source, specification: str | Path, *, seconds: float = 60.0, seed: int = 0) -> PropertyCheck:

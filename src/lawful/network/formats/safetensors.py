@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
+from lawful.extras import needed
 from lawful.network.formats.arrays import StoredArrays
 from lawful.network.formats.limits import check_entries, check_numbers, check_shape
 from lawful.network.reading import TensorReading
@@ -99,16 +100,22 @@ def dump(
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
     """The bytes of a file that holds the arrays, with the metadata of the file they came from."""
-    import torch
+    stated = {} if slopes is None else {"lawful.slopes": json.dumps(slopes)}
+    described = {**(metadata or {}), **stated} or None
+    if "bfloat16" not in dtypes.values():
+        from safetensors.numpy import save as save_arrays
+
+        kept = {name: np.array(array, dtypes.get(name, array.dtype.name), order="C") for name, array in arrays.items()}
+        return save_arrays(kept, described)
+    torch = needed("torch")
     from safetensors.torch import save
 
-    stated = {} if slopes is None else {"lawful.slopes": json.dumps(slopes)}
     tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in arrays.items()}
     stored = {
         name: tensor.to(getattr(torch, dtypes.get(name, "float64"))) if name in dtypes else tensor
         for name, tensor in tensors.items()
     }
-    return save(stored, {**(metadata or {}), **stated} or None)
+    return save(stored, described)
 
 
 def _header(text: bytes) -> dict[str, Any]:
