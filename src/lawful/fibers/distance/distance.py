@@ -106,6 +106,18 @@ def distance(
     return answered(found, *networks)
 
 
+def bound_of_difference(
+    first: Source, second: Source, box: tuple[ArrayLike, ArrayLike], *, seconds: float = 5.0, seed: int = 0
+) -> float:
+    """A number that `|g(x) − f(x)|` exceeds in no output on the box, certified; infinite if none is known.
+
+    >>> one, other = Mlp([[[1.0], [-1.0]], [[1.0, 1.0]]]), Mlp([[[1.0], [-1.0]], [[1.0, 0.5]]])
+    >>> 0.5 <= bound_of_difference(one, other, ([-1.0], [2.0])) < 0.501
+    True
+    """
+    return distance(first, second, box, seconds=seconds, seed=seed).upper
+
+
 def _spectral(
     splitting: Splitting,
     pair: NetworkPair,
