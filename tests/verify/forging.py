@@ -39,6 +39,8 @@ def signed(proof: Proof) -> Proof:
             case "property":
                 network = proof["network"]
                 about = [(read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()]
+            case "identifiable" | "regions":
+                about = [read_tower(proof["network"]).wiring().digest()]
             case _ if "network" in proof:
                 about = [read_wiring(proof["network"]).digest()]
             case _:
