@@ -137,7 +137,7 @@ def check(
     elif certificate is not None:
         from lawful.fibers.distance.certificate import certificate_of_property
 
-        write_text(certificate, json.dumps(certificate_of_property(found, opened)))
+        write_certificate(certificate, certificate_of_property(found, opened))
     print_json(property_json(found)) if as_json else typer.echo(property_text(found))
     raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
 
