@@ -230,7 +230,8 @@ def rescaled(plant: Plant) -> Proof:
     return proof | {"rounding": 1e-15, "residual": 1e-12}
 
 
-BUGS = (locks, laws, module_laws, quiet, counterexample, distances, properties, dead, bound, channels, refuted, parted,
+BUGS = (fixed, missed, counted,
+        locks, laws, module_laws, quiet, counterexample, distances, properties, dead, bound, channels, refuted, parted,
         losses, stationary, through_a_lock, rescaled)  # fmt: skip
 
 

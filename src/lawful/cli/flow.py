@@ -9,7 +9,7 @@ import typer
 
 from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption
+from lawful.cli.source import ActivationOption, InputOption, JsonOption, ModelOption, OrderOption, SeedOption
 from lawful.cli.training import laws_under, read_settings, training_problem
 from lawful.errors import LawfulError
 
@@ -62,6 +62,8 @@ def flow(
     certificate: Annotated[Path | None, typer.Option(help="Save evidence for `lawful verify`.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with a slider over training time.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     input_size: InputOption = None,
     seed: Annotated[int | None, typer.Option(help="Seed for random weights and data. [default: 0]")] = None,
     as_json: JsonOption = False,
@@ -74,7 +76,8 @@ def flow(
         "data": data, "loss": loss, "time": time if until is None else until, "out": out, "dynamics": dynamics,
         "friction": friction, "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
-        "activation": activation, "input": input_size, "seed": seed, "project": project or None,
+        "activation": activation, "model": model, "order": order, "input": input_size, "seed": seed,
+        "project": project or None,
         "ignore_kinks": ignore_kinks or None, "metric": metric,
     }  # fmt: skip
     settings = read_settings(source, {key: value for key, value in given.items() if value is not None})
@@ -143,6 +146,8 @@ def compare(
     plot: PlotOption = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the curves and the table.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -156,6 +161,7 @@ def compare(
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
     given = {
         "data": data, "loss": loss, "time": time if until is None else until, "activation": activation,
+        "model": model, "order": order,
         "input": input_size, "seed": seed,
     }  # fmt: skip
     settings = read_settings(network, {key: value for key, value in given.items() if value is not None})

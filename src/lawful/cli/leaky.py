@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate, write_text
+from lawful.cli.output import note_reading, print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import (
     ActivationOption,
@@ -21,6 +21,7 @@ from lawful.cli.source import (
     InputOption,
     JsonOption,
     ModelOption,
+    OrderOption,
     SeedOption,
     input_shape,
 )
@@ -105,6 +106,7 @@ def bottleneck(
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the energies (.svg, .png, .pdf).")] = None,
     activation: ActivationOption = None,
+    order: OrderOption = None,
     drop_useless: DropOption = False,
     input_size: InputOption = None,
     seed: SeedOption = 0,
@@ -126,7 +128,7 @@ def bottleneck(
 
     read = partial(
         _read_network, activation=activation, drop_useless=drop_useless, size=input_size, seed=seed, model=model,
-        data=data, blocks=blocks, gamma=gamma,
+        order=order, data=data, blocks=blocks, gamma=gamma,
     )  # fmt: skip
     checkpoints = _checkpoints(path)
     if checkpoints:
@@ -225,27 +227,21 @@ def _is_leaky(path: Path) -> bool:
 
 def _read_network(
     text: str, *, activation: str | None, drop_useless: bool, size: str | None, seed: int, model: str | None,
-    data: Path, blocks: str | None, gamma: float | None,
+    order: str | None, data: Path, blocks: str | None, gamma: float | None,
 ) -> BlockReadings:  # fmt: skip
-    from lawful.cli.source import is_module, open_anything, open_module, open_network
-    from lawful.network import Architecture
+    from lawful.cli.source import is_module, open_network
+    from lawful.network.architecture import is_homogeneous
     from lawful.network.modules.convert import to_module
-    from lawful.network.modules.network import ModuleNetwork
+    from lawful.network.opening import open_module
 
     shape = input_shape(size)
-    if is_module(text):
-        return _read(open_module(text), data, shape, blocks, gamma)
-    if model is not None:  # the module itself: its graph of scalar weights would have no blocks
-        from lawful.network.modules.load import fill, state_of
-
-        module = open_module(model)
-        fill(module, state_of(Path(text))[0])
-        return _read(module, data, shape, blocks, gamma)
-    found = open_anything(text, activation=activation, drop_useless=drop_useless, shape=shape)
-    if isinstance(found, ModuleNetwork):
-        return _read(found.module, data, shape, blocks, gamma)
-    drawn = open_network(text, seed=seed) if isinstance(found, Architecture) else found
-    return _read(to_module(drawn), data, None, blocks, gamma)
+    bent = activation is not None and not is_homogeneous(activation)
+    if is_module(text) or model is not None or Path(text).is_dir() or bent:
+        found = open_module(text, model=model, activation=activation, order=order, input_shape=shape)
+        note_reading(found.reading)
+        return _read(found.module, data, shape or found.input_shape, blocks, gamma)
+    reading: dict[str, Any] = {"activation": activation, "drop_useless": drop_useless, "shape": shape, "order": order}
+    return _read(to_module(open_network(text, seed=seed, **reading)), data, None, blocks, gamma)
 
 
 def _read(
