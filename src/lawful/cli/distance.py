@@ -121,16 +121,9 @@ def check(
 
     if not time >= 0:
         raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
-<<<<<<< HEAD
     will_write(certificate)
-    shape = input_shape(input_size)
-    opened = open_network(
-        network, seed=seed, activation=activation, drop_useless=True, shape=shape, model=model, order=order
-    )
-=======
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     opened = open_network(network, seed=seed, drop_useless=True, **reading)
->>>>>>> main
     if file.suffix.lower() != ".vnnlib":
         raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
     dag = opened.to_dag()
