@@ -117,8 +117,9 @@ def _reweighted(
     size = float(np.sqrt(2 * energy))
     floors = _Floors(size, neurons, strength, tolerance * energy, warm=start is not None)
     theta = goal if start is None else np.concatenate([part.ravel() for part in start])
-    precision, gap = 1e-3, np.inf
-    for iteration in range(1, most + 1):
+    precision, gap, iteration = 1e-3, np.inf, 0
+    while iteration < most:
+        iteration += 1
         found = edges.omegas(floors.now, precision, _split(theta, target))
         omega = np.concatenate([part.ravel() for part in found.values])
         left = goal - strength / (1 + found.error) * omega * theta  # feasible: its operator norm is at most 1

@@ -250,7 +250,9 @@ class NuclearPenalty(nn.Module):
         ended: shrunk by as much.
         """
         target = [_array(p) for p in self.edges.parameters]
-        start = None if self._shares is None else [part * share for part, share in zip(target, self._shares, strict=True)]
+        start = (
+            None if self._shares is None else [part * share for part, share in zip(target, self._shares, strict=True)]
+        )
         found = nuclear_prox(self.edges, target, step, tolerance=tolerance, start=start)
         self._shares = [
             np.divide(value, part, out=np.ones_like(part), where=part != 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
 from lawful.verify import (
+    channel_pruning,
     components,
     distance,
     flow,
@@ -33,6 +34,7 @@ __all__ = ["KINDS", "Verified", "verify"]
 
 KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
     {
+        "channel-pruning": channel_pruning.check,
         "components": components.check,
         "distance": distance.check,
         "flow": flow.check,
@@ -103,7 +105,9 @@ def _matched(digests: Sequence[str], networks: Sequence[Any]) -> tuple[int, ...]
 
 def _names(network: Any) -> tuple[str, ...]:
     """The digests that can stand for a network: as a graph with weights or without, or as a chain of layers."""
-    if not hasattr(network, "to_dag") and (chain := module_pruning.digest_of(network)) is not None:
-        return (chain,)
+    if not hasattr(network, "to_dag"):
+        names = module_pruning.digest_of(network), channel_pruning.digest_of(network)
+        if any(names):
+            return tuple(name for name in names if name is not None)
     wiring = wiring_of(network)
     return wiring.digest(), wiring.digest(weights=False)
