@@ -5,6 +5,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from lawful.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from lawful.components import components, rebalance
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from lawful.symmetry import symmetries
     from lawful.verify import verify
 
-__version__ = "0.2.0"
 _HOMES = {
     "lawful.errors": ("CertificateError", "InvalidNetwork", "LawfulError", "NotACertificate", "Unsupported"),
     "lawful.network": ("Architecture", "Dag", "Mlp"),

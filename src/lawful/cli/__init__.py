@@ -68,7 +68,7 @@ for verbs in VERBS:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from lawful import __version__
+        from lawful.version import __version__
 
         typer.echo(f"lawful {__version__}")
         raise typer.Exit

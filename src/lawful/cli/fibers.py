@@ -81,9 +81,9 @@ def same(
     as_json: JsonOption = False,
 ) -> None:
     """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
-    from lawful.fibers import verdict as verdicts
     from lawful.fibers.same import same as decide
-    from lawful.report.fibers import verdict_text
+    from lawful.fibers.verdict import certificate as evidence
+    from lawful.report.fibers import verdict_json, verdict_text
 
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
@@ -92,9 +92,9 @@ def same(
     networks = _open(first, seed, activation, **reading), _open(second, seed, activation, **reading)
     place = read_box(box)
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
-    result = verdicts.to_json(found)
+    result = verdict_json(found)
     if certificate is not None and result["certified"]:
-        write_certificate(certificate, verdicts.certificate(found, *networks))
+        write_certificate(certificate, evidence(found, *networks))
     if as_json:
         print_json(result)
     else:

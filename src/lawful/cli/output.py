@@ -131,16 +131,13 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
 
 
 def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result with `reading`; for two networks `readings` has each, and `reading` what was assumed of either."""
+    """The result with `reading`: how the command's networks were read."""
     readings = sys.stdout.readings if isinstance(sys.stdout, Out) else []
     if not readings or set(result) == {"error", "hint", "exit"}:
         return result
-    if len(readings) == 1:
-        return {**result, "reading": readings[0].to_json()}
-    assumed = list(dict.fromkeys(sentence for each in readings for sentence in each.assumed))
-    ignored = list(dict.fromkeys(part for each in readings for part in each.ignored))
-    both = {"format": [each.format for each in readings], "assumed": assumed, "ignored": ignored}
-    return {**result, "reading": both, "readings": [each.to_json() for each in readings]}
+    from lawful.report.reading import readings_json
+
+    return {**result, **readings_json(readings)}
 
 
 def will_write(*paths: Path | None) -> None:

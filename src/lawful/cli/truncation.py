@@ -81,12 +81,12 @@ def truncate(
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
     from lawful.report.truncation import census_text
+    from lawful.report.truncation_json import census_json
     from lawful.truncation.census import census
-    from lawful.truncation.summary import of_census
 
     points = open_data(data, clusters, project, named.seed)
     opened = named.network()
-    found = of_census(census(opened, points))
+    found = census_json(census(opened, points))
     print_json(found) if as_json else typer.echo(census_text(found))
 
 
@@ -109,8 +109,9 @@ def truncation_flow(
 ) -> None:
     """Let truncation maps move by gradient flow and watch the clusters collapse (exit 3 if the run ends early)."""
     from lawful.report import truncation as report
+    from lawful.report.truncation_json import fixed_json, run_json
     from lawful.truncation.motion import run_flow, starting_maps
-    from lawful.truncation.summary import of_fixed, of_run
+    from lawful.truncation.predictions import fixed_flows, predictions
 
     if general + fixed + (standard is not None) > 1:
         raise LawfulError("--general, --fixed and --standard exclude each other")
@@ -119,7 +120,10 @@ def truncation_flow(
     points = open_data(data, clusters, project, seed, scale)
     start = starting_maps(points)
     if fixed or standard is not None:
-        found = of_fixed(points, start) if fixed else _standard(points, start, str(standard), until, frames)
+        if fixed:
+            found = fixed_json(points.names, fixed_flows(points, start))
+        else:
+            found = _standard(points, start, str(standard), until, frames)
         text = report.fixed_text(found) if fixed else report.standard_text(found)
         _save(found, out)
         print_json(found) if as_json else typer.echo(text)
@@ -127,7 +131,7 @@ def truncation_flow(
     with bar("flow") as tell:
         watch = {"progress": lambda now: tell(f"s = {now:.3g}", now / until)}
         run = run_flow(points, start, general=general, until=until, frames=frames, **watch)
-    found = of_run(run)
+    found = run_json(run, [] if general else predictions(run))
     if out is not None:
         _save(found, out)
         _draw(run, found, out, images)
@@ -150,9 +154,8 @@ def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | No
     import numpy as np
 
     from lawful.network.formats.writing import make_folder
-    from lawful.report.truncation import frame_figure, page
+    from lawful.report.truncation import frame_figure, page, plane
     from lawful.study.figure_file import save
-    from lawful.truncation.summary import plane
 
     axes = plane(run.data.points)
     positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])

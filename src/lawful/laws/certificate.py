@@ -14,6 +14,7 @@ from lawful.laws.law_count import LawCount
 from lawful.laws.program import ProgramStep, RankProof
 from lawful.network.digest import digest, written
 from lawful.network.dynamics import HeavyBall, Metric
+from lawful.network.formats.metric import metric_json
 
 
 def certificate(count: LawCount) -> dict[str, Any]:
@@ -112,5 +113,5 @@ def _flow(count: LawCount) -> dict[str, Any]:
         case HeavyBall(friction, autonomous):
             return {"name": "momentum", "friction": friction, "autonomous": autonomous}
         case Metric():
-            return {"name": "metric", **count.flow.to_json()}
+            return {"name": "metric", **metric_json(count.flow)}
     return {"name": "gradient"}

@@ -15,6 +15,7 @@ from lawful.errors import LawfulError
 from lawful.exact import residues, to_residues
 from lawful.laws.patterns import exact_signs, refined, rough_signs, signs
 from lawful.network import Dag, Role
+from lawful.network.intervals import activated, affine
 from lawful.types import Floats, Residues
 
 SAMPLES = 2**13  # inputs that look for activation patterns, fewer for networks of more than
@@ -209,10 +210,7 @@ def proved_gates(dag: Dag) -> Floats:
             silent[node], least[node], most[node] = slope == 0, slope <= 0, slope >= 0
         else:
             least[node] = slope <= 0
-        ends = [end if end > 0 else slope * end if slope else 0.0 for end in (bottom, top)]
-        if slope < 0 and bottom < 0 < top:
-            ends.append(0.0)
-        low[node], high[node] = min(ends), max(ends)
+        low[[node]], high[[node]] = activated(np.array([bottom]), np.array([top]), dag.slopes[[node]])
     return gates
 
 
@@ -233,10 +231,7 @@ def alike_gates(dag: Dag, fixed: Floats) -> NDArray[np.intp]:
 
 
 def _interval(weights: Floats, low: Floats, high: Floats) -> tuple[float, float]:
-    bottom = top = 0.0
-    for weight, least, most in zip(weights, low, high, strict=True):
-        if weight == 0.0 and np.isinf([least, most]).any():
-            return -np.inf, np.inf
-        ends = sorted((weight * least if least else 0.0, weight * most if most else 0.0))
-        bottom, top = bottom + ends[0], top + ends[1]
-    return bottom, top
+    if ((weights == 0.0) & (np.isinf(low) | np.isinf(high))).any():
+        return -np.inf, np.inf  # the slightest change of such a weight
+    lower, upper = affine(weights[None], None, low, high)
+    return float(lower[0]), float(upper[0])

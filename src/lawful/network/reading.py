@@ -44,17 +44,6 @@ class Reading:
         """The same with more assumptions."""
         return replace(self, assumed=(*self.assumed, *(each for each in sentences if each not in self.assumed)))
 
-    def to_json(self) -> dict[str, Any]:
-        """The part for people and programs: what was read, assumed and ignored."""
-        layers = [{"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in self.layers]
-        return {
-            "format": self.format,
-            "source": self.source,
-            "layers": layers,
-            "assumed": list(self.assumed),
-            "ignored": list(self.ignored),
-        }
-
 
 def listed(names: Iterable[str], most: int = 6) -> str:
     """A few names for a sentence.

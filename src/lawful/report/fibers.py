@@ -1,4 +1,4 @@
-"""Answers about fibers as text; computes nothing."""
+"""Answers about fibers as JSON and text; computes nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from lawful.fibers.stack import quotient
+from lawful.fibers.verdict import Different, Equal, Verdict, certified, witness_json
+
 if TYPE_CHECKING:
     from lawful.fibers.catalogue import FiberSummary, FunctionGroups, RegionCount
     from lawful.fibers.cell import Cell
 
 WIDTH = 80
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """The answer of `same` with the keys that the command line documents."""
+    witness = counterexample = None
+    if isinstance(verdict, Equal):
+        witness = witness_json(verdict.witness)
+    elif isinstance(verdict, Different) and verdict.counterexample is not None:
+        found = verdict.counterexample
+        counterexample = {
+            "input": found.point.tolist(),
+            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
+            "exact_outputs": [[str(value) for value in values] for values in found.outputs],
+            "gap": quotient(*found.gap.as_integer_ratio()),
+            "allowed": quotient(*found.allowed.as_integer_ratio()),
+        }
+    return {
+        "verdict": verdict.verdict,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
+        "method": verdict.method,
+        "reason": getattr(verdict, "reason", None),
+        "domain": None if verdict.domain is None else str(verdict.domain),
+        "witness": witness,
+        "counterexample": counterexample,
+        "certified": certified(verdict),
+        "tolerance": verdict.tolerance,
+        "seconds": round(verdict.seconds, 4),
+    }
 
 
 def verdict_text(result: Mapping[str, Any]) -> str:

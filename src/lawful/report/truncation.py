@@ -289,3 +289,11 @@ def standard_text(found: Result) -> str:
         lines.append(f"  closed form and integration differ by {found['difference']:.1e}")
         lines.append(f"  distance to the limit Y X+ at the end: {found['distance']:.3g}")
     return "\n".join(lines)
+
+
+def plane(points: Floats) -> Floats:
+    """Two axes (rows) on which to draw data: the coordinates themselves for Q = 2, else principal axes."""
+    if points.shape[1] <= 2:
+        return np.eye(2, points.shape[1])
+    centred = points - points.mean(axis=0)
+    return np.asarray(np.linalg.svd(centred, full_matrices=False)[2][:2])

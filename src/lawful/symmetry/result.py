@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.symmetry.families import MatrixLaws, Parameters, SpaceLaws
+from lawful.symmetry.families import Parameters, SpaceLaws
 from lawful.types import Floats
 
 Mode = Literal["train", "eval"]
@@ -160,8 +160,3 @@ def dict_sum(pieces: Iterator[tuple[str, torch.Tensor]]) -> dict[str, torch.Tens
     for name, piece in pieces:
         found[name] = found[name] + piece if name in found else piece
     return found
-
-
-def is_matrix(space: Space) -> bool:
-    """Whether a whole matrix group acts."""
-    return isinstance(space.laws, MatrixLaws)
