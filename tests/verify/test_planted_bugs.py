@@ -30,6 +30,8 @@ from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
 from lawful.leaky.certificate import certificate as of_geodesic
 from lawful.network import Architecture, Mlp
 from lawful.pruning.certificate import certificate as of_pruning
+from lawful.pruning.channel_certificate import certificate as of_channels
+from lawful.pruning.channels import prune_channels
 from lawful.pruning.module import prune_module
 from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
@@ -215,8 +217,18 @@ def rescaled(plant: Plant) -> Proof:
     return proof | {"rounding": 1e-15, "residual": 1e-12}
 
 
-BUGS = (locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses,
-        stationary, through_a_lock, rescaled)  # fmt: skip
+def borders(plant: Plant) -> Proof:
+    """A constant channel is folded although its reader pads with zeros."""
+    plant.setattr(part("pruning.channel_weights"), "_foldable", lambda operation, values: None not in values)
+    plant.setattr(part("pruning.channels"), "compared", lambda *_: 0.0)
+    model = torch.nn.Sequential(torch.nn.Conv1d(1, 3, 1), torch.nn.ReLU(), torch.nn.Conv1d(3, 1, 3, padding=1))
+    with torch.no_grad():
+        model[0].weight[1], model[0].bias[1] = 0.0, 0.5
+    return of_channels(prune_channels(model, [(2, 1, 4)]))
+
+
+BUGS = (locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, borders, refuted, parted,
+        losses, stationary, through_a_lock, rescaled)  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -39,7 +39,10 @@ DropOption = Annotated[
     typer.Option("--drop-useless", help="Remove hidden nodes on no path from input to output instead of refusing."),
 ]
 InputOption = Annotated[
-    str | None, typer.Option("--input", help="Input size of a module or ONNX file, without the batch: 3,8,8.")
+    str | None,
+    typer.Option(
+        "--input", help="Input size of a module or ONNX file, without the batch: 3,8,8 (8:int for token ids)."
+    ),
 ]
 
 
@@ -47,9 +50,10 @@ def input_shape(text: str | None) -> tuple[int, ...] | None:
     """Read `3,8,8`."""
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
+    sizes = text.removesuffix(":int")  # token ids
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", sizes):
         raise LawfulError(f"--input takes sizes like 3,8,8, not {text[:40]!r}")
-    return tuple(int(size) for size in text.split(","))
+    return tuple(int(size) for size in sizes.split(","))
 
 
 def is_module(text: str) -> bool:
@@ -120,6 +124,7 @@ class Named:
     seed: int
     model: str | None = None
     order: str | None = None
+    token_ids: bool = False
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -159,7 +164,8 @@ def _named(
     input_size: InputOption = None,
     seed: SeedOption = 0,
 ) -> Named:
-    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order)
+    ids = input_size is not None and input_size.endswith(":int")
+    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order, ids)
 
 
 def takes_network(verb: Callable[Concatenate[Named, Options], None]) -> Callable[..., None]:

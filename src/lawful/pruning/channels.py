@@ -21,7 +21,7 @@ from lawful.network.modules.export import ExportedModule, export_module
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
 from lawful.pruning.constants import BITS
 from lawful.pruning.permanent import permanent
-from lawful.pruning.program import ChannelProgram
+from lawful.pruning.program import ChannelProgram, notes_of
 from lawful.pruning.shrink import compared, same_calls, shrink
 from lawful.pruning.traced import traced_channels
 from lawful.types import Floats
@@ -103,8 +103,8 @@ def _pruned(
         part.training = modes.get(name, False)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(
-        plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference, notes, state.program,
-        tuple(state.sweeps),
+        plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
+        (*notes, *notes_of(state.program)), state.program, tuple(state.sweeps),
     )  # fmt: skip
 
 

@@ -16,8 +16,14 @@ class Cut(Protocol):
     """Weights, and which channels are left."""
 
     program: ChannelProgram
-    arrays: Mapping[str, Floats]
-    added: Mapping[str, Floats]
+
+    @property
+    def arrays(self) -> Mapping[str, Floats]:
+        """All tensors by name."""
+
+    @property
+    def added(self) -> Mapping[str, Floats]:
+        """Biases of layers that had none, by their weight's name."""
 
     def alive_at(self, name: str) -> NDArray[np.bool_]:
         """For every channel of an activation whether it is left."""

@@ -23,7 +23,10 @@ class Weights(Protocol):
     """The weights of a program as they are now."""
 
     program: ChannelProgram
-    arrays: Mapping[str, Floats]
+
+    @property
+    def arrays(self) -> Mapping[str, Floats]:
+        """All tensors by name."""
 
     def weight(self, operation: Operation) -> Floats:
         """The weight of a layer."""
@@ -112,8 +115,8 @@ class Facts:
         epsilon = float(operation.arguments[0])
         constant = {place: Fraction(float(shift[place])) for place in np.flatnonzero(gain == 0).tolist()}
         for place, value in self.constant[source].items():
-            numbers = (float(array[place]) for array in (mean, variance))
-            constant[place] = normalised(value, *numbers, epsilon, float(gain[place]), float(shift[place]))
+            at, spread, by, up = (float(array[place]) for array in (mean, variance, gain, shift))
+            constant[place] = normalised(value, at, spread, epsilon, by, up)
         keys, factors = rays(np.stack([gain, shift], axis=1))
         parts = zip(self.keys[source], self.factors[source], mean.tolist(), variance.tolist(), keys, strict=True)
         self._set(name, constant, [(name, *part) for part in parts], factors)

@@ -14,19 +14,22 @@ from typing import Any
 import numpy as np
 import onnx
 from flint import ctx
+from numpy.typing import NDArray
 from onnx import numpy_helper, shape_inference
 
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
 from lawful.pruning.constants import BITS
 from lawful.pruning.cut import bias_beside, cut_tensors
-from lawful.pruning.program import Arguments, ChannelProgram, Operation, Spot
+from lawful.pruning.program import Arguments, ChannelProgram, Operation, Spot, notes_of
 from lawful.types import Floats
 
 ELEMENTWISE = {"Relu": "relu", "Abs": "abs", "Neg": "neg", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus",
                "HardSwish": "hardswish", "LeakyRelu": "leaky_relu", "Clip": "hardtanh"}  # fmt: skip
 HOMOGENEOUS = ("relu", "leaky_relu", "abs", "neg")
 POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+QUANTISED = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
+Singles = NDArray[np.float32]
 COMPARED = 1e-4  # relative difference of outputs in float32
 
 
@@ -42,8 +45,8 @@ class OnnxPruning:
     compared: float
     program: ChannelProgram
     sweeps: tuple[Mapping[int, Reason], ...]
-    before: Mapping[str, Floats]
-    after: Mapping[str, Floats]
+    before: Mapping[str, Singles]
+    after: Mapping[str, Singles]
     notes: tuple[str, ...] = ()
 
     @property
@@ -54,6 +57,13 @@ class OnnxPruning:
 
 def prune_onnx(model: onnx.ModelProto, *, seed: int = 0) -> OnnxPruning:
     """Remove the channels of convolutions and `Gemm` layers that are silent, constant or multiples of others."""
+    quantised = next(
+        (node.op_type for node in model.graph.node if "Quantize" in node.op_type or node.op_type in QUANTISED), None
+    )
+    if quantised is not None:
+        raise Unsupported(
+            f"the file has quantised layers ({quantised}): their numbers are no real weights; prune before quantising"
+        )
     reader = _OnnxReader(model)
     weights = ChannelWeights(reader.program, reader.arrays())
     before = {name: array.copy() for name, array in weights.arrays.items()}
@@ -65,7 +75,7 @@ def prune_onnx(model: onnx.ModelProto, *, seed: int = 0) -> OnnxPruning:
     return OnnxPruning(
         small, tuple(weights.removed), weights.channels, _parameters(model), _parameters(small),
         _difference(model, small, seed) if weights.removed else 0.0, reader.program, tuple(weights.sweeps),
-        {name: array.astype(np.float32) for name, array in before.items()}, after,
+        {name: array.astype(np.float32) for name, array in before.items()}, after, notes_of(reader.program),
     )  # fmt: skip
 
 
@@ -96,14 +106,14 @@ class _OnnxReader:
                 for source in sources:
                     self.program.pin(source)
                 for output in node.output:
-                    self._unknown(output, sources)
+                    self._unknown(output, sources, node.op_type)
         self.program.end([value.name for value in graph.output if value.name in self.program.spots])
 
-    def _unknown(self, name: str, sources: Sequence[str]) -> None:
+    def _unknown(self, name: str, sources: Sequence[str], function: str = "") -> None:
         shape = tuple(max(size, 1) for size in self.shapes.get(name, ()))
         self.program.fresh(name, min(1, max(len(shape) - 1, 0)), shape, pinned=True)
         if sources:
-            self.program.add(Operation("other", name, tuple(sources)))
+            self.program.add(Operation("other", name, tuple(sources), function=function))
 
     def _own(self, *names: str) -> bool:
         """Tensors in float32 that no other node uses."""
@@ -297,6 +307,10 @@ class _OnnxReader:
                 array = array.T if tensor.name in self.transposed else array
                 tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
         outputs = {node.output[0]: node for node in graph.node if len(node.output) == 1}
+        for operation in self.program.operations:
+            for option in outputs[operation.name].attribute if operation.kind == "depthwise" else ():
+                if option.name == "group":
+                    option.i = int(weights.alive_at(operation.name).sum())
         for operation in weights.layers:
             name = bias_beside(str(operation.tensors["weight"]))
             if operation.tensors["weight"] in weights.added:

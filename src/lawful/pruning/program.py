@@ -73,6 +73,12 @@ class ChannelProgram:
         """Cells that stay."""
         return {self.root(cell) for cell in self._pinned}
 
+    @property
+    def not_followed(self) -> list[str]:
+        """Names of operations without a rule here that read an activation."""
+        unknown = (each for each in self.operations if each.kind == "other" and each.sources and each.function)
+        return sorted({each.function for each in unknown})
+
     def root(self, cell: int) -> int:
         """The representative of a cell."""
         while self._parent[cell] != cell:
@@ -131,3 +137,9 @@ class ChannelProgram:
             name: Spot(spot.axis, np.array([self.root(cell) for cell in spot.cells], dtype=np.intp), spot.shape)
             for name, spot in self.spots.items()
         }
+
+
+def notes_of(program: ChannelProgram) -> tuple[str, ...]:
+    """What was not followed, in words."""
+    names = program.not_followed
+    return (f"not followed, so that channels they touch stay: {', '.join(names)}",) if names else ()

@@ -57,7 +57,7 @@ class _Tracer:
         if _shape(call) is not None:
             axis = min(1, max(_rank(call) - 1, 0)) if sources else max(_rank(call) - 1, 0)
             self.program.fresh(call.name, axis, _sizes(call), pinned=True)
-            self.program.add(Operation("other", call.name, tuple(sources)))
+            self.program.add(Operation("other", call.name, tuple(sources), function=name))
 
     def _understood(self, name: str, call: Any, sources: list[str]) -> bool:
         args, spot = list(call.args), self.spots[sources[0]]

@@ -13,6 +13,7 @@ from lawful.report.singular import named
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
+    from lawful.pruning.onnx_channels import OnnxPruning
 
 WHY = {
     "silent": "all outgoing weights lead nowhere",
@@ -80,7 +81,7 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -
     return "\n".join(lines)
 
 
-def channels_json(found: ChannelPruning, out: Path | None) -> dict[str, Any]:
+def channels_json(found: ChannelPruning | OnnxPruning, out: Path | None, verified: bool = False) -> dict[str, Any]:
     """The documented keys of `lawful prune --json` for a module that is pruned channel by channel."""
     return {
         "channels_before": found.channels_before,
@@ -90,17 +91,23 @@ def channels_json(found: ChannelPruning, out: Path | None) -> dict[str, Any]:
         "removed": [vars(gone) for gone in found.removed],
         "compared": found.compared,
         "notes": found.notes,
+        "verified": verified,
         "written": None if out is None else str(out),
     }
 
 
-def channels_text(found: ChannelPruning, out: Path | None) -> str:
-    """What went from a module, layer by layer."""
+def channels_text(
+    found: ChannelPruning | OnnxPruning, out: Path | None, certified: bool = False, verified: bool = False
+) -> str:
+    """What went from a module or an ONNX file, layer by layer."""
+    checked = "re-checked in rational arithmetic" if verified else "its evidence is saved"
+    if not certified:
+        checked = "not re-checked: --verify or --certificate do that"
     lines = [
         f"{len(found.removed)} of {found.channels_before} hidden channels removed, {found.channels_after} left; "
         f"{found.parameters_before:,} -> {found.parameters_after:,} parameters",
-        "the function is the same, up to rounding of the weights that took over what left",
-        f"compared on random inputs in float64: outputs differ by at most {found.compared:.1e}",
+        f"the function is the same, up to rounding of the weights that took over what left ({checked})",
+        f"compared on random inputs: outputs differ by at most {found.compared:.1e}",
         *found.notes,
     ]
     layers: dict[tuple[str, str], list[str]] = {}

@@ -170,7 +170,7 @@ class Weights:
         mean, variance = (self.entry(str(names[role]), place) for role in ("mean", "variance"))
         gain = ONE if names["weight"] is None else self.entry(str(names["weight"]), place)
         shift = ZERO if names["bias"] is None else self.entry(str(names["bias"]), place)
-        return mean, variance + self.steps[at].arguments[0], gain, shift  # type: ignore[operator]
+        return mean, variance + self.steps[at].arguments[0], gain, shift
 
 
 class Known:
@@ -285,9 +285,9 @@ class Known:
                 alike = weights.kernel(at, one, 0) == weights.kernel(at, two, 0)
                 return ONE if found == [ONE] and alike and weights.bias(at, one) == weights.bias(at, two) else None
             case "norm":
-                first, second = weights.of_norm(at, one), weights.of_norm(at, two)
-                alike = found == [ONE] and first[:2] == second[:2]
-                return _proportion(list(first[2:]), list(second[2:])) if alike else None
+                ours, others = weights.of_norm(at, one), weights.of_norm(at, two)
+                alike = found == [ONE] and ours[:2] == others[:2]
+                return _proportion(list(ours[2:]), list(others[2:])) if alike else None
             case "bend":
                 return ONE if found == [ONE] else None
             case "add" | "sub":

@@ -48,7 +48,7 @@ def check(body: dict[str, Any]) -> Finding:
     layers = [at for at, step in enumerate(steps) if step.kind == "layer"]
     hidden = [cell for at in layers for cell in replay.cells[at] if cell not in replay.pinned]
     gone = sum(cell not in replay.alive for cell in hidden)
-    digests = _digest(before, others), _digest(after, others)
+    digests = digest(before, others), digest(after, others)
     words = (
         f"{gone} of {len(hidden)} hidden channels of {short(digests[0])} are gone in {short(digests[1])}: the same "
         "function of real numbers, for the program written in the certificate, but for the rounding of folded weights"
@@ -134,8 +134,8 @@ class Replay:
                 for column, twin in zip(columns, twins, strict=True):
                     heard = [row for row in rows[at] if self.weights.hears(at, row, column)]
                     updates += self._taken_over(known, kind, at, column, twin, heard)
-        for at, row, column, terms in updates:
-            self._add(at, row, column, terms)
+        for at, row, target, terms in updates:
+            self._add(at, row, target, terms)
         for cell in reasons:
             self._forget(cell, rows)
         self.alive -= set(reasons)
@@ -210,10 +210,9 @@ class Replay:
 
 
 def _size(value: Value) -> Fraction:
-    if exact(value):
+    if isinstance(value, Fraction):
         return abs(value)
-    upper = float(abs(value).upper())
-    return Fraction(upper) * 2
+    return 2 * Fraction(float(abs(value).upper()))
 
 
 def _compare(replay: Replay, after: Mapping[str, Tensor], added: Mapping[int, str]) -> None:
@@ -270,7 +269,7 @@ def _near(stored: float, wanted: tuple[Value, Fraction], dtype: str) -> None:
         need(bool(abs(ball(stored) - value) <= ball(room)), "a folded bias is not what follows")
 
 
-def _digest(tensors: Mapping[str, Tensor], others: Mapping[str, str]) -> str:
+def digest(tensors: Mapping[str, Tensor], others: Mapping[str, str]) -> str:
     """A name for all weights together."""
     lines = {name: tensor.line for name, tensor in tensors.items()} | dict(others)
     text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
