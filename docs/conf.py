@@ -15,10 +15,14 @@ from lawful.study.claims import all_claims
 HERE = Path(__file__).parent
 project = "lawful"
 version = release = installed_version("lawful")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+nb_execution_mode = "auto"  # notebooks/*.md are run at every build; an error stops it
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = "lawful"
 autodoc_member_order = "bysource"

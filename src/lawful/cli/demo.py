@@ -31,7 +31,7 @@ def demo(
     from lawful.pruning.certificate import certificate
     from lawful.report.audit import html, print_audit, to_json
     from lawful.report.explorer import explorer_html
-    from lawful.study.demo import run_demo
+    from lawful.study.demo import demo as run_demo
     from lawful.study.explore import explore
     from lawful.verify import verify
 

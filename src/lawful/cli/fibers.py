@@ -143,17 +143,10 @@ def identifiable(named: Named, as_json: JsonOption = False) -> None:
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
     from lawful.fibers.identifiability import identifiable as decide
     from lawful.fibers.same import stack_of
-    from lawful.report.fibers import identifiable_text
+    from lawful.report.fibers import identifiable_json, identifiable_text
 
     found = decide(stack_of(_reduced(named)), seed=named.seed)
-    result = {
-        "identifiable": found.identifiable,
-        "reasons": found.reasons,
-        "generic": found.genericity.holds,
-        "generic_reason": found.genericity.reason,
-        "tested": found.genericity.tested,
-        "layers": found.layers,
-    }
+    result = identifiable_json(found)
     if as_json:
         print_json(result)
     else:
@@ -201,20 +194,12 @@ def canonical(
     """Write the standard member of a network's fiber: same function, fewest choices."""
     from lawful.fibers.fingerprint import canonical as standard
     from lawful.network.formats.files import write
-    from lawful.report.fibers import canonical_text
+    from lawful.report.fibers import canonical_json, canonical_text
 
     before = _reduced(named)
     found = standard(before)
     stored = None if out is None else write(found.network, out, like=before.reading)
-    result = {
-        **stored_json(stored),
-        "written": None if out is None else str(out),
-        "regime": found.regime,
-        "complete": found.complete,
-        "parameters_before": before.parameters,
-        "parameters_after": found.network.parameters,
-        "widths": found.network.widths,
-    }
+    result = canonical_json(found, before.parameters, None if out is None else str(out)) | stored_json(stored)
     if as_json:
         print_json(result)
     else:

@@ -173,27 +173,9 @@ def _print(
     listed: list[dict[str, Any]] | None,
 ) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import reduction_json, reduction_text, text, training_json
+    from lawful.report.laws import count_json, reduction_json, reduction_text, text
 
-    result: dict[str, Any] = {
-        "laws": count.laws,
-        "parameters": count.parameters,
-        "states": count.states,
-        "dimensions": list(count.dimensions),
-        "status": count.status,
-        "known": count.independent,
-        "arithmetic": count.arithmetic,
-        "gap": count.gap,
-        "level": count.level,
-        "flow": str(count.flow),
-        "loss": count.loss,
-        "reason": count.reason,
-        "mode": count.mode,
-        "error": count.error,
-        "theorem": count.theorem or None,
-        "claim": "somewhere" if training is not None and training.witness is not None else count.claim,
-        "near": None if training is None else training_json(training),
-    }
+    result = count_json(count, training)
     if listed is not None:
         result["explicit"] = listed
     if found is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 import shlex
@@ -13,9 +12,10 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -211,23 +211,3 @@ def console(widest: int = 1000) -> Console:
     found = Quoting(file=stream, highlight=False, markup=False, emoji=False)
     found.width = min(found.width, widest)
     return found
-
-
-def plain(value: Any) -> Any:
-    """A value made of JSON's own types.
-
-    >>> import numpy as np
-    >>> plain({"a": np.arange(2), "b": (Fraction(1, 3), float("inf"))})
-    {'a': [0, 1], 'b': ['1/3', None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # NumPy arrays and scalars, tensors
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Fraction):
-        return str(value)
-    return value

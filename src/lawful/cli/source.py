@@ -144,7 +144,10 @@ class Named:
         """The network as it trains: the module itself where a graph would have other parameters."""
         from lawful.network.opening import open_trained
 
-        return open_trained(self.anything())
+        found = self.anything()
+        if found.reading is not None:
+            note_reading(found.reading.in_training(""), instead_of=found.reading)
+        return open_trained(found)
 
     def source(self) -> Architecture | Mlp | Dag:
         """The network; an architecture string stays without weights."""

@@ -54,8 +54,8 @@ def _lock(found: Components, lock: Lock) -> dict[str, Any]:
 
 
 def _is_own(found: Components) -> bool:
-    """Whether the balance is that of the weights, within the tolerance; a prescribed one speaks of the graph alone."""
-    return sum(found.balance.distance(Balance.of(found.dag)), Fraction(0)) <= found.balance.tolerance
+    """Whether the balance is exactly that of the weights; a prescribed one speaks of the graph alone."""
+    return not any(found.balance.distance(Balance.of(found.dag)))
 
 
 def path_certificate(start: Mlp | Dag, stop: Mlp | Dag, found: WeightPath | Apart) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from lawful.components.balance import Balance, Number, Tolerance, root
 from lawful.components.bottlenecks import Side
 from lawful.components.heaviest_set import StableSets, stable_sets
 from lawful.network import Dag
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Lock:
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
+class Components(Shown):
     """The components of `H(c)`: a sign for each locked edge, so `2^len(locked)` of them.
 
     Decided exactly. If the user says that the balance is known only to within a tolerance (total absolute difference),
@@ -96,12 +98,13 @@ def components(
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """
-    dag = open_free(network).to_dag()
+    found = open_free(network)
+    dag = found.to_dag()
     if balance is None:
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):
         balance = Balance.given(dag, balance, tolerance=tolerance)
-    return decide(both_sides(dag), balance)
+    return answered(decide(both_sides(dag), balance), found)
 
 
 def both_sides(dag: Dag) -> tuple[Side, Side]:

@@ -13,12 +13,14 @@ from lawful.components.balance import Balance, Tolerance, divergence, root, roun
 from lawful.components.locks import Components, components
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Dag
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class WeightPath:
+class WeightPath(Shown):
     """A path inside `H(c)`: between waypoints the squares move linearly and no sign changes.
 
     At a waypoint the signs of the next piece take over; every weight whose sign differs is zero there. The balance is
@@ -58,7 +60,7 @@ class WeightPath:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Apart(Shown):
     """No path exists: locked edges with different signs, or neurons with different balance."""
 
     edges: tuple[int, ...] = ()
@@ -73,7 +75,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Unsettled:
+class Unsettled(Shown):
     """Undecided: the balances differ by their rounding, and that much decides whether these edges are locked."""
 
     edges: tuple[int, ...]
@@ -104,7 +106,11 @@ def find_path(start: Source, stop: Source, *, tolerance: Tolerance | None = None
     >>> find_path(graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])).reason
     'the two lie in different components: 1 locked edges have different signs'
     """
-    first, last = open_free(start).to_dag(), open_free(stop).to_dag()
+    one, two = open_free(start), open_free(stop)
+    return answered(_between(one.to_dag(), two.to_dag(), tolerance), one, two)
+
+
+def _between(first: Dag, last: Dag, tolerance: Tolerance | None) -> WeightPath | Apart | Unsettled:
     _same_graph(first, last)
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)

@@ -13,8 +13,10 @@ from lawful.components.balance import Balance, Number, divergence, rounding
 from lawful.components.locks import components
 from lawful.errors import LawfulError
 from lawful.network import Dag, Role
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
 from lawful.network.topology import useless
+from lawful.shown import Shown
 from lawful.types import Floats, Indices, Mask
 
 Prescribed = Balance | Mapping[str, Number] | Sequence[Number] | Floats
@@ -26,7 +28,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Rebalanced:
+class Rebalanced(Shown):
     """The rescaled network, `θ_e exp(s_j − s_i)` on edge i→j, and how close its balance is to the one asked for."""
 
     dag: Dag
@@ -67,7 +69,8 @@ def rebalance(network: Source, target: Prescribed | float = 0.0) -> Rebalanced:
     >>> done.residual < 1e-14, np.abs(dag.evaluate(np.ones((1, 3))) - done.dag.evaluate(np.ones((1, 3)))).max() < 1e-14
     (True, np.True_)
     """
-    dag = open_free(network).to_dag()
+    found = open_free(network)
+    dag = found.to_dag()
     wanted = _target(dag, target)
     nonzero = dag.theta != 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])
@@ -81,7 +84,7 @@ def rebalance(network: Source, target: Prescribed | float = 0.0) -> Rebalanced:
         done, scales, steps = _rescaled(done, more), scales + more, steps + taken
     missing, through, _ = _at_unit_scale(done, wanted)
     unreachable = tuple(dag.hidden[stuck[dag.hidden] & (missing > 4 * EPSILON * through)].tolist())
-    return Rebalanced(done, scales, wanted, steps, unreachable)
+    return answered(Rebalanced(done, scales, wanted, steps, unreachable), found)
 
 
 def _rescaled(dag: Dag, scales: Floats) -> Dag:

@@ -18,6 +18,7 @@ from lawful.components.locks import both_sides, decide
 from lawful.components.rebalance import Prescribed, Rebalanced, rebalance
 from lawful.errors import LawfulError
 from lawful.network import Architecture, Dag, initialise
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
 from lawful.types import Floats
 
@@ -37,12 +38,14 @@ def unlock(network: Source) -> Rebalanced:
     >>> components(dag).log2_components, components(done.dag).log2_components, done.locked
     (2, 0, 0)
     """
-    dag = open_free(network).to_dag()
+    found = open_free(network)
+    dag = found.to_dag()
     scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     unit = dag.with_theta(dag.theta / scale)
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
     with np.errstate(over="ignore"):
-        return replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
+        done = replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
+    return answered(done, found)
 
 
 def nearest_unlocked(dag: Dag, start: Floats, margin: float = 0.0) -> Floats:

@@ -13,6 +13,7 @@ from lawful.fibers.search import Counterexample
 from lawful.fibers.symmetry import SymmetryStep
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, written
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Equal:
+class Equal(Shown):
     """The same function on the whole domain, `within` what it says; `tolerance` is what was asked for."""
 
     method: str
@@ -57,7 +58,7 @@ class Equal:
 
 
 @dataclass(frozen=True)
-class Different:
+class Different(Shown):
     """An input on which the outputs differ, replayed exactly; or shapes that cannot agree."""
 
     method: str
@@ -70,7 +71,7 @@ class Different:
 
 
 @dataclass(frozen=True)
-class Undecided:
+class Undecided(Shown):
     """Neither a proof nor a counterexample was found; `reason` says what was tried."""
 
     method: str

@@ -109,7 +109,7 @@ def _witness(count: LawCount, near: LawCount) -> LawCount:
     free = np.where(dag.slopes == 1.0, 1.0, np.nan)
     return replace(
         near, known=count.known, independent=count.independent, architecture=count.architecture,
-        region=replace(region, fixed=free, alike=None), claim="somewhere",
+        region=replace(region, fixed=free, alike=None, on_data=None), claim="somewhere",
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network.answers import Opened, described
 from lawful.network.architecture import Architecture, is_homogeneous
 from lawful.network.dag import Dag
 from lawful.network.formats import arrays, files
@@ -23,12 +24,11 @@ from lawful.network.formats.reading import naming
 from lawful.network.mlp import Mlp
 from lawful.network.modules.load import fill, is_factory, make_module, state_of
 from lawful.network.modules.network import ModuleNetwork
-from lawful.network.reading import Reading, TensorReading, carrying
+from lawful.network.reading import Reading, carrying
 
 if TYPE_CHECKING:
     import torch
 
-Opened = Architecture | Mlp | Dag | ModuleNetwork
 Source = Any  # whatever `open` reads: a path, an architecture, a module, a state dict, an ONNX model, a network
 Model = str | Callable[[], Any]
 
@@ -60,7 +60,7 @@ def open(
     chosen = _Options(model, activation, names, input_shape, drop_useless)
     if isinstance(source, (Architecture, Mlp, Dag, ModuleNetwork)):
         chosen.refuse("a network is complete", but=("input_shape", "drop_useless"))
-        return _described(source)
+        return described(source)
     if isinstance(source, Mapping):
         return _from_state(source, chosen)
     if isinstance(source, (str, os.PathLike)):
@@ -155,24 +155,6 @@ class _Options:
 def _is_module(source: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(source, torch.nn.Module)
-
-
-def _described(network: Opened) -> Opened:
-    """A network made in Python says so."""
-    if isinstance(network, (Architecture, ModuleNetwork)) or network.reading is not None:
-        return network
-    kind = type(network).__name__
-    if isinstance(network, Mlp):
-        pairs = zip(network.weights, network.biases, strict=True)
-        parts = [
-            (f"{2 * number}.{name}", part)
-            for number, pair in enumerate(pairs)
-            for name, part in zip(("weight", "bias"), pair, strict=True)
-        ]
-        layers = [TensorReading(name, "float64", part.shape) for name, part in parts if part is not None]
-    else:
-        layers = [] if network.weights is None else [TensorReading("edges", "float64", (network.parameters,))]
-    return carrying(network, Reading(kind, tuple(layers)))
 
 
 def _from_text(text: str, chosen: _Options) -> Opened:

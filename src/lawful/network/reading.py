@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 ReadNetwork = TypeVar("ReadNetwork")
+IN_EVAL = "batch normalisation in eval mode, by its running statistics"
+IN_TRAIN = "batch normalisation in train mode, by the statistics of each batch"
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,9 @@ class Reading:
 
     `layers` are the source's tensors in the order of computation. `ignored` are parts of the source that were not
     used. `entangled` says why the weights of the graph are not the source's parameters one by one, so that the graph
-    computes the same function but trains differently. `tail` is the operation that was cut off at the end. `module` is
-    the PyTorch module that was read, `template` the ONNX model, for those who need more than the graph.
+    computes the same function but trains differently. `normalised` says that batch normalisation has two modes. `tail`
+    is the operation that was cut off at the end. `module` is the PyTorch module that was read, `template` the ONNX
+    model, for those who need more than the graph; `metadata` are texts in a file, and `size` its bytes.
     """
 
     format: str
@@ -36,13 +39,21 @@ class Reading:
     entangled: tuple[str, ...] = ()
     tail: str = ""
     states_activations: bool = True
+    normalised: bool = False
     source: str = ""
     module: Any = field(default=None, repr=False, compare=False)
     template: Any = field(default=None, repr=False, compare=False)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    size: int = field(default=0, repr=False, compare=False)
 
     def assuming(self, *sentences: str) -> Reading:
         """The same with more assumptions."""
         return replace(self, assumed=(*self.assumed, *(each for each in sentences if each not in self.assumed)))
+
+    def in_training(self, mode: str) -> Reading:
+        """The same for an answer about training: in the mode that was asked for, or in train mode if none was ("")."""
+        told = replace(self, assumed=tuple(each for each in self.assumed if each != IN_EVAL))
+        return told.assuming(IN_TRAIN) if self.normalised and not mode else told
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

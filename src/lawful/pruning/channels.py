@@ -24,11 +24,12 @@ from lawful.pruning.permanent import permanent
 from lawful.pruning.program import ChannelProgram, notes_of
 from lawful.pruning.shrink import compared, same_calls, shrink
 from lawful.pruning.traced import traced_channels
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class ChannelPruning:
+class ChannelPruning(Shown):
     """The smaller module, and the channels that went; `compared` is the largest difference of outputs seen, in float64.
 
     `parameters_after` counts what is left. The module has the class, the names and the type that it had. `sweeps` are

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path as File
 from typing import Any
 
-from lawful.components import Apart, Components, OutputMeaning, Rebalanced, Unsettled, WeightPath
+from lawful.components import Apart, Components, OutputMeaning, Rebalanced, Unsettled, WeightPath, locked_outputs
 from lawful.network import Dag
 
 MOST = 12  # rows shown to people; JSON has them all
@@ -41,6 +41,16 @@ def components_json(found: Components, meanings: Sequence[OutputMeaning], exact:
         "exact": not found.balance.slack,
         "outputs": [_meaning_json(dag, meaning) for meaning in meanings],
     }
+
+
+def found_json(found: Components) -> dict[str, Any]:
+    """Components with what their locks mean, in floating point."""
+    return components_json(found, locked_outputs(found), exact=False)
+
+
+def found_text(found: Components) -> str:
+    """Components for people, with what their locks mean."""
+    return components_text(found, locked_outputs(found))
 
 
 def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str:
@@ -129,6 +139,31 @@ def path_json(found: WeightPath | Apart | Unsettled, dag: Dag, points: int) -> d
     }
 
 
+def weight_path_json(found: WeightPath) -> dict[str, Any]:
+    """A path, checked at 50 points."""
+    return path_json(found, found.dag, 50)
+
+
+def weight_path_text(found: WeightPath) -> str:
+    """A path for people, checked at 50 points."""
+    return path_text(found, found.dag, 50)
+
+
+def apart_json(found: Apart | Unsettled) -> dict[str, Any]:
+    """No path, or none found: the edges and neurons by number."""
+    return {
+        "connected": False if isinstance(found, Apart) else None,
+        "reason": found.reason,
+        "locked": list(found.edges),
+        "balance_differs": list(found.nodes) if isinstance(found, Apart) else [],
+    }
+
+
+def apart_text(found: Apart | Unsettled) -> str:
+    """No path, or none found."""
+    return f"{'no path' if isinstance(found, Apart) else 'undecided'}: {found.reason}"
+
+
 def path_text(found: WeightPath | Apart | Unsettled, dag: Dag, points: int) -> str:
     """Whether there is a path, and what it is like."""
     if not isinstance(found, WeightPath):
@@ -158,6 +193,27 @@ def rebalance_json(done: Rebalanced, locked: tuple[int, ...], change: float, out
         "log2_components_after": locked[1],
         "written": None if out is None else str(out),
     }
+
+
+def rebalanced_json(done: Rebalanced) -> dict[str, Any]:
+    """What a rescaling reached."""
+    return {
+        "reached": done.reached,
+        "residual": done.residual,
+        "steps": done.steps,
+        "unreachable": [done.dag.names[node] for node in done.unreachable],
+        "largest_factor": _largest(done),
+        "log2_components_after": done.locked,
+    }
+
+
+def rebalanced_text(done: Rebalanced) -> str:
+    """What a rescaling reached, for people."""
+    return (
+        f"balance reached to {done.residual:.1e} in {done.steps} Newton steps"
+        if done.reached
+        else f"out of reach for {len(done.unreachable)} neurons"
+    ) + f"\nneurons rescaled by factors up to {_largest(done):.4g}; locked weights now: {done.locked}"
 
 
 def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> str:

@@ -12,13 +12,14 @@ from lawful.fibers.verdict import Verdict
 from lawful.network import Mlp
 from lawful.network.formats.data import Data
 from lawful.pruning.prune import Pruning, prune
+from lawful.shown import Shown
 from lawful.study.audit import Audit, audit
 
 EPOCHS, STEP, STRENGTH = 400, 0.5, 0.008
 
 
 @dataclass(frozen=True, eq=False)
-class Demo:
+class Demo(Shown):
     """A trained network, what the audit found, the smaller network, and whether they are one function."""
 
     data: Data
@@ -34,7 +35,7 @@ class Demo:
         return isinstance(self.verdict, Equal)
 
 
-def run_demo(seed: int = 0) -> Demo:
+def demo(seed: int = 0) -> Demo:
     """Train 30-20-1 on scikit-learn's breast-cancer data with the nuclear norm (P0 Section 3.3), then look at it."""
     train, test = breast_cancer(seed)
     trained = train_singular(train, seed)

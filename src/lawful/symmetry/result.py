@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from lawful.shown import Shown
 from lawful.symmetry.families import Parameters, SpaceLaws
 from lawful.types import Floats
 
@@ -72,7 +73,7 @@ class SymmetryCheck:
 
 
 @dataclass(frozen=True, eq=False)
-class Symmetries:
+class Symmetries(Shown):
     """What acts on the parameters of a module without changing its function, and what training therefore conserves.
 
     A subgroup of all symmetries: everything stated is true, and what was not understood is in `pinned`.

@@ -27,7 +27,7 @@ from lawful.verify import (
     singular,
 )
 from lawful.verify.finding import Finding, Verified
-from lawful.verify.schema import VERSION, listed, parse, whole
+from lawful.verify.schema import VERSION, listed, on_the_clock, parse, whole
 from lawful.verify.wiring import wiring_of
 
 __all__ = ["KINDS", "Verified", "verify"]
@@ -75,7 +75,8 @@ def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Veri
     if whole(body.pop("version"), "version") != VERSION:
         raise NotACertificate(f"this program reads certificates of version {VERSION} only")
     try:
-        found = KINDS[kind](body)
+        with on_the_clock():
+            found = KINDS[kind](body)
         if about != list(found.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
         given = _matched(found.networks, networks)

@@ -15,7 +15,7 @@ from flint import arb, ctx
 from lawful.verify.balls import BITS, Ball, ball, interval, lies_in, shown, surely_below
 from lawful.verify.finding import Finding, fingerprint, short
 from lawful.verify.schema import afford, listed, matrix, need, number, numbers, record, wholes, word
-from lawful.verify.wiring import Wiring, read_wiring
+from lawful.verify.wiring import OUTPUT, Wiring, read_wiring
 
 KEYS = "network x y loss decay times theta losses drift"
 
@@ -73,7 +73,7 @@ def _loss(wiring: Wiring, weights: list[Ball], x: list[list[float]], y: list[lis
         for node, coordinate in zip(wiring.inputs, point, strict=True):
             value[node] = ball(coordinate)
         for node in wiring.order:
-            if wiring.into[node] or node in wiring.outputs:
+            if wiring.into[node] or wiring.roles[node] == OUTPUT:
                 summed = sum((weights[edge] * value[tail] for tail, edge in wiring.into[node]), arb(0))
                 if node in slopes:
                     summed = summed.max(arb(0)) + slopes[node] * summed.min(arb(0))

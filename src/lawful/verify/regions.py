@@ -81,7 +81,7 @@ def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     side, support = decision
     need(side in ("on", "off"), "a decision is both, on or off")
     outside = [-entry for entry in row] if side == "on" else row
-    chosen = wholes(support, "witness.decisions", 0, len(rows))
+    chosen = wholes(support, "witness.decisions", 0, len(rows), most=len(row))  # a minimal one is no longer
     need(_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
     return [side == "on"]
 

@@ -98,7 +98,7 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
     given = record(value, "counterexample", "input")
     point = numbers(given["input"], "counterexample.input", length=first.inputs)
     place = [exact(value) for value in point]
-    afford(sum(net.size * (1 + len(net.layers) / 2) for net in (first, second)))
+    afford(sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
     inside = all(
         (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
     )
@@ -136,8 +136,11 @@ def _equal(value: object, first: Storeys, second: Storeys, box: Box, most: Ratio
 def _walked(net: Storeys, value: object, where: str, box: Box) -> Storeys:
     steps = listed(value, where, most=100_000)
     afford(5.0 * (len(steps) + 1) * net.size)
+    work = 0.0
     for step in steps:
         net = taken(net, step, box)
+        work += 5.0 * net.size * (1 + net.bits / 64) ** 1.5  # factors that pile up make long numbers
+        afford(work)
     return net
 
 

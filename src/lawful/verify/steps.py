@@ -9,7 +9,7 @@ from typing import Any
 from flint import fmpq
 
 from lawful.verify.schema import listed, need, number, rational, record, whole, wholes, word
-from lawful.verify.wiring import Tower, Wiring
+from lawful.verify.wiring import OUTPUT, Tower, Wiring
 
 Rational = Any  # flint.fmpq, whose type the stubs do not tell
 Row = list[Rational]  # the weights of a neuron, then its bias
@@ -48,6 +48,11 @@ class Storeys:
         """How many weights and biases there are."""
         return sum(len(layer) * len(layer[0]) for layer in self.layers if layer)
 
+    @property
+    def bits(self) -> int:
+        """The length of its longest number."""
+        return max((entry.height_bits() for layer in self.layers for row in layer for entry in row), default=0)
+
     def changed(self, layer: int, rows: list[Row], above: list[Row]) -> Storeys:
         """Other rows in hidden layer `layer` (from 1) and in the one above it."""
         layers = list(self.layers)
@@ -77,7 +82,7 @@ def carried(wiring: Wiring) -> Storeys:
     `(σ(v) − σ(−v)) / (1 + slope) = v`. Outputs form the last level.
     """
     depth = max((wiring.levels[node] for node in wiring.hidden), default=0) + 1
-    level = [depth if node in wiring.outputs else wiring.levels[node] for node in range(len(wiring.roles))]
+    level = [depth if role == OUTPUT else wiring.levels[node] for node, role in enumerate(wiring.roles)]
     last_use = [max((level[head] for head, _ in edges), default=0) for edges in wiring.out_of]
     weights = [exact(weight) for weight in wiring.weights or ()]
     slope_of = {node: exact(slope) for node, slope in zip(wiring.hidden, wiring.slopes, strict=True)}

@@ -17,7 +17,7 @@ from lawful.network.mlp import Mlp
 from lawful.network.modules.export import export_module
 from lawful.network.modules.graph import Cut, Interpreter
 from lawful.network.modules.operators import BATCH, numbers
-from lawful.network.reading import Reading, TensorReading, carrying
+from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
 CHECKED = 4  # random inputs on which the result is compared with the module
@@ -99,8 +99,8 @@ def module_reading(module: nn.Module) -> Reading:
     tensors = [*module.named_parameters(), *((n, t) for n, t in module.named_buffers() if t.is_floating_point())]
     layers = (TensorReading(name, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in tensors)
     normed = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
-    assumed = ("batch normalisation in eval mode, by its running statistics",) if normed and module.training else ()
-    return Reading("module", tuple(layers), assumed, module=module)
+    assumed = (IN_EVAL,) if normed and module.training else ()
+    return Reading("module", tuple(layers), assumed, normalised=bool(normed), module=module)
 
 
 def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:

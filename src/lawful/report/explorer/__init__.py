@@ -21,6 +21,24 @@ HERE = Path(__file__).parent
 MOST_LAWS = 400
 
 
+def facts(found: Exploration) -> dict[str, Any]:
+    """What the page holds, in numbers."""
+    return {
+        "network": found.source,
+        "parameters": found.network.parameters,
+        "widths": list(found.network.widths),
+        "samples": len(found.inputs),
+        "laws": None if found.laws is None else found.laws.laws,
+        "locked": found.components.log2_components,
+        "verdict": None if found.verdict is None else found.verdict.verdict,
+    }
+
+
+def facts_text(found: Exploration) -> str:
+    """One line: a notebook shows the page itself."""
+    return f"explorer of {found.source}: {found.network.parameters:,} parameters, {len(found.inputs)} samples"
+
+
 def explorer_html(found: Exploration) -> str:
     """The page; data go in as JSON, and no text of the user's becomes markup."""
     data = json.dumps(explorer_data(found), ensure_ascii=False, allow_nan=False)
