@@ -102,7 +102,7 @@ def prune_module(
     from lawful.network.formats.writing import write_bytes
     from lawful.pruning.channels import prune_channels
 
-    if named.shape is None:
+    if named.input_text is None:
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
     if out is not None and out.suffix.lower() not in (".safetensors", ".pt", ".pth"):
         raise LawfulError(f"{out}: a module's weights are written as .safetensors or .pt")
@@ -119,12 +119,12 @@ def _input(module: Module, named: Named) -> Tensor | tuple[int, ...]:
     import torch
     from torch import nn
 
-    shape = (2, *(named.shape or ()))
-    if not named.token_ids:
-        return shape
+    if named.shape is not None:
+        return (2, *named.shape)
+    sizes = [int(size) for size in str(named.input_text).removesuffix(":int").split(",")]
     tables = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
     generator = torch.Generator().manual_seed(named.seed)
-    return torch.randint(0, min(tables, default=2), shape, generator=generator)
+    return torch.randint(0, min(tables, default=2), (2, *sizes), generator=generator)
 
 
 def prove(

@@ -16,6 +16,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
+    from lawful.components.entries import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.modules.network import ModuleNetwork
 
@@ -40,20 +41,17 @@ DropOption = Annotated[
 ]
 InputOption = Annotated[
     str | None,
-    typer.Option(
-        "--input", help="Input size of a module or ONNX file, without the batch: 3,8,8 (8:int for token ids)."
-    ),
+    typer.Option("--input", help="Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids."),
 ]
 
 
 def input_shape(text: str | None) -> tuple[int, ...] | None:
-    """Read `3,8,8`."""
-    if text is None:
+    """Read `3,8,8`; token ids (`8:int`) are no shape of real numbers."""
+    if text is None or re.fullmatch(r"\d{1,6}(,\d{1,6})*:int", text):
         return None
-    sizes = text.removesuffix(":int")  # token ids
-    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", sizes):
-        raise LawfulError(f"--input takes sizes like 3,8,8, not {text[:40]!r}")
-    return tuple(int(size) for size in sizes.split(","))
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
+        raise LawfulError(f"--input takes sizes like 3,8,8, or 8:int for token ids, not {text[:40]!r}")
+    return tuple(int(size) for size in text.split(","))
 
 
 def is_module(text: str) -> bool:
@@ -124,7 +122,7 @@ class Named:
     seed: int
     model: str | None = None
     order: str | None = None
-    token_ids: bool = False
+    input_text: str | None = None
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -153,6 +151,14 @@ class Named:
         """The network; an architecture string stays without weights."""
         return open_source(self.text, **self._options)
 
+    def balanced(self) -> Architecture | Mlp | Dag | EntryGraph:
+        """The graph of its balances: its own weights, or the entries of the module that it is."""
+        from lawful.components.entries import graph_of
+        from lawful.network import Architecture
+
+        found = self.anything()
+        return found if isinstance(found, Architecture) else graph_of(found, self.input_text)
+
     def network(self) -> Mlp | Dag:
         """The network with weights."""
         return open_network(self.text, seed=self.seed, **self._options)
@@ -167,8 +173,7 @@ def _named(
     input_size: InputOption = None,
     seed: SeedOption = 0,
 ) -> Named:
-    ids = input_size is not None and input_size.endswith(":int")
-    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order, ids)
+    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order, input_size)
 
 
 def takes_network(verb: Callable[Concatenate[Named, Options], None]) -> Callable[..., None]:

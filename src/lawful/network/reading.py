@@ -56,6 +56,18 @@ class Reading:
         return told.assuming(IN_TRAIN) if self.normalised and not mode else told
 
 
+def rounded_inside(layers: Iterable[TensorReading], casts: Iterable[str]) -> tuple[str, ...]:
+    """What is assumed of casts to a type with fewer bits than the weights: that they round nothing.
+
+    >>> rounded_inside([TensorReading("w", "float32", (2, 2))], ["float64", "float16"])
+    ('casts to float16 inside round nothing',)
+    """
+    bits = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
+    widest = max((bits.get(each.dtype, 0) for each in layers), default=0)
+    coarser = sorted(each for each in set(casts) if bits.get(each, 0) < widest)
+    return tuple(f"casts to {each} inside round nothing" for each in coarser)
+
+
 def listed(names: Iterable[str], most: int = 6) -> str:
     """A few names for a sentence.
 

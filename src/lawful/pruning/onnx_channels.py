@@ -22,6 +22,7 @@ from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChanne
 from lawful.pruning.constants import BITS
 from lawful.pruning.cut import bias_beside, cut_tensors
 from lawful.pruning.program import Arguments, ChannelProgram, Operation, Spot, notes_of
+from lawful.shown import Shown
 from lawful.types import Floats
 
 ELEMENTWISE = {"Relu": "relu", "Abs": "abs", "Neg": "neg", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus",
@@ -34,7 +35,7 @@ COMPARED = 1e-4  # relative difference of outputs in float32
 
 
 @dataclass(frozen=True, eq=False)
-class OnnxPruning:
+class OnnxPruning(Shown):
     """The smaller file, and the channels that went; `compared` is the largest difference of outputs seen."""
 
     model: onnx.ModelProto

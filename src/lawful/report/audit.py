@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
+from lawful.components.entries import as_dag
 from lawful.figure import Figure, Panel, Series
-from lawful.network import Dag
 from lawful.report.charts import locks, sorted_values
 from lawful.report.network import draw_network
 from lawful.report.page import Block, Markup, Section, Table, render
@@ -264,7 +264,7 @@ def _advice(audit: Audit) -> str | Markup:
 
 
 def _graph(audit: Audit) -> Markup:
-    dag = audit.components.dag
+    dag = as_dag(audit.components.dag)
     dead, linear = set(audit.summary.dead or ()), set(audit.summary.linear or ())
     locked = {int(node) for lock in audit.components.locked for node in (dag.tails[lock.edge], dag.heads[lock.edge])}
     notes, marked = {}, {}
@@ -312,7 +312,7 @@ def _law_blocks(audit: Audit) -> list[Block]:
     if len(audit.balance):
         panel = sorted_values(audit.balance, "balances", "neuron, by rank", "balance")
         blocks.append(Figure("Every neuron's balance, largest first.", [panel]))
-        dag: Dag = audit.components.dag
+        dag = audit.components.dag
         rows = [(dag.names[v], float(c)) for v, c in zip(dag.hidden, audit.balance, strict=True)]
         rows.sort(key=lambda row: -abs(row[1]))
         caption = "Conserved by gradient flow, whatever the data and loss; largest first."

@@ -24,6 +24,7 @@ from lawful.report import (
     flow,
     laws,
     leaky,
+    module_audit,
     network,
     notebook,
     pruning,
@@ -68,12 +69,16 @@ def _motion_json(run: TruncationRun) -> dict[str, Any]:
 VIEWS: Mapping[str, View] = {
     "Apart": View(components.apart_json, components.apart_text),
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
+    "ModuleAudit": View(module_audit.module_audit_json, module_audit.module_audit_text, "spaces"),
     "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
     "Canonical": View(fibers.canonical_json, lambda found: fibers.canonical_text(fibers.canonical_json(found))),
     "Census": View(
         truncation_json.census_json, lambda found: truncation.census_text(truncation_json.census_json(found)), "layers"
     ),
     "ChannelPruning": View(
+        lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
+    ),
+    "OnnxPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
     "Exploration": View(explorer.facts, explorer.facts_text),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lawful.components.entries import Balanced
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag
 from lawful.network.topology import groups_cut_off
@@ -70,7 +71,7 @@ class Spectrum:
         return int((self.values < threshold).sum())
 
 
-def singularity(dag: Dag, tolerance: float = 0.0) -> Singularity:
+def singularity(dag: Balanced, tolerance: float = 0.0) -> Singularity:
     """Which neurons are cut off: `rank J = |Ṽ| + 1 − CC(G')`, inputs and outputs glued together (P0 Theorem 2).
 
     >>> from lawful.network import Mlp
