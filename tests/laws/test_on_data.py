@@ -144,6 +144,16 @@ def test_a_heavy_ball_integrated_by_hand_keeps_them():
     assert np.allclose(np.exp(friction * 1.0) * np.array(after["impulse"]), before["impulse"], atol=1e-9)
 
 
+def test_a_numerical_count_is_too_large_no_more_often_than_its_error_says() -> None:
+    """Schwartz-Zippel with a small prime: the bound is about 1e-4 here, so that 40 runs should all agree."""
+    network = Architecture.parse("2-3-1-4 relu bias").initialise(seed=0)
+    data = np.random.default_rng(1).normal(size=(2, 2))
+    counts = [count_laws(network, level="data", data=data, prime=10_007, seed=seed) for seed in range(40)]
+    assert {count.status for count in counts} == {"numerical"}
+    assert all(0 < count.error < 1e-2 for count in counts)
+    assert {count.laws for count in counts} == {count_laws(network, level="data", data=data).laws}
+
+
 # All patterns of a line
 
 

@@ -43,6 +43,8 @@ def signed(proof: Proof) -> Proof:
                     channels_digest({k: read_tensor(v) for k, v in proof[key].items()}, proof["others"])
                     for key in ("before", "after")
                 ]
+            case "identifiable" | "regions":
+                about = [read_tower(proof["network"]).wiring().digest()]
             case _ if "network" in proof:
                 about = [read_wiring(proof["network"]).digest()]
             case _:

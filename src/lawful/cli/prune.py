@@ -69,6 +69,10 @@ def prune(
     data: Annotated[
         Path | None, typer.Option(help="Samples (.npz with x, .csv): their box, and the error on them.")
     ] = None,
+    around: Annotated[
+        float | None, typer.Option(help="The bound holds within this distance of each sample, not on all of the box.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
     ] = None,
@@ -81,10 +85,13 @@ def prune(
     from lawful.pruning.curve import size_curve
     from lawful.pruning.measure import measure
     from lawful.pruning.prune import prune as run
-    from lawful.report.pruning import curve_json, curve_text, pruning_json, pruning_text
+    from lawful.report.pruning import curve_figure, curve_json, curve_text, pruning_json, pruning_text
+    from lawful.study.figure_file import save
 
-    will_write(out, certificate)
-    approximate = curve or any(option is not None for option in (keep, box, data)) or tolerance != "0"
+    will_write(out, certificate, plot)
+    if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
+        raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
+    approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
     if prune_by_channels(named, approximate, out, certificate, certify, as_json):
         return
     found = named.network()
@@ -94,13 +101,16 @@ def prune(
     batch = None if data is None else read_data(data, inputs).x
     if curve:
         with working("bounding smaller and smaller networks"):
-            points = size_curve(found, box=region, data=batch)
+            points = size_curve(found, box=region, data=batch, around=around)
+        if plot is not None:
+            save(curve_figure(points), plot)
         if as_json:
             print_json(curve_json(points))
         else:
             typer.echo(curve_text(points))
         return
     options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
+    options["around"] = around
     with working("looking for neurons to remove"):
         pruning = run(found, **options, replayable=certify or certificate is not None)
     if certify or certificate is not None:

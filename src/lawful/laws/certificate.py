@@ -12,7 +12,7 @@ from lawful.errors import Unsupported
 from lawful.laws.law import Law
 from lawful.laws.law_count import LawCount
 from lawful.laws.one_field import SAMPLE, Part
-from lawful.laws.program import ProgramStep, RankProof
+from lawful.laws.program import Program, ProgramStep, RankProof
 from lawful.network.digest import digest, written
 from lawful.network.dynamics import HeavyBall, Metric
 from lawful.network.formats.metric import metric_json
@@ -60,7 +60,7 @@ def certificate(count: LawCount) -> dict[str, Any]:
 
 def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
     """The proof for a module: its program, the point, the fields and brackets, and the explicit laws as polynomials."""
-    steps = [_step(step) for step in proof.program.steps]
+    steps = program_json(proof.program)
     text = json.dumps(steps, sort_keys=True, separators=(",", ":"))
     return {
         "kind": "laws-of-module",
@@ -80,6 +80,11 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
         "classes": proof.classes,
         "precision": proof.precision,
     }
+
+
+def program_json(program: Program) -> list[dict[str, Any]]:
+    """The steps of a program as JSON."""
+    return [_step(step) for step in program.steps]
 
 
 def _step(step: ProgramStep) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def count_laws(
     flow: Flow | None = None,
     prime: int = PRIME,
     seed: int = 0,
-    input_shape: tuple[int, ...] | None = None,
+    input_shape: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = None,
     mode: str | None = None,
     progress: Watch | None = None,
 ) -> LawCount:
@@ -60,7 +60,8 @@ def count_laws(
     Levels: "phi" (any weights, any data), "near" (near the given weights, any data), "data" (near the given weights,
     for these inputs and any labels). Losses: "full" (mean squared error and any other whose output gradients span),
     or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the `mode`
-    "train" (batch norms use the statistics of the batch, as training does) or "eval" (their stored ones).
+    "train" (batch norms use the statistics of the batch, as training does) or "eval" (their stored ones). A module with
+    several inputs takes their sizes: `input_shape=((3,), (2, 4))`.
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
     >>> count.laws, count.parameters, count.dimensions, count.status
@@ -72,8 +73,15 @@ def count_laws(
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)
-    opened = open(network, input_shape=input_shape)
-    asked = _Asked(level, data, loss, flow, check_prime(prime), seed, input_shape, mode or "train", progress)
+    shape: tuple[int, ...] | None
+    if input_shape is not None and any(isinstance(size, tuple) for size in input_shape):
+        from lawful.laws.one_tensor import with_one_input
+
+        network, shape = with_one_input(network, input_shape)
+    else:
+        shape = tuple(size for size in input_shape if isinstance(size, int)) if input_shape is not None else None
+    opened = open(network, input_shape=shape)
+    asked = _Asked(level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", progress)
     return answered(_counted(open_trained(opened), asked), opened, trained=mode or "")
 
 

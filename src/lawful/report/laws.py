@@ -82,6 +82,8 @@ def _arithmetic(result: Mapping[str, Any]) -> str:
         return "exact, modulo a prime"
     if result["arithmetic"] == "theorem":
         return f"none: {result['theorem']}"
+    if result["arithmetic"] == "graph":
+        return "none: read from the graph"
     if result["arithmetic"] == "balls":
         return "float64, then balls that prove the rank"
     gap = result["gap"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lawful.figure import Figure, Panel, Series
 from lawful.pruning.curve import SizePoint
 from lawful.pruning.measure import PruningMeasurement, measure
 from lawful.pruning.prune import Pruning
@@ -44,6 +45,7 @@ def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out
         "samples": seen.samples,
         "rank": seen.rank,
         "box": pruning.box,
+        "around": pruning.around,
         "verified": verified,
         "steps": [
             {"kind": step.kind, "removed": list(step.removed), "bound": step.bound, "rounding": step.rounding}
@@ -71,6 +73,8 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -
         f"{pruning.original.parameters:,} -> {pruning.network.parameters:,} parameters"
     ]
     where = "for every input" if pruning.box is None else "for every input in the box"
+    if pruning.around is not None:
+        where = f"for every input within {pruning.around:g} of a sample, entry by entry"
     if pruning.bound == 0:
         lines.append(f"the function is the same {where}")
     else:
@@ -127,6 +131,15 @@ def channels_text(
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(lines)
+
+
+def curve_figure(points: Sequence[SizePoint]) -> Figure:
+    """Bounds (and errors on the data) over sizes."""
+    sizes = [point.neurons for point in points]
+    series = [Series([max(point.bound, 1e-16) for point in points], sizes, label="certified bound")]
+    if any(point.on_data is not None for point in points):
+        series.append(Series([max(point.on_data or 0.0, 1e-16) for point in points], sizes, label="on the data"))
+    return Figure("Largest change of any output.", [Panel(series, "", "hidden neurons left", "change", log_y=True)])
 
 
 def curve_json(points: Sequence[SizePoint]) -> dict[str, Any]:

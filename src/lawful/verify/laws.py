@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError, Unsupported
-from lawful.verify.finding import Finding, fingerprint, short
+from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.laws_case import MIXED, Case, Residues, spans_of, states_of
 from lawful.verify.laws_data import Samples, alike_on_data, all_inputs, gates_on_data, read_samples
 from lawful.verify.laws_line import every_pattern
@@ -85,10 +85,11 @@ def check(body: dict[str, Any]) -> Finding:
     facts["claim"] = _claim(case, wiring, level, given["known"])
     where = WHERE[facts["claim"] if facts["claim"] == "somewhere" else level]
     if level == "data":
-        facts |= {"samples": len(given["inputs"]), "data": fingerprint(given["inputs"])}
-        where = where.format(**facts)
+        data = digest_of("data", matrix(given["inputs"], "inputs"))
+        facts |= {"samples": len(given["inputs"]), "data": data}
+        where = where.format(samples=len(given["inputs"]), data=short(data))
     words = f"{short(digest)} has exactly {count} independent laws under {facts['flow']} {where} ({case.loss} loss)"
-    return Finding(words, facts, (digest,))
+    return Finding(words, facts, (digest,), (facts["data"],) if level == "data" else ())
 
 
 def _claim(case: Case, wiring: Wiring, level: str, known: object) -> str:
@@ -114,8 +115,15 @@ def _flow_words(case: Case) -> str:
         kind = "that do not depend on time" if flow["autonomous"] else "that may depend on time"
         return f"a heavy ball with friction {flow['friction']!r}, laws {kind},"
     if flow["name"] == "metric":
-        return f"gradient flow in a constant metric ({fingerprint(flow)})"
+        return f"gradient flow in a constant metric ({short(_metric_digest(case))})"
     return "gradient flow"
+
+
+def _metric_digest(case: Case) -> str:
+    """The blocks of a metric in a fixed order, those that are 1 left out."""
+    blocks = [([float(edge) for edge in where], rows) for where, rows in case.metric if rows != [[Fraction(1)]]]
+    tables = [table for where, rows in sorted(blocks) for table in ([where], [[float(v) for v in row] for row in rows])]
+    return digest_of("metric", *tables)
 
 
 def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:

@@ -250,7 +250,7 @@ def _collapse(net: Storeys, layer: int, _: dict[str, Any], __: Box) -> Storeys:
     return replace(net, layers=layers, slopes=(*net.slopes[: layer - 1], *net.slopes[layer:]))
 
 
-def _hides(net: Storeys, layer: int, neuron: int) -> bool:
+def hides(net: Storeys, layer: int, neuron: int) -> bool:
     """Every neuron above gives `neuron` a positive weight, all others and its bias none (P4 Definition 3)."""
     if layer >= len(net.layers) - 1 or net.slopes[layer - 1] != 0 or net.slopes[layer] != 0:
         return False
@@ -263,7 +263,7 @@ def _hides(net: Storeys, layer: int, neuron: int) -> bool:
 def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     """Move a hidden hyperplane: `b_l[i] += t`, `b_{l+1}[j] −= t W_{l+1}[j, i]` (P4 Section 5, Lemma 5)."""
     neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
-    need(_hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
+    need(hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
     rows = [[*row] for row in net.layers[layer - 1]]
     rows[neuron][-1] += shift
     above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
@@ -271,11 +271,22 @@ def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Store
     return net.changed(layer, rows, above)
 
 
+def _lift(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
+    """Move the bias of a neuron that sees and adds nothing negative, before and after: it is linear."""
+    neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
+    rows = [[*row] for row in net.layers[layer - 1]]
+    above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
+    sees = layer >= 2 and net.slopes[layer - 2] == 0 and all(entry >= 0 for entry in rows[neuron])
+    rows[neuron][-1] += shift
+    need(sees and rows[neuron][-1] >= 0, f"layer {layer}: neuron {neuron} is not always active")
+    return net.changed(layer, rows, above)
+
+
 def _flip(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     """Reverse the neurons `flipped` below a single neuron that hides neuron i: the group `F_S` (P4 Section 5)."""
     neuron = _neuron(net, layer, given["neuron"])
     flipped = wholes(given["flipped"], "step.flipped", 0, len(net.layers[layer - 1]) - 1)
-    alone = len(net.layers[layer]) == 1 and _hides(net, layer, neuron)
+    alone = len(net.layers[layer]) == 1 and hides(net, layer, neuron)
     distinct = neuron not in flipped and len(set(flipped)) == len(flipped)
     need(alone and distinct, f"flips need one neuron above layer {layer} that hides neuron {neuron}")
     (above,) = net.layers[layer]
@@ -296,5 +307,6 @@ STEPS: dict[str, tuple[str, Step]] = {
     "merge": ("keep drop", _merge),
     "collapse": ("", _collapse),
     "translate": ("neuron shift", _translate),
+    "lift": ("neuron shift", _lift),
     "flip": ("neuron flipped", _flip),
 }
