@@ -256,8 +256,8 @@ def counted(plant: Plant) -> Proof:
 
 
 BUGS = (fixed, missed, counted,
-        locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, borders, refuted, parted, losses,
-        stationary, through_a_lock, rescaled)  # fmt: skip
+        locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, borders, refuted, parted,
+        losses, stationary, through_a_lock, rescaled)  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS)
