@@ -343,6 +343,15 @@ def test_rounded_multiples_are_none() -> None:
     same(model, found, 4)
 
 
+def test_tiny_multiples() -> None:
+    """Rounding at the bottom of the range of doubles makes rows look proportional."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).double()
+    with torch.no_grad():
+        model[0].weight[0], model[0].bias[0] = torch.tensor([1.0, 1 / 3], dtype=torch.float64), 0.0
+        model[0].weight[1], model[0].bias[1] = model[0].weight[0] * 2.0**-1060, 0.0  # a third has 14 bits left
+    assert not prune_channels(model, [(2, 2)]).removed
+
+
 @torch.no_grad()
 def test_a_zero_is_a_zero_only_where_it_is_exact() -> None:
     """0.1 + 0.2 - 0.3 is not 0: beside a border of zeros such a channel shows, however small."""

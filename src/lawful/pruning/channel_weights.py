@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.pruning.constants import Value, combined, is_double, nearest
-from lawful.pruning.facts import Facts
+from lawful.pruning.facts import Facts, ordinary, power_of_two
 from lawful.pruning.program import ChannelProgram, Operation
 from lawful.types import Floats
 
@@ -196,6 +196,15 @@ def _foldable(operation: Operation, values: Sequence[Value | None]) -> bool:
 def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:
     """`weight[:, theirs] += ratio · weight[:, mine]`, each rounded once; which rows that was needed for."""
     own, other = weight[:, theirs], weight[:, mine]
+    if (
+        power_of_two(ratio) and ordinary(own) and ordinary(other)
+    ):  # the product is exact, and the error of a sum is a float
+        term = other * float(ratio)
+        total = own + term
+        late = total - own
+        error = (own - (total - late)) + (term - late)
+        weight[:, theirs] = total
+        return np.asarray((error != 0).reshape(len(weight), -1).any(axis=1))
     inexact = np.zeros(len(weight), dtype=bool)
     for at in np.argwhere(other != 0):
         place = tuple(at.tolist())

@@ -12,7 +12,7 @@ from lawful.pruning.program import ChannelProgram
 from lawful.types import Floats
 
 
-class Cut(Protocol):
+class KeptChannels(Protocol):
     """Weights, and which channels are left."""
 
     program: ChannelProgram
@@ -29,7 +29,7 @@ class Cut(Protocol):
         """For every channel of an activation whether it is left."""
 
 
-def cut_tensors(state: Cut) -> dict[str, Floats]:
+def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
     """Every tensor of the program at its new size; biases that layers gain are named beside their weights."""
     found: dict[str, Floats] = {}
     for operation in state.program.operations:

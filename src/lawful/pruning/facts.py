@@ -19,7 +19,7 @@ from lawful.types import Floats
 ONE = Fraction(1)
 
 
-class Weights(Protocol):
+class RowWeights(Protocol):
     """The weights of a program as they are now."""
 
     program: ChannelProgram
@@ -47,7 +47,7 @@ class Facts:
     Channels with one key are multiples of one function, by their positive factors.
     """
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: RowWeights) -> None:
         self.weights = weights
         self.constant: dict[str, dict[int, Value]] = {}
         self.keys: dict[str, list[int]] = {}
@@ -221,6 +221,21 @@ def rays(rows: Floats) -> tuple[list[Any], list[Fraction]]:
     return keys, factors
 
 
+def ordinary(values: Floats) -> bool:
+    """Whether no entry but 0 is so small that products with powers of two could be rounded."""
+    return bool(np.abs(values[values != 0]).min(initial=1.0) > 1e-200)
+
+
+def power_of_two(ratio: Fraction) -> bool:
+    """Whether doubles of ordinary size times a ratio are doubles.
+
+    >>> power_of_two(Fraction(1, 4)), power_of_two(Fraction(3))
+    (True, False)
+    """
+    plain = all(part & (part - 1) == 0 for part in (ratio.numerator, ratio.denominator))
+    return ratio > 0 and plain and max(ratio.numerator, ratio.denominator) < 2**200
+
+
 def _multiple(row: Floats, leader: Floats) -> bool:
     """Whether one row is an exact positive multiple of another, as rational numbers."""
     at = int(np.argmax(np.abs(leader)))
@@ -228,4 +243,6 @@ def _multiple(row: Floats, leader: Floats) -> bool:
     ratio = own / other if other else Fraction(0)
     if ratio <= 0:
         return False
+    if power_of_two(ratio) and ordinary(row) and ordinary(leader):
+        return bool((row == leader * float(ratio)).all())
     return all(Fraction(a) == ratio * Fraction(b) for a, b in zip(row.tolist(), leader.tolist(), strict=True))

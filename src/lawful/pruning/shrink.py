@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
-from lawful.pruning.cut import Cut, cut_tensors
+from lawful.pruning.cut import KeptChannels, cut_tensors
 from lawful.types import Floats
 
 COMPARED = 1e-9  # relative difference of outputs in float64
@@ -21,7 +21,7 @@ SIZED = ("view", "reshape", "expand", "flatten", "arange", "zeros", "ones", "ful
 
 
 @torch.no_grad()
-def shrink(module: nn.Module, state: Cut) -> None:
+def shrink(module: nn.Module, state: KeptChannels) -> None:
     """Cut every tensor to the cells that are left, and let the layers know their sizes."""
     for name, array in cut_tensors(state).items():
         _put(module, name, array)

@@ -1,6 +1,6 @@
 """Operations on channels with their weights, as a certificate writes them, and what is known of each channel.
 
-Weights stay the doubles they are; entries that changed are rationals (biases also balls) in a table beside them.
+ChangedWeights stay the doubles they are; entries that changed are rationals (biases also balls) in a table beside them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_tensor(value: object) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Step:
+class ChannelStep:
     """An operation and the channels it makes."""
 
     kind: str
@@ -73,9 +73,9 @@ class Step:
     arguments: tuple[Fraction | str, ...]
 
 
-def read_program(value: object, tensors: Mapping[str, Tensor]) -> list[Step]:
+def read_program(value: object, tensors: Mapping[str, Tensor]) -> list[ChannelStep]:
     """Operations in order; each must fit what it reads."""
-    found: list[Step] = []
+    found: list[ChannelStep] = []
     used: set[str] = set()
     for item in listed(value, "program", most=100_000):
         given = record(item, "program", KEYS)
@@ -94,7 +94,7 @@ def read_program(value: object, tensors: Mapping[str, Tensor]) -> list[Step]:
             part if isinstance(part, str) else Fraction(number(part, "arguments"))
             for part in listed(given["arguments"], "arguments", most=8)
         )
-        step = Step(
+        step = ChannelStep(
             kind, sources, whole(given["channels"], "channels", 1, 10**7), names, truth(given["padded"], "padded"),
             whole(given["width"], "width", 1, 10**7), function, arguments,
         )  # fmt: skip
@@ -104,7 +104,7 @@ def read_program(value: object, tensors: Mapping[str, Tensor]) -> list[Step]:
     return found
 
 
-def _check_fit(step: Step, before: list[Step], tensors: Mapping[str, Tensor]) -> None:
+def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[str, Tensor]) -> None:
     below = [before[source].channels for source in step.sources]
     count = {"input": 0, "cat": len(below), "other": len(below)}.get(step.kind, 2 if step.kind in TWO else 1)
     need(len(below) == count, f"a {step.kind} has another number of sources")
@@ -128,10 +128,10 @@ def _check_fit(step: Step, before: list[Step], tensors: Mapping[str, Tensor]) ->
 
 
 @dataclass
-class Weights:
+class ChangedWeights:
     """The weights of a program as they change: `changed` maps (tensor, place) to its exact value and size of terms."""
 
-    steps: list[Step]
+    steps: list[ChannelStep]
     tensors: Mapping[str, Tensor]
     changed: dict[tuple[str, int], tuple[Value, Fraction]] = field(default_factory=dict)
     added: dict[tuple[int, int], tuple[Value, Fraction]] = field(default_factory=dict)  # biases that were not there
@@ -173,10 +173,10 @@ class Weights:
         return mean, variance + self.steps[at].arguments[0], gain, shift
 
 
-class Known:
+class ChannelFacts:
     """Facts about channels at one moment, found where they are asked for."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: ChangedWeights) -> None:
         self.weights, self.steps = weights, weights.steps
         self._constants: dict[tuple[int, int], Value | None] = {}
         self._ratios: dict[tuple[int, int, int], Fraction | None] = {}
@@ -241,7 +241,7 @@ class Known:
                 total = plus(((tap, value) for tap in self.weights.kernel(at, row, column)), total)
         return total
 
-    def _part(self, step: Step, place: int) -> tuple[int, int]:
+    def _part(self, step: ChannelStep, place: int) -> tuple[int, int]:
         """Where a concatenation took a channel from."""
         for source in step.sources:
             if place < self.steps[source].channels:

@@ -16,7 +16,7 @@ from typing import Any
 from flint import ctx
 
 from lawful.verify.balls import BITS, ball
-from lawful.verify.channel_program import Known, Step, Tensor, Weights, read_program, read_tensor
+from lawful.verify.channel_program import ChangedWeights, ChannelFacts, ChannelStep, Tensor, read_program, read_tensor
 from lawful.verify.channel_values import Value, exact, is_zero, plus
 from lawful.verify.finding import Finding, short
 from lawful.verify.schema import afford, listed, need, record, whole, wholes, word
@@ -41,7 +41,7 @@ def check(body: dict[str, Any]) -> Finding:
     size = sum(prod(tensor.shape) for tensor in before.values())
     afford(10.0 * size + 200.0 * sum(len(listed(sweep, "sweeps")) for sweep in sweeps) * _largest(before))
     with ctx.workprec(BITS):
-        replay = Replay(steps, before, results)
+        replay = ChannelReplay(steps, before, results)
         for sweep in sweeps:
             replay.sweep(sweep)
         _compare(replay, after, _added(given["added"], steps))
@@ -65,7 +65,7 @@ def _largest(tensors: Mapping[str, Tensor]) -> int:
     return max((prod(tensor.shape) for tensor in tensors.values()), default=0)
 
 
-def _added(value: object, steps: list[Step]) -> dict[int, str]:
+def _added(value: object, steps: list[ChannelStep]) -> dict[int, str]:
     found = {}
     for item in listed(value, "added", most=len(steps)):
         at, name = listed(item, "added", length=2)
@@ -77,11 +77,11 @@ def _added(value: object, steps: list[Step]) -> dict[int, str]:
     return found
 
 
-class Replay:
+class ChannelReplay:
     """Cells of channels that leave together, and the weights as they change."""
 
-    def __init__(self, steps: list[Step], tensors: Mapping[str, Tensor], results: list[int]) -> None:
-        self.steps, self.weights = steps, Weights(steps, tensors)
+    def __init__(self, steps: list[ChannelStep], tensors: Mapping[str, Tensor], results: list[int]) -> None:
+        self.steps, self.weights = steps, ChangedWeights(steps, tensors)
         parent: dict[Cell, Cell] = {}
 
         def root(cell: Cell) -> Cell:
@@ -118,7 +118,7 @@ class Replay:
 
     def sweep(self, value: object) -> None:
         """Cells that leave at once: all is checked before anything changes."""
-        known = Known(self.weights)
+        known = ChannelFacts(self.weights)
         rows = {
             at: [row for row, cell in enumerate(self.cells[at]) if cell in self.alive]
             for at, step in enumerate(self.steps)
@@ -159,7 +159,7 @@ class Replay:
         return self.cells[at][place]
 
     def _taken_over(
-        self, known: Known, kind: str, at: int, column: int, twin: int, heard: list[int]
+        self, known: ChannelFacts, kind: str, at: int, column: int, twin: int, heard: list[int]
     ) -> Iterable[tuple[int, int, int | None, list[Value]]]:
         if not heard:
             if kind == "duplicate":
@@ -215,7 +215,7 @@ def _size(value: Value) -> Fraction:
     return 2 * Fraction(float(abs(value).upper()))
 
 
-def _compare(replay: Replay, after: Mapping[str, Tensor], added: Mapping[int, str]) -> None:
+def _compare(replay: ChannelReplay, after: Mapping[str, Tensor], added: Mapping[int, str]) -> None:
     """Every number of the smaller network is the one that follows, rounded."""
     left = set(after)
     for at, step in enumerate(replay.steps):
@@ -241,7 +241,9 @@ def _compare(replay: Replay, after: Mapping[str, Tensor], added: Mapping[int, st
     need(not left, "a tensor comes from nowhere")
 
 
-def _compare_tensor(weights: Weights, name: str, new: Tensor, rows: list[int], columns: list[int] | None) -> None:
+def _compare_tensor(
+    weights: ChangedWeights, name: str, new: Tensor, rows: list[int], columns: list[int] | None
+) -> None:
     old = weights.tensors[name]
     shape = (len(rows), *((len(columns),) if columns is not None else old.shape[1:2]), *old.shape[2:])
     need(new.dtype == old.dtype and new.shape == shape, "a tensor has another type or other sizes than what is left")
