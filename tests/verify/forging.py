@@ -43,6 +43,9 @@ def signed(proof: Proof) -> Proof:
                     channels_digest({k: read_tensor(v) for k, v in proof[key].items()}, proof["others"])
                     for key in ("before", "after")
                 ]
+            case "property":
+                network = proof["network"]
+                about = [(read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()]
             case "identifiable" | "regions":
                 about = [read_tower(proof["network"]).wiring().digest()]
             case _ if "network" in proof:
