@@ -11,6 +11,7 @@ from typing import Any
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
 from lawful.verify import (
+    channel_pruning,
     components,
     distance,
     flow,
@@ -37,6 +38,7 @@ __all__ = ["KINDS", "Verified", "verify"]
 
 KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
     {
+        "channel-pruning": channel_pruning.check,
         "components": components.check,
         "distance": distance.check,
         "flow": flow.check,
