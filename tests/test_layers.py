@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "truncation": GROUND | {"exact", "network"},
     "leaky": GROUND | {"network"},
     "fibers": GROUND | {"exact", "network", "symmetry"},
+    "checkpoints": GROUND | {"exact", "network", "symmetry"},
 }
 MAY_IMPORT["study"] = {*MAY_IMPORT, ""}  # "": the package itself, for its version
 MAY_IMPORT["report"] = MAY_IMPORT["study"] | {"study"}

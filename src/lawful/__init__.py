@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lawful.checkpoints import align
     from lawful.components import components, rebalance
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.fibers import same
@@ -36,6 +37,7 @@ _HOMES = {
     "lawful.pruning.prune": ("prune",),
     "lawful.flow.monitor": ("Monitor",),
     "lawful.fibers": ("same",),
+    "lawful.checkpoints": ("align",),
     "lawful.fibers.distance": ("distance",),
     "lawful.study.audit": ("audit",),
     "lawful.symmetry": ("symmetries",),
@@ -43,8 +45,8 @@ _HOMES = {
 }
 __all__ = [
     "Architecture", "CertificateError", "Dag", "InvalidNetwork", "LawfulError", "Mlp", "Monitor", "NotACertificate",
-    "Reading", "Unsupported", "audit", "components", "count_laws", "distance", "from_module", "open", "prune", "read",
-    "rebalance", "same", "symmetries", "to_module", "verify", "write",
+    "Reading", "Unsupported", "align", "audit", "components", "count_laws", "distance", "from_module", "open", "prune",
+    "read", "rebalance", "same", "symmetries", "to_module", "verify", "write",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import typer
 
 from lawful.cli import (
     audit,
+    checkpoints,
     components,
     convert,
     demo,
@@ -55,6 +56,7 @@ VERBS = (
     leaky,
     fibers,
     distance,
+    checkpoints,
     explore,
     audit,
     demo,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time as clock
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lawful.cli import checkpoints
 from lawful.cli.output import print_json, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import (
@@ -88,6 +90,12 @@ def same(
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
     will_write(certificate)
+    started = clock.perf_counter()
+    plain = not exact and box is None and within is None and tolerance is None
+    if plain and checkpoints.compares_weights(first, second, model, input_size, activation, order):
+        sizes = None if input_size is None else [input_size]
+        pair = checkpoints.open_pair(first, second, model, sizes, activation)
+        checkpoints.same_by_weights(pair, certificate, seed, as_json, started)
     reading = {"model": model, "order": order, "shape": input_shape(input_size)}
     networks = _open(first, seed, activation, **reading), _open(second, seed, activation, **reading)
     place = read_box(box)

@@ -14,8 +14,8 @@ A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory",
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Ask what a network is, and what its training can do": (
-        "audit", "explore", "show", "laws", "symmetries", "components", "path", "singular", "same", "distance", "check",
-        "diff", "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
+        "audit", "explore", "show", "laws", "symmetries", "components", "path", "singular", "same", "align", "distance",
+        "check", "diff", "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
     ),
     "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical"),
     "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
@@ -45,6 +45,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "same": (
         "lawful same model.safetensors later.safetensors",
         "lawful same model.safetensors model.onnx --box=-1,1 --certificate same.json",
+    ),
+    "align": (
+        "lawful align model.safetensors later.safetensors",
+        "lawful align model.safetensors later.safetensors --out aligned.safetensors --json",
     ),
     "distance": (
         "lawful distance model.safetensors later.safetensors --box=-1,1 --time 2",

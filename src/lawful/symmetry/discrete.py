@@ -20,13 +20,7 @@ def log10_permutations(gauges: Gauges, solution: GaugeSolution) -> float:
     Cells are found again without what only continuous gauges feel (diagonals, elementwise functions); m units that
     permute freely give m!. Coordinates of a space on which GL or O acts are not counted: permutations are part of it.
     """
-    links = list(gauges.links)
-    for relation in gauges.relations:
-        for other in (relation.first, relation.second):
-            links.append(Link(relation.result, other, 1, np.zeros(len(other), dtype=np.int64)))
-    cells = Cells(gauges.axes, links)
-    cells.separate(np.concatenate([[0], *(pin.labels for pin in gauges.pins if not pin.permutes)]).astype(np.int64))
-    cells.settle()
+    cells, links = permutable_cells(gauges)
     total, seen = 0.0, set[int]()
     sizes = np.bincount(cells.of)
     alone = np.bincount(solution.cell)[solution.cell] == 1
@@ -38,6 +32,18 @@ def log10_permutations(gauges: Gauges, solution: GaugeSolution) -> float:
             seen.add(int(joined[cell]))
             total += math.lgamma(int(sizes[cell]) + 1) / math.log(10)
     return total
+
+
+def permutable_cells(gauges: Gauges) -> tuple[Cells, list[Link]]:
+    """Labels that may change places, as far as the operations of the graph demand, and the links between them."""
+    links = list(gauges.links)
+    for relation in gauges.relations:
+        for other in (relation.first, relation.second):
+            links.append(Link(relation.result, other, 1, np.zeros(len(other), dtype=np.int64)))
+    cells = Cells(gauges.axes, links)
+    cells.separate(np.concatenate([[0], *(pin.labels for pin in gauges.pins if not pin.permutes)]).astype(np.int64))
+    cells.settle()
+    return cells, links
 
 
 def _joined(cells: Cells, links: list[Link]) -> Residues:

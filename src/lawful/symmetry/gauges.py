@@ -61,6 +61,7 @@ class Gauges:
         self.pins: list[Pin] = []
         self.ones: list[Residues] = []
         self.centres: dict[str, Floats] = {}
+        self.heads: list[tuple[Residues, Residues, Residues]] = []  # labels (head, coordinate) of q, k, v in attention
 
     def fresh(self, count: int) -> torch.Tensor:
         """Labels of a new axis: X may be any matrix on them."""

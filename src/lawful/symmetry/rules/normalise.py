@@ -248,6 +248,7 @@ def attention(
     rank = len(query.shape)
     if rank > 2 and query.shape[-3] != key.shape[-3]:
         key, value = (_repeated(step, each, query.shape[-3] // each.shape[-3]) for each in (key, value))
+    _note_heads(step, query, key, value)
     turned = replace(
         key,
         shape=(*key.shape[:-2], key.shape[-1], key.shape[-2]),
@@ -273,6 +274,18 @@ def attention(
             step.gauges.blocks(field, [rank - 1])
             gauges.append(field.narrow(rank - 2, 0, 1).expand(step.shape))
     return Motion(step.shape, tuple(gauges))
+
+
+def _note_heads(step: Step, *values: Motion) -> None:
+    """Remember which coordinates belong to which head: whole heads may change places."""
+    tables = []
+    for value in values:
+        rank = len(value.shape)
+        if rank < 3 or len(value.gauges) != 1 or not set(varying(value.gauges[0])) <= {rank - 3, rank - 1}:
+            return
+        lead = (0,) * (rank - 3)
+        tables.append(value.gauges[0][lead][:, 0].numpy().copy())
+    step.gauges.heads.append((tables[0], tables[1], tables[2]))
 
 
 def _repeated(step: Step, value: Motion, times: int) -> Motion:

@@ -1,0 +1,146 @@
+"""The member of B's orbit that is nearest to A, found space by space.
+
+A space can be solved when the other axes of its tensors are aligned already. Inputs, outputs and tokens never move, so
+one begins there and goes on from space to space; then every space is solved again with all that it touches, until
+nothing changes places any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.element import HeadsMove, Move, UnitsMove, frames, identity, moved, then
+from lawful.checkpoints.group import Group, Place, Rows, members_of
+from lawful.checkpoints.match import nearest
+from lawful.symmetry.families import SpaceLaws
+from lawful.types import Floats
+
+PASSES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Moves of all spaces, by number, and after how many passes they stood still (None if they never did)."""
+
+    moves: Mapping[int, Move]
+    passes: int | None
+
+
+def search(group: Group, a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> Alignment:
+    """Align folded tensors; those of `a` are not changed."""
+    fixed = shiftless(a, group.shifts)
+    current = dict(shiftless(b, group.shifts))
+    touching: dict[Place, set[int]] = defaultdict(set)
+    axes: dict[str, set[Place]] = defaultdict(set)
+    for number, space in enumerate(group.spaces):
+        for rows in members_of(space):
+            touching[rows.place].add(number)
+            axes[rows.tensor].add(rows.place)
+    total: dict[int, Move] = {number: identity(space) for number, space in enumerate(group.spaces)}
+    waiting = set(total)
+
+    def usable(rows: Rows) -> bool:
+        return not any(touching[place] & waiting for place in axes[rows.tensor] if place != rows.place)
+
+    def step(number: int) -> Move:
+        move = nearest(group.spaces[number], fixed, current, usable)
+        names = list(dict.fromkeys(rows.tensor for rows in members_of(group.spaces[number])))
+        current.update(moved(current, frames(group, {number: move}), names))
+        total[number] = then(total[number], move)
+        return move
+
+    def evidence(number: int) -> float:
+        columns = {True: 0, False: 0}
+        for rows in members_of(group.spaces[number]):
+            count = int(np.prod(group.shapes[rows.tensor], dtype=int))
+            columns[usable(rows)] += count // max(len(rows.places) * rows.places.shape[1], 1) * rows.places.shape[1]
+        return columns[True] / (columns[True] + columns[False])
+
+    while waiting:
+        number = max(sorted(waiting), key=evidence)
+        step(number)
+        waiting.discard(number)
+    for count in range(1, PASSES + 1):
+        rearranged = [number for number in total if _rearranges(step(number))]
+        if not rearranged:
+            return Alignment(total, count)
+    return Alignment(total, None)
+
+
+def _rearranges(move: Move) -> bool:
+    """Whether anything changes places, or turns by more than rounding explains."""
+    if isinstance(move, UnitsMove):
+        return not np.array_equal(move.order, np.arange(len(move.order))) or bool((move.signs < 0).any())
+    if isinstance(move, HeadsMove):
+        still = np.array_equal(move.order, np.arange(len(move.order)))
+        return not still or any(not np.array_equal(row, np.arange(len(row))) for row in move.copies)
+    return bool(np.abs(move.matrix - np.eye(len(move.matrix))).max() > 1e-4)
+
+
+def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, torch.Tensor]:
+    """Tensors without what they have along directions that no operation sees."""
+    if not shifts:
+        return dict(tensors)
+    found = dict(tensors)
+    for name, pieces in shift_parts(tensors, shifts).items():
+        for piece in pieces:
+            found[name] = found[name] - piece.to(found[name].dtype)
+    return found
+
+
+def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
+    """The orthogonal projection of tensors on the directions of shifts: conjugate gradients for `D Dᵀ t = D θ`.
+
+    A tensor may have several parts, each of size 1 along the dimensions where it does not change.
+    """
+    names = sorted({name for laws in shifts for name in laws.parameters})
+    theta = {name: tensors[name].double() for name in names}
+
+    def values(state: Mapping[str, torch.Tensor]) -> Floats:
+        return np.concatenate([laws.values(state) for laws in shifts])
+
+    def pieces(weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        start = 0
+        for laws, count in zip(shifts, counts, strict=True):
+            yield from laws.pull(theta, weights[start : start + count])
+            start += count
+
+    def pulled(weights: Floats) -> dict[str, torch.Tensor]:
+        found = {name: torch.zeros_like(theta[name]) for name in names}
+        for name, piece in pieces(weights):
+            found[name] += piece
+        return found
+
+    counts = [len(laws.values(theta)) for laws in shifts]
+    target = values(theta)
+    solution = np.zeros_like(target)
+    residual, direction = target.copy(), target.copy()
+    size = float(residual @ residual)
+    stop = 1e-26 * size
+    for _ in range(60):
+        if size <= stop:
+            break
+        image = values(pulled(direction))
+        step = size / float(direction @ image)
+        solution += step * direction
+        residual -= step * image
+        before, size = size, float(residual @ residual)
+        direction = residual + size / before * direction
+    parts: dict[str, list[torch.Tensor]] = defaultdict(list)
+    for name, piece in pieces(solution):
+        parts[name].append(_compacted(piece))
+    return dict(parts)
+
+
+def _compacted(piece: torch.Tensor) -> torch.Tensor:
+    """A tensor with size 1 along the dimensions where it does not change."""
+    for d in range(piece.ndim):
+        first = piece.narrow(d, 0, 1)
+        if torch.equal(piece, first.expand(piece.shape)):
+            piece = first
+    return piece.contiguous()
