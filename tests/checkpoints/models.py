@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from symmetry.models import Gpt, Llama
 from torch import nn
 from torch.nn import functional
-
-from symmetry.models import Gpt, Llama
 
 
 class ResidualBlock(nn.Module):

@@ -47,7 +47,7 @@ def test_different_checkpoints_are_told_with_an_input(lawful: Callable[..., Any]
     state = load_file(folder / "gpt.safetensors")
     state["blocks.0.up.weight"][0, 0] *= 1.5
     save_file(state, folder / "b.safetensors")
-    said = lawful("same", "gpt.safetensors", "b.safetensors", *GPT, code=1).out
+    said = lawful("same", "gpt.safetensors", "b.safetensors", *GPT, code=1).stdout
     assert said.startswith("DIFFERENT")
     assert "blocks.0.up.weight" in said
     found = lawful("same", "gpt.safetensors", "b.safetensors", *GPT, "--json", code=1).json
@@ -58,11 +58,11 @@ def test_small_smooth_networks_are_compared(lawful: Callable[..., Any], folder: 
     import torch
 
     torch.manual_seed(0)
-    state = {"a.weight": torch.randn(5, 3), "a.bias": torch.randn(5), "b.weight": torch.randn(2, 5)}
+    state = {"0.weight": torch.randn(5, 3), "0.bias": torch.randn(5), "2.weight": torch.randn(2, 5)}
     save_file(state, folder / "a.safetensors")
     order = [4, 2, 0, 1, 3]
-    turned = {"a.weight": -state["a.weight"][order], "a.bias": -state["a.bias"][order],
-              "b.weight": -state["b.weight"][:, order]}  # fmt: skip
+    turned = {"0.weight": -state["0.weight"][order], "0.bias": -state["0.bias"][order],
+              "2.weight": -state["2.weight"][:, order]}  # fmt: skip
     save_file({name: tensor.contiguous() for name, tensor in turned.items()}, folder / "b.safetensors")
     found = lawful("same", "a.safetensors", "b.safetensors", "--activation", "tanh", "--json").json
     assert (found["verdict"], found["within"]["kind"]) == ("equal", "exactly")

@@ -133,14 +133,24 @@ def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ..
         direction = residual + size / before * direction
     parts: dict[str, list[torch.Tensor]] = defaultdict(list)
     for name, piece in pieces(solution):
-        parts[name].append(_compacted(piece))
+        parts[name] += _lines(piece)
     return dict(parts)
 
 
-def _compacted(piece: torch.Tensor) -> torch.Tensor:
-    """A tensor with size 1 along the dimensions where it does not change."""
+def _lines(piece: torch.Tensor) -> list[torch.Tensor]:
+    """A tensor as a sum of tensors that change along one dimension each, if it is one."""
+    dims = [d for d in range(piece.ndim) if not torch.equal(piece, piece.narrow(d, 0, 1).expand(piece.shape))]
+    small = piece
     for d in range(piece.ndim):
-        first = piece.narrow(d, 0, 1)
-        if torch.equal(piece, first.expand(piece.shape)):
-            piece = first
-    return piece.contiguous()
+        if d not in dims:
+            small = small.narrow(d, 0, 1)
+    if len(dims) <= 1:
+        return [small.contiguous()]
+    found, rest = [], small
+    for d in dims:
+        others = [other for other in dims if other != d]
+        line = rest.mean(others, keepdim=True)
+        found.append(line.contiguous())
+        rest = rest - line
+    exact = float(rest.abs().max()) <= 1e-13 * float(small.abs().max())
+    return found if exact else [small.contiguous()]

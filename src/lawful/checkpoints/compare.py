@@ -25,6 +25,7 @@ from lawful.types import Floats
 LARGE = 40_000_000  # parameters from which the search runs in single precision
 SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
 ROUNDINGS = 16.0  # units of rounding that an entry may be off, relative to the sum of its terms
+MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
 NOISES = 4.0  # and a whole tensor: times what random rounding of the stored numbers does to it
 
 
@@ -128,7 +129,7 @@ def _judged(
             continue
         unit = max(rounding_unit(state[name].dtype) for state in (first, second))
         if name in carried:
-            distances.append(TensorDistance(name, 0.0, 0.0, 0.0, unit, exact=True, moved_only=True))
+            distances.append(_moved_distance(name, first[name], second[name], {(name, (0,)): carried[name]}, unit))
             continue
         if name not in worked:
             distances.append(_moved_distance(name, first[name], second[name], acting, unit))
@@ -319,7 +320,8 @@ def _carried_over(
     second: State,
     acting: Mapping[Place, Frame],
 ) -> bool:
-    """Whether gains, offsets and statistics of B, moved like the values they belong to, are those of A."""
+    """Whether gains, offsets and statistics of B, moved like the values they belong to, are those of A (or so near to
+    them that they are meant to be: then they are held to that)."""
     frame = acting.get(place)
     if frame is not None and not (plain(frame) and _unscaled(frame)):
         return False
@@ -327,8 +329,8 @@ def _carried_over(
         one, two = first[name].double(), second[name].double()[:, None]
         if frame is not None:
             two = frame.acts(two, absolute=not odd)
-        kind = max((first[name].dtype, second[name].dtype), key=rounding_unit)
-        if not torch.equal(one.to(kind), two[:, 0].to(kind)):
+        unit = max(rounding_unit(state[name].dtype) for state in (first, second))
+        if float((one - two[:, 0]).abs().max()) > MEANT_EQUAL * unit * float(one.abs().max()):
             return False
     if isinstance(each, GainFold) and each.centred:
         return all(_same_means(reader, first, second, acting) for reader in each.readers)

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare import Comparison, compare, rounding_unit
+from lawful.checkpoints.compare import NOISES, ROUNDINGS, Comparison, compare, rounding_unit
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
 
 TRIALS = 4
-FAR = 30.0  # how far beyond the effect of rounding the outputs have to be apart
+FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
+PLAIN = 64.0  # and those are off by so many times what rounding may do
 REPLAY = 1e3  # and beyond the error of the replay itself
 
 Word = Literal["equal", "different", "undecided"]
@@ -70,10 +71,18 @@ def same_checkpoints(
     where = f"{worst.tensor} is off by {worst.relative:.1e} of its size after alignment"
     where += f", and {share - 1} other tensors" if share > 1 else ""
     replay = _replayed(architecture, first, second, found, seed)
-    if replay.gap > FAR * replay.rounding and replay.gap > REPLAY * replay.error:
+    far = FAR_ALIGNED if _pinned_down(found) else FAR
+    if replay.gap > far * replay.rounding and replay.gap > REPLAY * replay.error:
         return CheckpointVerdict("different", None, None, where, found, replay)
     reason = f"{where}; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
     return CheckpointVerdict("undecided", None, None, reason, found, replay)
+
+
+def _pinned_down(found: Comparison) -> bool:
+    """Whether most tensors were found again up to rounding, and some entry of the others is plainly another one."""
+    near = sum(each.exact or each.relative <= NOISES * each.noise for each in found.distances)
+    plainly = any(each.entry > PLAIN * ROUNDINGS * each.unit for each in found.distances if not each.fits)
+    return plainly and 2 * near > len(found.distances)
 
 
 def _equal(found: Comparison) -> CheckpointVerdict:

@@ -98,14 +98,27 @@ def compares_weights(
     return isinstance(found, ModuleNetwork)
 
 
-def same_by_weights(pair: CheckpointPair, certificate: Path | None, seed: int, as_json: bool, started: float) -> None:
-    """Decide, report, save the evidence. Exit 0 equal, 1 different, 3 undecided."""
+def same_by_weights(
+    pair: CheckpointPair,
+    certificate: Path | None,
+    seed: int,
+    as_json: bool,
+    started: float,
+    *,
+    only_equal: bool = False,
+) -> None:
+    """Decide, report, save the evidence. Exit 0 equal, 1 different, 3 undecided.
+
+    With `only_equal` any other verdict is left to somebody who knows better.
+    """
     from lawful.checkpoints.certificate import copy_certificate
     from lawful.checkpoints.same import same_checkpoints
     from lawful.report.checkpoints import verdict_json, verdict_text
 
     found = same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
     seconds = clock.perf_counter() - started
+    if only_equal and found.verdict != "equal":
+        return
     if certificate is not None and found.certified:
         write_certificate(certificate, copy_certificate(pair, found))
     if as_json:

@@ -100,7 +100,7 @@ def _statement(
         lines += f": {exact:,} of them are merely moved and equal, each other entry is within {worst:.1e} of the sum "
         lines += f"of the absolute values of its terms, no tensor is off by more than {furthest:.1e} of its size"
     if added[0]:
-        lines += f". To {added[1]} tensors {added[0]:,} constants are added along whole rows"
+        lines += f". {added[0]:,} constants are added to {added[1]} tensors"
     if matrices[0]:
         lines += f". The {matrices[0]} matrices are orthogonal or pairs of inverses up to {matrices[1]:.0e}"
     return lines + ". Not checked: that what is listed leaves the function of this architecture as it is"
@@ -219,8 +219,6 @@ def _shifts(value: object, tensors: Tensors) -> dict[str, list[Array]]:
         name = _name(parts["tensor"], tensors, "shifts")
         shape = tuple(wholes(parts["shape"], "shifts", 1, 10**9, length=tensors[name].ndim))
         need(all(s in (1, t) for s, t in zip(shape, tensors[name].shape, strict=True)), "a shift does not fit")
-        wide = sum(size > 1 for size in tensors[name].shape)
-        need(shape != tensors[name].shape or wide <= 1, "a shift replaces a whole tensor")
         piece = _unpacked(parts["values"], "shifts", int(np.prod(shape, dtype=int))).reshape(shape)
         found.setdefault(name, []).append(piece)
     return found
