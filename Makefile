@@ -12,12 +12,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lawful needs Python 3.11 or newer (make PYTHON=python3.11 ...)"; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv ..."; $(PYTHON) -m venv .venv; }
 	@echo "Installing lawful and its dependencies (about a minute the first time) ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . 2> >(grep -v '^WARNING: Location' >&2)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,data]' 2> >(grep -v '^WARNING: Location' >&2)
 	@touch $@
 
 .venv/developer: .venv/installed
 	@echo "Installing the tools of the tests ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,sweep]' 2> >(grep -v '^WARNING: Location' >&2)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]' 2> >(grep -v '^WARNING: Location' >&2)
 	@touch $@
 
 # The pages are tested in a real browser: Debian's chromium.
@@ -56,5 +56,5 @@ docs: .venv/developer
 	@echo "docs/_build/index.html"
 
 clean:
-	rm -rf .venv docs/_build docs/generated build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
+	rm -rf .venv docs/_build docs/generated docs/jupyter_execute docs/_static/schemas docs/_static/notebooks build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Site settings; the claims, the errata and the API pages are generated from the code."""
+"""Site settings; claims, errata, commands, JSON, glossary, API and pictures are generated from the code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,28 @@ from typing import Any
 from lawful.study.claims import all_claims
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from pictures import PICTURES, write_pictures  # noqa: E402
+from reference import explain_terms, write_api, write_commands, write_glossary, write_schemas  # noqa: E402
+
 project = "lawful"
+author = "The lawful developers"
+copyright = "2026, the lawful developers. Apache License 2.0"
 version = release = installed_version("lawful")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "mathml"]
+html_math_renderer = "mathml"
+nb_execution_mode = "auto"  # notebooks/*.md are run at every build; an error stops it
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = "lawful"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_default_options = {"members": True, "show-inheritance": False}
@@ -68,18 +82,39 @@ def write_generated() -> None:
     (folder / "claims.md").write_text("\n".join(lines), encoding="utf-8")
     (folder / "errata.md").write_text("\n".join(errata), encoding="utf-8")
     write_examples(folder)
-    source = HERE.parent / "src" / "lawful"
-    rooms = [room.name for room in sorted(source.iterdir()) if (room / "__init__.py").exists() and room.name != "cli"]
-    for room in rooms:
-        files = sorted((source / room).rglob("*.py"))
-        modules = {module_name(source, path): path.name == "__init__.py" for path in files}
-        rows = [f"# lawful.{room}", ""]
-        for module, package in modules.items():
-            listed = ["   :no-members:"] if package else []  # a package only re-exports
-            rows += ["```{eval-rst}", f".. automodule:: {module}", *listed, "```", ""]
-        (folder / f"api-{room}.md").write_text("\n".join(rows), encoding="utf-8")
-    index = ["# API", "", "```{toctree}", *(f"api-{room}" for room in rooms), "```", ""]
-    (folder / "api.md").write_text("\n".join(index), encoding="utf-8")
+    write_api(folder, HERE.parent / "src" / "lawful")
+    write_commands(folder)
+    write_schemas(folder, HERE / "_static" / "schemas")
+    write_glossary(folder)
+    write_pictures(folder / "pictures")
+    write_notebooks(HERE / "_static" / "notebooks")
+
+
+def write_notebooks(folder: Path) -> None:
+    """Every notebook as an `.ipynb` to take away."""
+    import nbformat
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted((HERE / "notebooks").glob("*.md")):
+        text = path.read_text(encoding="utf-8").split("---", 2)[2]
+        pieces = re.split(r"^```\{code-cell\} python\n(.*?)^```$", text, flags=re.M | re.S)
+        cells = [
+            (nbformat.v4.new_code_cell if number % 2 else nbformat.v4.new_markdown_cell)(piece.strip(), id=f"c{number}")
+            for number, piece in enumerate(pieces)
+            if piece.strip()
+        ]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{path.stem}.ipynb")
+
+
+def add_pictures(app: Any, page: str, source: list[str]) -> None:
+    """A concept page shows its picture after its first paragraph; a notebook can be taken away."""
+    if page in PICTURES:
+        head, first, rest = [*source[0].split("\n\n", 2), "", ""][:3]
+        picture = f"```{{raw}} html\n:file: generated/pictures/{page}.html\n```"
+        source[0] = "\n\n".join([head, first, picture, rest])
+    if page.startswith("notebooks/") and page != "notebooks/index":
+        name = page.partition("/")[2]
+        source[0] += f"\n\n<a href='../_static/notebooks/{name}.ipynb' download>Take this notebook away</a>\n"
 
 
 def write_examples(folder: Path) -> None:
@@ -101,11 +136,6 @@ def cell(text: str) -> str:
     return re.sub(r"([\\|*_<>$`\[\]])", r"\\\1", text)
 
 
-def module_name(source: Path, path: Path) -> str:
-    """`lawful.network.dag` for `src/lawful/network/dag.py`."""
-    return ".".join(("lawful", *path.relative_to(source).with_suffix("").parts)).removesuffix(".__init__")
-
-
 def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with `code`; keep Sphinx from reading |E| or θ* as markup."""
     in_doctest = False
@@ -121,4 +151,6 @@ def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, line
 def setup(app: Any) -> None:
     """Sphinx calls this before it reads any page."""
     write_generated()
+    app.connect("source-read", add_pictures)
+    app.connect("doctree-resolved", explain_terms)
     app.connect("autodoc-process-docstring", plain_docstring)

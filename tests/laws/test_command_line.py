@@ -33,13 +33,13 @@ def test_people_read_one_table_and_the_laws(lawful) -> None:  # type: ignore[no-
 
 
 def test_weights_data_and_what_is_not_proved(lawful, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "two.npz", x=rng.normal(size=(2, 3)))
-    few = lawful("laws", "3-4-2 relu bias", "--data", tmp_path / "two.npz").stdout
+    rng = np.random.default_rng(1)
+    np.savez(tmp_path / "two.npz", x=rng.normal(size=(2, 2)))
+    few = lawful("laws", "2-3-1-4 relu bias", "--data", tmp_path / "two.npz").stdout
     assert "Not proved" in few
     assert "there are no others" not in few
     absent = tmp_path / "absent.json"
-    run = lawful("laws", "3-4-2 relu bias", "--data", tmp_path / "two.npz", "--certificate", absent, code=3)
+    run = lawful("laws", "2-3-1-4 relu bias", "--data", tmp_path / "two.npz", "--certificate", absent, code=3)
     assert "not proved" in run.stderr
     assert not absent.exists()
     near = lawful("laws", "3-4-2 relu bias", "--near", "--json").json

@@ -52,13 +52,16 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
 CONTRAST = """() => {
   const light = (c) => { const v = c / 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
   const level = ([r, g, b]) => 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b);
-  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
-  const behind = (node) => {
-    for (; node; node = node.parentElement) {
-      const c = numbers(getComputedStyle(node).backgroundColor);
-      if (c.length < 4 || c[3] > 0) return c;
-    }
-    return [255, 255, 255];
+  const numbers = (text) => {
+    const found = text.replace(/^color\\(srgb/, "").match(/[\\d.]+(e-\\d+)?/g).map(Number);
+    return text.startsWith("color(") ? [...found.slice(0, 3).map((c) => 255 * c), ...found.slice(3)] : found;
+  };
+  const behind = (node) => {  // what is half transparent lies over what is behind it
+    if (!node) return [255, 255, 255];
+    const c = numbers(getComputedStyle(node).backgroundColor), alpha = c.length < 4 ? 1 : c[3];
+    if (alpha === 1) return c.slice(0, 3);
+    const under = behind(node.parentElement);
+    return under.map((value, k) => alpha * c[k] + (1 - alpha) * value);
   };
   const poor = [];
   for (const node of document.querySelectorAll("h1, h2, p, li, td, th, button, caption, figcaption, a, code")) {

@@ -44,9 +44,9 @@ def test_it_renders_at_every_width_in_both_schemes(
 def test_pointing_and_tabbing_tell_about_a_neuron(page_file: Path, visit: Callable[..., Any]) -> None:
     page = visit(page_file)
     page.locator("svg.graph g[tabindex]").first.hover()
-    assert "2: balance -5" in page.locator("output").inner_text()
+    assert "2: balance -5" in page.locator("output").first.inner_text()
     page.locator("svg.graph g[tabindex]").nth(2).focus()
-    note = page.locator("output").inner_text()
+    note = page.locator("output").first.inner_text()
     assert "sign-locked" in note
     assert HOSTILE in note
 

@@ -15,7 +15,7 @@ CASES = {
     "claim": ({"id": "p0-incidence"}, {"verdict": "confirmed", "paper": "P0"}),
     "count_laws": ({"architecture": "1-2-2-1 linear"}, {"laws": 7, "predicted": 7, "matches": True}),
     "components": ({"architecture": "3-4-1 relu", "scheme": "uniform", "seed": 2}, {"parameters": 16}),
-    "train_and_prune": ({"strength": 0.008}, {"neurons_before": 20, "bound": 0.0}),
+    "train_and_prune": ({"strength": 0.015}, {"neurons_before": 32, "bound": 0.0}),
     "leaky": (
         {"teacher": "4-2-4", "effective_depth": 4.0, "layers": 12, "width": 8, "samples": 20},
         {"converged": True},

@@ -40,6 +40,14 @@ def test_tied_layers_share_their_scales() -> None:
     assert len(symmetries(module, (3,)).laws) == 0
 
 
+def test_a_layer_used_twice_shares_its_scales() -> None:
+    """relu(L relu(L x)): the input pins L's columns, these its rows. (Rows come first, their pin by way of a dual.)"""
+    for bias in (True, False):
+        layer = nn.Linear(3, 3, bias=bias)
+        module = nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(3, 1))
+        assert len(symmetries(module, (3,)).laws) == 0
+
+
 def test_weight_norm_keeps_what_is_true() -> None:
     """W = g v/‖v‖: scales of g pass, v is seen only through its direction (up to rounding in the norm)."""
     module = nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 2))

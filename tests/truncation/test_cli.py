@@ -15,8 +15,13 @@ import pytest
 from command_line import ended, in_process
 
 from lawful.cli import main
-from lawful.report.truncation import page
-from lawful.truncation.clusters import Clusters
+from lawful.network import Architecture
+from lawful.report.truncation_json import run_json
+from lawful.report.truncation_page import census_page, flow_page, separation_page
+from lawful.truncation.census import census
+from lawful.truncation.clusters import Clusters, synthetic
+from lawful.truncation.motion import run_flow
+from lawful.truncation.separability import separability
 
 Misuse = Callable[..., str]
 LAWFUL = Path(sys.executable).with_name("lawful")
@@ -51,7 +56,7 @@ def corners(tmp_path: Path) -> Path:
 
 def test_truncate_a_network(corners: Path) -> None:
     found = json.loads(lawful("truncate", "2-2-2-3 relu bias", "--data", corners, "--json"))
-    assert set(found) == {"classes", "sizes", "residual", "layers", "reading"}
+    assert set(found) == {"classes", "sizes", "residual", "layers", "reading", "certified", "evidence"}
     assert found["classes"] == ["3", "5"]
     assert len(found["layers"]) == 2
     for layer in found["layers"]:
@@ -79,18 +84,41 @@ def test_flow_writes_a_page_that_loads_nothing(tmp_path: Path) -> None:
     class Reader(html.parser.HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
             for name, value in attributes:
-                assert name not in ("src", "href") or (value or "").startswith("data:"), (tag, value)
+                assert name not in ("src", "href") or (value or "").startswith(("data:", "#")), (tag, value)
 
     Reader().feed(written)
 
 
 def test_the_page_escapes_all_text() -> None:
-    found = json.loads(lawful("truncation-flow", "--clusters", "2,3,0.1", "--until", 1, "--frames", 2, "--json"))
-    found["classes"] = ["<b>one</b>", "</script><script>alert(1)</script>"]
-    found["halted"] = "<i>never</i>"
-    written = page("<u>title</u>", found, np.zeros((3, 6, 2)), [0, 0, 0, 1, 1, 1], np.zeros((2, 2)))
+    hostile = ["<b>one</b>", "</script><script>alert(1)</script>"]
+    data = Clusters(synthetic(2, 3, 0.1).points, [hostile[label] for label in synthetic(2, 3, 0.1).labels])
+    run = run_flow(data, until=1.0, frames=2)
+    written = flow_page(run, run_json(run, []) | {"halted": "<i>never</i>"})
+    network = Architecture.parse("2-2-2 bias").initialise()
+    written += census_page(census(network, data), data, "<u>title</u>")
+    written += separation_page(separability(data), None, "<u>title</u>")
     for tag in ("<b>", "<i>", "<u>", "<script>alert"):
         assert tag not in written
+
+
+def test_a_duplicate_in_two_classes_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "twins.csv"
+    path.write_text("a,b,label\n0,0,0\n1,5,0\n7,7,1\n1,5,1\n")
+    text = lawful("separate", "--data", path, "--network", tmp_path / "never.npz", code=1)
+    assert text.startswith("No: ")
+    assert "rows 1 and 3 are the same point in two clusters" in text
+    assert not (tmp_path / "never.npz").exists()
+    found = json.loads(lawful("separate", "--data", path, "--json", code=1))
+    assert [answer["pair"] for answer in found["answers"]] == [[1, 3], [3, 1]]
+
+
+def test_widening_layers_say_what_is_lost() -> None:
+    text = lawful("truncate", "2-8-3-2 relu bias", "--data", "moons")
+    assert "pseudo-inverses" in text
+    assert "of its variation has no place in input space" in text
+    found = json.loads(lawful("truncate", "2-8-3-2 relu bias", "--data", "moons", "--json"))
+    assert 0 < found["layers"][0]["lost"] < 1
+    assert found["layers"][0]["misalignment"] is None
 
 
 def test_flow_json_general_and_closed_forms() -> None:
@@ -173,7 +201,6 @@ def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> N
         (("truncation-flow", "--data", "iris"), "3 clusters in R^4: fewer clusters than coordinates"),
         (("truncation-flow", "--clusters", "2,3,0.1", "--until", "-1"), "positive finite time"),
         (("truncation-flow", "--clusters", "2,3,0.1", "--general", "--fixed"), "exclude each other"),
-        (("truncate", "2-3-1", "--clusters", "2,3,0.1"), "layer 1 has 3 neurons after 2"),
         (("truncate", "3-3-1", "--clusters", "2,3,0.1"), "takes 3 numbers, but the data have 2"),
         (("separate", "--data", "nothing.txt"), "data come as .npz or .csv"),
         (("separate", "--data", "missing.csv"), "missing.csv"),

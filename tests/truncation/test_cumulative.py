@@ -105,6 +105,24 @@ def test_census_counts_signs_of_the_network_itself() -> None:
         values = np.maximum(z, 0)
 
 
+@pytest.mark.parametrize("sizes", [[4, 9, 3, 2], [4, 4, 6, 2], [4, 4, 4, 2]])
+def test_census_of_widening_and_singular_layers(sizes: list[int]) -> None:
+    """Counts are the network's own; where nothing is lost the chain gives back the network, elsewhere it says so."""
+    data, mlp = synthetic(4, 25, 1.0), network(sizes, 3)
+    if sizes == [4, 4, 4, 2]:
+        mlp = Mlp([np.diag([1.0, 1.0, 1.0, 0.0]), *mlp.weights[1:]], mlp.biases)  # no rank 4
+    found = census(mlp, data)
+    values = data.points
+    for layer, weight, bias in zip(found.layers, mlp.weights, mlp.biases, strict=False):
+        values = values @ weight.T + bias
+        assert layer.coordinates.sum() == (values <= 0).sum()
+        values = np.maximum(values, 0)
+    assert max(layer.lost for layer in found.layers) > 1e-4
+    assert found.residual > 1e-4 or sizes[-2] < 4  # a narrow last layer can be reached from somewhere else
+    assert all(np.isfinite(image).all() for image in found.images)
+    assert max(layer.lost for layer in census(network([4, 4, 3, 2], 3), data).layers) < 1e-20
+
+
 def test_census_needs_matching_columns() -> None:
     with pytest.raises(LawfulError, match="takes 4 numbers, but the data have 2 columns"):
         census(network([4, 4, 2], 0), Clusters([[0.0, 1.0]], [0]))

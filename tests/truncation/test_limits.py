@@ -11,8 +11,8 @@ from lawful.truncation.clusters import Clusters, synthetic
 from lawful.truncation.finite_time import Equilibrium, confirm, equilibrium, hypotheses
 from lawful.truncation.metrics import collapse
 from lawful.truncation.motion import run_flow, starting_maps
+from lawful.truncation.predictions import predictions
 from lawful.truncation.standard import clustered_weight, collapsed_flow
-from lawful.truncation.summary import predictions
 
 
 def test_equilibria() -> None:
@@ -121,10 +121,11 @@ def test_separated_clusters_collapse_to_their_targets(size: int, count: int, spr
 def test_predictions_along_a_run_come_true() -> None:
     run = run_flow(synthetic(3, 12, 0.1), until=6.0, frames=41)
     found = predictions(run)
-    assert sum(each["holds"] for each in found) >= 2
+    assert sum(each is not None and each.hypotheses.holds for each in found) >= 2
     for each, time in zip(found, run.collapsed, strict=True):
         assert time is not None
-        assert not each["holds"] or each["from"] < time <= each["bound"]
+        assert each is not None
+        assert not each.hypotheses.holds or each.time < time <= each.bound
 
 
 def test_clusters_must_be_as_many_as_coordinates() -> None:

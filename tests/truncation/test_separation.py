@@ -7,6 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import sklearn.datasets
+import sklearn.svm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +93,42 @@ def test_zero_loss_network(size: int, spread: float) -> None:
     hidden = built.network.activations(data.points)
     for layer, number in enumerate(built.order, 1):  # collapsed exactly: every coordinate is zero
         assert not hidden[layer][data.labels == number].any()
+
+
+@pytest.mark.parametrize("scale", [[1.0, 1.0, 1.0], [1e9, 1.0, 1e-9], [1e-300, 1e60, 1.0]])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_no_scale_changes_what_is_built(scale: list[float], shift: float) -> None:
+    data = synthetic(3, 10, 0.3)
+    moved = Clusters((data.points + shift) * scale, data.labels)
+    built = zero_loss_network(moved)
+    assert isinstance(built, ZeroLoss)
+    assert built.loss < 1e-20
+    assert built.condition == pytest.approx(zero_loss_network(data).condition, rel=0.9)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["wine", "breast_cancer"])
+def test_zero_loss_survives_single_precision(name: str) -> None:
+    """Loss in float32, data and all; 3e-4 and 8e2 without levelled columns and an output that ignores rounding."""
+    built = zero_loss_network(Clusters(*getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)))
+    assert isinstance(built, ZeroLoss)
+    assert built.loss_single < 1e-11
+    constant = zero_loss_network(Clusters(np.c_[synthetic(3, 5, 0.2).points, np.full(15, 1e12)], [0, 1, 2] * 5))
+    assert not isinstance(constant, ZeroLoss) or constant.loss < 1e-20
+
+
+def test_the_widest_gap_is_the_support_vector_machine_s() -> None:
+    """An independent solver of the same problem: a linear SVM without slack."""
+    data = synthetic(4, 20, 0.4, seed=3)
+    inside, outside = data.cluster(0), data.others(0)
+    found = separate(inside, outside)
+    assert isinstance(found, Hyperplane)
+    labels = np.r_[np.zeros(len(inside)), np.ones(len(outside))]
+    scale = np.ptp(np.vstack([inside, outside]), axis=0)  # margins are measured with columns of like size
+    machine = sklearn.svm.SVC(kernel="linear", C=1e9).fit(np.vstack([inside, outside]) / scale, labels)
+    direction = machine.coef_[0] / scale
+    gap = (outside @ direction).min() - (inside @ direction).max()
+    ours = (found.high - found.low) / np.linalg.norm(found.normal * scale)
+    assert ours == pytest.approx(gap / np.linalg.norm(machine.coef_[0]), rel=0.05)
 
 
 def test_only_sequentially_separable() -> None:

@@ -36,6 +36,8 @@ def signed(proof: Proof) -> Proof:
             case "flow":
                 ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
                 about = [read_wiring(network).digest() for network in ends]
+            case "identifiable" | "regions":
+                about = [read_tower(proof["network"]).wiring().digest()]
             case _ if "network" in proof:
                 about = [read_wiring(proof["network"]).digest()]
             case _:

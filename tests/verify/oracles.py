@@ -12,6 +12,8 @@ from forging import Proof
 from program_oracle import reached
 
 from lawful.components import Apart, Balance, WeightPath, components, find_path
+from lawful.fibers import Domain, Stack, cells
+from lawful.fibers.identifiability import identifiable
 from lawful.laws import HeavyBall, Metric, count_laws
 from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
 from lawful.network import Dag, Mlp, Role
@@ -182,10 +184,35 @@ def _laws_of_module(proof: Proof, found: Verified) -> bool:
     return bool(found.facts["parameters"] - rank <= found.facts["laws"])
 
 
+def _identifiable(proof: Proof, found: Verified) -> bool:
+    """The maker decides alike; of other parameters, the outputs are the same."""
+    network = mlp_of(proof["network"])
+    answer = identifiable(network).identifiable
+    if answer is not None and answer is not found.facts["identifiable"]:
+        return False
+    if found.facts["identifiable"]:
+        return True
+    rows = [np.array([[float(Fraction(entry)) for entry in row] for row in layer]) for layer in proof["other"]]
+    other = Mlp([layer[:, :-1] for layer in rows], [layer[:, -1] for layer in rows], network.slopes)
+    points = 3 * np.random.default_rng(0).normal(size=(200, network.widths[0]))
+    outputs = network.evaluate(points)
+    return bool(np.abs(outputs - other.evaluate(points)).max() <= SLACK * (1 + np.abs(outputs).max()))
+
+
+def _regions(proof: Proof, found: Verified) -> bool:
+    """At least as many patterns are seen by sampling as a lower bound, and the maker counts as many."""
+    network = mlp_of(proof["network"])
+    box = None if proof["box"] is None else Domain(*(np.array(corner) for corner in proof["box"]))
+    cells_of = sum(1 for _ in cells(Stack.of(network), box))
+    return cells_of == found.facts["regions"]
+
+
 ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "components": _components,
     "laws": _laws,
     "laws-of-module": _laws_of_module,
+    "identifiable": _identifiable,
+    "regions": _regions,
     "pruning": _pruning,
     "module-pruning": _module,
     "same": _same,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,15 @@ from forging import Proof, saved
 from lawful.components import Unsettled, components, find_path, path_certificate, rebalance, rebalance_certificate
 from lawful.components import certificate as of_components
 from lawful.fibers import same
+from lawful.fibers.canonical_certificate import certificate as of_canonical
+from lawful.fibers.catalogue import count_regions
 from lawful.fibers.disguise import disguise, random_network
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as of_distance
+from lawful.fibers.fingerprint import canonical
+from lawful.fibers.identifiability import identifiable
+from lawful.fibers.identifiability_certificate import certificate as of_identifiable
+from lawful.fibers.region_certificate import certificate as of_regions
 from lawful.fibers.verdict import certificate as of_same
 from lawful.flow import integrate, problem
 from lawful.flow.certificate import certificate as of_flow
@@ -156,6 +163,25 @@ def _laws_of_module() -> Proof:
     return of_laws(count_laws(module, input_shape=(2,)))
 
 
+def _identifiable(weights: list[Any], biases: list[Any], answer: bool) -> Proof:
+    network = Mlp(weights, biases)
+    found = identifiable(network)
+    assert found.identifiable is answer
+    return of_identifiable(network, found)
+
+
+def _regions(box: tuple[float, float] | None) -> Proof:
+    network = random_network(2, 3, 2, seed=1)
+    return of_regions(network, box, count_regions(network, box).regions)
+
+
+def _canonical() -> Proof:
+    network = random_network(2, 3, 2, seed=1)
+    return of_canonical(network, canonical(network))
+
+
+BOTTLENECK = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
+
 MAKERS: dict[str, Callable[[], Proof]] = {
     "components": _components,
     "components within a tolerance": _toleranced,
@@ -171,6 +197,16 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "same exactly": lambda: _same(True),
     "same by weights": lambda: _same(False),
     "different": _different,
+    "canonical": _canonical,
+    "identifiable": lambda: _identifiable([[[1.0, 2.0], [1.0, -1.0]], [[1.0, 2.0]]], [[0.5, 0.0], [1.0]], True),
+    "identifiable bottleneck": lambda: _identifiable(BOTTLENECK, [[0.1, 0.7], [-1.0, 1.0], [0.0]], True),
+    "reversible": lambda: _identifiable([[[1.0], [1.0], [2.0]], [[1.0, 1.0, -1.0]]], [[0.5, 0.0, 3.0], [1.0]], False),
+    "multiples": lambda: _identifiable([[[1.0], [2.0]], [[1.0, -1.0]]], [[0.5, 1.0], [0.0]], False),
+    "hidden hyperplane": lambda: _identifiable(
+        [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5]], [[1.0]]], [[0.1, 0.7], [-1.0], [0.0]], False
+    ),
+    "regions": lambda: _regions(None),
+    "regions of a box": lambda: _regions((-1.0, 1.0)),
     "distance": lambda: _distance(None),
     "distance proved": lambda: _distance(0.5),
     "distance violated": lambda: _distance(1e-6),

@@ -31,6 +31,7 @@ from lawful.cli import (
     truncation,
     verify,
 )
+from lawful.cli.evidence import evidence_json, say_evidence
 from lawful.cli.failure import Failure, failure_of
 from lawful.cli.help import ABOUT, Verbs
 from lawful.cli.output import Out, speaking
@@ -70,7 +71,7 @@ for verbs in VERBS:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from lawful import __version__
+        from lawful.version import __version__
 
         typer.echo(f"lawful {__version__}")
         raise typer.Exit
@@ -91,13 +92,14 @@ def main() -> None:
     with speaking("--json" in arguments) as out, warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
+        out.verb = next((word for word in arguments if not word.startswith("-")), "")
         code = _run(arguments, out)
     sys.exit(code)
 
 
 def _run(arguments: list[str], out: Out) -> int:
     try:
-        code = _invoke(arguments)
+        code = _invoke(arguments, out)
         out.flush()
         return code
     except BrokenPipeError:  # the reader (head, less) has left
@@ -118,12 +120,16 @@ def _command() -> Any:
     return typer.main.get_command(app)
 
 
-def _invoke(arguments: list[str]) -> int:
+def _invoke(arguments: list[str], out: Out) -> int:
     """Run a verb without Click's own frame, in which a closed pipe would be a definite no."""
     command = _command()
+    verb = next((word for word in arguments if word in command.commands), None)
+    out.evidence = {} if verb is None else evidence_json(command.commands[verb])
     try:
         with command.make_context("lawful", list(arguments)) as context:
             command.invoke(context)
+            if "--json" not in arguments:
+                say_evidence(verb)
     except typer.Exit as stop:
         return int(stop.exit_code)
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from lawful.cli.source import (
     takes_network,
 )
 from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    import torch
 
 DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
 
@@ -48,17 +51,48 @@ def audit(
     if quick and full:
         raise LawfulError("choose one of --quick and --full")
     will_write(html)
+    effort = "quick" if quick else "full" if full else "normal"
+    module = trained_module(named)
+    if module is not None:
+        _audit_module(module, named, effort, html, as_json)
+        return
     found = named.network()
     samples = None if data is None else read_data(data, len(found.to_dag().inputs))
-    result = run(
-        found, source=named.text, data=samples, loss=loss, effort="quick" if quick else "full" if full else "normal"
-    )
+    result = run(found, source=named.text, data=samples, loss=loss, effort=effort)
     if html is not None:
         write_text(html, page(result))
     if as_json:
         print_json(to_json(result))
     else:
         print_audit(result, console(80))
+        if html is not None:
+            typer.echo(f"page: {html}")
+
+
+def trained_module(named: Named) -> torch.nn.Module | None:
+    """The module, where a graph of scalar weights would have other parameters than it has."""
+    from lawful.network import Architecture
+    from lawful.network.modules.network import ModuleNetwork
+
+    found = named.anything()
+    if isinstance(found, ModuleNetwork):
+        return found.module
+    if isinstance(found, Architecture) or found.reading is None or not found.reading.entangled:
+        return None
+    return found.reading.module  # type: ignore[no-any-return]
+
+
+def _audit_module(module: torch.nn.Module, named: Named, effort: str, html: Path | None, as_json: bool) -> None:
+    from lawful.report.module_audit import module_audit_html, module_audit_json, print_module_audit
+    from lawful.study.module_audit import audit_module
+
+    result = audit_module(module, named.input_text, source=named.text, effort=effort)
+    if html is not None:
+        write_text(html, module_audit_html(result))
+    if as_json:
+        print_json(module_audit_json(result))
+    else:
+        print_module_audit(result, console(80))
         if html is not None:
             typer.echo(f"page: {html}")
 

@@ -11,17 +11,18 @@ from lawful.cli.output import print_json, say_rounding, stored_json, will_write,
 from lawful.cli.progress import working
 from lawful.cli.source import (
     ActivationOption,
+    InputOption,
     JsonOption,
     ModelOption,
     Named,
     OrderOption,
-    open_network,
+    input_shape,
     takes_network,
 )
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
-    from lawful.components import Rebalanced
+    from lawful.components import EntryGraph, Rebalanced
     from lawful.network import Dag, Mlp
     from lawful.network.formats.files import Written
 
@@ -55,7 +56,7 @@ def components(
     from lawful.network import Architecture
     from lawful.report.components import components_json, components_text
 
-    source = named.source()
+    source = named.balanced()
     if isinstance(source, Architecture):
         source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance)
@@ -69,7 +70,7 @@ def components(
         print_json(components_json(found, meanings, exact))
     else:
         typer.echo(components_text(found, meanings))
-    if found.connected and found.marginal:
+    if found.connected and (found.marginal or found.beyond):
         raise typer.Exit(3)
 
 
@@ -85,6 +86,7 @@ def path(
     activation: ActivationOption = None,
     model: ModelOption = None,
     order: OrderOption = None,
+    input_size: InputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """A path between two networks that training could take, or the signs that forbid it (exit 1; 3: undecided)."""
@@ -96,7 +98,9 @@ def path(
     from lawful.report.components import path_json, path_text
 
     will_write(out, certificate)
-    first, last = (open_network(text, activation=activation, model=model, order=order) for text in (start, stop))
+    read = (Named(each, activation, False, input_shape(input_size), 0, model, order, input_size)
+            for each in (start, stop))  # fmt: skip
+    first, last = map(_graph, read)
     with working("looking for a path"):
         found = find_path(first, last, tolerance=tolerance)
     if out is not None and isinstance(found, WeightPath):
@@ -127,7 +131,7 @@ def rebalance(
     from lawful.components import rebalance_certificate, unlock
     from lawful.report.components import rebalance_json, rebalance_text
 
-    found = named.network()
+    found = _graph(named)
     target = read_balance(Path(balance)) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
         done = unlock(found) if balance == "unlock" else balanced_at(found, target)
@@ -135,7 +139,7 @@ def rebalance(
     stored = None if out is None else write(found, done, out)
     if certificate is not None:
         write_certificate(certificate, rebalance_certificate(found, done))
-    change = function_change(found.to_dag(), done.dag)
+    change = function_change(found.to_dag(), done.dag, named.input_text)
     if as_json:
         print_json(rebalance_json(done, locked, change, out) | stored_json(stored))
     else:
@@ -157,18 +161,40 @@ def read_balance(file: Path) -> Any:
     return found
 
 
-def write(source: Mlp | Dag, done: Rebalanced, out: Path) -> Written:
+def _graph(named: Named) -> Mlp | Dag | EntryGraph:
+    """The graph of its balances, with weights."""
+    from lawful.network import Architecture
+
+    found = named.balanced()
+    return named.network() if isinstance(found, Architecture) else found
+
+
+def write(source: Mlp | Dag | EntryGraph, done: Rebalanced, out: Path) -> Written | None:
     """The rescaled network in the form it came in."""
+    from lawful.components import EntryGraph
     from lawful.network import Mlp
+
+    if isinstance(done.dag, EntryGraph):
+        from lawful.cli.module_weights import write_weights
+
+        write_weights(done.dag.state(), out)
+        return None
     from lawful.network.formats.files import write as write_network
 
     return write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
 
 
-def function_change(before: Dag, after: Dag) -> float:
+def function_change(before: Dag | EntryGraph, after: Dag | EntryGraph, input_text: str | None = None) -> float:
     """The largest relative change of the outputs on a batch of random inputs."""
     import numpy as np
 
+    from lawful.components import EntryGraph
+
+    if isinstance(before, EntryGraph) or isinstance(after, EntryGraph):
+        from lawful.symmetry.orbit import output_difference
+
+        pair = before.filled(), after.filled()  # type: ignore[union-attr]
+        return output_difference(*pair, input_text)
     batch = np.random.default_rng(0).normal(size=(64, len(before.inputs)))
     outputs = before.evaluate(batch)
     return float(np.abs(after.evaluate(batch) - outputs).max() / max(float(np.abs(outputs).max()), 1e-300))

@@ -1,4 +1,4 @@
-"""`lawful demo`: train a small network on real data, audit it, prune it, prove that nothing changed."""
+"""`lawful demo`: a network that reads handwritten digits, audited, pruned, and proved unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def demo(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a small network on real data, audit it, prune it, and prove that nothing changed."""
+    """Train a network that reads handwritten digits, audit it, prune it, and prove that nothing changed."""
     import numpy as np
 
     from lawful.network.formats.files import write
@@ -30,13 +30,15 @@ def demo(
     from lawful.network.formats.writing import make_folder, write_bytes
     from lawful.pruning.certificate import certificate
     from lawful.report.audit import html, print_audit, to_json
+    from lawful.report.demo import closing, digits_text
     from lawful.report.explorer import explorer_html
-    from lawful.study.demo import run_demo
+    from lawful.study.demo import demo as run_demo
+    from lawful.study.demo import readings
     from lawful.study.explore import explore
     from lawful.verify import verify
 
     make_folder(out)
-    typer.echo("Training 30-20-1 on the breast-cancer data with the nuclear norm ...", err=True)
+    typer.echo("Training 64-32-10 on handwritten digits with the nuclear norm ...", err=True)
     story = run_demo(seed)
     pruning, page = story.pruning, out / "audit.html"
     write(story.trained, out / "trained.safetensors")
@@ -52,15 +54,11 @@ def demo(
         files = {"page": str(page), "certificate": str(proof), "explorer": str(touch)}
         print_json(facts | {"audit": to_json(story.audit), "verified": checked.statement} | files)
     else:
+        read = readings(pruning.network, story.unseen.x[:4]).tolist()
+        typer.echo(f"{digits_text(story.unseen.x[:4], read)}\n")
         print_audit(story.audit, console(80))
-        typer.echo("")
-        typer.echo(f"files    {out}/trained.safetensors, pruned.safetensors, data.npz, {proof.name}")
-        typer.echo(f"page     {page}")
-        typer.echo(f"accuracy {story.accuracy[0]:.3f} before, {story.accuracy[1]:.3f} after (samples not trained on)")
-        typer.echo("")
-        gone, of = pruning.neurons_before - pruning.neurons_after, pruning.neurons_before
-        typer.echo(f"removed  {gone} of {of} hidden neurons; the two networks are {story.verdict.verdict}")
-        typer.echo(f"verified {checked.statement} (lawful verify {proof})")
-        typer.echo(f"touch it {touch}")
+        typer.echo(f"\nfiles     {out}/trained.safetensors, pruned.safetensors, data.npz, {proof.name}, {page.name}")
+        typer.echo(f"accuracy  {story.accuracy[0]:.3f} before, {story.accuracy[1]:.3f} after, on digits never seen\n")
+        typer.echo(closing(story, checked.statement, str(proof), str(touch)))
     if not story.proved:
         raise typer.Exit(3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time as clock
 from fractions import Fraction
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_text
+from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import bar
 from lawful.cli.source import (
     ActivationOption,
@@ -92,7 +91,7 @@ def distance(
     if certificate is not None:
         from lawful.fibers.distance.certificate import certificate as evidence
 
-        write_text(certificate, json.dumps(evidence(found, *networks)))
+        write_certificate(certificate, evidence(found, *networks))
     if as_json:
         print_json({**distance_json(found), "understood": understood})
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lawful.cli.output import Out, harmless, print_json
 from lawful.errors import LawfulError
+from lawful.extras import missing
 
 HERE = Path(__file__).parents[1]
 MEMORY = "not enough memory for a network of this size"
@@ -52,6 +53,8 @@ def failure_of(error: Exception, arguments: list[str]) -> Failure:
         return Failure(str(error), 2, hint)
     if hasattr(error, "format_message"):  # Click's: a wrong option
         return Failure(error.format_message(), 2, hint, _usage(error))
+    if isinstance(error, ModuleNotFoundError) and (absent := missing(error.name or "")) is not None:
+        return Failure(str(absent), 2, str(absent).partition(": ")[2])
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # the latter is PyTorch's
         return Failure(MEMORY, 2, "try a smaller network, fewer samples or fewer snapshots")
     if isinstance(error, OSError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli import checkpoints
+from lawful.cli.evidence import save_evidence
 from lawful.cli.output import print_json, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lawful.network import Dag, Mlp
 
 BoxOption = Annotated[str | None, typer.Option("--box", help="Ask on the box lo,hi in every input, such as -1,1.")]
+CertificateOption = Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")]
 TimeOption = Annotated[float, typer.Option("--time", help="Seconds before a search gives up.")]
 
 
@@ -83,9 +85,9 @@ def same(
     as_json: JsonOption = False,
 ) -> None:
     """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
-    from lawful.fibers import verdict as verdicts
     from lawful.fibers.same import same as decide
-    from lawful.report.fibers import verdict_text
+    from lawful.fibers.verdict import certificate as evidence
+    from lawful.report.fibers import verdict_json, verdict_text
 
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
@@ -104,9 +106,9 @@ def same(
         sizes = None if input_size is None else [input_size]
         pair = checkpoints.open_pair(first, second, model, sizes, activation)
         checkpoints.same_by_weights(pair, certificate, seed, as_json, started, only_equal=True)
-    result = verdicts.to_json(found)
+    result = verdict_json(found)
     if certificate is not None and result["certified"]:
-        write_certificate(certificate, verdicts.certificate(found, *networks))
+        write_certificate(certificate, evidence(found, *networks))
     if as_json:
         print_json(result)
     else:
@@ -151,26 +153,23 @@ def fiber(
 
 
 @takes_network
-def identifiable(named: Named, as_json: JsonOption = False) -> None:
+def identifiable(named: Named, certificate: CertificateOption = None, as_json: JsonOption = False) -> None:
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
     from lawful.fibers.identifiability import identifiable as decide
+    from lawful.fibers.identifiability_certificate import certificate as evidence
     from lawful.fibers.same import stack_of
-    from lawful.report.fibers import identifiable_text
+    from lawful.report.fibers import identifiable_json, identifiable_text
 
-    found = decide(stack_of(_reduced(named)), seed=named.seed)
-    result = {
-        "identifiable": found.identifiable,
-        "reasons": found.reasons,
-        "generic": found.genericity.holds,
-        "generic_reason": found.genericity.reason,
-        "tested": found.genericity.tested,
-        "layers": found.layers,
-    }
+    will_write(certificate)
+    network = _reduced(named)
+    found = decide(stack_of(network), seed=named.seed)
+    result = identifiable_json(found)
     if as_json:
         print_json(result)
     else:
         typer.echo(identifiable_text(result))
-    raise typer.Exit({True: 0, False: 1, None: 3}[found.identifiable])
+    saved = save_evidence(certificate, lambda: evidence(network, found))
+    raise typer.Exit({True: 0, False: 1, None: 3}[found.identifiable if saved else None])
 
 
 @takes_network
@@ -180,16 +179,18 @@ def regions(
     facets: Annotated[bool, typer.Option("--facets", help="Facets, gradient jumps and the balance at ridges.")] = False,
     each: Annotated[bool, typer.Option("--each", help="List every region in the JSON.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Draw a network of two inputs to this file; needs --box.")] = None,
+    certificate: CertificateOption = None,
     time: TimeOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.fibers.catalogue import count_regions, draw_regions
+    from lawful.fibers.region_certificate import certificate as evidence
     from lawful.report.fibers import regions_json, regions_text
     from lawful.study.figure_file import save
     from lawful.study.region_figure import complex_figure
 
-    will_write(svg)
+    will_write(svg, certificate)
     found = _reduced(named)
     with counter("regions") as tick:
         counted = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
@@ -200,7 +201,9 @@ def regions(
         print_json(result)
     else:
         typer.echo(regions_text(result))
-    if not result["complete"]:
+    if not result["complete"] or not save_evidence(
+        certificate, lambda: evidence(found, read_box(box), counted.regions, time)
+    ):
         raise typer.Exit(3)
 
 
@@ -208,29 +211,26 @@ def regions(
 def canonical(
     named: Named,
     out: Annotated[Path | None, typer.Option(help="File for the representative.")] = None,
+    certificate: CertificateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the standard member of a network's fiber: same function, fewest choices."""
+    from lawful.fibers.canonical_certificate import certificate as canonical_certificate
     from lawful.fibers.fingerprint import canonical as standard
     from lawful.network.formats.files import write
-    from lawful.report.fibers import canonical_text
+    from lawful.report.fibers import canonical_json, canonical_text
 
+    will_write(out, certificate)
     before = _reduced(named)
     found = standard(before)
     stored = None if out is None else write(found.network, out, like=before.reading)
-    result = {
-        **stored_json(stored),
-        "written": None if out is None else str(out),
-        "regime": found.regime,
-        "complete": found.complete,
-        "parameters_before": before.parameters,
-        "parameters_after": found.network.parameters,
-        "widths": found.network.widths,
-    }
+    result = canonical_json(found, before.parameters, None if out is None else str(out)) | stored_json(stored)
     if as_json:
         print_json(result)
     else:
         typer.echo(canonical_text(result))
+    if not save_evidence(certificate, lambda: canonical_certificate(before, found)):
+        raise typer.Exit(3)
 
 
 def fingerprint(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from lawful.cli.output import print_json, will_write, write_certificate, write_json
 from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, takes_network
+from lawful.cli.source import JsonOption, Named, open_module, takes_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def laws(
     mode: Annotated[
         str, typer.Option(help="Batch norms of a module: train (statistics of the batch) or eval (stored ones).")
     ] = "train",
+    inputs: Annotated[str | None, typer.Option(help="Sizes of a module's several inputs: '3;2,4'.")] = None,
     weights: Annotated[
         int | None,
         typer.Option(
@@ -74,16 +76,17 @@ def laws(
 
     will_write(certificate, out)
     loss = output_gradients(loss)
+    elsewhere = near or data is not None or momentum or metric is not None
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
-    if degree is not None and (near or data is not None or momentum or metric is not None):
+    if degree is not None and elsewhere:
         raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
     if momentum and metric is not None:
         raise LawfulError("choose one of --momentum and --metric")
-    if reduction and (near or data is not None or momentum or metric is not None or loss != "full"):
+    if reduction and (elsewhere or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
-    shape, seed = named.shape, named.seed
-    source: Any = named.trained()
+    shape, seed = _token_sizes(named) or named.shape, named.seed
+    source: Any = named.trained() if inputs is None else open_module(named.text)
     if (near or data is not None) and hasattr(source, "initialise"):
         source = source.initialise(seed=seed)
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
@@ -95,7 +98,7 @@ def laws(
             loss=loss,
             flow=flow if metric is None else _metric(metric, source),
             seed=seed,
-            input_shape=shape,
+            input_shape=shape if inputs is None else _sizes(inputs),
             mode=mode,
             progress=lambda what, done, total: tell(what, done / total),
         )
@@ -106,19 +109,35 @@ def laws(
     _print(count, training, found, reduced, as_json, latex, listed if every else None)
     if out is not None:
         write_json(out, {"laws": listed, "parameters": count.parameters})
-    missing = ""
-    if certificate is not None:
-        from lawful.laws.certificate import certificate as make
-        from lawful.laws.certificate import uncertified
-
-        best = count if training is None or training.witness is None else training.witness
-        missing = uncertified(best)
-        if missing:
-            typer.echo(f"lawful: {certificate} was not written: {missing}", err=True)
-        else:
-            write_certificate(certificate, make(best))
-    if count.status == "undecided" or missing:
+    best = count if training is None or training.witness is None else training.witness
+    saved = certificate is None or _saved(best, certificate)
+    if count.status == "undecided" or not saved:
         raise typer.Exit(3)
+
+
+def _saved(count: LawCount, path: Path) -> bool:
+    """Write the proof, or say why there is none."""
+    from lawful.laws.certificate import certificate, uncertified
+
+    missing = uncertified(count)
+    if missing:
+        typer.echo(f"lawful: {path} was not written: {missing}", err=True)
+    else:
+        write_certificate(path, certificate(count))
+    return not missing
+
+
+def _token_sizes(named: Named) -> tuple[int, ...] | None:
+    """How many token ids `--input 8:int` asks for; which ids there are, the module's embedding says."""
+    tokens = named.input_text is not None and named.input_text.endswith(":int")
+    return tuple(int(size) for size in str(named.input_text).removesuffix(":int").split(",")) if tokens else None
+
+
+def _sizes(text: str) -> tuple[tuple[int, ...], ...]:
+    """Read `3;2,4`."""
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*(;\d{1,6}(,\d{1,6})*)+", text):
+        raise LawfulError(f"--inputs takes sizes like '3;2,4', not {text[:40]!r}")
+    return tuple(tuple(int(size) for size in part.split(",")) for part in text.split(";"))
 
 
 def _training(
@@ -173,27 +192,9 @@ def _print(
     listed: list[dict[str, Any]] | None,
 ) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import reduction_json, reduction_text, text, training_json
+    from lawful.report.laws import count_json, reduction_json, reduction_text, text
 
-    result: dict[str, Any] = {
-        "laws": count.laws,
-        "parameters": count.parameters,
-        "states": count.states,
-        "dimensions": list(count.dimensions),
-        "status": count.status,
-        "known": count.independent,
-        "arithmetic": count.arithmetic,
-        "gap": count.gap,
-        "level": count.level,
-        "flow": str(count.flow),
-        "loss": count.loss,
-        "reason": count.reason,
-        "mode": count.mode,
-        "error": count.error,
-        "theorem": count.theorem or None,
-        "claim": "somewhere" if training is not None and training.witness is not None else count.claim,
-        "near": None if training is None else training_json(training),
-    }
+    result = count_json(count, training)
     if listed is not None:
         result["explicit"] = listed
     if found is not None:

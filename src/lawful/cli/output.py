@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 import shlex
@@ -13,9 +12,10 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +54,8 @@ class Out(io.TextIOBase):
         self.stream, self.as_json, self.answered = stream, as_json, False
         self.readings: list[Reading] = []  # of the networks that the command has opened
         self.said = False
+        self.verb = ""  # that is speaking
+        self.evidence: Mapping[str, Any] = {}  # how the command's answer can be re-checked, or why it cannot
 
     def write(self, text: str, /) -> int:
         """Text for people."""
@@ -131,16 +133,21 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
 
 
 def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result with `reading`; for two networks `readings` has each, and `reading` what was assumed of either."""
-    readings = sys.stdout.readings if isinstance(sys.stdout, Out) else []
-    if not readings or set(result) == {"error", "hint", "exit"}:
+    """The result with `schema`, and with `reading`: how the command's networks were read."""
+    out = sys.stdout
+    if not isinstance(out, Out) or set(result) == {"error", "hint", "exit"}:
         return result
-    if len(readings) == 1:
-        return {**result, "reading": readings[0].to_json()}
-    assumed = list(dict.fromkeys(sentence for each in readings for sentence in each.assumed))
-    ignored = list(dict.fromkeys(part for each in readings for part in each.ignored))
-    both = {"format": [each.format for each in readings], "assumed": assumed, "ignored": ignored}
-    return {**result, "reading": both, "readings": [each.to_json() for each in readings]}
+    from lawful.report.reading import readings_json
+    from lawful.report.schema import VERSION
+
+    return {**result, **(readings_json(out.readings) if out.readings else {}), "schema": f"lawful {out.verb} {VERSION}"}
+
+
+def _with_evidence(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result with what is said of its evidence; what it says itself stands."""
+    if not isinstance(sys.stdout, Out) or set(result) == {"error", "hint", "exit"}:
+        return result
+    return {**result, **{key: value for key, value in sys.stdout.evidence.items() if key not in result}}
 
 
 def will_write(*paths: Path | None) -> None:
@@ -184,9 +191,10 @@ def say_rounding(written: Written | None) -> None:
 def print_json(result: Mapping[str, Any]) -> None:
     """One strict JSON object on stdout: arrays become lists, fractions text, infinities and NaN null.
 
-    It also has `reading`: how the command's network was read, and what was assumed.
+    It also has `reading`: how the command's network was read, and what was assumed; and `evidence`: how the answer can
+    be re-checked, or why it cannot.
     """
-    text = json.dumps(plain(_with_readings(result)), allow_nan=False, ensure_ascii=False, indent=1)
+    text = json.dumps(plain(_with_evidence(_with_readings(result))), allow_nan=False, ensure_ascii=False, indent=1)
     text = UNUSUAL.sub(lambda found: found[0] if _shown(found[0]) == found[0] else json.dumps(found[0])[1:-1], text)
     if isinstance(sys.stdout, Out):
         sys.stdout.answer(text + "\n")
@@ -214,23 +222,3 @@ def console(widest: int = 1000) -> Console:
     found = Quoting(file=stream, highlight=False, markup=False, emoji=False)
     found.width = min(found.width, widest)
     return found
-
-
-def plain(value: Any) -> Any:
-    """A value made of JSON's own types.
-
-    >>> import numpy as np
-    >>> plain({"a": np.arange(2), "b": (Fraction(1, 3), float("inf"))})
-    {'a': [0, 1], 'b': ['1/3', None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # NumPy arrays and scalars, tensors
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Fraction):
-        return str(value)
-    return value

@@ -15,8 +15,6 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from lawful.network import Dag
-
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
@@ -33,50 +31,25 @@ def singular(
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
-    from lawful.network.opening import open_free
-    from lawful.report.singular import singular_text
-    from lawful.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
+    from lawful.report.singular import report_json, singular_text
+    from lawful.study.singularity import singular as look
 
     if certificate is not None and not exist:
         raise LawfulError("--certificate saves the answer to --exist: give both")
     will_write(certificate)
-    dag = open_free(named.network()).to_dag()
-    found = singularity(dag, tolerance)
-    values = spectrum(dag) if len(dag.hidden) <= LARGEST_SPECTRUM else None
-    result: dict[str, Any] = {
-        "rank": found.rank,
-        "hidden": found.hidden,
-        "singular": found.singular,
-        "tolerance": tolerance,
-        "cut_off": list(found.cut_off),
-        "groups": [list(group) for group in found.groups],
-        "rank_by_singular_values": None if values is None else values.rank,
-        "singular_values": None if values is None else values.values,
-        "null": None if values is None else values.null(),
-        "gap": None if values is None else values.gap,
-    }
-    if exist:
-        result["exist"] = _existence(dag, certificate)
+    network = named.network()
+    found = look(network, tolerance, exist=exist)
+    if certificate is not None and found.exist is not None and found.exist.exist is not None:
+        from lawful.singular.certificate import certificate as evidence
+
+        write_certificate(certificate, evidence(network.to_dag(), found.exist))
+    result = report_json(found)
     if as_json:
         print_json(result)
     else:
         typer.echo(singular_text(result))
     if exist and result["exist"]["answer"] == "undecided":
         raise typer.Exit(3)
-
-
-def _existence(dag: Dag, certificate: Path | None) -> dict[str, Any]:
-    from lawful.singular.certificate import certificate as evidence
-    from lawful.singular.existence import exact_balance, singular_points
-
-    found = singular_points(dag, exact_balance(dag))
-    if certificate is not None and found.exist is not None:
-        write_certificate(certificate, evidence(dag, found))
-    answer = {True: "yes", False: "no", None: "undecided"}[found.exist]
-    witness = None
-    if found.witness is not None:
-        witness = {"cut_off": list(found.witness.cut_off), "parameter": found.witness.parameter}
-    return {"answer": answer, "reason": found.reason, "witness": witness}
 
 
 @takes_network

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json, write_text
+from lawful.cli.output import print_json, write_text
 from lawful.cli.source import JsonOption
 from lawful.cli.sweep import SchedulerOption, WorkersOption, run_plan
 from lawful.errors import LawfulError
+from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from lawful.study.reproduce import ClaimRun

@@ -16,6 +16,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
+    from lawful.components.entries import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.modules.network import ModuleNetwork
 
@@ -39,16 +40,17 @@ DropOption = Annotated[
     typer.Option("--drop-useless", help="Remove hidden nodes on no path from input to output instead of refusing."),
 ]
 InputOption = Annotated[
-    str | None, typer.Option("--input", help="Input size of a module or ONNX file, without the batch: 3,8,8.")
+    str | None,
+    typer.Option("--input", help="Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids."),
 ]
 
 
 def input_shape(text: str | None) -> tuple[int, ...] | None:
-    """Read `3,8,8`."""
-    if text is None:
+    """Read `3,8,8`; token ids (`8:int`) are no shape of real numbers."""
+    if text is None or re.fullmatch(r"\d{1,6}(,\d{1,6})*:int", text):
         return None
     if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
-        raise LawfulError(f"--input takes sizes like 3,8,8, not {text[:40]!r}")
+        raise LawfulError(f"--input takes sizes like 3,8,8, or 8:int for token ids, not {text[:40]!r}")
     return tuple(int(size) for size in text.split(","))
 
 
@@ -120,6 +122,7 @@ class Named:
     seed: int
     model: str | None = None
     order: str | None = None
+    input_text: str | None = None
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -139,11 +142,22 @@ class Named:
         """The network as it trains: the module itself where a graph would have other parameters."""
         from lawful.network.opening import open_trained
 
-        return open_trained(self.anything())
+        found = self.anything()
+        if found.reading is not None:
+            note_reading(found.reading.in_training(""), instead_of=found.reading)
+        return open_trained(found)
 
     def source(self) -> Architecture | Mlp | Dag:
         """The network; an architecture string stays without weights."""
         return open_source(self.text, **self._options)
+
+    def balanced(self) -> Architecture | Mlp | Dag | EntryGraph:
+        """The graph of its balances: its own weights, or the entries of the module that it is."""
+        from lawful.components.entries import graph_of
+        from lawful.network import Architecture
+
+        found = self.anything()
+        return found if isinstance(found, Architecture) else graph_of(found, self.input_text)
 
     def network(self) -> Mlp | Dag:
         """The network with weights."""
@@ -159,7 +173,7 @@ def _named(
     input_size: InputOption = None,
     seed: SeedOption = 0,
 ) -> Named:
-    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order)
+    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order, input_size)
 
 
 def takes_network(verb: Callable[Concatenate[Named, Options], None]) -> Callable[..., None]:

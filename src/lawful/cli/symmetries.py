@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import print_json
-from lawful.cli.source import JsonOption, NetworkArgument, is_module, open_anything, open_module
-from lawful.errors import LawfulError, Unsupported
+from lawful.cli.output import note_reading, print_json
+from lawful.cli.source import ActivationOption, JsonOption, ModelOption, NetworkArgument, OrderOption
+from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
-    import torch
+    from lawful.network.modules.network import ModuleNetwork
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,14 +22,16 @@ def add_to(app: typer.Typer) -> None:
 
 def symmetries(
     network: NetworkArgument,
-    model: Annotated[
-        str | None, typer.Option(help="module:factory that the weights in the file NETWORK belong to.")
-    ] = None,
+    model: ModelOption = None,
+    activation: ActivationOption = None,
+    order: OrderOption = None,
     input_size: Annotated[
         list[str] | None,
         typer.Option("--input", help="Size of an input without the batch: 3,224,224, or 8:int for token ids."),
     ] = None,
-    mode: Annotated[str, typer.Option(help="train (what training does) or eval (what the function is).")] = "train",
+    mode: Annotated[
+        str | None, typer.Option(help="train (what training does, and assumed) or eval (what the function is).")
+    ] = None,
     check: Annotated[
         bool | None, typer.Option("--check/--no-check", help="Hold every generator against gradients.")
     ] = None,
@@ -45,11 +47,12 @@ def symmetries(
 
     if (apply is None) != (out is None):
         raise LawfulError("--apply SEED and --out FILE go together")
-    if mode not in ("train", "eval"):
+    if mode not in (None, "train", "eval"):
         raise LawfulError(f"--mode is train or eval, not {mode[:20]!r}")
-    module, own = _opened(network, model)
-    given = input_size or own
-    found = read(module, given, mode=mode, check=check)  # type: ignore[arg-type]
+    opened = _opened(network, model, activation, order, mode, values is not None or apply is not None)
+    module = opened.module
+    given = input_size or opened.input_shape
+    found = read(module, given, mode=mode or "train", check=check)  # type: ignore[arg-type]
     if values is not None:
         write_values(found, module, values)
     moved = None
@@ -66,24 +69,14 @@ def symmetries(
             typer.echo(f"\n{out}: another member of the orbit; outputs differ by {moved.difference:.1e} of their size")
 
 
-def _opened(network: str, model: str | None) -> tuple[torch.nn.Module, list[str] | None]:
-    """The module that the user named with its weights, and its input if the name itself says that."""
-    from lawful.network import Architecture, Mlp
-    from lawful.network.modules.convert import to_module
-    from lawful.network.modules.load import fill, state_of
-    from lawful.network.modules.network import ModuleNetwork
+def _opened(
+    network: str, model: str | None, activation: str | None, order: str | None, mode: str | None, weighed: bool
+) -> ModuleNetwork:
+    """The module that the user named, with its weights."""
+    from lawful.network.opening import open_module
 
-    if model is not None:
-        module = open_module(model)
-        fill(module, state_of(Path(network))[0])
-        return module, None
-    if is_module(network):
-        return open_module(network), None
-    found = open_anything(network)
-    if isinstance(found, ModuleNetwork):
-        return found.module, None
-    if isinstance(found, Architecture):
-        found = found.initialise(seed=0)
-    if isinstance(found, Mlp):
-        return to_module(found), [str(found.widths[0])]
-    raise Unsupported("symmetries are read from modules and layered networks: this is a graph of scalar weights")
+    found = open_module(network, model=model, activation=activation, order=order)
+    told = found.reading.in_training(mode or "")
+    drawn = weighed and told.format == "architecture"
+    note_reading(told.assuming("random weights: PyTorch's default initialisation, seed 0") if drawn else told)
+    return found

@@ -20,7 +20,6 @@ DEFAULTS: dict[str, Any] = {
     "input": None, "activation": None, "out": None, "certificate": None, "project": False, "ignore_kinks": False,
     "metric": None,
 }  # fmt: skip
-SAMPLES = 32  # drawn when no data are given
 
 
 def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -55,6 +54,7 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
     from lawful.flow import known_laws, named, problem
     from lawful.flow.losses import find_loss
     from lawful.network.formats.data import read_data
+    from lawful.study.training_verbs import drawn_data
 
     shape = input_shape(settings["input"])
     seed = int(settings["seed"])
@@ -70,7 +70,7 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
     if settings["data"] is None:
         if network is None:
             raise LawfulError("this module needs --data: its input size is not known")
-        x, y = _drawn(network, str(settings["loss"]), seed)
+        x, y = drawn_data(network, str(settings["loss"]), seed)
     else:
         settings["data"] = str(settings["data"])
         found = read_data(Path(settings["data"]), inputs)
@@ -82,18 +82,6 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
     if shape is not None:
         x = x.reshape(len(x), *shape)
     return problem(open_module(settings["network"]), x, y, settings["loss"]), named({}), None
-
-
-def _drawn(network: Mlp | Dag, loss: str, seed: int) -> tuple[Any, Any]:
-    """Gaussian inputs and the answers of a random network of the same shape."""
-    import numpy as np
-
-    from lawful.network import initialise
-
-    dag = network.to_dag()
-    x = np.random.default_rng(seed).normal(size=(SAMPLES, len(dag.inputs)))
-    y = initialise(dag, "he", seed + 1).evaluate(x)
-    return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
 
 
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import plain, print_json, will_write, write_certificate, write_text
+from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
+from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from lawful.truncation.clusters import Clusters
     from lawful.truncation.motion import Start, TruncationRun
 
-NAMED = ("digits", "wine", "iris", "breast_cancer")
+NAMED = ("digits", "wine", "iris", "breast_cancer", "moons")
 DataOption = Annotated[
     str | None,
     typer.Option("--data", help="Points and labels: .npz (x, y), .csv (a column y), or " + ", ".join(NAMED) + "."),
@@ -28,6 +29,7 @@ ClustersOption = Annotated[
 ProjectOption = Annotated[
     int | None, typer.Option("--project", help="First project the data to this many principal axes.")
 ]
+HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page on which the data move.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,6 +66,8 @@ def read_labelled(text: str) -> tuple[Any, Any]:
     if text in NAMED and not Path(text).exists():
         import sklearn.datasets
 
+        if text == "moons":
+            return sklearn.datasets.make_moons(200, noise=0.05, random_state=0)  # type: ignore[no-any-return]
         return getattr(sklearn.datasets, f"load_{text}")(return_X_y=True)  # type: ignore[no-any-return]
     found = read_data(Path(text))
     if found.classes is None:
@@ -77,16 +81,22 @@ def truncate(
     data: DataOption = None,
     clusters: ClustersOption = None,
     project: ProjectOption = None,
+    html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
     from lawful.report.truncation import census_text
+    from lawful.report.truncation_json import census_json
     from lawful.truncation.census import census
-    from lawful.truncation.summary import of_census
 
+    will_write(html)
     points = open_data(data, clusters, project, named.seed)
-    opened = named.network()
-    found = of_census(census(opened, points))
+    seen = census(named.network(), points)
+    found = census_json(seen)
+    if html is not None:
+        from lawful.report.truncation_page import census_page
+
+        write_text(html, census_page(seen, points, named.text))
     print_json(found) if as_json else typer.echo(census_text(found))
 
 
@@ -104,22 +114,30 @@ def truncation_flow(
     frames: Annotated[int, typer.Option("--frames", help="Number of recorded times.")] = 61,
     images: Annotated[str | None, typer.Option("--images", help="Also save every frame: png or svg.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for run.json and report.html.")] = None,
+    html: HtmlOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Let truncation maps move by gradient flow and watch the clusters collapse (exit 3 if the run ends early)."""
     from lawful.report import truncation as report
+    from lawful.report.truncation_json import fixed_json, run_json
     from lawful.truncation.motion import run_flow, starting_maps
-    from lawful.truncation.summary import of_fixed, of_run
+    from lawful.truncation.predictions import fixed_flows, predictions
 
     if general + fixed + (standard is not None) > 1:
         raise LawfulError("--general, --fixed and --standard exclude each other")
     if images not in (None, "png", "svg") or (images is not None and out is None):
         raise LawfulError("--images takes png or svg, and needs --out for the folder")
+    if html is not None and (fixed or standard is not None):
+        raise LawfulError("--html shows a flow in motion: leave out --fixed and --standard")
+    will_write(html)
     points = open_data(data, clusters, project, seed, scale)
     start = starting_maps(points)
     if fixed or standard is not None:
-        found = of_fixed(points, start) if fixed else _standard(points, start, str(standard), until, frames)
+        if fixed:
+            found = fixed_json(points.names, fixed_flows(points, start))
+        else:
+            found = _standard(points, start, str(standard), until, frames)
         text = report.fixed_text(found) if fixed else report.standard_text(found)
         _save(found, out)
         print_json(found) if as_json else typer.echo(text)
@@ -127,10 +145,14 @@ def truncation_flow(
     with bar("flow") as tell:
         watch = {"progress": lambda now: tell(f"s = {now:.3g}", now / until)}
         run = run_flow(points, start, general=general, until=until, frames=frames, **watch)
-    found = of_run(run)
+    found = run_json(run, [] if general else predictions(run))
     if out is not None:
         _save(found, out)
         _draw(run, found, out, images)
+    if html is not None:
+        from lawful.report.truncation_page import flow_page
+
+        write_text(html, flow_page(run, found))
     print_json(found) if as_json else typer.echo(report.run_text(found))
     if run.halted:
         raise typer.Exit(130 if run.interrupted else 3)
@@ -150,16 +172,14 @@ def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | No
     import numpy as np
 
     from lawful.network.formats.writing import make_folder
-    from lawful.report.truncation import frame_figure, page
+    from lawful.report.truncation import frame_figure, plane
+    from lawful.report.truncation_page import flow_page
     from lawful.study.figure_file import save
-    from lawful.truncation.summary import plane
 
+    write_text(out / "report.html", flow_page(run, found))
     axes = plane(run.data.points)
     positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])
     targets = run.start.targets @ axes.T
-    moving = np.concatenate([(run.data.points @ axes.T)[None], positions])
-    text = page("Training as motion of the data", found, moving, run.data.labels, targets)
-    write_text(out / "report.html", text)
     if images is not None:
         make_folder(out / "frames")
         extent = np.array([positions.min(axis=(0, 1)), positions.max(axis=(0, 1))])
@@ -206,6 +226,7 @@ def separate(
     aligned: Annotated[bool, typer.Option("--aligned", help="Ask for right-angled cones, R in O(Q).")] = False,
     network: Annotated[Path | None, typer.Option("--network", help="Write the zero-loss network here.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Save a certificate for `lawful verify`.")] = None,
+    html: HtmlOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -216,12 +237,18 @@ def separate(
     from lawful.truncation.construct import ZeroLoss
     from lawful.truncation.separability import separability
 
-    will_write(network, out)
+    will_write(network, out, html)
     found = separability(open_data(data, clusters, project, seed), aligned=aligned, seed=seed)
     if network is not None and isinstance(found.built, ZeroLoss):
         write(found.built.network, network)
     if out is not None:
         write_certificate(out, certificate(found.data, found.answers))
+    if html is not None:
+        from lawful.report.truncation_page import separation_page
+        from lawful.truncation.census import census
+
+        built = census(found.built.network, found.data) if isinstance(found.built, ZeroLoss) else None
+        write_text(html, separation_page(found, built, str(data or f"clusters {clusters}")))
     print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
     if network is not None and not isinstance(found.built, ZeroLoss):
         typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +16,15 @@ from lawful.cli.source import (
     DropOption,
     InputOption,
     JsonOption,
+    ModelOption,
+    OrderOption,
     SeedOption,
     input_shape,
+    is_module,
+    open_anything,
     open_network,
 )
-from lawful.errors import CertificateError, NotACertificate, Unsupported
+from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,9 +35,12 @@ def add_to(app: typer.Typer) -> None:
 def verify(
     file: Annotated[Path, typer.Argument(help="A certificate that another verb saved.")],
     networks: Annotated[
-        list[str] | None, typer.Argument(metavar="[NETWORK]...", help="Networks that it should be about.")
+        list[str] | None,
+        typer.Argument(metavar="[NETWORK|DATA]...", help="Networks, data and runs that it should be about."),
     ] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     drop_useless: DropOption = False,
     input_size: InputOption = None,
     seed: SeedOption = 0,
@@ -44,15 +53,12 @@ def verify(
     from lawful.verify import verify as check
     from lawful.verify.schema import MOST_BYTES
 
-    shape = input_shape(input_size)
+    reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     content = read_bytes(file, MOST_BYTES)
     given: list[Any] = (
         file_tensors(networks or [])
         if speaks_of_files(content)
-        else [
-            open_network(text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape)
-            for text in networks or []
-        ]
+        else [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in networks or []]
     )
     try:
         found = check(content, *given)
@@ -62,3 +68,77 @@ def verify(
     except (NotACertificate, Unsupported) as error:
         raise type(error)(f"{file}: {error}") from None
     print_json(verified_json(found)) if as_json else typer.echo(verified_text(found, networks or []))
+
+
+@dataclass(frozen=True)
+class Names:
+    """All digests that what a user named can have: one file may hold a network, or data."""
+
+    digests: tuple[str, ...]
+
+
+def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
+    """Read it in every way that fits; if none does, the reason is that of a network."""
+    from lawful.verify.binding import names_of
+
+    ways: tuple[Callable[[], Iterator[Any]], ...] = (
+        lambda: _data(Path(text)),
+        lambda: _run(Path(text)),
+        lambda: _module(text, reading),
+    )
+    found: list[str] = []
+    for way in ways:
+        try:
+            for thing in way():
+                found += names_of(thing)
+        except LawfulError:
+            continue
+    try:
+        found += names_of(open_network(text, seed=seed, **reading))
+    except LawfulError:
+        if not found:
+            raise
+    return Names(tuple(dict.fromkeys(found)))
+
+
+def _data(path: Path) -> Iterator[Any]:
+    """Points, with their targets or with labels as clusters number them."""
+    from lawful.network.formats.data import FORMATS, read_data
+    from lawful.truncation.clusters import Clusters
+
+    if path.suffix.lower() in FORMATS and path.exists():
+        data = read_data(path)
+        yield data.x, data.y
+        if data.classes is not None:
+            clusters = Clusters(data.x, data.classes)
+            yield clusters.points, clusters.labels
+
+
+def _run(path: Path) -> Iterator[Any]:
+    """The networks and the data of a run of Leaky ResNets, or one network of it."""
+    from lawful.study.leaky_runs import is_run, load_network, load_task, read_run
+
+    if path.is_dir() and is_run(path):
+        for network, _ in read_run(path)[1]:
+            yield network
+        task = load_task(path / "train.npz")
+        yield task.inputs, task.targets
+    elif path.suffix == ".npz" and path.exists():
+        yield load_network(path)
+
+
+def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
+    """A module as a chain of layers, and as the program that its laws are about."""
+    from torch import nn
+
+    from lawful.laws.program_digest import program_digests
+    from lawful.network.opening import open_trained
+    from lawful.verify.module_pruning import digest_of
+
+    if not is_module(text) and reading["model"] is None:
+        return
+    module = open_trained(open_anything(text, **reading))
+    if isinstance(module, nn.Module):
+        chain = digest_of(module)
+        yield Names(() if chain is None else (chain,))
+        yield Names(program_digests(module, reading["shape"]))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.components.bottlenecks import Side
+from lawful.components.entries import EntryGraph
 from lawful.components.feasible import complete
 from lawful.components.locks import Components
 from lawful.components.max_flow import maximum_flow
-from lawful.errors import LawfulError
+from lawful.components.routes import routes_without
+from lawful.errors import LawfulError, Unsupported
+from lawful.network import Dag
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,13 @@ def free_flows(found: Components, edges: Iterable[int] | None = None) -> Iterato
     wrong = next((edge for edge in edges if edge in locked), None)
     if wrong is not None:
         raise LawfulError(f"edge {' -> '.join(found.dag.edge_name(wrong))} is locked: no point of H(c) has it zero")
-    ground = _Ground(found)
+    if isinstance(found.dag, EntryGraph):
+        if found.balance.slack:
+            raise Unsupported("paths of a module within a tolerance: give two checkpoints of exactly the same balance")
+        for squares, frees in routes_without(found.dag, found.balance.units, list(edges)):
+            yield Flow(squares, frees)
+        return
+    ground = _Ground(found, found.dag)
     waiting = sorted(edges, key=lambda edge: -ground.size(edge))  # large sets first: they often free what they contain
     while waiting:
         group = _Group(ground)
@@ -57,9 +68,8 @@ def free_flows(found: Components, edges: Iterable[int] | None = None) -> Iterato
 class _Ground:
     """What all groups share: ends of edges as hidden numbers, edges at each node, and sets that fall with an edge."""
 
-    def __init__(self, found: Components) -> None:
-        self.found = found
-        dag = found.dag
+    def __init__(self, found: Components, dag: Dag) -> None:
+        self.found, self.dag = found, dag
         number = np.full(len(dag.names), -1, dtype=np.intp)
         number[dag.hidden] = np.arange(len(dag.hidden))
         self.tails, self.heads = number[dag.tails].tolist(), number[dag.heads].tolist()
@@ -78,7 +88,7 @@ class _Ground:
     def falls(self, edge: int) -> tuple[list[int], list[int]]:
         """Pure ancestors that lose their way out, and pure descendants that lose their way in, without the edge."""
         tail, head = self.tails[edge], self.heads[edge]
-        out, into = self.found.stable["out"].side, self.found.stable["in"].side
+        out, into = (cast(Side, self.found.stable[way].side) for way in ("out", "in"))
         above = out.pure(tail) if tail >= 0 and self.out_degree[tail] == 1 else []
         below = into.pure(head) if head >= 0 and self.in_degree[head] == 1 else []
         return above, below
@@ -165,12 +175,12 @@ class _Group:
             (self.blocked_out, self.ground.tails, self.shut),
             (self.blocked_in, self.ground.heads, self.dry),
         ):
-            allowed = np.ones(found.dag.parameters, dtype=bool)
+            allowed = np.ones(self.ground.dag.parameters, dtype=bool)
             allowed[list(blocked)] = False
             if fallen:
                 allowed &= ~np.isin(ends, list(fallen))
             masks.append(allowed)
-        squares = complete(found.dag, lacking, *masks)
+        squares = complete(self.ground.dag, lacking, *masks)
         for edge, amount in inside.items():
             squares[edge] = squares.get(edge, 0) + amount
         if sum(map(abs, lacking)) > found.balance.slack:

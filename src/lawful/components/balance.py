@@ -13,23 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lawful.components.entries import Balanced
 from lawful.errors import LawfulError
-from lawful.network import Dag, Mlp
-from lawful.types import Floats
+from lawful.network import Mlp
+from lawful.types import Floats, Indices, Residues
 
 Number = int | float | Fraction | str
 Tolerance = float | Fraction
 MAX_DIGITS = 4000
 
 
-def divergence(dag: Dag, edge_values: ArrayLike) -> Floats:
+def divergence(dag: Balanced, edge_values: ArrayLike) -> Floats:
     """`B̃x`: what enters each hidden node less what leaves it, in the order of `dag.hidden`."""
     values = np.asarray(edge_values, dtype=np.float64)
     count = len(dag.names)
     return np.asarray((np.bincount(dag.heads, values, count) - np.bincount(dag.tails, values, count))[dag.hidden])
 
 
-def balance(network: Mlp | Dag) -> Floats:
+def balance(network: Mlp | Balanced) -> Floats:
     """`c = B̃θ²`: squares of the incoming less squares of the outgoing weights of each hidden node (P0 Definition 1).
 
     >>> from lawful.network import Dag
@@ -40,7 +41,7 @@ def balance(network: Mlp | Dag) -> Floats:
     return divergence(dag, dag.theta**2)
 
 
-def flow_residual(dag: Dag, gradient: ArrayLike) -> Floats:
+def flow_residual(dag: Balanced, gradient: ArrayLike) -> Floats:
     """`B̃(θ ⊙ g)` for the gradient g of a loss at θ: zero, because θ ⊙ g is a network flow (P0 Proposition 1)."""
     return divergence(dag, dag.theta * np.asarray(gradient, dtype=np.float64))
 
@@ -58,7 +59,7 @@ class Balance:
     slack: int = 0
 
     @classmethod
-    def of(cls, network: Mlp | Dag, *, tolerance: Tolerance = 0.0) -> Balance:
+    def of(cls, network: Mlp | Balanced, *, tolerance: Tolerance = 0.0) -> Balance:
         """The balance of a network's weights, each taken as the rational number that it is.
 
         >>> from lawful.network import Architecture
@@ -66,18 +67,12 @@ class Balance:
         (-20, -11)
         """
         dag = network.to_dag()
-        weights, denominator = _integers(dag.theta)
-        total = [0] * len(dag.names)
-        for weight, tail, head in zip(weights, dag.tails.tolist(), dag.heads.tolist(), strict=True):
-            square = weight * weight
-            total[head] += square
-            total[tail] -= square
-        denominator *= denominator
-        return cls(tuple(total[node] for node in dag.hidden.tolist()), denominator, _slack(tolerance, denominator))
+        units, denominator = _exact_balance(dag)
+        return cls(tuple(units), denominator, _slack(tolerance, denominator))
 
     @classmethod
     def given(
-        cls, dag: Dag, values: Mapping[str, Number] | Sequence[Number] | Floats, *, tolerance: Tolerance = 0.0
+        cls, dag: Balanced, values: Mapping[str, Number] | Sequence[Number] | Floats, *, tolerance: Tolerance = 0.0
     ) -> Balance:
         """A prescribed balance, by node name or in the order of `dag.hidden`: numbers, fractions, or text ("1/3")."""
         numbers = _in_order(dag, values)
@@ -112,7 +107,7 @@ class Balance:
         return [Fraction(abs(one * mine - two * theirs), common) for one, two in pairs]
 
 
-def rounding(network: Mlp | Dag) -> Fraction:
+def rounding(network: Mlp | Balanced) -> Fraction:
     """How far, in total, a balance moves when every weight moves by half a unit in its last place (float64).
 
     `Σ_v |Δc_v| ≤ 2 Σ_e |Δθ_e²|` and `|Δθ²| ≤ ε θ²`, up to a term of higher order: four times that is returned.
@@ -155,7 +150,7 @@ def _slack(tolerance: Tolerance, denominator: int) -> int:
     return math.floor(Fraction(tolerance) * denominator)
 
 
-def _in_order(dag: Dag, values: Any) -> Any:
+def _in_order(dag: Balanced, values: Any) -> Any:
     if not isinstance(values, Mapping):
         if len(values) != len(dag.hidden):
             raise LawfulError(f"a balance has one number per hidden node, {len(dag.hidden)} here, not {len(values)}")
@@ -174,7 +169,7 @@ def _in_order(dag: Dag, values: Any) -> Any:
     return [values[name] for name in names]
 
 
-def _fraction(dag: Dag, node: int, number: Any) -> Fraction:
+def _fraction(dag: Balanced, node: int, number: Any) -> Fraction:
     try:
         if isinstance(number, bool) or (isinstance(number, str) and not _short(number)):
             raise TypeError
@@ -200,8 +195,46 @@ def _integers(values: Floats) -> tuple[list[int], int]:
     whole = np.ldexp(mantissa, 53).astype(np.int64)
     nonzero = whole != 0
     trailing = np.zeros(len(values), dtype=np.int64)
-    trailing[nonzero] = np.log2((whole & -whole)[nonzero].astype(np.float64)).astype(np.int64)
+    trailing[nonzero] = _trailing(whole[nonzero])
     exponent = np.where(nonzero, exponent - 53 + trailing, 0).astype(np.int64)
     lowest = min(int(exponent.min(initial=0)), 0)
     shift = (exponent - lowest).tolist()
     return [odd << up for odd, up in zip((whole >> trailing).tolist(), shift, strict=True)], 1 << -lowest
+
+
+def _exact_balance(dag: Balanced) -> tuple[list[int], int]:
+    """`B̃θ²` of each hidden node as integers over one power of four; all edges of a size are added up at once.
+
+    A weight is `m 2^(e−53)`; `m²` is written in words of 27 bits, whose sums over fewer than 2²⁶ edges floats hold
+    exactly.
+    """
+    mantissa, exponent = np.frexp(np.abs(dag.theta))
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    nonzero = np.flatnonzero(whole)
+    if not len(nonzero):
+        return [0] * len(dag.hidden), 1
+    lowest = min(int((exponent[nonzero] - 53 + _trailing(whole[nonzero])).min()), 0)
+    order = nonzero[np.argsort(exponent[nonzero], kind="stable")]
+    bottom = int(exponent[order[0]])
+    total = [0] * len(dag.names)
+    for edges in np.split(order, np.flatnonzero(np.diff(exponent[order])) + 1):
+        high, low = np.divmod(whole[edges], 1 << 27)
+        words = [part for product in (high * high, 2 * high * low, low * low) for part in np.divmod(product, 1 << 27)]
+        sums = [_net(dag, edges, word) for word in words]
+        shift = 2 * (int(exponent[edges[0]]) - bottom)
+        for node in np.flatnonzero(np.any(sums, axis=0)).tolist():
+            a, b, c, d, e, f = (int(part[node]) for part in sums)
+            total[node] += ((a << 81) + ((b + c) << 54) + ((d + e) << 27) + f) << shift
+    up = 2 * (bottom - 53 - lowest)
+    found = (total[node] for node in dag.hidden.tolist())
+    return [unit << up if up >= 0 else unit >> -up for unit in found], 1 << -2 * lowest
+
+
+def _net(dag: Balanced, edges: Indices, values: Residues) -> Floats:
+    count = len(dag.names)
+    return np.asarray(np.bincount(dag.heads[edges], values, count) - np.bincount(dag.tails[edges], values, count))
+
+
+def _trailing(whole: Residues) -> Residues:
+    """How many zeros end each number in base two."""
+    return np.log2((whole & -whole).astype(np.float64)).astype(np.int64)

@@ -61,6 +61,11 @@ class Side:
         """Hidden nodes with exactly one arc."""
         return np.asarray(np.bincount(self.tails, minlength=self.root) == 1)
 
+    @property
+    def single(self) -> Mask:
+        """The same: without circles no other edge is ever missed."""
+        return self.bottleneck
+
     @cached_property
     def only_edge(self) -> Indices:
         """For each bottleneck its single edge; −1 elsewhere."""

@@ -10,11 +10,12 @@ import numpy as np
 
 from lawful.components.avoiding import free_flows
 from lawful.components.balance import Balance
+from lawful.components.entries import Balanced, as_dag
 from lawful.components.locks import Components, Lock, components
 from lawful.components.paths import Apart, WeightPath
 from lawful.components.rebalance import Rebalanced
 from lawful.errors import Unsupported
-from lawful.network import Dag, Mlp
+from lawful.network import Mlp
 from lawful.network.digest import digest, written
 
 
@@ -29,7 +30,7 @@ def certificate(found: Components) -> dict[str, Any]:
     >>> proof["log2_components"], proof["locked"]
     (1, [{'edge': 4, 'side': 'out', 'nodes': [2]}])
     """
-    dag, balance = found.dag, found.balance
+    dag, balance = as_dag(found.dag), found.balance
     own = dag.weights is not None and _is_own(found)
     return {
         "kind": "components",
@@ -54,11 +55,11 @@ def _lock(found: Components, lock: Lock) -> dict[str, Any]:
 
 
 def _is_own(found: Components) -> bool:
-    """Whether the balance is that of the weights, within the tolerance; a prescribed one speaks of the graph alone."""
-    return sum(found.balance.distance(Balance.of(found.dag)), Fraction(0)) <= found.balance.tolerance
+    """Whether the balance is exactly that of the weights; a prescribed one speaks of the graph alone."""
+    return not any(found.balance.distance(Balance.of(found.dag)))
 
 
-def path_certificate(start: Mlp | Dag, stop: Mlp | Dag, found: WeightPath | Apart) -> dict[str, Any]:
+def path_certificate(start: Mlp | Balanced, stop: Mlp | Balanced, found: WeightPath | Apart) -> dict[str, Any]:
     """A path with its waypoints as exact squares; or the balances that differ, or the locks that two signs stand on.
 
     >>> from lawful.components.paths import find_path
@@ -69,7 +70,7 @@ def path_certificate(start: Mlp | Dag, stop: Mlp | Dag, found: WeightPath | Apar
     >>> proof["joined"], proof["drift"], proof["waypoints"]
     (True, '0', [[]])
     """
-    first, last = start.to_dag(), stop.to_dag()
+    first, last = as_dag(start.to_dag()), as_dag(stop.to_dag())
     body: dict[str, Any] = {
         "kind": "path",
         "version": 1,
@@ -93,7 +94,7 @@ def path_certificate(start: Mlp | Dag, stop: Mlp | Dag, found: WeightPath | Apar
     return body
 
 
-def rebalance_certificate(network: Mlp | Dag, done: Rebalanced) -> dict[str, Any]:
+def rebalance_certificate(network: Mlp | Balanced, done: Rebalanced) -> dict[str, Any]:
     """Both networks, the factor of every neuron, and how far weights and balances are from what these promise.
 
     >>> from lawful.components.rebalance import rebalance
@@ -102,7 +103,7 @@ def rebalance_certificate(network: Mlp | Dag, done: Rebalanced) -> dict[str, Any
     >>> [round(factor, 3) for factor in proof["factors"]], proof["rounding"] < 1e-15
     ([0.5], True)
     """
-    before, after = network.to_dag(), done.dag
+    before, after = as_dag(network.to_dag()), as_dag(done.dag)
     factors = np.exp(done.log_scales)
     if not (np.isfinite(factors) & (factors > 0)).all():
         raise Unsupported("a factor does not fit into float64: there is no certificate of this rescaling")

@@ -25,6 +25,17 @@ class StableSets:
     choice: dict[int, list[int]]
     shortened: Mask
 
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """By edge of a bottleneck: the value, and the bottleneck."""
+        nodes = np.flatnonzero(self.side.bottleneck).tolist()
+        return {int(self.side.only_edge[node]): (self.value[node], node) for node in nodes}
+
+    def set_of(self, edge: int) -> list[int]:
+        """The stable set T that belongs to the only edge of a bottleneck."""
+        dag = self.side.dag
+        end = dag.tails[edge] if self.side.name == "out" else dag.heads[edge]
+        return self.members(int(np.searchsorted(dag.hidden, end)))
+
     def members(self, node: int) -> list[int]:
         """The stable set T of a bottleneck, as hidden nodes, itself first."""
         found, stack = [], [node]

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from lawful.components.entries import EntryGraph
 from lawful.components.locks import Components, Lock
 from lawful.network import Dag, Role
 from lawful.types import Floats
@@ -46,6 +47,8 @@ def locked_outputs(found: Components) -> tuple[OutputMeaning, ...]:
     ('below', [2.0, 3.0])
     """
     dag = found.dag
+    if isinstance(dag, EntryGraph):  # an entry of a module has no output of its own
+        return ()
     coming = None if dag.weights is None else _norms(dag)
     locks = {lock.edge: lock for lock in found.locked if dag.roles[dag.heads[lock.edge]] == Role.OUTPUT}
     answers = []

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lawful.components.balance import Balance, Number, Tolerance, root
 from lawful.components.bottlenecks import Side
+from lawful.components.cuts import CutSets, CutSide, cut_sets
+from lawful.components.entries import Balanced, EntryGraph, balanced_graph, told
 from lawful.components.heaviest_set import StableSets, stable_sets
-from lawful.network import Dag
-from lawful.network.opening import Source, open_free
+from lawful.network.opening import Source
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Lock:
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
+class Components(Shown):
     """The components of `H(c)`: a sign for each locked edge, so `2^len(locked)` of them.
 
     Decided exactly. If the user says that the balance is known only to within a tolerance (total absolute difference),
@@ -43,11 +45,11 @@ class Components:
     leaves open are `marginal`. Edges that are no bottleneck's only edge are always free (P0 Proposition 3).
     """
 
-    dag: Dag
+    dag: Balanced
     balance: Balance
     locked: tuple[Lock, ...]
     free_bottlenecks: tuple[int, ...]
-    stable: Mapping[Literal["out", "in"], StableSets]
+    stable: Mapping[Literal["out", "in"], StableSets | CutSets]
 
     @property
     def connected(self) -> bool:
@@ -61,14 +63,17 @@ class Components:
 
     def stable_set(self, lock: Lock) -> tuple[int, ...]:
         """The nodes T that prove a lock: all they send out leaves by that edge, and `∓Σ_T c = min x_e`."""
-        sets = self.stable[lock.side]
-        number = int(np.searchsorted(self.dag.hidden, lock.bottleneck))
-        return tuple(int(self.dag.hidden[member]) for member in sets.members(number))
+        return tuple(int(self.dag.hidden[member]) for member in self.stable[lock.side].set_of(lock.edge))
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """Why more than these balances may confine training (a module's other laws): then no edge is surely free."""
+        return self.dag.beyond if isinstance(self.dag, EntryGraph) else ()
 
     @cached_property
     def minima(self) -> dict[int, int]:
         """For every bottleneck edge the least value of `x_e` on `{x ≥ 0 : B̃x = c}`, in units of the balance."""
-        return {edge: max(0, value) for edge, (value, _, _) in _by_edge(self.stable.values()).items()}
+        return {edge: max(0, value) for edge, (value, _, _) in _by_edge(self.stable).items()}
 
     @property
     def marginal(self) -> tuple[int, ...]:
@@ -81,8 +86,12 @@ def components(
     balance: Balance | Mapping[str, Number] | Sequence[Number] | NDArray[np.float64] | None = None,
     *,
     tolerance: Tolerance = 0.0,
+    input: Any = None,
 ) -> Components:
     """The components of the invariant set of a network, or of its graph with another balance.
+
+    Of a module, `H(c)` is the set of its scaling graph's balances (`lawful.symmetries`): shared, tied, frozen and fixed
+    weights are what they are. `input` is the size of its input without the batch.
 
     An edge is locked if and only if it is the only edge out of v and some stable set T of pure ancestors has
     `Σ_T c < 0` (P0 Theorem 1), or the mirror image; then `min θ_e² = max_T −Σ_T c`. Weights and balances are the
@@ -96,25 +105,31 @@ def components(
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """
-    dag = open_free(network).to_dag()
+    found = balanced_graph(network, input)
+    dag = found.to_dag()
     if balance is None:
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):
         balance = Balance.given(dag, balance, tolerance=tolerance)
-    return decide(both_sides(dag), balance)
+    return told(decide(both_sides(dag), balance), found)
 
 
-def both_sides(dag: Dag) -> tuple[Side, Side]:
+Sides = tuple[Side, Side] | tuple[CutSide, CutSide]
+
+
+def both_sides(dag: Balanced) -> Sides:
     """The graph seen both ways: all that does not depend on the balance."""
+    if isinstance(dag, EntryGraph):
+        return CutSide(dag, "out"), CutSide(dag, "in")
     return Side(dag, "out"), Side(dag, "in")
 
 
-def decide(sides: tuple[Side, Side], balance: Balance) -> Components:
+def decide(sides: Sides, balance: Balance) -> Components:
     """The components for one balance; several balances of one graph can share its sides."""
     dag = sides[0].dag
-    stable = {side.name: stable_sets(side, balance.units) for side in sides}
+    stable = {side.name: _sets(side, balance.units) for side in sides}
     locked, free = [], []
-    for edge, (value, name, node) in sorted(_by_edge(stable.values()).items()):
+    for edge, (value, name, node) in sorted(_by_edge(stable).items()):
         if value > balance.slack:
             sign = 0 if dag.weights is None else int(np.sign(dag.weights[edge]))
             locked.append(Lock(edge, sign, Fraction(value, balance.denominator), name, int(dag.hidden[node])))
@@ -123,12 +138,17 @@ def decide(sides: tuple[Side, Side], balance: Balance) -> Components:
     return Components(dag, balance, tuple(locked), tuple(free), stable)
 
 
-def _by_edge(sides: Iterable[StableSets]) -> dict[int, tuple[int, Literal["out", "in"], int]]:
+def _sets(side: Side | CutSide, units: Sequence[int]) -> StableSets | CutSets:
+    return stable_sets(side, units) if isinstance(side, Side) else cut_sets(side, units)
+
+
+def _by_edge(
+    stable: Mapping[Literal["out", "in"], StableSets | CutSets],
+) -> dict[int, tuple[int, Literal["out", "in"], int]]:
     """The stronger of the two bounds on each bottleneck edge: its value, side and bottleneck."""
     found: dict[int, tuple[int, Literal["out", "in"], int]] = {}
-    for sets in sides:
-        for node in np.flatnonzero(sets.side.bottleneck).tolist():
-            edge = int(sets.side.only_edge[node])
-            if edge not in found or sets.value[node] > found[edge][0]:
-                found[edge] = (sets.value[node], sets.side.name, node)
+    for name, sets in stable.items():
+        for edge, (value, node) in sets.bounds().items():
+            if edge not in found or value > found[edge][0]:
+                found[edge] = (value, name, node)
     return found

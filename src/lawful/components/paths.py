@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from lawful.components.avoiding import Flow, free_flows
 from lawful.components.balance import Balance, Tolerance, divergence, root, rounding
+from lawful.components.entries import Balanced, EntryGraph, balanced_graph, same_graph, told
 from lawful.components.locks import Components, components
-from lawful.errors import InvalidNetwork, LawfulError
-from lawful.network import Dag
-from lawful.network.opening import Source, open_free
+from lawful.errors import LawfulError
+from lawful.network.opening import Source
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class WeightPath:
+class WeightPath(Shown):
     """A path inside `H(c)`: between waypoints the squares move linearly and no sign changes.
 
     At a waypoint the signs of the next piece take over; every weight whose sign differs is zero there. The balance is
     linear in the squares, so it is nowhere further from the start's than at a waypoint: `drift` says how far, exactly.
     """
 
-    dag: Dag
+    dag: Balanced
     sizes: tuple[Floats, ...]  # the absolute values of the weights at each waypoint
     signs: tuple[Floats, ...]  # one per piece
     drift: Fraction  # the largest `Σ_v |c_v − c_v at the start|` on the path
@@ -58,7 +60,7 @@ class WeightPath:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Apart(Shown):
     """No path exists: locked edges with different signs, or neurons with different balance."""
 
     edges: tuple[int, ...] = ()
@@ -73,28 +75,37 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Unsettled:
-    """Undecided: the balances differ by their rounding, and that much decides whether these edges are locked."""
+class Unsettled(Shown):
+    """Undecided: the balances differ by their rounding, and that much decides whether these edges are locked.
+
+    Or a module has laws `beyond` its balances: no lock keeps the two apart, but a path could break those.
+    """
 
     edges: tuple[int, ...]
     tolerance: Fraction
+    beyond: str = ""
 
     @property
     def reason(self) -> str:
         """In words."""
+        if self.beyond:
+            return f"no lock of a balance keeps them apart, but {self.beyond}"
         return (
             f"the signs of {len(self.edges)} edges differ that are locked or free by less than the rounding of the "
             f"weights: --tolerance {float(self.tolerance):.1e} accepts a path that leaves H(c) by that much"
         )
 
 
-def find_path(start: Source, stop: Source, *, tolerance: Tolerance | None = None) -> WeightPath | Apart | Unsettled:
+def find_path(
+    start: Source, stop: Source, *, tolerance: Tolerance | None = None, input: Any = None
+) -> WeightPath | Apart | Unsettled:
     """A path inside `H(c)` from one parameter to another, if they are in the same component.
 
     `tolerance` is the total difference of balance, `Σ_v |c_v − c'_v|`, that still counts as the same invariant set. By
     default it is what rounding the weights explains, and edges that only rounding frees leave the answer undecided;
     two parameters of exactly the same balance get an exact answer. To flip free edges the path visits a point where
-    they are zero.
+    they are zero. Of two modules it is a path inside the set of their scaling graph's balances; entries that take no
+    part in a balance move straight, and other laws (`dag.beyond`) are not looked at: then the answer is undecided.
 
     >>> from lawful.network import Architecture
     >>> graph = Architecture.parse("1-2-1").to_dag()
@@ -104,8 +115,12 @@ def find_path(start: Source, stop: Source, *, tolerance: Tolerance | None = None
     >>> find_path(graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])).reason
     'the two lie in different components: 1 locked edges have different signs'
     """
-    first, last = open_free(start).to_dag(), open_free(stop).to_dag()
-    _same_graph(first, last)
+    one, two = balanced_graph(start, input), balanced_graph(stop, input)
+    return told(_between(one.to_dag(), two.to_dag(), tolerance), one, two)
+
+
+def _between(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> WeightPath | Apart | Unsettled:
+    same_graph(first, last)
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)
     apart = sum(gaps, Fraction(0))
@@ -127,6 +142,8 @@ def find_path(start: Source, stop: Source, *, tolerance: Tolerance | None = None
         if tolerance is None:
             return Unsettled(locked, allowed)
         found = loosely
+    if isinstance(first, EntryGraph) and first.beyond:
+        return Unsettled((), allowed, first.beyond[0])
     flows = tuple(free_flows(found, flips))
     _check(found, flows, flips)
     drift = max([apart, *(_drift(found, flow) for flow in flows)])
@@ -141,7 +158,7 @@ def find_path(start: Source, stop: Source, *, tolerance: Tolerance | None = None
     return WeightPath(first, (*sizes, np.abs(last.theta)), tuple(pieces), drift, waypoints)
 
 
-def _allowed(first: Dag, last: Dag, tolerance: Tolerance | None) -> Fraction:
+def _allowed(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> Fraction:
     if tolerance is None:
         return rounding(first) + rounding(last)
     if not (tolerance >= 0 and tolerance < np.inf):
@@ -175,15 +192,8 @@ def _check(found: Components, flows: tuple[Flow, ...], flips: list[int]) -> None
         raise AssertionError("a sign does not change exactly once")
 
 
-def _roots(dag: Dag, squares: Mapping[int, int], denominator: int) -> Floats:
+def _roots(dag: Balanced, squares: Mapping[int, int], denominator: int) -> Floats:
     sizes = np.zeros(dag.parameters)
     for edge, amount in squares.items():
         sizes[edge] = root(Fraction(amount, denominator))
     return sizes
-
-
-def _same_graph(first: Dag, last: Dag) -> None:
-    for name in ("names", "roles", "tails", "heads"):
-        one, other = getattr(first, name), getattr(last, name)
-        if len(one) != len(other) or not np.array_equal(one, other):
-            raise InvalidNetwork(f"a path joins two parameters of one graph, but these differ: {first} and {last}")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg, spilu
 
 from lawful.components.balance import Balance, Number, divergence, rounding
+from lawful.components.entries import Balanced, balanced_graph, told
 from lawful.components.locks import components
 from lawful.errors import LawfulError
-from lawful.network import Dag, Role
-from lawful.network.opening import Source, open_free
+from lawful.network import Role
+from lawful.network.opening import Source
 from lawful.network.topology import useless
+from lawful.shown import Shown
 from lawful.types import Floats, Indices, Mask
 
 Prescribed = Balance | Mapping[str, Number] | Sequence[Number] | Floats
@@ -26,10 +29,10 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Rebalanced:
+class Rebalanced(Shown):
     """The rescaled network, `θ_e exp(s_j − s_i)` on edge i→j, and how close its balance is to the one asked for."""
 
-    dag: Dag
+    dag: Balanced
     log_scales: Floats  # s, one per hidden node
     target: Floats
     steps: int
@@ -53,13 +56,13 @@ class Rebalanced:
         return not self.unreachable
 
 
-def rebalance(network: Source, target: Prescribed | float = 0.0) -> Rebalanced:
+def rebalance(network: Source, target: Prescribed | float = 0.0, *, input: Any = None) -> Rebalanced:
     """The rescaling that moves a network to balance `target` (one number for all neurons, or one each).
 
     It minimises the convex `½ Σ_e θ_e² e^{2(s_j − s_i)} − Σ_v c_v s_v`, whose gradient is `B̃θ'² − c` and whose Hessian
     is the grounded graph Laplacian `2 B̃ diag(θ'²) B̃ᵀ`: Newton's method, one sparse solve a step. The minimum
     exists and is unique when every neuron has a path of nonzero weights from an input and to an output; neurons without
-    one are left as they are and reported.
+    one are left as they are and reported. Of a module the nodes of its scaling graph are rescaled.
 
     >>> from lawful.network import Architecture
     >>> dag = Architecture.parse("3-4-4-1 relu bias").initialise(seed=1).to_dag()
@@ -67,7 +70,8 @@ def rebalance(network: Source, target: Prescribed | float = 0.0) -> Rebalanced:
     >>> done.residual < 1e-14, np.abs(dag.evaluate(np.ones((1, 3))) - done.dag.evaluate(np.ones((1, 3)))).max() < 1e-14
     (True, np.True_)
     """
-    dag = open_free(network).to_dag()
+    found = balanced_graph(network, input)
+    dag = found.to_dag()
     wanted = _target(dag, target)
     nonzero = dag.theta != 0
     stuck = useless(dag.roles == Role.HIDDEN, dag.tails[nonzero], dag.heads[nonzero])
@@ -81,10 +85,10 @@ def rebalance(network: Source, target: Prescribed | float = 0.0) -> Rebalanced:
         done, scales, steps = _rescaled(done, more), scales + more, steps + taken
     missing, through, _ = _at_unit_scale(done, wanted)
     unreachable = tuple(dag.hidden[stuck[dag.hidden] & (missing > 4 * EPSILON * through)].tolist())
-    return Rebalanced(done, scales, wanted, steps, unreachable)
+    return told(Rebalanced(done, scales, wanted, steps, unreachable), found)
 
 
-def _rescaled(dag: Dag, scales: Floats) -> Dag:
+def _rescaled(dag: Balanced, scales: Floats) -> Balanced:
     half = np.exp(_spread(dag, scales) / 2)  # the factor itself may overflow where the weight does not
     with np.errstate(over="ignore", invalid="ignore"):
         theta = dag.theta * half * half
@@ -93,7 +97,7 @@ def _rescaled(dag: Dag, scales: Floats) -> Dag:
     return dag.with_theta(theta)
 
 
-def _at_unit_scale(dag: Dag, target: Floats) -> tuple[Floats, Floats, float]:
+def _at_unit_scale(dag: Balanced, target: Floats) -> tuple[Floats, Floats, float]:
     """`|B̃θ² − c|` and the sum of all squares at each hidden node, after dividing the weights by a power of two."""
     scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     squares = (dag.theta / scale) ** 2
@@ -101,13 +105,13 @@ def _at_unit_scale(dag: Dag, target: Floats) -> tuple[Floats, Floats, float]:
         return np.abs(divergence(dag, squares) - target / scale / scale), _sums_at(dag, squares), scale
 
 
-def _vanished(dag: Dag) -> bool:
+def _vanished(dag: Balanced) -> bool:
     """Whether the square of some weight is lost beside the largest."""
     nonzero = np.abs(dag.theta[dag.theta != 0])
     return bool(len(nonzero)) and float(nonzero.min() / nonzero.max()) < 1e-150
 
 
-def _logs(dag: Dag, target: Floats) -> tuple[Floats, int]:
+def _logs(dag: Balanced, target: Floats) -> tuple[Floats, int]:
     """The logarithms of the squares over `4^k`, and k: such that the *rebalanced* squares fit into floats.
 
     A neuron with squares a in and b out ends near `√(ab)`, or at its target.
@@ -123,26 +127,26 @@ def _logs(dag: Dag, target: Floats) -> tuple[Floats, int]:
         return 2 * (np.log(mantissa) + np.log(2.0) * (exponent - power)), power
 
 
-def _sums_at(dag: Dag, values: Floats) -> Floats:
+def _sums_at(dag: Balanced, values: Floats) -> Floats:
     count = len(dag.names)
     return np.asarray((np.bincount(dag.heads, values, count) + np.bincount(dag.tails, values, count))[dag.hidden])
 
 
-def _target(dag: Dag, target: Prescribed | float) -> Floats:
+def _target(dag: Balanced, target: Prescribed | float) -> Floats:
     if isinstance(target, (int, float)):
         return np.full(len(dag.hidden), float(target))
     exact = target if isinstance(target, Balance) else Balance.given(dag, target)
     return exact.values
 
 
-def _spread(dag: Dag, scales: Floats) -> Floats:
+def _spread(dag: Balanced, scales: Floats) -> Floats:
     """`s_j − s_i` on every edge, s zero on inputs and outputs."""
     everywhere = np.zeros(len(dag.names))
     everywhere[dag.hidden] = scales
     return everywhere[dag.heads] - everywhere[dag.tails]
 
 
-def _newton(dag: Dag, wanted: Floats, live: Mask) -> tuple[Floats, int]:
+def _newton(dag: Balanced, wanted: Floats, live: Mask) -> tuple[Floats, int]:
     """Damped Newton; stops when the gradient is round-off, or falls no longer."""
     logs, power = _logs(dag, wanted)
     target = np.ldexp(wanted, -2 * power)
@@ -168,7 +172,7 @@ def _newton(dag: Dag, wanted: Floats, live: Mask) -> tuple[Floats, int]:
     raise LawfulError(f"rebalancing did not converge in {STEPS} Newton steps: the weights span too many magnitudes")
 
 
-def _neuron_by_neuron(dag: Dag, logs: Floats, target: Floats, live: Mask) -> Floats:
+def _neuron_by_neuron(dag: Balanced, logs: Floats, target: Floats, live: Mask) -> Floats:
     """Log-scales near the minimum: each neuron in turn, down and up the layers, solves its own equation exactly.
 
     `a e^{2s} − b e^{−2s} = c` for the squares a coming in and b going out. Newton alone crosses a weight that must
@@ -221,7 +225,7 @@ def _edges_by_node(ends: Indices, count: int) -> Callable[[Indices], tuple[Indic
 class _Laplacian:
     """`L = 2 B̃ diag(w) B̃ᵀ` on the live neurons, for changing w: its sparsity pattern is found once."""
 
-    def __init__(self, dag: Dag, live: Mask) -> None:
+    def __init__(self, dag: Balanced, live: Mask) -> None:
         number = np.full(len(dag.names), -1, dtype=np.intp)
         number[dag.hidden[live]] = np.arange(live.sum())
         self.size = int(live.sum())
@@ -229,8 +233,9 @@ class _Laplacian:
         self.inner = np.flatnonzero((self.tails >= 0) & (self.heads >= 0))
         rows = np.concatenate([np.arange(self.size), self.heads[self.inner], self.tails[self.inner]])
         columns = np.concatenate([np.arange(self.size), self.tails[self.inner], self.heads[self.inner]])
-        pattern = sparse.csr_array((np.arange(len(rows)), (rows, columns)), shape=(self.size, self.size))
-        self.order, self.indices, self.indptr = pattern.data, pattern.indices, pattern.indptr
+        places, self.place = np.unique(rows * self.size + columns, return_inverse=True)  # parallel edges share one
+        starts = np.searchsorted(places, self.size * np.arange(self.size + 1))
+        self.indices, self.indptr = places % max(self.size, 1), starts
 
     def matrix(self, weights: Floats) -> sparse.csr_array:
         """The Laplacian of edge weights w."""
@@ -238,8 +243,8 @@ class _Laplacian:
             self.tails + 1, weights, self.size + 1
         )
         inner = weights[self.inner]
-        entries = 2 * np.concatenate([diagonal[1:], -inner, -inner])
-        return sparse.csr_array((entries[self.order], self.indices, self.indptr), shape=(self.size, self.size))
+        entries = np.bincount(self.place, 2 * np.concatenate([diagonal[1:], -inner, -inner]), len(self.indices))
+        return sparse.csr_array((entries, self.indices, self.indptr), shape=(self.size, self.size))
 
     def solve(self, weights: Floats, right: Floats) -> Floats:
         """`L⁻¹ right` to six digits by conjugate gradients; where they stall, with an incomplete factorisation.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -14,17 +15,18 @@ from scipy.optimize import nnls
 from scipy.sparse.csgraph import connected_components
 
 from lawful.components.balance import Balance, balance, rounding
+from lawful.components.entries import Balanced, balanced_graph, told
 from lawful.components.locks import both_sides, decide
 from lawful.components.rebalance import Prescribed, Rebalanced, rebalance
 from lawful.errors import LawfulError
 from lawful.network import Architecture, Dag, initialise
-from lawful.network.opening import Source, open_free
+from lawful.network.opening import Source
 from lawful.types import Floats
 
 ROUNDS = 200
 
 
-def unlock(network: Source) -> Rebalanced:
+def unlock(network: Source, *, input: Any = None) -> Rebalanced:
     """Rescale a network, its function unchanged, to the nearest balance for which no edge is locked.
 
     Where that balance leaves no room (a neuron between one input and one output must have `c = 0` exactly), the
@@ -37,15 +39,17 @@ def unlock(network: Source) -> Rebalanced:
     >>> components(dag).log2_components, components(done.dag).log2_components, done.locked
     (2, 0, 0)
     """
-    dag = open_free(network).to_dag()
+    found = balanced_graph(network, input)
+    dag = found.to_dag()
     scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     unit = dag.with_theta(dag.theta / scale)
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
     with np.errstate(over="ignore"):
-        return replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
+        done = replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
+    return told(done, found)
 
 
-def nearest_unlocked(dag: Dag, start: Floats, margin: float = 0.0) -> Floats:
+def nearest_unlocked(dag: Balanced, start: Floats, margin: float = 0.0) -> Floats:
     """The balance nearest to `start` (Euclidean) without a locked edge, moved inside that cone by about `margin`.
 
     Balances without locks form a convex cone, `±Σ_T c ≥ 0` for the stable sets T. The sets that matter are found as
@@ -57,8 +61,8 @@ def nearest_unlocked(dag: Dag, start: Floats, margin: float = 0.0) -> Floats:
     rounded = 8 * float(np.finfo(np.float64).eps * np.abs(start).sum())  # what least squares leave
     rows: list[NDArray[np.intp]] = []
     signs: list[float] = []
-    for side in sides:  # {v} is stable for every bottleneck v, and usually all it takes
-        wrong = np.flatnonzero(side.bottleneck & (side.sign * start < 0))
+    for side in sides:  # {v} is stable if v has a single edge, and that is usually all it takes
+        wrong = np.flatnonzero(side.single & (side.sign * start < 0))
         rows += list(wrong[:, None])
         signs += [float(side.sign)] * len(wrong)
     for _ in range(ROUNDS):
@@ -71,6 +75,7 @@ def nearest_unlocked(dag: Dag, start: Floats, margin: float = 0.0) -> Floats:
             signs.append(1.0 if lock.side == "out" else -1.0)
     else:
         raise LawfulError(f"no balance without locked edges was found in {ROUNDS} rounds")
+    current = np.where(np.abs(current) <= rounded, 0.0, current)  # a neuron that must have 0 gets 0
     inwards = np.sum([side.sign * side.bottleneck.astype(float) for side in sides], axis=0)
     for step in (0.0, 2 * (rounded + margin), 16 * (rounded + margin)):
         inside = Balance.given(dag, current + step * inwards)
@@ -118,4 +123,4 @@ def draw(
     if not done.reached:
         names = ", ".join(dag.names[node] for node in done.unreachable[:5])
         raise LawfulError(f"{len(done.unreachable)} neurons got only zero weights on one side: {names}; try {scheme=}")
-    return done.dag
+    return dag.with_theta(done.dag.theta)

@@ -21,7 +21,9 @@ from lawful.fibers.stack import Stack
 from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
+from lawful.shown import Shown
 from lawful.types import Floats
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
@@ -60,7 +62,7 @@ class FiberSummary:
 
 
 @dataclass(frozen=True, eq=False)
-class DescribedFiber:
+class DescribedFiber(Shown):
     """A fiber in numbers, and the fiber itself."""
 
     summary: FiberSummary
@@ -78,7 +80,11 @@ class DescribedFiber:
 
 def describe_fiber(network: Source, domain: str = "space") -> DescribedFiber:
     """The fiber of one hidden layer, minimal or not, or of a three-layer bottleneck, in numbers."""
-    whole = stack_of(open_graph(network))
+    found = open_graph(network)
+    return answered(_described(stack_of(found), domain), found)
+
+
+def _described(whole: Stack, domain: str) -> DescribedFiber:
     if whole.hidden == 1:
         inputs = whole.widths[0]
         where = Domain.orthant(inputs) if domain == "orthant" else Domain.space(inputs)
@@ -137,7 +143,7 @@ class FacetCount:
 
 
 @dataclass(frozen=True, eq=False)
-class RegionCount:
+class RegionCount(Shown):
     """How many regions there are; at least how many, if the time limit ended the count or what was asked beside it."""
 
     regions: int
@@ -220,7 +226,7 @@ class NamedFingerprint:
 
 
 @dataclass(frozen=True)
-class FunctionGroups:
+class FunctionGroups(Shown):
     """Networks by name, and which of them were proved to be one function."""
 
     fingerprints: tuple[NamedFingerprint, ...]

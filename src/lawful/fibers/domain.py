@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import flint
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.fibers.stack import Array, floating
+from lawful.fibers.stack import Array, quotient
+from lawful.network.intervals import EPSILON, NORMAL, activated, affine
 from lawful.types import Floats
 
 
@@ -80,14 +82,15 @@ class Domain:
         >>> Domain.orthant(2).through(np.array([[-1.0, -2.0, 3.0], [1.0, 0.0, -1.0]]), 0.0).high.round(6)
         array([ 3., inf])
         """
-        ends = np.array([[_number(end) for end in self.range(row)] for row in rows]).reshape(len(rows), 2)
-        values = np.sort(np.where(ends > 0, ends, slope * np.where(np.isinf(ends) & (slope == 0), 0.0, ends)), axis=1)
-        if slope < 0:
-            values[:, 0] = np.minimum(values[:, 0], 0.0)
-        reach = np.maximum(*(np.where(np.isinf(end), 0.0, np.abs(end)) for end in (self.low, self.high)))
-        room = 1e-12 * (np.abs(floating(rows)) @ np.append(reach, 1.0)) + 1e-300
-        low = np.where(values[:, 0] == 0, 0.0, values[:, 0] - room)
-        return Domain(low, np.maximum(values[:, 1] + room, low + room))
+        if rows.dtype == object:
+            ends = np.array(
+                [[_outward(end, way) for end, way in zip(self.range(row), (-1, 1), strict=True)] for row in rows]
+            )
+            lower, upper = ends.reshape(len(rows), 2).T
+        else:
+            lower, upper = affine(rows[:, :-1], rows[:, -1], self.low, self.high)
+        low, high = activated(lower, upper, np.full(len(rows), slope))
+        return Domain(low, np.where(high > low, high, low + np.maximum(np.abs(low) * EPSILON, NORMAL)))  # never a point
 
     def contains(self, point: ArrayLike) -> bool:
         """Whether a point lies here."""
@@ -115,22 +118,31 @@ class Domain:
         return (low + high) / 2
 
 
-def _number(value: Any) -> float:
-    return int(value.p) / int(value.q) if isinstance(value, flint.fmpq) else float(value)
+def _outward(value: Any, way: int) -> float:
+    """A float that is no less (`way` 1), or no greater (−1), than a rational or an infinite end."""
+    if isinstance(value, float):
+        return value
+    exact = Fraction(int(value.p), int(value.q))
+    try:
+        near = float(exact)
+    except OverflowError:
+        near = math.inf if exact > 0 else -math.inf
+    right = near >= exact if way > 0 else near <= exact
+    return near if right else math.nextafter(near, way * math.inf)
 
 
 def _extreme(row: Array, when_positive: Floats, when_negative: Floats) -> Any:
-    """`Σ w_k e_k + b`, with `e_k` the end that the sign of `w_k` asks for."""
-    if row.dtype != object:
-        used = row[:-1] != 0
-        ends = np.where(row[:-1] > 0, when_positive, when_negative)[used]
-        return float(row[:-1][used] @ ends + row[-1])
-    total = row[-1]
+    """`Σ w_k e_k + b`, with `e_k` the end that the sign of `w_k` asks for: exact, or the float next to it."""
+    total = _rational(row[-1])
     for weight, positive, negative in zip(row[:-1], when_positive, when_negative, strict=True):
         if weight == 0:
             continue
         end = float(positive if weight > 0 else negative)
         if math.isinf(end):
             return math.inf if (end > 0) == (weight > 0) else -math.inf
-        total += weight * flint.fmpq(*end.as_integer_ratio())
-    return total
+        total += _rational(weight) * _rational(end)
+    return total if row.dtype == object else quotient(int(total.p), int(total.q))
+
+
+def _rational(value: Any) -> flint.fmpq:
+    return value if isinstance(value, flint.fmpq) else flint.fmpq(*float(value).as_integer_ratio())

@@ -15,14 +15,16 @@ from lawful.fibers.shallow import NormalForm, minimal_network, normal_form
 from lawful.fibers.stack import Array, Stack
 from lawful.fibers.symmetry import Reorder, Rescale
 from lawful.network import Mlp
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
+from lawful.shown import Shown
 from lawful.types import Floats
 
 SKETCH = 4  # projections kept of every block of the canonical form
 
 
 @dataclass(frozen=True, eq=False)
-class Canonical:
+class Canonical(Shown):
     """A representative that depends, in the regime where P4 proves it, on the function alone.
 
     `complete` says whether equal functions are sure to have equal representatives: for one hidden layer (Lemma 2) and
@@ -55,7 +57,8 @@ def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
     >>> bool(np.allclose(canonical(a).network.theta, canonical(b).network.theta)), canonical(a).regime
     (True, 'one hidden layer')
     """
-    stack = stack_of(open_graph(network)).floating()
+    found = open_graph(network)
+    stack = stack_of(found).floating()
     slack = default_tolerance(stack, stack) if tolerance is None else tolerance
     reduced = standardise(simplify(Reduced(stack), slack), slack)
     for layer in range(1, reduced.stack.hidden):
@@ -73,7 +76,7 @@ def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
     )
     regime, complete = _regime(stack)
     blocks = [stack.row(layer) for layer in range(below)] + _form_blocks(form)
-    return Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack)
+    return answered(Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack), found)
 
 
 def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
@@ -83,13 +86,14 @@ def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
     rounded to 6 digits after the point for double precision, 2 for single. A hash is a name to look up, not a proof:
     two networks that share one may differ by less than its digits, and only `same` tells.
     """
-    form = canonical(network)
+    found = open_graph(network)
+    form = canonical(found)
     places = (2 if form.tolerance >= SINGLE_TOLERANCE else 6) if digits is None else digits
     sketches = np.array([sketch_block(block) for block in form.blocks])
     words = [f"{value:.{places}f}" for value in sketches.sum(axis=0) + 0.0]
     shapes = [str(block.shape) for block in form.blocks]
     code = hashlib.sha256("|".join([*shapes, *words]).encode()).hexdigest()[:32]
-    return Fingerprint(code, form.regime, form.complete, places, sketches.ravel())
+    return answered(Fingerprint(code, form.regime, form.complete, places, sketches.ravel()), found)
 
 
 class Library:

@@ -14,6 +14,7 @@ from lawful.fibers.reduce import hidden_neuron
 from lawful.fibers.shallow import Kind, group_rows, normal_form
 from lawful.fibers.stack import Array, Stack
 from lawful.network import Mlp
+from lawful.shown import Shown
 
 MOST_MASKS = 4096  # masked products that are all looked at
 MOST_WORK = 20_000_000  # rational products spent on ridges before the question is left open
@@ -21,7 +22,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
 @dataclass(frozen=True)
-class Identifiability:
+class Identifiability(Shown):
     """Whether the function determines the parameters up to permutation and scaling; None means undecided.
 
     A yes is meant among generic parameters of the same shape (P4 Definition 8). `layers` says of each hidden layer what

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,13 +144,3 @@ def orient(first: Stack, second: Reduced) -> Reduced:
 def head(stack: Stack, layer: int) -> Stack:
     """The network above hidden layer `layer`, as a function of that layer's values."""
     return Stack(stack.weights[layer:], stack.biases[layer:], stack.slopes[layer:])
-
-
-def describe(steps: Sequence[SymmetryStep]) -> str:
-    """The chain in words.
-
-    >>> describe([Drop(2, 0), Drop(2, 1), Flip(1, 0, (1, 2))])
-    'drop 2, flip 1'
-    """
-    names = [type(step).__name__.lower() for step in steps]
-    return ", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names))

@@ -19,6 +19,7 @@ from lawful.fibers.skips_as_layers import layered
 from lawful.fibers.stack import Stack, check_sizes, quotient
 from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
+from lawful.network.answers import answered
 from lawful.network.assemble import as_mlp
 from lawful.network.opening import Source, open_pair
 
@@ -56,8 +57,21 @@ def same(
     'different'
     """
     start = time.perf_counter()
-    one, two = open_pair(first, second, seed=seed)
-    stacks = stack_of(one), stack_of(two)
+    networks = open_pair(first, second, seed=seed)
+    verdict = _decided(networks, box, exact, tolerance, within, start + seconds, seed)
+    return answered(replace(verdict, seconds=time.perf_counter() - start), *networks)
+
+
+def _decided(
+    networks: tuple[Mlp | Dag, Mlp | Dag],
+    box: tuple[float, float] | Domain | None,
+    exact: bool,
+    tolerance: float | None,
+    within: float | None,
+    deadline: float,
+    seed: int,
+) -> Verdict:
+    stacks = stack_of(networks[0]), stack_of(networks[1])
     if exact and tolerance:
         raise LawfulError("exact arithmetic has no tolerance: give --exact or --tolerance, not both")
     if within is not None and (exact or tolerance is not None):
@@ -68,15 +82,13 @@ def same(
         raise LawfulError(f"the tolerance is a relative size between 0 and 1, not {tolerance}")
     slack = 0.0 if exact else default_tolerance(*stacks) if tolerance is None else float(tolerance)
     if (clash := check_sizes(stacks)) is not None:
-        return Different("shape", clash, None, None, slack, time.perf_counter() - start)
+        return Different("shape", clash, None, None, slack)
     domain = _domain(box, stacks[0].widths[0])
     if within is not None:
-        verdict = within_outputs((first, second), stacks, domain, within, seconds, seed)
-        return replace(verdict, seconds=time.perf_counter() - start)
+        return within_outputs(networks, stacks, domain, within, deadline - time.perf_counter(), seed)
     pair = Pair(*stacks, domain, slack)
     with np.errstate(all="ignore"):  # what overflows is never taken for agreement
-        verdict = _Question(pair, start + seconds, seed).decide()
-    return replace(verdict, seconds=time.perf_counter() - start)
+        return _Question(pair, deadline, seed).decide()
 
 
 def stack_of(network: Mlp | Dag) -> Stack:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lawful.errors import CertificateError, LawfulError
+from lawful.fibers.domain import Domain
 from lawful.fibers.entries import entry_gap
 from lawful.fibers.stack import Array, Stack, floating, rational
 from lawful.network import Mlp
@@ -208,18 +209,11 @@ def quiet_neurons(stack: Stack, layer: int, low: Sequence[float], high: Sequence
     """The neurons of a ReLU layer whose preactivations stay negative on a box, by interval arithmetic."""
     if stack.slopes[layer - 1] != 0.0:
         return []
-    least, most = (rational(np.array(end)) if stack.exact else np.array(end) for end in (low, high))
-    for weight, bias, slope in zip(stack.weights[:layer], stack.biases[:layer], stack.slopes, strict=False):
-        up, down = np.where(weight > 0, weight, weight * 0), np.where(weight < 0, weight, weight * 0)
-        least, most = up @ least + down @ most + bias, up @ most + down @ least + bias
-        room = 0 if stack.exact else 1e-9 * (np.abs(weight).sum(axis=1) + np.abs(bias))  # rounding of the bounds
-        bound = most
-        gain = rational(np.array([slope]))[0] if stack.exact else slope
-        if slope < 0:
-            return []
-        least = np.where(least > 0, least, gain * least)
-        most = np.where(most > 0, most, gain * most)
-    return [int(k) for k in np.flatnonzero(bound < -room)]
+    domain = Domain(np.array(low), np.array(high))
+    for below in range(layer - 1):
+        domain = domain.through(stack.row(below), stack.slopes[below])
+    upper = domain.through(stack.row(layer - 1), 1.0).high
+    return [int(k) for k in np.flatnonzero(upper < 0)]
 
 
 def translate(network: Mlp, neuron: int, shift: float, *, layer: int = 1) -> Mlp:

@@ -10,10 +10,10 @@ from lawful.fibers.distance.certificate import certificate as distance_certifica
 from lawful.fibers.distance.result import Distance
 from lawful.fibers.domain import Domain
 from lawful.fibers.search import Counterexample
-from lawful.fibers.stack import quotient
 from lawful.fibers.symmetry import SymmetryStep
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, written
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Equal:
+class Equal(Shown):
     """The same function on the whole domain, `within` what it says; `tolerance` is what was asked for."""
 
     method: str
@@ -58,7 +58,7 @@ class Equal:
 
 
 @dataclass(frozen=True)
-class Different:
+class Different(Shown):
     """An input on which the outputs differ, replayed exactly; or shapes that cannot agree."""
 
     method: str
@@ -71,7 +71,7 @@ class Different:
 
 
 @dataclass(frozen=True)
-class Undecided:
+class Undecided(Shown):
     """Neither a proof nor a counterexample was found; `reason` says what was tried."""
 
     method: str
@@ -91,34 +91,6 @@ def certified(verdict: Verdict) -> bool:
     All do but an undecided one.
     """
     return not isinstance(verdict, Undecided)
-
-
-def to_json(verdict: Verdict) -> dict[str, Any]:
-    """The keys that the command line documents."""
-    witness = counterexample = None
-    if isinstance(verdict, Equal):
-        witness = _witness_json(verdict.witness)
-    elif isinstance(verdict, Different) and verdict.counterexample is not None:
-        found = verdict.counterexample
-        counterexample = {
-            "input": found.point.tolist(),
-            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
-            "exact_outputs": [[str(value) for value in values] for values in found.outputs],
-            "gap": quotient(*found.gap.as_integer_ratio()),
-            "allowed": quotient(*found.allowed.as_integer_ratio()),
-        }
-    return {
-        "verdict": verdict.verdict,
-        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
-        "method": verdict.method,
-        "reason": getattr(verdict, "reason", None),
-        "domain": None if verdict.domain is None else str(verdict.domain),
-        "witness": witness,
-        "counterexample": counterexample,
-        "certified": certified(verdict),
-        "tolerance": verdict.tolerance,
-        "seconds": round(verdict.seconds, 4),
-    }
 
 
 def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
@@ -154,14 +126,15 @@ def mlp_json(network: Mlp) -> dict[str, Any]:
 
 def _evidence(witness: EqualityWitness) -> dict[str, Any]:
     """The part of a witness that `lawful verify` reads: what it can work out itself is left out."""
-    found = _witness_json(witness)
+    found = witness_json(witness)
     for step in (*found["first"], *found["second"]):
         if step["do"] == "quiet":
             del step["low"], step["high"]
     return {key: value for key, value in found.items() if key not in ("residual", "regions")}
 
 
-def _witness_json(witness: EqualityWitness) -> dict[str, Any]:
+def witness_json(witness: EqualityWitness) -> dict[str, Any]:
+    """A witness as JSON, for a certificate or a report."""
     found: dict[str, Any] = {
         "first": [step_json(step) for step in witness.first],
         "second": [step_json(step) for step in witness.second],

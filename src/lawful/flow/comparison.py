@@ -14,6 +14,7 @@ from lawful.flow.optimizers import ExactDrift, Optimizer, steps
 from lawful.flow.quantities import Quantities
 from lawful.flow.trajectory import Reason, Trajectory
 from lawful.network.dynamics import GradientFlow
+from lawful.shown import Shown
 from lawful.types import Floats
 
 POINTS = 101  # at most this many records of a run
@@ -54,7 +55,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Shown):
     """All methods on one problem over one time of the flow."""
 
     time: float

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
+
+from lawful.network.topology import groups_cut_off
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +56,7 @@ def _chain_rank(joints: Sequence[tuple[Joint, torch.Tensor]]) -> int:
             columns.append(np.zeros(len(linked), dtype=np.intp))
         start, before = start + joint.units, here
     left, right = np.concatenate(rows), np.concatenate(columns)
-    graph = sparse.coo_array((np.ones(len(left)), (left, right)), shape=(start, start))
-    groups: int = connected_components(graph, directed=False)[0]
-    return units + 1 - groups
+    return units - len(groups_cut_off(units, left, right))
 
 
 def _array(tensor: Any) -> NDArray[Any]:

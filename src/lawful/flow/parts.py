@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx, nn
-from torch.nn import functional
+from torch import nn
 
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_KINKED = (nn.ReLU, nn.LeakyReLU)
-_PASSING = (
-    *_KINKED, nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.MaxPool1d, nn.MaxPool2d,
-    nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d,
-)  # fmt: skip
-_KINKED_CALLS = {torch.relu, torch.relu_, functional.relu, functional.relu_, functional.leaky_relu, "relu", "relu_"}
-_PASSING_CALLS = {
-    *_KINKED_CALLS, functional.dropout, functional.max_pool1d, functional.max_pool2d, functional.avg_pool2d,
-    functional.adaptive_avg_pool2d, "contiguous",
-}  # fmt: skip
+from lawful.network.modules.layers import LAYERS, layer_links
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +61,7 @@ def understand(module: nn.Module) -> Parts:
     refused = _refused(module)
     reasons: dict[str, str] = {}
     joints = []
-    for name, reader, kinked, why in _links(module):
+    for name, reader, kinked, why in layer_links(module):
         below: Any = module.get_submodule(name)
         if why is None and reader in refused:
             why = f"its reader {reader} {refused[reader]}"
@@ -93,14 +79,14 @@ def understand(module: nn.Module) -> Parts:
     ignored = []
     for name, child in module.named_modules():
         if name not in inside and any(True for _ in child.parameters(recurse=False)):
-            kind = "not joined to another layer" if isinstance(child, _LAYERS) else type(child).__name__
+            kind = "not joined to another layer" if isinstance(child, LAYERS) else type(child).__name__
             ignored.append((name, refused.get(name) or reasons.get(name) or kind))
     return Parts(tuple(joints), chains, tuple(ignored))
 
 
 def _refused(module: nn.Module) -> dict[str, str]:
     """Layers whose weights are not free parameters of their own."""
-    layers = {name: child for name, child in module.named_modules() if isinstance(child, _LAYERS)}
+    layers = {name: child for name, child in module.named_modules() if isinstance(child, LAYERS)}
     owners = Counter(id(value) for child in module.modules() for value in child.parameters(recurse=False))
     found = {}
     for name, layer in layers.items():
@@ -114,72 +100,6 @@ def _refused(module: nn.Module) -> dict[str, str]:
         elif getattr(layer, "groups", 1) != 1:
             found[name] = "is a grouped convolution"
     return found
-
-
-Link = tuple[str, str | None, bool, str | None]  # layer, reader, kinked, why not
-
-
-def _links(module: nn.Module) -> Iterator[Link]:
-    """For every layer the next one, following the traced graph, or plain sequences where tracing fails."""
-    try:
-        graph = fx.Tracer().trace(module)
-    except Exception:  # any user code may run while tracing, and raise anything
-        yield from _sequential_links(module)
-        return
-    uses = Counter(node.target for node in graph.nodes if node.op == "call_module")
-    for node in graph.nodes:
-        if node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), _LAYERS):
-            if uses[node.target] > 1:
-                yield str(node.target), None, False, "is used twice"
-            else:
-                yield (str(node.target), *_reader(module, node, uses))
-
-
-def _reader(module: nn.Module, node: fx.Node, uses: Counter[Any]) -> tuple[str | None, bool, str | None]:
-    kinked = False
-    while True:
-        if len(node.users) != 1:
-            return None, kinked, f"its output is used in {len(node.users)} places"
-        node = next(iter(node.users))
-        if node.op == "output":
-            return None, kinked, None
-        child = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-        if isinstance(child, _LAYERS):
-            if uses[node.target] > 1:
-                return None, kinked, f"its reader {node.target} is used twice"
-            return str(node.target), kinked, None
-        if isinstance(child, nn.Flatten) or node.target in (torch.flatten, "flatten"):
-            start = child.start_dim if isinstance(child, nn.Flatten) else (*node.args, node.kwargs.get("start_dim"))[1]
-            if start != 1:
-                return None, kinked, "its output is reshaped"
-        elif isinstance(child, _PASSING) or node.target in _PASSING_CALLS:
-            kinked |= isinstance(child, _KINKED) or node.target in _KINKED_CALLS
-        else:
-            step = type(child).__name__ if child is not None else getattr(node.target, "__name__", str(node.target))
-            added = node.target in (operator.add, operator.iadd, torch.add)
-            return None, kinked, f"its output goes {'into a sum' if added else 'through ' + step}"
-
-
-def _sequential_links(module: nn.Module) -> Iterator[Link]:
-    """The same for `nn.Sequential` containers alone; layers elsewhere are not understood."""
-    for prefix, container in module.named_modules():
-        if not isinstance(container, nn.Sequential):
-            continue
-        names = [f"{prefix}.{name}" if prefix else name for name, _ in container.named_children()]
-        children = list(container.children())
-        for at, child in enumerate(children):
-            if not isinstance(child, _LAYERS):
-                continue
-            kinked = False
-            for later in range(at + 1, len(children)):
-                step = children[later]
-                if isinstance(step, _LAYERS):
-                    yield names[at], names[later], kinked, None
-                    break
-                if not isinstance(step, (*_PASSING, nn.Flatten)):
-                    yield names[at], None, kinked, f"its output goes through {type(step).__name__}"
-                    break
-                kinked |= isinstance(step, _KINKED)
 
 
 def _chains(joints: list[Joint]) -> tuple[tuple[str, ...], ...]:

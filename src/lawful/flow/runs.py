@@ -24,6 +24,7 @@ from lawful.network.formats.limits import check_bytes
 from lawful.network.formats.npz import load_arrays
 from lawful.network.formats.reading import naming, read_json
 from lawful.network.formats.writing import new_folder, write_text
+from lawful.shown import Shown
 from lawful.types import Floats
 
 FORMAT = "lawful run 1"
@@ -32,7 +33,7 @@ MAX_SPECTRUM = 1000  # hidden neurons up to which singular values are computed f
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Run(Shown):
     """A trajectory with the laws and singular values along it, and the words that describe it."""
 
     trajectory: Trajectory

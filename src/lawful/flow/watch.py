@@ -16,14 +16,16 @@ from lawful.symmetry import symmetries
 from lawful.symmetry.families import SpaceLaws
 from lawful.types import Floats
 
+MOST = 200_000  # laws that are watched without being asked for
 KINDS = {"GL": "matrix", "scales": "scales", "shifts": "shifts"}
 
 
 class LawWatch:
     """Drift of the laws since the start, in float64; `sketch` bounds how many laws are looked at.
 
-    A sketch is made of whole spaces, drawn at random but the same for the same model. `relative` divides each drift by
-    the size of its terms: for gradient flow it stays at rounding, for steps of size h it grows like h.
+    A sketch is made of whole spaces, drawn at random but the same for the same model; models with more than 200,000
+    laws are sketched unless asked otherwise. `relative` divides each drift by the size of the law's terms at the start:
+    for gradient flow it stays at rounding, for steps of size h it grows like h.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -42,6 +44,8 @@ class LawWatch:
         found = symmetries(model, list(inputs), keywords=_own(model, keywords or {}), check=False)
         self.found, self.total = found, len(found.laws)
         chosen = [(space.group, space.laws) for space in found.spaces if space.laws is not None and space.count]
+        if sketch is None and self.total > MOST:
+            sketch = MOST
         order = np.random.default_rng(0).permutation(len(chosen)).tolist()
         kept, count = [], 0
         for place in order if sketch is not None else range(len(chosen)):
@@ -51,6 +55,8 @@ class LawWatch:
         self.families: list[tuple[str, SpaceLaws]] = kept
         self.count = count
         self.start = self._values(model)
+        theta = {name: tensor.detach() for name, tensor in model.named_parameters()}
+        self._sizes = [np.maximum(laws.size_along(theta, theta), 1e-300) for _, laws in kept]
 
     def _values(self, model: nn.Module) -> list[Floats]:
         theta = {name: tensor.detach() for name, tensor in model.named_parameters()}
@@ -61,9 +67,8 @@ class LawWatch:
         theta = {name: tensor.detach() for name, tensor in model.named_parameters()}
         kinds: dict[str, float] = {}
         drift, relative = 0.0, 0.0
-        for (group, laws), start in zip(self.families, self.start, strict=True):
+        for (group, laws), start, size in zip(self.families, self.start, self._sizes, strict=True):
             moved = np.abs(laws.values(theta) - start)
-            size = np.maximum(laws.size_along(theta, theta), 1e-300)
             kind = next(word for key, word in KINDS.items() if group.startswith(key))
             kinds[kind] = max(kinds.get(kind, 0.0), float(moved.max(initial=0.0)))
             drift = max(drift, float(moved.max(initial=0.0)))

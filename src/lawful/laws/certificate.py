@@ -11,9 +11,11 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.laws.law import Law
 from lawful.laws.law_count import LawCount
-from lawful.laws.program import ProgramStep, RankProof
+from lawful.laws.one_field import SAMPLE, Part
+from lawful.laws.program import Program, ProgramStep, RankProof
 from lawful.network.digest import digest, written
 from lawful.network.dynamics import HeavyBall, Metric
+from lawful.network.formats.metric import metric_json
 
 
 def certificate(count: LawCount) -> dict[str, Any]:
@@ -44,19 +46,21 @@ def certificate(count: LawCount) -> dict[str, Any]:
         "seed": count.witness.seed,
         "point": count.witness.point.tolist(),
         "brackets": list(count.witness.rows),
-        "known": [*(_named(law) for law in count.known), *(["part", part.source, part.sink] for part in count.parts)],
+        "known": [*(_named(law) for law in count.known if law.kind != "rest"), *(_part(part) for part in count.parts)],
     }
     if count.region is not None:
         gates = [None if np.isnan(gate) else gate for gate in count.region.fixed.tolist()]
         body |= {"inputs": count.region.witnesses.tolist(), "fixed": gates}
         if count.region.groups is not None:
             body["groups"] = count.region.groups.tolist()
+        elif count.region.on_data is not None:
+            body["every"] = True
     return body
 
 
 def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
     """The proof for a module: its program, the point, the fields and brackets, and the explicit laws as polynomials."""
-    steps = [_step(step) for step in proof.program.steps]
+    steps = program_json(proof.program)
     text = json.dumps(steps, sort_keys=True, separators=(",", ":"))
     return {
         "kind": "laws-of-module",
@@ -76,6 +80,11 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
         "classes": proof.classes,
         "precision": proof.precision,
     }
+
+
+def program_json(program: Program) -> list[dict[str, Any]]:
+    """The steps of a program as JSON."""
+    return [_step(step) for step in program.steps]
 
 
 def _step(step: ProgramStep) -> dict[str, Any]:
@@ -101,10 +110,22 @@ def uncertified(count: LawCount) -> str:
 
 
 def _named(law: Law) -> list[Any]:
-    """The kind of a law and its neurons; for a combination, the laws that it adds up and their weights."""
+    """The kind of a law and its neurons; for a combination, the laws that it adds up and their weights.
+
+    Impulses and resting places come from the same law of gradient flow, which is named once.
+    """
+    if law.kind == "impulse":
+        return _named(law.factors[0])
+    if law.kind == "still":
+        plain = law.factors[0] if law.factors else law  # the verifier applies a metric itself
+        return [law.kind, *law.nodes, [[edge, str(factor)] for (edge,), factor in plain.terms.items()]]
     if law.kind != "combination":
         return [law.kind, *law.nodes]
     return [law.kind, [[str(next(iter(part.terms.values()))), part.kind, *part.nodes] for part in law.factors]]
+
+
+def _part(part: Part) -> list[Any]:
+    return ["part", None if part.source == SAMPLE else part.source, part.sink, list(part.inner)]
 
 
 def _flow(count: LawCount) -> dict[str, Any]:
@@ -112,5 +133,5 @@ def _flow(count: LawCount) -> dict[str, Any]:
         case HeavyBall(friction, autonomous):
             return {"name": "momentum", "friction": friction, "autonomous": autonomous}
         case Metric():
-            return {"name": "metric", **count.flow.to_json()}
+            return {"name": "metric", **metric_json(count.flow)}
     return {"name": "gradient"}

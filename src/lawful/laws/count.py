@@ -20,17 +20,18 @@ from lawful.laws.other_flows import (
     Flow,
     MetricFields,
     Momentum,
-    angular_momenta,
     checked_flow,
-    independent_rotations,
+    independent_of_momentum,
+    laws_of_momentum,
     under_metric,
 )
 from lawful.laws.region import Region, at_data, clear, near
 from lawful.laws.theorems import by_theorem
 from lawful.network import Architecture, Dag, Mlp, Role
+from lawful.network.answers import answered
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
-from lawful.network.opening import Source, open_trained
+from lawful.network.opening import Source, open, open_trained
 from lawful.types import Residues
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def count_laws(
     flow: Flow | None = None,
     prime: int = PRIME,
     seed: int = 0,
-    input_shape: tuple[int, ...] | None = None,
-    mode: str = "train",
+    input_shape: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = None,
+    mode: str | None = None,
     progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
@@ -59,7 +60,8 @@ def count_laws(
     Levels: "phi" (any weights, any data), "near" (near the given weights, any data), "data" (near the given weights,
     for these inputs and any labels). Losses: "full" (mean squared error and any other whose output gradients span),
     or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the `mode`
-    "train" (batch norms use the statistics of the batch, as training does) or "eval" (their stored ones).
+    "train" (batch norms use the statistics of the batch, as training does) or "eval" (their stored ones). A module with
+    several inputs takes their sizes: `input_shape=((3,), (2, 4))`.
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
     >>> count.laws, count.parameters, count.dimensions, count.status
@@ -71,20 +73,56 @@ def count_laws(
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
     flow = GradientFlow() if flow is None else checked_flow(flow)
-    source = open_trained(network, input_shape=input_shape)
+    shape: tuple[int, ...] | None
+    if input_shape is not None and any(isinstance(size, tuple) for size in input_shape):
+        from lawful.laws.one_tensor import with_one_input
+
+        network, shape = with_one_input(network, input_shape)
+    else:
+        shape = tuple(size for size in input_shape if isinstance(size, int)) if input_shape is not None else None
+    opened = open(network, input_shape=shape)
+    asked = _Asked(level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", progress)
+    return answered(_counted(open_trained(opened), asked), opened, trained=mode or "")
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is asked about a network."""
+
+    level: str
+    data: ArrayLike | None
+    loss: str
+    flow: Flow
+    prime: int
+    seed: int
+    input_shape: tuple[int, ...] | None
+    mode: str
+    progress: Watch | None
+
+
+def _counted(source: Any, asked: _Asked) -> LawCount:
+    level, data, loss, flow, seed = asked.level, asked.data, asked.loss, asked.flow, asked.seed
     if not isinstance(source, (Architecture, Mlp, Dag)):
-        found = as_graph(source, input_shape, mode)
+        found = as_graph(source, asked.input_shape, asked.mode)
         if found is None:
             from lawful.laws.module import count_module
 
-            return count_module(source, input_shape, level=level, data=data, loss=loss, flow=flow, seed=seed, mode=mode)
+            words: dict[str, Any] = {
+                "level": level,
+                "data": data,
+                "loss": loss,
+                "flow": flow,
+                "seed": seed,
+                "mode": asked.mode,
+            }
+            return count_module(source, asked.input_shape, **words)
         source = found
     architecture = str(source) if isinstance(source, Architecture) else None
     if level == "phi" and (settled := by_theorem(source, loss, flow)) is not None:
         return settled
     refuse_if_too_large(source.parameters)
     dag = source.to_dag()
-    job = _Job(dag, level, loss, flow, check_prime(prime), None, progress)
+    job = _Job(dag, level, loss, flow, asked.prime, None, asked.progress)
     if level != "phi":
         return replace(_in_region(job, data, seed), architecture=architecture)
     best = _best(job, seed)
@@ -145,14 +183,17 @@ class _Job:
 
     def bound(self, known: LawFamily, independent: int, point: Residues) -> tuple[tuple[Part, ...], int]:
         """The parts that pass one number on, and how many laws are independent with those that they imply."""
-        if self.flow != GradientFlow() or self.dag.constant is not None or self.loss != "full":
+        flow = self.flow
+        if isinstance(flow, HeavyBall) or (isinstance(flow, Metric) and flow.diagonal is None):
             return (), independent
         gates = np.where(self.dag.slopes == 1.0, 1.0, np.nan) if self.region is None else self.region.fixed
-        parts = one_field_parts(self.dag, gates)
+        parts = one_field_parts(self.dag, gates, None if self.region is None else self.region.on_data)
         if not parts:
             return (), independent
         exact = to_residues(np.nan_to_num(gates, nan=1.0), self.prime)
-        rows = [bound_directions(self.dag, exact, part, point, self.prime) for part in parts]
+        speeds = to_residues(flow.diagonal, self.prime) if isinstance(flow, Metric) and flow.diagonal is not None else 1
+        speed = np.broadcast_to(speeds, self.dag.parameters)
+        rows = [bound_directions(self.dag, exact, part, point, speed, self.prime) for part in parts]
         return parts, rank(np.concatenate([known.gradients_modulo(point, self.prime), *rows]), self.prime)
 
     def _error(self, closure: Closure) -> float:
@@ -197,14 +238,18 @@ class _Job:
 
     def explicit(self, point: Residues) -> tuple[LawFamily, int]:
         """The laws that structure gives, and how many are independent at the point."""
-        fixed = None if self.region is None else self.region.fixed
-        laws = known_laws(
-            self.dag, loss=self.loss, fixed=fixed, alike=None if self.region is None else self.region.alike
-        )
+        region = self.region
+        if region is None:
+            laws = known_laws(self.dag, loss=self.loss)
+        else:
+            seen = region.on_data
+            resting, still = (None, ()) if seen is None else (seen.resting, seen.still)
+            laws = known_laws(self.dag, loss=self.loss, fixed=region.fixed, alike=region.alike, at_rest=resting)
+            laws = LawFamily((*laws, *still), laws.parameters)
         match self.flow:
             case HeavyBall():
-                rotations = angular_momenta(laws)
-                return rotations, independent_rotations(rotations, self.flow, point, self.prime)
+                kept = laws_of_momentum(laws, self.flow)
+                return kept, independent_of_momentum(kept, self.flow, point, self.prime)
             case Metric():
                 laws = under_metric(laws, self.flow)
         return laws, laws.independent(point, self.prime)

@@ -22,6 +22,7 @@ def known_laws(
     loss: str = "full",
     fixed: Floats | None = None,
     alike: Indices | None = None,
+    at_rest: NDArray[np.bool_] | None = None,
     every_pair: bool = False,
 ) -> LawFamily:
     """Every law that holds by the structure of the graph alone (P1 Proposition 4.1, P4 Theorem 6).
@@ -36,7 +37,8 @@ def known_laws(
     - every weight that never moves: those at a neuron whose gate is 0, and what hangs on such neurons alone.
 
     `fixed` holds the gate of every node that acts linearly, NaN for the others; by default neurons of slope 1. Neurons
-    with the same number in `alike` always have the same gate: to each other they are linear.
+    with the same number in `alike` always have the same gate: to each other they are linear. `at_rest` marks weights
+    that are known to rest.
 
     >>> from lawful.network import Architecture
     >>> [law.kind for law in known_laws(Architecture.parse("2-2-1 linear").to_dag())]
@@ -44,6 +46,8 @@ def known_laws(
     """
     gates = np.where(dag.slopes == 1.0, 1.0, np.nan) if fixed is None else fixed
     resting = resting_edges(dag, gates, loss)
+    if at_rest is not None:
+        resting = resting | at_rest
     into, out_of = _neighbours(dag, resting)
     hidden = [int(node) for node in dag.hidden if into[node] or out_of[node]]
     laws = [_neuron(node, into[node], out_of[node]) for node in hidden]

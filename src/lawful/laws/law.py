@@ -24,8 +24,9 @@ class Law:
 
     `kind` is "neuron" (incoming minus outgoing squares of one neuron), "pair" (the same product for two linear neurons
     with the same neighbours), "detour" (a linear neuron beside a direct edge), "sum" (a neuron's outgoing weights,
-    conserved under cross-entropy), "weight" (a weight that never moves), "rotation" (momentum), "product" (of the laws
-    in `factors`), "combination" (their sum, under a metric that spares no single one) or "polynomial". `nodes` are the
+    conserved under cross-entropy), "weight" (a weight that never moves), "still" (a sum of one neuron's weights from
+    the inputs that no sample moves), "rotation" (momentum), "product" (of the laws in `factors`), "combination" (their
+    sum, under a metric that spares no single one) or "polynomial". `nodes` are the
     neurons it speaks of (for "weight": the ends of the edge).
 
     >>> law = Law("neuron", (1,), {(0, 0): Fraction(1), (1, 1): Fraction(-1)})

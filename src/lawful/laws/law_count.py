@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lawful.laws.law import LawFamily
-from lawful.laws.one_field import Part
+from lawful.laws.one_field import SAMPLE, Part
 from lawful.laws.other_flows import Flow
 from lawful.laws.program import RankProof
 from lawful.laws.region import Region
 from lawful.laws.wording import Wording
 from lawful.network import Dag
 from lawful.network.dynamics import HeavyBall
+from lawful.shown import Shown
 from lawful.types import Residues
 
 
@@ -26,7 +27,7 @@ class RankWitness:
 
 
 @dataclass(frozen=True, eq=False)
-class LawCount:
+class LawCount(Shown):
     """How many independent laws training has, and why.
 
     `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
@@ -79,12 +80,25 @@ class LawCount:
         """The explicit laws in words, a line for each kind and layer."""
         if self.dag is None:
             return list(self.words)
+        if isinstance(self.flow, HeavyBall):
+            return self._of_momentum(Wording(self.dag), self.flow)
         lines = Wording(self.dag).summary(self.known)
         for part in self.parts:
-            ends = f"{self.dag.names[part.source]} to {self.dag.names[part.sink]}"
+            start = "one sample" if part.source == SAMPLE else self.dag.names[part.source]
+            ends = f"{start} to {self.dag.names[part.sink]}"
             size = len(part.edges)
             lines.append(f"{size - 1} functions of the {size} weights from {ends} (one field: flow box theorem)")
-        if isinstance(self.flow, HeavyBall) and self.flow.friction and lines:
-            ratios = "the ratios of" if self.flow.autonomous else "e^(γt) times each of"
-            return [f"{ratios} (v: velocities)", *lines] if self.independent else []
         return lines
+
+    def _of_momentum(self, wording: Wording, flow: HeavyBall) -> list[str]:
+        """What decays with the friction, then where forceless sums come to rest."""
+        if not self.independent:
+            return []
+        damped = wording.summary(law for law in self.known if law.kind != "rest")
+        if flow.friction and damped:
+            damped.insert(0, f"{'the ratios of' if flow.autonomous else 'e^(γt) times each of'} (v: velocities)")
+        rest = wording.summary(law for law in self.known if law.kind == "rest")
+        if rest:
+            timed = "⟨a, θ⟩⟨b, v⟩ − ⟨b, θ⟩⟨a, v⟩" if flow.autonomous else "⟨a, θ⟩ − t⟨a, v⟩"
+            rest.insert(0, f"{'⟨a, γθ + v⟩' if flow.friction else timed} for each of the sums ⟨a, θ⟩:")
+        return damped + rest

@@ -20,7 +20,7 @@ from lawful.laws.module_proof import conserved, prove_rank
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
 from lawful.laws.square_laws import square_laws
-from lawful.laws.structural import structural_laws
+from lawful.laws.structural import read_symmetries, structural_laws
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Floats
 
@@ -30,6 +30,7 @@ CANDIDATES = 6  # points of which the most generic ones are used
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
 LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
 DEEPEST = 5
+ELIMINATED = 6000  # parameters up to which brackets are eliminated
 ATTEMPTS = 2  # points at which a proof is tried
 
 
@@ -49,6 +50,8 @@ def count_module(
     Level "phi" moves every parameter by about its own size, "near" and "data" by a twentieth of it.
     """
     case = probe(module, input_shape, data, loss, mode)
+    if case.size > ELIMINATED and flow == GradientFlow() and data is None:
+        return _at_least(case, level, loss)
     refuse_if_too_large(case.size)
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (0.05, SEEDS)
     seeds = _generic(case, flow, seed, spread) if level == "phi" else list(range(seed, seed + most))
@@ -75,6 +78,26 @@ def count_module(
         claim="somewhere" if level == "phi" else "near",
     )  # fmt: skip
     return count if level == "data" or flow != GradientFlow() else _proved(count, case, seeds, spread)
+
+
+def _at_least(case: Probe, level: str, loss: str) -> LawCount:
+    """The laws of a module too large for elimination: those that its graph gives away."""
+    found = read_symmetries(case, check=None)
+    kinds: dict[str, int] = {}
+    for space in found.spaces:
+        if space.count:
+            kinds[space.group] = kinds.get(space.group, 0) + space.count
+    words = [f"{laws:,} laws of hidden spaces on which {group} acts" for group, laws in kinds.items()]
+    words += [f"every entry of {name}, which the function never reads: {size:,}" for name, size in found.laws.unused]
+    pinned = ", ".join(part.operation for part in found.pinned)
+    reason = f"{case.size:,} parameters are too many to look for more than the graph gives away"
+    reason += f"; not understood and taken to have none: {pinned}" if pinned else ""
+    laws = len(found.laws)
+    return LawCount(
+        case.size, case.size, (case.size - laws,), LawFamily((), case.size), laws, "at least", level, GradientFlow(),
+        loss, arithmetic="graph", reason=reason, words=tuple(words), mode=case.mode if case.has_modes else None,
+        claim="near",
+    )  # fmt: skip
 
 
 def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> LawCount:

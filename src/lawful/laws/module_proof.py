@@ -37,9 +37,8 @@ def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof
     if case.size > LARGEST:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
     generator = torch.Generator().manual_seed(seed)
-    rows = MIXED if case.mode == "train" and case.has_modes else 1
-    batch = torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
-    program = lower(case, batch)
+    batch = program_batch(case)
+    rows, program = len(batch), lower(case, batch)
     theta = _whole(case.theta(seed, spread).numpy(), THETA_BITS)
     count = (PIECES if case.piecewise else 1) * case.size + SPARE
     inputs = _inputs(case, count, rows, generator)
@@ -67,6 +66,12 @@ def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof
                 precision, case.output_shape[-1] if case.loss == "cross-entropy" else 0,
             )  # fmt: skip
     return None
+
+
+def program_batch(case: Probe) -> torch.Tensor:
+    """Inputs of the size that the program takes: several where they are mixed in training."""
+    rows = MIXED if case.mode == "train" and case.has_modes else 1
+    return torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
 
 
 def _inputs(case: Probe, count: int, rows: int, generator: torch.Generator) -> Indices:

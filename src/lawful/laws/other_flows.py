@@ -95,37 +95,73 @@ class Momentum(Derived):
         return Dual(np.concatenate(parts, axis=1), self.prime)
 
 
-def angular_momenta(pairs: LawFamily) -> LawFamily:
-    """For each pair of linear neurons a, b the bilinear part of a law of momentum, in the variables (θ, v).
+def laws_of_momentum(laws: LawFamily, flow: HeavyBall) -> LawFamily:
+    """What a heavy ball keeps, in the variables (θ, v): rotations, impulses and resting places.
 
-    A rotation of the two neurons is an isometry that keeps the function, so by Noether's theorem
-    `e^{γt} Σ_e (θ_ae v_be − θ_be v_ae)`, over all weights of the two neurons, is conserved.
+    A rotation of two linear neurons a, b is an isometry that keeps the function, so by Noether's theorem
+    `e^{γt} Σ_e (θ_ae v_be − θ_be v_ae)`, over all weights of the two neurons, is conserved. Where no force acts along a
+    (a linear law `⟨a, θ⟩` of gradient flow), `e^{γt}⟨a, v⟩` is, and so is where the ball comes to rest, `⟨a, γθ + v⟩`
+    (without friction: `⟨a, θ⟩ − t⟨a, v⟩`).
     """
-    size = pairs.parameters
-    laws = []
-    for law in pairs:
+    size, friction = laws.parameters, Fraction(flow.constant_friction)
+    found: list[Law] = []
+    for law in laws:
         if law.kind == "pair":
             terms: dict[tuple[int, ...], Fraction] = {}
             for first, second in law.terms:
                 terms[first, size + second], terms[second, size + first] = Fraction(1), Fraction(-1)
-            laws.append(Law("rotation", law.nodes, terms))
-    return LawFamily(tuple(laws), 2 * size)
+            found.append(Law("rotation", law.nodes, terms))
+        elif law.exponent is None and all(len(edges) == 1 for edges in law.terms):
+            speed: dict[tuple[int, ...], Fraction] = {(size + e,): factor for (e,), factor in law.terms.items()}
+            place: dict[tuple[int, ...], Fraction] = {
+                (e,): factor * (friction or 1) for (e,), factor in law.terms.items()
+            }
+            found.append(Law("impulse", law.nodes, speed, (law,)))
+            found.append(Law("rest", law.nodes, place | (speed if friction else {}), (law,)))
+    return LawFamily(tuple(found), 2 * size)
 
 
-def independent_rotations(rotations: LawFamily, flow: HeavyBall, point: Residues, prime: int) -> int:
-    """How many laws of momentum the rotations give: `e^{γt}Q_i` with time, `Q_i` without friction, else `Q_i/Q_1`."""
-    if not len(rotations):
-        return 0
-    state = point[: rotations.parameters]
-    slopes = rotations.gradients_modulo(state, prime)
-    values = rotations.values_modulo(state, prime)[:, None]
+def independent_of_momentum(laws: LawFamily, flow: HeavyBall, point: Residues, prime: int) -> int:
+    """How many laws these are: `e^{γt}Q` with time, `Q` without friction, else ratios `Q_i/Q_0`, and resting places."""
+    state = point[: laws.parameters]
     friction = int(to_residues([flow.constant_friction], prime)[0])
+    damped = LawFamily(tuple(law for law in laws if law.kind != "rest"), laws.parameters)
+    rest = LawFamily(tuple(law for law in laws if law.kind == "rest"), laws.parameters)
+    slopes, values = damped.gradients_modulo(state, prime), damped.values_modulo(state, prime)[:, None]
+    places = rest.gradients_modulo(state, prime)
     if not flow.autonomous:
-        return rank(np.concatenate([slopes, friction * values % prime], axis=1), prime)
-    if friction == 0:
-        return rank(slopes, prime)
-    ratios = (slopes[1:] * values[0] - values[1:] * slopes[:1]) % prime
-    return rank(ratios, prime) if len(ratios) else 0
+        damping = _with_time(slopes, friction * values % prime)
+        return rank(np.concatenate([damping, _arrivals(rest, places, point, friction, prime)]), prime)
+    if friction:
+        ratios = (slopes[1:] * values[:1] - values[1:] * slopes[:1]) % prime
+        return rank(np.concatenate([ratios, places]), prime)
+    where, speeds = rest.values_modulo(state, prime)[:, None], _speeds(rest)
+    moving, pushed = speeds.values_modulo(state, prime)[:, None], speeds.gradients_modulo(state, prime)
+    meeting = places[:1] * moving[1:] + where[:1] * pushed[1:] - places[1:] * moving[:1] - where[1:] * pushed[:1]
+    return rank(np.concatenate([slopes, meeting % prime]), prime)
+
+
+def _speeds(rest: LawFamily) -> LawFamily:
+    """The impulse ⟨a, v⟩ for each resting place along a."""
+    size = rest.parameters // 2
+    impulses: list[dict[tuple[int, ...], Fraction]] = [
+        {(size + e,): factor for (e,), factor in law.factors[0].terms.items()} for law in rest
+    ]
+    return LawFamily(tuple(Law("impulse", (), terms) for terms in impulses), rest.parameters)
+
+
+def _with_time(slopes: Residues, last: Residues) -> Residues:
+    return np.concatenate([slopes, last], axis=1)
+
+
+def _arrivals(rest: LawFamily, places: Residues, point: Residues, friction: int, prime: int) -> Residues:
+    """Gradients of the resting places by (θ, v, t)."""
+    if friction or not len(rest):
+        return _with_time(places, np.zeros((len(rest), 1), dtype=np.int64))
+    state, time = point[: rest.parameters], int(point[rest.parameters])
+    speeds = _speeds(rest)
+    drift = speeds.gradients_modulo(state, prime) * time % prime
+    return _with_time((places - drift) % prime, -speeds.values_modulo(state, prime)[:, None] % prime)
 
 
 def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFamily:
@@ -136,7 +172,7 @@ def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFami
     """
     inverse = _inverse_rows(metric, laws.parameters)
     linear = [
-        Law(law.kind, law.nodes, _linear(law, inverse))
+        Law(law.kind, law.nodes, _linear(law, inverse), factors=(law,) if law.kind == "still" else ())
         for law in laws
         if law.exponent is None and all(len(edges) == 1 for edges in law.terms)
     ]

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.laws.one_tensor import joined
 from lawful.network.modules.convert import input_shapes
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
@@ -101,7 +102,7 @@ def probe(
     """Look at a module once: its parameters, its output, and whether it can be differentiated at all.
 
     In the mode "train" batch norms use the statistics of the batch (eight random inputs, or all the data) and move no
-    others; dropout is left out in both modes.
+    others; dropout is left out in both modes. Several outputs count as one.
     """
     if mode not in MODES:
         raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
@@ -128,6 +129,10 @@ def probe(
     batch = points if points is not None else torch.randn((MIXED, *shape), generator=_fixed(), dtype=torch.float64)
     if points is None and vocabulary is not None:
         batch = torch.randint(vocabulary, (MIXED, *shape), generator=_fixed())
+    if not isinstance(_called(twin, batch, shape), torch.Tensor):
+        twin = joined(twin)
+    if not torch.equal(_called(twin, batch, shape), _called(twin, batch, shape)):
+        _calm(twin)
     with _Names() as calls:
         output = _output(twin, batch, shape)
     names, values = zip(*trainable, strict=True)
@@ -159,13 +164,15 @@ def _train(module: torch.nn.Module) -> None:
             part.running_mean = part.running_var = part.num_batches_tracked = None
 
 
+def _calm(module: torch.nn.Module) -> None:
+    """Train mode for batch norms alone: parts that drop something by a function of their own leave it."""
+    for part in module.modules():
+        part.training = part.training and isinstance(part, torch.nn.modules.batchnorm._NormBase)
+
+
 def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    try:
-        first, again = module(batch), module(batch)
-    except Exception as error:
-        raise Unsupported(f"the module fails on an input of size {shape}: {first_line(error)}") from None
-    if not isinstance(first, torch.Tensor):
-        raise Unsupported(f"the module returns a {type(first).__name__}, not a tensor")
+    first: torch.Tensor = _called(module, batch, shape)
+    again: torch.Tensor = _called(module, batch, shape)
     if not torch.equal(first, again):
         raise Unsupported("the module is random (dropout that is no layer, or noise): two runs on one input differ")
     if not first.is_floating_point() or not first.requires_grad:
@@ -173,6 +180,13 @@ def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]
     if not torch.isfinite(first).all():
         raise Unsupported("the module's output is not finite")
     return first.detach()
+
+
+def _called(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> Any:
+    try:
+        return module(batch)
+    except Exception as error:
+        raise Unsupported(f"the module fails on an input of size {shape}: {first_line(error)}") from None
 
 
 def _guessed_shape(module: torch.nn.Module) -> tuple[int, ...]:

@@ -13,8 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.exact import residues, to_residues
+from lawful.laws.line import line_patterns
+from lawful.laws.on_data import OnData, seen_by, seen_by_all
 from lawful.laws.patterns import exact_signs, refined, rough_signs, signs
 from lawful.network import Dag, Role
+from lawful.network.intervals import activated, affine
 from lawful.types import Floats, Residues
 
 SAMPLES = 2**13  # inputs that look for activation patterns, fewer for networks of more than
@@ -37,6 +40,7 @@ class Region:
     gate only although nothing proves that it is the only one, `together` sets of neurons that were never seen to
     switch one without the other. `theta` are the weights: those asked for or, where these lie on a boundary between
     patterns, `nudged` ones next to them. Nodes with the same number in `alike` always have the same gate (−1: none).
+    `on_data` is what the samples leave alone or, where all patterns that occur are known, all inputs.
     """
 
     patterns: Floats
@@ -49,6 +53,7 @@ class Region:
     groups: NDArray[np.intp] | None = None
     nudged: bool = False
     alike: NDArray[np.intp] | None = None
+    on_data: OnData | None = None
 
     def gates(self, prime: int) -> Residues:
         """The patterns as residues."""
@@ -66,6 +71,9 @@ def near(dag: Dag, seed: int = 0) -> Region:
     >>> near(always_on).fixed[always_on.index["h2.0"]]
     np.float64(1.0)
     """
+    if (whole := line_patterns(dag)) is not None and len(whole[0]) <= MOST_PATTERNS:
+        view = seen_by_all(dag, whole[0])
+        return Region(*whole, view.fixed, dag.theta, alike=view.alike, on_data=view)
     inputs, found, rng = _drawn(dag, seed)
     if (found == 0).mean(axis=0).max(initial=0.0) > OFTEN:
         return replace(near(nudged(dag, seed), seed), nudged=True)
@@ -132,16 +140,13 @@ def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
         if (found == 0).any():
             raise LawfulError("the data lie on a boundary between activation patterns that no small change resolves")
     patterns, _, where = _distinct(dag, found, points)
-    fixed = np.where(dag.slopes == 1.0, 1.0, np.nan)
-    once = (patterns == patterns[:1]).all(axis=0)
-    fixed[dag.hidden[once]] = patterns[0, once]
+    view = seen_by(dag, patterns, where, points, prime)
     extended = points if dag.constant is None else np.append(points, np.ones((len(points), 1)), axis=1)
     exact = to_residues(extended, prime)
     spans = tuple(_basis(exact[where == number], prime) for number in range(len(patterns)))
-    alike = np.full(len(dag.names), -1)
-    columns = np.concatenate([patterns, dag.slopes[None, dag.hidden]])
-    alike[dag.hidden] = np.unique(columns, axis=1, return_inverse=True)[1].ravel()
-    return Region(patterns, points, fixed, dag.theta, spans=spans, groups=where, nudged=moved, alike=alike)
+    return Region(
+        patterns, points, view.fixed, dag.theta, spans=spans, groups=where, nudged=moved, alike=view.alike, on_data=view
+    )  # fmt: skip
 
 
 def nudged(dag: Dag, seed: int) -> Dag:
@@ -209,10 +214,7 @@ def proved_gates(dag: Dag) -> Floats:
             silent[node], least[node], most[node] = slope == 0, slope <= 0, slope >= 0
         else:
             least[node] = slope <= 0
-        ends = [end if end > 0 else slope * end if slope else 0.0 for end in (bottom, top)]
-        if slope < 0 and bottom < 0 < top:
-            ends.append(0.0)
-        low[node], high[node] = min(ends), max(ends)
+        low[[node]], high[[node]] = activated(np.array([bottom]), np.array([top]), dag.slopes[[node]])
     return gates
 
 
@@ -233,10 +235,7 @@ def alike_gates(dag: Dag, fixed: Floats) -> NDArray[np.intp]:
 
 
 def _interval(weights: Floats, low: Floats, high: Floats) -> tuple[float, float]:
-    bottom = top = 0.0
-    for weight, least, most in zip(weights, low, high, strict=True):
-        if weight == 0.0 and np.isinf([least, most]).any():
-            return -np.inf, np.inf
-        ends = sorted((weight * least if least else 0.0, weight * most if most else 0.0))
-        bottom, top = bottom + ends[0], top + ends[1]
-    return bottom, top
+    if ((weights == 0.0) & (np.isinf(low) | np.isinf(high))).any():
+        return -np.inf, np.inf  # the slightest change of such a weight
+    lower, upper = affine(weights[None], None, low, high)
+    return float(lower[0]), float(upper[0])

@@ -23,11 +23,11 @@ def structural_laws(case: Probe) -> Iterator[Law]:
     return polynomials(read_symmetries(case))
 
 
-def read_symmetries(case: Probe) -> Symmetries:
-    """The symmetries of the module in the mode of the probe."""
+def read_symmetries(case: Probe, *, check: bool | None = False) -> Symmetries:
+    """The symmetries of the module in the mode of the probe; `check` as `symmetries` takes it."""
     shape = (2, *case.input_shape)
     example = torch.zeros(shape, dtype=torch.int64) if case.vocabulary else torch.zeros(shape, dtype=torch.float64)
-    return symmetries(case.module, example, mode="train" if case.mode == "train" else "eval", check=False)
+    return symmetries(case.module, example, mode="train" if case.mode == "train" else "eval", check=check)
 
 
 def polynomials(found: Symmetries) -> Iterator[Law]:

@@ -82,6 +82,9 @@ class Wording:
             case "rotation":
                 first, second = (self.dag.names[node] for node in law.nodes)
                 return f"⟨θ({first}), v({second})⟩ − ⟨θ({second}), v({first})⟩"
+            case "impulse" | "rest":
+                along = self.law(law.factors[0])
+                return f"velocity of {along}" if law.kind == "impulse" else along
             case "product":
                 return "·".join(f"({self.law(factor)})" for factor in law.factors)
         return self._polynomial(law)
@@ -157,15 +160,26 @@ class Wording:
             known = self.places is not None and law.kind in ("neuron", "pair") and _plain(law)
             if known and self.places is not None:
                 groups[law.kind, self.places[law.nodes[0]][0]].append(law)
-            elif law.kind in ("sum", "weight", "rotation"):
+            elif law.kind in ("sum", "weight", "rotation", "impulse", "rest"):
                 groups[law.kind, 0].append(law)
+            elif law.kind == "still":
+                groups[law.kind, law.nodes[0]].append(law)
             else:
                 lines.append(self.law(law))
         layers = sorted({layer for kind, layer in groups if kind in ("neuron", "pair")})
         front = [line for layer in layers for line in self._layer(groups["neuron", layer], groups["pair", layer])]
-        for kind in ("sum", "weight", "rotation"):
+        for kind in ("sum", "weight", "rotation", "impulse", "rest"):
             front += _shortened([self.law(law) for law in groups.get((kind, 0), [])])
+        sums = [self._sums(node, laws) for (kind, node), laws in groups.items() if kind == "still"]
+        front += _shortened(sums, 12)
         return front + _shortened(lines, 20)
+
+    def _sums(self, node: int, laws: Sequence[Law]) -> str:
+        """The sums of a neuron's weights that no sample moves: written out if there is one, else their number."""
+        name = self.dag.names[node]
+        if len(laws) == 1:
+            return f"{self._polynomial(laws[0])}   (no sample moves it)"
+        return f"{len(laws)} sums of the weights into {name}, along directions that no sample has"
 
     def _layer(self, neurons: Sequence[Law], pairs: Sequence[Law]) -> list[str]:
         if self.places is None or not neurons:

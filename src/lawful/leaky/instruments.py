@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lawful.errors import Unsupported
 from lawful.leaky.mechanics import lifted
 from lawful.leaky.stream import StreamStates, columns, stream_states
+from lawful.shown import Shown
 from lawful.types import Floats
 
 GAMMA = 1e-3  # representations that no weight decay has shaped need a larger one than `path.GAMMA`
@@ -54,7 +55,7 @@ class BlockReading:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockReadings:
+class BlockReadings(Shown):
     """The blocks of a network in order; `found_by` says how they were found."""
 
     blocks: tuple[BlockReading, ...]

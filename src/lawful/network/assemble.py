@@ -162,6 +162,7 @@ class Assembly:
         self.groups: list[Group] = []
         self.nodes, self.terms = self.inputs, 0
         self.sums: dict[Value, Value] = {}  # pending sums that have linear nodes already
+        self.casts: set[str] = set()  # types of numbers to which values are rounded on the way
 
     def input(self) -> Value:
         """The network's input."""

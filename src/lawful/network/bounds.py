@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.network.dag import Dag, Role
+from lawful.network.intervals import activated, lower_sums
 from lawful.types import Floats, Mask
-
-LARGEST = float(np.finfo(np.float64).max)
-NORMAL = float(np.finfo(np.float64).tiny)
-SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
-EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +59,8 @@ def preactivation_bounds(
         theta, tails, nodes = dag.theta[level.edges], dag.tails[level.edges], level.nodes
         rising = theta >= 0
         starts = level.indptr[:-1]
-        lower[nodes] = _sums(theta, np.where(rising, below[tails], above[tails]), starts)
-        upper[nodes] = -_sums(-theta, np.where(rising, above[tails], below[tails]), starts)
+        lower[nodes] = lower_sums(theta, np.where(rising, below[tails], above[tails]), starts)
+        upper[nodes] = -lower_sums(-theta, np.where(rising, above[tails], below[tails]), starts)
         below[nodes], above[nodes] = activated(lower[nodes], upper[nodes], dag.slopes[nodes])
     return lower, upper
 
@@ -74,36 +70,3 @@ def _box(dag: Dag, ends: ArrayLike) -> Floats:
     if given.shape not in ((), (len(dag.inputs),)):
         raise LawfulError(f"a box for {len(dag.inputs)} inputs has as many ends, or one for all, not {given.shape}")
     return np.broadcast_to(given, len(dag.inputs))
-
-
-def _sums(theta: Floats, values: Floats, starts: NDArray[np.intp]) -> Floats:
-    """Lower bounds of sums of products, one sum from each start to the next; a term is never +∞."""
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        touched = (theta != 0) & (values != 0)
-        terms = np.minimum(np.where(touched, theta * values, 0.0), LARGEST)
-        inexact = touched & (np.abs(theta) != 1) & (np.abs(values) != 1)
-        tiny = touched & (np.abs(terms) < NORMAL)
-        total, size = np.add.reduceat(terms, starts), np.add.reduceat(np.abs(terms), starts)
-        number, tinies = (np.add.reduceat(mask.astype(np.float64), starts) for mask in (touched, tiny))
-        rounded = (number > 1) | (np.add.reduceat(inexact.astype(np.float64), starts) > 0)
-        error = np.where(rounded, (number + 1) * EPSILON * size, 0.0) + tinies * SMALLEST
-        return np.asarray(np.where(np.isfinite(total), total - error, -np.inf))  # after an overflow nothing is known
-
-
-def activated(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:
-    """The range of `max(z, 0) + slope min(z, 0)` over an interval, rounded outwards."""
-    under, over = zip(*(_negative_part(end, slopes) for end in (lower, upper)), strict=True)
-    # Where z ≤ 0 the ends are slope·z, in either order; where z ≥ 0 the activation is the identity.
-    left = np.where(lower >= 0, lower, np.where(upper <= 0, np.minimum(*under), np.minimum(under[0], 0.0)))
-    right = np.where(lower >= 0, upper, np.where(upper <= 0, np.maximum(*over), np.maximum(over[0], upper)))
-    return left, right
-
-
-def _negative_part(end: Floats, slopes: Floats) -> tuple[Floats, Floats]:
-    """`slope min(z, 0)` rounded down and up."""
-    part = np.minimum(end, 0.0)
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        product = np.where((slopes == 0) | (part == 0), 0.0, slopes * part)
-    exact = (np.abs(slopes) == 1) | (slopes == 0) | (part == 0)
-    down, up = (np.where(exact, product, np.nextafter(product, way)) for way in (-np.inf, np.inf))
-    return down, up

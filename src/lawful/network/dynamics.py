@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -92,13 +91,6 @@ class Metric:
     def response(self, theta: Floats, gradients: Floats) -> Floats:
         """How the velocity changes with the gradient, for several changes (rows)."""
         return -self.applied(gradients)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `read_metric` reads."""
-        if self.diagonal is not None:
-            return {"diagonal": np.asarray(self.diagonal).tolist()}
-        blocks = [{"weights": np.asarray(where).tolist(), "matrix": np.asarray(m).tolist()} for where, m in self.blocks]
-        return {"blocks": blocks}
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 ReadNetwork = TypeVar("ReadNetwork")
+IN_EVAL = "batch normalisation in eval mode, by its running statistics"
+IN_TRAIN = "batch normalisation in train mode, by the statistics of each batch"
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,9 @@ class Reading:
 
     `layers` are the source's tensors in the order of computation. `ignored` are parts of the source that were not
     used. `entangled` says why the weights of the graph are not the source's parameters one by one, so that the graph
-    computes the same function but trains differently. `tail` is the operation that was cut off at the end. `module` is
-    the PyTorch module that was read, `template` the ONNX model, for those who need more than the graph.
+    computes the same function but trains differently. `normalised` says that batch normalisation has two modes. `tail`
+    is the operation that was cut off at the end. `module` is the PyTorch module that was read, `template` the ONNX
+    model, for those who need more than the graph; `metadata` are texts in a file, and `size` its bytes.
     """
 
     format: str
@@ -36,24 +39,33 @@ class Reading:
     entangled: tuple[str, ...] = ()
     tail: str = ""
     states_activations: bool = True
+    normalised: bool = False
     source: str = ""
     module: Any = field(default=None, repr=False, compare=False)
     template: Any = field(default=None, repr=False, compare=False)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    size: int = field(default=0, repr=False, compare=False)
 
     def assuming(self, *sentences: str) -> Reading:
         """The same with more assumptions."""
         return replace(self, assumed=(*self.assumed, *(each for each in sentences if each not in self.assumed)))
 
-    def to_json(self) -> dict[str, Any]:
-        """The part for people and programs: what was read, assumed and ignored."""
-        layers = [{"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in self.layers]
-        return {
-            "format": self.format,
-            "source": self.source,
-            "layers": layers,
-            "assumed": list(self.assumed),
-            "ignored": list(self.ignored),
-        }
+    def in_training(self, mode: str) -> Reading:
+        """The same for an answer about training: in the mode that was asked for, or in train mode if none was ("")."""
+        told = replace(self, assumed=tuple(each for each in self.assumed if each != IN_EVAL))
+        return told.assuming(IN_TRAIN) if self.normalised and not mode else told
+
+
+def rounded_inside(layers: Iterable[TensorReading], casts: Iterable[str]) -> tuple[str, ...]:
+    """What is assumed of casts to a type with fewer bits than the weights: that they round nothing.
+
+    >>> rounded_inside([TensorReading("w", "float32", (2, 2))], ["float64", "float16"])
+    ('casts to float16 inside round nothing',)
+    """
+    bits = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
+    widest = max((bits.get(each.dtype, 0) for each in layers), default=0)
+    coarser = sorted(each for each in set(casts) if bits.get(each, 0) < widest)
+    return tuple(f"casts to {each} inside round nothing" for each in coarser)
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

@@ -10,6 +10,7 @@ from lawful.network.architecture import Architecture, activation_name
 from lawful.network.bounds import classify
 from lawful.network.dag import Dag, Role
 from lawful.network.mlp import Mlp
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class LayerSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Shown):
     """Sizes, bottlenecks (P0 Definition 2), neurons that never bend, and the range of the balances `B̃θ²`.
 
     `dead` and `linear` hold for every input in R^d; they and `balance` are None for a network without weights.

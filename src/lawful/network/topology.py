@@ -81,3 +81,22 @@ def useless(hidden: Mask, tails: Indices, heads: Indices) -> Mask:
     """Mask of the hidden nodes that no path joins to both a source and a sink that are not hidden."""
     ends = np.flatnonzero(~hidden)
     return hidden & ~(reached(len(hidden), tails, heads, ends) & reached(len(hidden), heads, tails, ends))
+
+
+def groups_cut_off(count: int, tails: Indices, heads: Indices) -> list[Indices]:
+    """The sets of nodes 1, …, `count` that no edge, in either direction, joins to node 0 or to each other.
+
+    With all inputs, outputs and the constant glued to node 0, and the hidden neurons as the others, each group lowers
+    the rank of `J = 2 B̃ diag θ` by one: `rank J = |Ṽ| + 1 − CC(G')` (P0 Theorem 2).
+
+    >>> groups_cut_off(4, np.array([0, 2, 4]), np.array([1, 3, 4]))
+    [array([2, 3]), array([4])]
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    edges = coo_array((np.ones(len(tails)), (tails, heads)), shape=(count + 1, count + 1))
+    number, label = connected_components(edges, directed=False)
+    order = np.argsort(label, kind="stable")
+    groups = np.split(order, np.cumsum(np.bincount(label, minlength=number))[:-1])
+    return sorted((group for group in groups if label[group[0]] != label[0]), key=lambda group: int(group[0]))

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.network import Dag, Role
-from lawful.network.bounds import activated, preactivation_bounds
+from lawful.network.bounds import preactivation_bounds
+from lawful.network.intervals import activated
 from lawful.pruning.relaxation import relaxed_bounds
 from lawful.types import Floats
 

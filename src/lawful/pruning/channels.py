@@ -22,6 +22,7 @@ from lawful.errors import Unsupported
 from lawful.network.modules.export import export_module
 from lawful.pruning.cells import ChannelCells, Operation, Spot
 from lawful.pruning.permanent import permanent
+from lawful.shown import Shown
 from lawful.types import Floats
 
 COMPARED = 1e-9  # relative difference of outputs in float64
@@ -37,7 +38,7 @@ class RemovedChannel:
 
 
 @dataclass(frozen=True, eq=False)
-class ChannelPruning:
+class ChannelPruning(Shown):
     """The smaller module, and the channels that went; `compared` is the largest difference of outputs seen, in float64.
 
     `parameters_after` counts what is left. The module has the class, the names and the type that it had.

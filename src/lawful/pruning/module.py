@@ -20,14 +20,14 @@ import torch
 from torch import nn
 
 from lawful.errors import Unsupported
+from lawful.network.modules.layers import KINKED, UNITWISE
 from lawful.pruning.permanent import permanent
 from lawful.types import Floats
 
 Affine = nn.Linear | nn.Conv1d | nn.Conv2d
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.Flatten)
+CHAINED = (nn.Linear, nn.Conv1d, nn.Conv2d)  # what a chain and its certificate know
 COMPARED = 1e4  # relative differences, in units of the type's precision, that rounding can explain
-POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
+FLAT_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ def prune_module(module: nn.Module) -> ModulePruning:
     parts = list(_flat(plain))
     _refuse_other_axes(parts)
     original = nn.Sequential(*parts)
-    layers = [number for number, part in enumerate(parts) if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d))]
+    layers = [number for number, part in enumerate(parts) if isinstance(part, CHAINED)]
     weights = [_blocks(parts[number]) for number in layers]
     biases = [_bias(parts[number]) for number in layers]
     weights = [_by_unit(weight, below) for weight, below in zip(weights, [None, *weights[:-1]], strict=True)]
@@ -123,7 +123,7 @@ def prune_module(module: nn.Module) -> ModulePruning:
 @torch.no_grad()
 def _compare(module: nn.Module, small: nn.Sequential) -> None:
     """Refuse a result that computes something else on random inputs: a way of changing a module that is not read."""
-    first = next((part for part in small if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d))), None)
+    first = next((part for part in small if isinstance(part, CHAINED)), None)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in small.parameters()):
         raise Unsupported("a folded weight does not fit into the layer's type: convert the module to float64 first")
     if not isinstance(first, nn.Linear):
@@ -157,7 +157,7 @@ def _refuse_other_axes(parts: Sequence[nn.Module]) -> None:
             if spatial:
                 raise Unsupported("a Linear layer on the last axis of a convolution: put a Flatten before it")
             flat = True
-        elif isinstance(part, (nn.Conv1d, nn.Conv2d, *POOLS)):
+        elif isinstance(part, (nn.Conv1d, nn.Conv2d, *FLAT_POOLS)):
             if flat:
                 raise Unsupported(f"{type(part).__name__} behind a Linear or Flatten layer mixes its channels")
             spatial = True
@@ -170,8 +170,8 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
         for child in module.children():
             yield from _flat(child)
         return
-    if kind not in (*LAYERS, *ACTIVATIONS, *POOLS):
-        own = issubclass(kind, (nn.Sequential, *LAYERS, *ACTIVATIONS, *POOLS))
+    if kind not in (*CHAINED, *UNITWISE, nn.Flatten, *FLAT_POOLS):
+        own = issubclass(kind, (nn.Sequential, *CHAINED, *UNITWISE, nn.Flatten, *FLAT_POOLS))
         why = "has code of its own" if own else "is unknown here"
         raise Unsupported(f"{kind.__name__} in a chain {why}: prune_channels(module, inputs) reads any module")
     if isinstance(module, (nn.Conv1d, nn.Conv2d)) and module.groups != 1:
@@ -248,7 +248,7 @@ def _ratio(row: Floats, leader: Floats) -> Fraction | None:
 def _through(value: Fraction, between: Sequence[nn.Module]) -> Fraction:
     """What becomes of a constant on the way to the next layer."""
     for part in between:
-        if isinstance(part, (nn.ReLU, nn.LeakyReLU)) and value < 0:
+        if isinstance(part, KINKED) and value < 0:
             value *= Fraction(part.negative_slope if isinstance(part, nn.LeakyReLU) else 0.0)
     return value
 
@@ -260,7 +260,7 @@ def _keeps_constants(between: Sequence[nn.Module]) -> bool:
         nothing = padding == "valid" or (not isinstance(padding, str) and not np.any(padding))
         padded = not nothing and getattr(part, "padding_mode", "zeros") == "zeros"
         divided = getattr(part, "divisor_override", None) is not None
-        if padded or divided or (isinstance(part, POOLS) and part.ceil_mode):
+        if padded or divided or (isinstance(part, FLAT_POOLS) and part.ceil_mode):
             return False
     return True
 

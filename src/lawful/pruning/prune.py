@@ -16,12 +16,14 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
 from lawful.pruning.rebuild import rebuilt, rounding_defects
 from lawful.pruning.standins import Search, samples
+from lawful.shown import Shown
 from lawful.types import Floats
 
 UNIT_BOX = (-1.0, 1.0)
@@ -53,7 +55,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Pruning:
+class Pruning(Shown):
     """A smaller network and why it is the same function, or how far from it.
 
     `box` is None when the bound holds for every input. Rounding is then bounded for inputs in [−1, 1].
@@ -115,13 +117,15 @@ def prune(
     box: tuple[ArrayLike, ArrayLike] | None = None,
     data: Floats | None = None,
     replayable: bool = False,
+    skips: bool = False,
 ) -> Pruning:
     """Remove every neuron that a rule proves redundant; with a tolerance also what moves outputs by less than that.
 
     Without a box only what changes nothing for any input goes; a box allows neurons that are dead or linear on it. A
     tolerance (one number, or one per output; `relative` to the range of each output on the data or on samples) and
     `keep`, which asks for the smallest bound with so many neurons left, need a box: by default the data's, or [−1, 1].
-    An `Mlp` stays an `Mlp`. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
+    A layered network stays layered, unless `skips` lets edges pass layers: then more neurons can go, and the answer is
+    a graph. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
     relaxations, and stand-ins that are sums of neurons.
 
     >>> mlp = Mlp([[[1.0], [0.0], [2.0]], [[1.0, 3.0, -0.5]]], [[0.0, 2.0, 0.0], [0.0]])
@@ -131,8 +135,9 @@ def prune(
     >>> pruned.network.evaluate([[5.0]])
     array([[6.]])
     """
-    network = open_graph(network)
+    network = open_graph(network).to_dag() if skips else open_graph(network)
     start = network.to_dag()
+    layered = not skips and _is_layered(network)
     allowed = _allowed(start, tolerance)
     if keep is not None and keep < 0:
         raise LawfulError(f"a number of neurons to keep is at least 0, not {keep}")
@@ -144,7 +149,6 @@ def prune(
         allowed = allowed * output_range(network, samples(region, 0) if data is None else data)
     everywhere = box is None and not approximate
     for_rounding = make_box(start, UNIT_BOX) if everywhere else region
-    layered = isinstance(network, Mlp)
     within = PruningRegion(region, relaxed=not (replayable or everywhere))
     stages = _exact(start, within, for_rounding, layered)
     latest = stages[-1].after if stages else start
@@ -155,12 +159,20 @@ def prune(
         if (nearly := _near(latest, region, share * float(allowed.min()))) is not None:
             ways.append([*stages, nearly, *_exact(nearly.after, within, for_rounding, layered)])
     found = [_finished(network, way, None if everywhere else region) for way in ways]
-    if approximate and isinstance(network, Mlp) and not replayable:
+    if approximate and layered and not replayable:
         further = [_replaced(network, way, region, allowed, keep, data) for way in ways]
         found += [pruning for pruning in further if pruning is not None]
     if keep is not None:
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
-    return min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
+    best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
+    return answered(best, network)
+
+
+def _is_layered(network: Mlp | Dag) -> bool:
+    try:
+        return isinstance(network, Mlp) or bool(Mlp.from_dag(network))
+    except Unsupported:
+        return False
 
 
 def _finished(network: Mlp | Dag, stages: list[Stage], box: Box | None) -> Pruning:
@@ -183,7 +195,7 @@ def _allowed(dag: Dag, tolerance: float | Floats) -> Floats:
 
 
 def _replaced(
-    network: Mlp, stages: list[Stage], region: Box, allowed: Floats, keep: int | None, data: Floats | None
+    network: Mlp | Dag, stages: list[Stage], region: Box, allowed: Floats, keep: int | None, data: Floats | None
 ) -> Pruning | None:
     """Fewer neurons than the stages leave; what the stages and the stand-ins change at most adds up."""
     latest = stages[-1].after if stages else network.to_dag()
@@ -201,7 +213,8 @@ def _replaced(
     names = [latest.names[latest.hidden[latest.levels[latest.hidden] == 1 + k][n]] for k, n in found.removed]
     stage = Stage("replaced", latest, found.network.to_dag(), dict.fromkeys(names), found.bound, 0.0)
     bounds = np.nextafter(found.bounds + spent, np.inf)
-    return Pruning(network, found.network, (*stages, stage), region, tuple(bounds.tolist()))
+    small = found.network if isinstance(network, Mlp) else found.network.to_dag()
+    return Pruning(network, small, (*stages, stage), region, tuple(bounds.tolist()))
 
 
 RULES = (rules.silent, rules.constant, rules.dead, rules.duplicate, linear.opposite, linear.linear)

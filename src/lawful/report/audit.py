@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
@@ -12,16 +13,18 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
+from lawful.components.entries import as_dag
 from lawful.figure import Figure, Panel, Series
-from lawful.network import Dag
-from lawful.report.network import draw_graph
-from lawful.report.page import Markup, Section, Table, render
+from lawful.report.charts import locks, sorted_values
+from lawful.report.network import draw_network
+from lawful.report.page import Block, Markup, Section, Table, render
 
 if TYPE_CHECKING:
     from lawful.study.audit import Audit
 
 BARS = "▁▂▃▄▅▆▇█"
-LOCKED, DEAD, LINEAR = "#f2c14e", "#c9ccd1", "#b8d8be"
+LOCKED, DEAD, LINEAR = "var(--lock,#e0a31b)", "var(--dead,#b9bec6)", "var(--straight,#9cc48f)"
+MOST_LISTED = 200
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
@@ -139,16 +142,20 @@ def _where(audit: Audit) -> str:
 
 
 def _conserved(audit: Audit) -> str:
+    """Counts of different things never stand side by side without saying of what."""
     hidden = audit.summary.hidden
     if audit.laws is None:
         return f"At least {hidden} quantities (the balances); that there are no others was not counted."
-    text = f"{audit.laws.laws} independent quantities"
-    text += ", and there are no others (proved)." if audit.laws.proved else f" ({audit.laws.status})."
+    text = f"{audit.laws.laws} independent quantities, wherever training starts and whatever the data"
+    text += ": proved that there are no others of that kind." if audit.laws.proved else f" ({audit.laws.status})."
     if audit.near_laws is not None and audit.near_laws.laws > audit.laws.laws:
         word = "proved" if audit.near_laws.proved else f"{audit.near_laws.status}, not proved"
-        text += f" Near these weights, where fewer patterns occur: {audit.near_laws.laws} ({word})."
+        text += (
+            f" Close to the present weights fewer patterns of active neurons occur, so more is conserved for as "
+            f"long as training stays close: {audit.near_laws.laws} ({word}), the {audit.laws.laws} among them."
+        )
     if audit.data_laws is not None:
-        text += f" On these data: {audit.data_laws.laws}."
+        text += f" On these data alone, which ask less of the weights: {audit.data_laws.laws}."
     return text
 
 
@@ -217,6 +224,13 @@ def print_audit(audit: Audit, console: Console) -> None:
     console.print(EVIDENCE, highlight=False, markup=False, style="dim")
 
 
+def audit_text(audit: Audit) -> str:
+    """The same page as plain text."""
+    lines = io.StringIO()
+    print_audit(audit, Console(file=lines, width=80, color_system=None))
+    return lines.getvalue().rstrip()
+
+
 # The page
 
 
@@ -250,7 +264,7 @@ def _advice(audit: Audit) -> str | Markup:
 
 
 def _graph(audit: Audit) -> Markup:
-    dag = audit.components.dag
+    dag = as_dag(audit.components.dag)
     dead, linear = set(audit.summary.dead or ()), set(audit.summary.linear or ())
     locked = {int(node) for lock in audit.components.locked for node in (dag.tails[lock.edge], dag.heads[lock.edge])}
     notes, marked = {}, {}
@@ -261,19 +275,18 @@ def _graph(audit: Audit) -> Markup:
         notes[node] = f"{name}: balance {audit.balance[number]:.4g}" + (", " + ", ".join(kinds) if kinds else "")
         if kinds:
             marked[node] = DEAD if name in dead else LOCKED if node in locked else LINEAR
-    picture = draw_graph(dag, notes, marked).replace(
-        "<svg ", '<svg class="graph" role="img" aria-label="the network" ', 1
-    )
-    caption = (
-        "Blue weights are positive, red negative. "
-        "Yellow neurons have a sign-locked weight, grey are dead, green never bend."
-    )
+    picture = draw_network(dag, notes, marked)
+    caption = "Blue weights are positive, red negative."
+    if marked:
+        caption += " Yellow neurons have a sign-locked weight, grey are dead, green never bend."
+    if "matrices" in picture[:30]:
+        caption += " A row is a neuron, a column one of its inputs; a bar at the left marks a neuron."
     return Markup(f"{picture}<output>Point at a neuron, or tab to it.</output>", caption)
 
 
-def _where_blocks(audit: Audit) -> list[str | Table | Figure | Markup]:
+def _where_blocks(audit: Audit) -> list[Block]:
     found = audit.components
-    blocks: list[str | Table | Figure | Markup] = [_where(audit)]
+    blocks: list[Block] = [_where(audit)]
     if found.locked:
         rows = [
             (
@@ -282,31 +295,33 @@ def _where_blocks(audit: Audit) -> list[str | Table | Figure | Markup]:
                 float(found.dag.theta[lock.edge]),
                 lock.barrier,
             )
-            for lock in found.locked[:500]
+            for lock in sorted(found.locked, key=lambda lock: -lock.barrier)[:MOST_LISTED]
         ]
-        caption = "Weights whose sign training keeps, and how close to zero each can come."
-        blocks.append(Table(("from", "to", "sign", "weight", "barrier"), rows, caption))
+        caption = "Weights whose sign training keeps, and the barrier that each can never pass on its way to zero."
+        caption += f" The {MOST_LISTED} highest of {len(found.locked):,}." if len(found.locked) > MOST_LISTED else ""
+        blocks.append(locks(found))
+        blocks.append(Table(("from", "to", "sign", "weight", "barrier"), rows, caption, bars=("barrier",)))
     return blocks
 
 
-def _law_blocks(audit: Audit) -> list[str | Table | Figure | Markup]:
-    blocks: list[str | Table | Figure | Markup] = [_conserved(audit)]
+def _law_blocks(audit: Audit) -> list[Block]:
+    blocks: list[Block] = [_conserved(audit)]
     if audit.laws is not None:
-        blocks += list(audit.laws.summary()[:20])
+        named = [(line,) for line in audit.laws.summary()[:20]]
+        blocks += [Table(("conserved",), named)] if named else []
     if len(audit.balance):
-        counts, edges = np.histogram(audit.balance, bins=min(30, max(5, len(audit.balance) // 4)))
-        series = Series(counts, (edges[:-1] + edges[1:]) / 2, style="steps")
-        caption = "How the balances are spread: incoming minus outgoing squared weights of each neuron."
-        blocks.append(Figure(caption, [Panel([series], x="balance", y="neurons", vertical=[0.0])]))
-        dag: Dag = audit.components.dag
+        panel = sorted_values(audit.balance, "balances", "neuron, by rank", "balance")
+        blocks.append(Figure("Every neuron's balance, largest first.", [panel]))
+        dag = audit.components.dag
         rows = [(dag.names[v], float(c)) for v, c in zip(dag.hidden, audit.balance, strict=True)]
-        blocks.append(
-            Table(("neuron", "balance"), rows[:1000], "Conserved by gradient flow, whatever the data and loss.")
-        )
+        rows.sort(key=lambda row: -abs(row[1]))
+        caption = "Conserved by gradient flow, whatever the data and loss; largest first."
+        caption += f" The first {MOST_LISTED} of {len(rows):,}." if len(rows) > MOST_LISTED else ""
+        blocks.append(Table(("neuron", "balance"), rows[:MOST_LISTED], caption, bars=("balance",)))
     return blocks
 
 
-def _data_blocks(audit: Audit) -> list[str | Table | Figure | Markup]:
+def _data_blocks(audit: Audit) -> list[Block]:
     rows = [
         (layer.layer, layer.width, layer.dimension, len(layer.never), len(layer.always), t.label, t.untruncated,
          t.partially, t.fully)
@@ -316,8 +331,12 @@ def _data_blocks(audit: Audit) -> list[str | Table | Figure | Markup]:
     dims = Series(
         [layer.dimension for layer in audit.activity], [layer.layer for layer in audit.activity], style="points"
     )
-    figure = Figure(
+    figure: Figure | str = Figure(
         "Effective dimension of each hidden layer on your data: a dip is a bottleneck.",
         [Panel([dims], x="layer", y="effective dimension")],
     )
-    return [figure, Table(columns, rows, "Samples that a layer keeps whole, cuts in some coordinates, or maps to 0.")]
+    if len(audit.activity) == 1:
+        only = audit.activity[0]
+        figure = f"On your data the {only.width} hidden neurons have an effective dimension of {only.dimension:.3g}."
+    caption = "Samples that a layer keeps whole, cuts in some coordinates, or maps to 0."
+    return [figure, Table(columns, rows, caption, bars=("whole", "cut", "gone"))]

@@ -8,8 +8,17 @@ from fractions import Fraction
 from pathlib import Path as File
 from typing import Any
 
-from lawful.components import Apart, Components, OutputMeaning, Rebalanced, Unsettled, WeightPath
-from lawful.network import Dag
+from lawful.components import (
+    Apart,
+    Components,
+    EntryGraph,
+    OutputMeaning,
+    Rebalanced,
+    Unsettled,
+    WeightPath,
+    locked_outputs,
+)
+from lawful.components.entries import Balanced
 
 MOST = 12  # rows shown to people; JSON has them all
 
@@ -19,7 +28,7 @@ def components_json(found: Components, meanings: Sequence[OutputMeaning], exact:
     dag = found.dag
     show = (lambda number: number) if exact else _number
     return {
-        "connected": None if found.connected and found.marginal else found.connected,
+        "connected": None if found.connected and (found.marginal or found.beyond) else found.connected,
         "log2_components": found.log2_components,
         "locked": [
             {
@@ -30,6 +39,7 @@ def components_json(found: Components, meanings: Sequence[OutputMeaning], exact:
                 "side": lock.side,
                 "certificate": [dag.names[node] for node in found.stable_set(lock)],
             }
+            | ({"entry": dag.entry(lock.edge)} if isinstance(dag, EntryGraph) else {})
             for lock in found.locked
         ],
         "free_bottlenecks": [list(dag.edge_name(edge)) for edge in found.free_bottlenecks],
@@ -40,18 +50,33 @@ def components_json(found: Components, meanings: Sequence[OutputMeaning], exact:
         "tolerance": _number(found.balance.tolerance),
         "exact": not found.balance.slack,
         "outputs": [_meaning_json(dag, meaning) for meaning in meanings],
+        "beyond": list(found.beyond),
     }
+
+
+def found_json(found: Components) -> dict[str, Any]:
+    """Components with what their locks mean, in floating point."""
+    return components_json(found, locked_outputs(found), exact=False)
+
+
+def found_text(found: Components) -> str:
+    """Components for people, with what their locks mean."""
+    return components_text(found, locked_outputs(found))
 
 
 def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str:
     """The answer, the locked weights with their proofs, and what they mean."""
     dag = found.dag
     bottlenecks = len(found.locked) + len(found.free_bottlenecks)
-    if found.connected and found.marginal:
+    if found.connected and found.beyond:
+        lines = [f"undecided: its {len(dag.hidden):,} balances lock no weight, but training keeps more than these"]
+    elif found.connected and found.marginal:
         lines = [f"undecided: {len(found.marginal)} bottleneck edges are locked, or free, within the tolerance given"]
     elif found.connected:
         why = "no neuron is a bottleneck" if not bottlenecks else f"all {bottlenecks} bottleneck edges can be zero"
         lines = [f"connected: training can reach every sign pattern ({why})"]
+        if isinstance(dag, EntryGraph):
+            lines = [f"connected: no weight is locked by its {len(dag.hidden):,} balances"]
     else:
         count = f" = {2**found.log2_components}" if found.log2_components <= 20 else ""
         lines = [f"disconnected: 2^{found.log2_components}{count} components, one sign for each locked weight"]
@@ -59,11 +84,12 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
         for lock in found.locked[:MOST]:
             nodes = [dag.names[node] for node in found.stable_set(lock)]
             sign = {1: "+", -1: "-", 0: "?"}[lock.sign]
-            lines.append(f"  {' -> '.join(dag.edge_name(lock.edge)):24} {sign:>4} {lock.barrier:>20.6g}  {_few(nodes)}")
+            lines.append(f"  {edge_words(dag, lock.edge):24} {sign:>4} {lock.barrier:>20.6g}  {_few(nodes)}")
         if len(found.locked) > MOST:
             lines.append(f"  ... and {len(found.locked) - MOST} more")
         lines.append(f"{len(found.free_bottlenecks)} other bottleneck edges are free")
     lines += [line for meaning in meanings for line in _meaning_text(dag, meaning)]
+    lines += [f"beyond balances: {reason}" for reason in found.beyond]
     if found.locked and found.marginal:
         lines.append(f"{len(found.marginal)} more are left open by the tolerance given; without it they are locked")
     if found.balance.slack:
@@ -71,6 +97,11 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
     else:
         lines.append("decided exactly: weights and balances are rational numbers")
     return "\n".join(lines)
+
+
+def edge_words(dag: Balanced, edge: int) -> str:
+    """An edge for people: its two ends, or the entry of the module that it is."""
+    return dag.entry(edge) if isinstance(dag, EntryGraph) else " -> ".join(dag.edge_name(edge))
 
 
 def _number(exact: Fraction) -> float | Fraction:
@@ -82,7 +113,7 @@ def _number(exact: Fraction) -> float | Fraction:
     return near if near or not exact else exact
 
 
-def _meaning_json(dag: Dag, meaning: OutputMeaning) -> dict[str, Any]:
+def _meaning_json(dag: Balanced, meaning: OutputMeaning) -> dict[str, Any]:
     return {
         "output": dag.names[meaning.output],
         "confined": meaning.confined,
@@ -93,7 +124,7 @@ def _meaning_json(dag: Dag, meaning: OutputMeaning) -> dict[str, Any]:
     }
 
 
-def _meaning_text(dag: Dag, meaning: OutputMeaning) -> list[str]:
+def _meaning_text(dag: Balanced, meaning: OutputMeaning) -> list[str]:
     name = dag.names[meaning.output]
     many = "1 neuron" if len(meaning.locked) == 1 else f"{len(meaning.locked)} neurons"
     lines = [f"output {name}: training can never change the sign of {many} here"]
@@ -108,7 +139,7 @@ def _meaning_text(dag: Dag, meaning: OutputMeaning) -> list[str]:
     return lines
 
 
-def path_json(found: WeightPath | Apart | Unsettled, dag: Dag, points: int) -> dict[str, Any]:
+def path_json(found: WeightPath | Apart | Unsettled, dag: Balanced, points: int) -> dict[str, Any]:
     """The documented keys of `lawful path --json`."""
     if not isinstance(found, WeightPath):
         return {
@@ -129,14 +160,39 @@ def path_json(found: WeightPath | Apart | Unsettled, dag: Dag, points: int) -> d
     }
 
 
-def path_text(found: WeightPath | Apart | Unsettled, dag: Dag, points: int) -> str:
+def weight_path_json(found: WeightPath) -> dict[str, Any]:
+    """A path, checked at 50 points."""
+    return path_json(found, found.dag, 50)
+
+
+def weight_path_text(found: WeightPath) -> str:
+    """A path for people, checked at 50 points."""
+    return path_text(found, found.dag, 50)
+
+
+def apart_json(found: Apart | Unsettled) -> dict[str, Any]:
+    """No path, or none found: the edges and neurons by number."""
+    return {
+        "connected": False if isinstance(found, Apart) else None,
+        "reason": found.reason,
+        "locked": list(found.edges),
+        "balance_differs": list(found.nodes) if isinstance(found, Apart) else [],
+    }
+
+
+def apart_text(found: Apart | Unsettled) -> str:
+    """No path, or none found."""
+    return f"{'no path' if isinstance(found, Apart) else 'undecided'}: {found.reason}"
+
+
+def path_text(found: WeightPath | Apart | Unsettled, dag: Balanced, points: int) -> str:
     """Whether there is a path, and what it is like."""
     if not isinstance(found, WeightPath):
-        names = [" -> ".join(dag.edge_name(edge)) for edge in found.edges]
+        names = [edge_words(dag, edge) for edge in found.edges]
         if isinstance(found, Apart):
             names = names or [dag.names[node] for node in found.nodes]
         word = "no path" if isinstance(found, Apart) else "undecided"
-        return f"{word}: {found.reason}\n  {_few(names)}"
+        return f"{word}: {found.reason}" + (f"\n  {_few(names)}" if names else "")
     pieces = "1 piece" if found.pieces == 1 else f"{found.pieces} pieces"
     exactly = "inside H(c) exactly" if not found.drift else f"which differ by {float(found.drift):.1e} in balance"
     return (
@@ -158,6 +214,27 @@ def rebalance_json(done: Rebalanced, locked: tuple[int, ...], change: float, out
         "log2_components_after": locked[1],
         "written": None if out is None else str(out),
     }
+
+
+def rebalanced_json(done: Rebalanced) -> dict[str, Any]:
+    """What a rescaling reached."""
+    return {
+        "reached": done.reached,
+        "residual": done.residual,
+        "steps": done.steps,
+        "unreachable": [done.dag.names[node] for node in done.unreachable],
+        "largest_factor": _largest(done),
+        "log2_components_after": done.locked,
+    }
+
+
+def rebalanced_text(done: Rebalanced) -> str:
+    """What a rescaling reached, for people."""
+    return (
+        f"balance reached to {done.residual:.1e} in {done.steps} Newton steps"
+        if done.reached
+        else f"out of reach for {len(done.unreachable)} neurons"
+    ) + f"\nneurons rescaled by factors up to {_largest(done):.4g}; locked weights now: {done.locked}"
 
 
 def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> str:

@@ -1,4 +1,4 @@
-"""Answers about fibers as text; computes nothing."""
+"""Answers about fibers as JSON and text; computes nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from lawful.fibers.stack import quotient
+from lawful.fibers.verdict import Different, Equal, Verdict, certified, witness_json
+
 if TYPE_CHECKING:
-    from lawful.fibers.catalogue import FiberSummary, FunctionGroups, RegionCount
+    from lawful.fibers.catalogue import DescribedFiber, FiberSummary, FunctionGroups, RegionCount
     from lawful.fibers.cell import Cell
+    from lawful.fibers.fingerprint import Canonical
+    from lawful.fibers.identifiability import Identifiability
 
 WIDTH = 80
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """The answer of `same` with the keys that the command line documents."""
+    witness = counterexample = None
+    if isinstance(verdict, Equal):
+        witness = witness_json(verdict.witness)
+    elif isinstance(verdict, Different) and verdict.counterexample is not None:
+        found = verdict.counterexample
+        counterexample = {
+            "input": found.point.tolist(),
+            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
+            "exact_outputs": [[str(value) for value in values] for values in found.outputs],
+            "gap": quotient(*found.gap.as_integer_ratio()),
+            "allowed": quotient(*found.allowed.as_integer_ratio()),
+        }
+    return {
+        "verdict": verdict.verdict,
+        "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
+        "method": verdict.method,
+        "reason": getattr(verdict, "reason", None),
+        "domain": None if verdict.domain is None else str(verdict.domain),
+        "witness": witness,
+        "counterexample": counterexample,
+        "certified": certified(verdict),
+        "tolerance": verdict.tolerance,
+        "seconds": round(verdict.seconds, 4),
+    }
 
 
 def verdict_text(result: Mapping[str, Any]) -> str:
@@ -119,6 +152,23 @@ def fiber_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def identifiable_json(found: Identifiability) -> dict[str, Any]:
+    """The documented keys of `lawful identifiable --json`."""
+    return {
+        "identifiable": found.identifiable,
+        "reasons": found.reasons,
+        "generic": found.genericity.holds,
+        "generic_reason": found.genericity.reason,
+        "tested": found.genericity.tested,
+        "layers": found.layers,
+    }
+
+
+def described_json(found: DescribedFiber) -> dict[str, Any]:
+    """The documented keys of `lawful fiber --json`."""
+    return fiber_json(found.summary, None)
+
+
 def identifiable_text(result: Mapping[str, Any]) -> str:
     """Whether the function determines the parameters, and why."""
     answer = {True: "IDENTIFIABLE", False: "NOT IDENTIFIABLE", None: "UNDECIDED"}[result["identifiable"]]
@@ -172,12 +222,25 @@ def regions_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def canonical_json(found: Canonical, before: int | None = None, written: str | None = None) -> dict[str, Any]:
+    """The documented keys of `lawful canonical --json`."""
+    return {
+        "written": written,
+        "regime": found.regime,
+        "complete": found.complete,
+        "parameters_before": before,
+        "parameters_after": found.network.parameters,
+        "widths": found.network.widths,
+    }
+
+
 def canonical_text(result: Mapping[str, Any]) -> str:
     """What the representative is worth."""
     widths = "-".join(map(str, result["widths"]))
     worth = "determined by the function alone" if result["complete"] else "unique up to order and scale only"
     lines = [f"{widths}: {worth} ({result['regime']})"]
-    lines.append(f"  {result['parameters_before']:,} parameters became {result['parameters_after']:,}")
+    before = "" if result["parameters_before"] is None else f"{result['parameters_before']:,} parameters became "
+    lines.append(f"  {before}{result['parameters_after']:,}" + ("" if before else " parameters"))
     return "\n".join(lines + ([f"  wrote {result['written']}"] if result["written"] else []))
 
 

@@ -23,6 +23,34 @@ MODES = {
 LOSSES = {"full": "any (full span: squared error, logistic, ...)", "cross-entropy": "cross-entropy"}
 
 
+def count_json(count: LawCount, training: TrainingLaws | None = None) -> dict[str, Any]:
+    """The documented keys of `lawful laws --json`."""
+    return {
+        "laws": count.laws,
+        "parameters": count.parameters,
+        "states": count.states,
+        "dimensions": list(count.dimensions),
+        "status": count.status,
+        "known": count.independent,
+        "arithmetic": count.arithmetic,
+        "gap": count.gap,
+        "level": count.level,
+        "flow": str(count.flow),
+        "loss": count.loss,
+        "reason": count.reason,
+        "mode": count.mode,
+        "error": count.error,
+        "theorem": count.theorem or None,
+        "claim": "somewhere" if training is not None and training.witness is not None else count.claim,
+        "near": None if training is None else training_json(training),
+    }
+
+
+def count_text(count: LawCount) -> str:
+    """A count for people."""
+    return text(count_json(count), count.summary())
+
+
 def text(result: Mapping[str, Any], summary: Sequence[str]) -> str:
     """The answer first, then the numbers behind it, then the laws."""
     count = result["laws"]
@@ -54,6 +82,8 @@ def _arithmetic(result: Mapping[str, Any]) -> str:
         return "exact, modulo a prime"
     if result["arithmetic"] == "theorem":
         return f"none: {result['theorem']}"
+    if result["arithmetic"] == "graph":
+        return "none: read from the graph"
     if result["arithmetic"] == "balls":
         return "float64, then balls that prove the rank"
     gap = result["gap"]

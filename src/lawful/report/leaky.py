@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful.leaky import BlockReading, BlockReadings, Energies
+if TYPE_CHECKING:
+    from lawful.leaky import BlockReading, BlockReadings, Energies
+    from lawful.study.training_verbs import LeakyRuns
 
 TRUSTED = 1e-2  # beyond this stationarity the momenta say little
 
@@ -152,6 +154,11 @@ def blocks_text(found: BlockReadings) -> str:
             f"{block.distance:8.3f} {block.similarity:5.2f} {block.alignment:5.2f}{word}"
         )
     return "\n".join([*lines, "", *CARRIES_OVER])
+
+
+def runs_json(found: LeakyRuns) -> dict[str, Any]:
+    """The documented keys of `lawful leaky --json`."""
+    return {"out": found.folder, "networks": list(found.networks), "converged": found.converged}
 
 
 def summary_text(summaries: Sequence[Mapping[str, Any]], folder: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,9 +17,11 @@ from rich.text import Text
 from lawful.network import Dag, Role
 from lawful.network.reading import Reading
 from lawful.network.summary import Summary
+from lawful.report.matrices import columns_of, draw_matrices
 
 MAX_NODES, MAX_EDGES = 400, 6000  # a picture with more is a black square
 MAX_TENSORS = 40
+MAX_CELLS = 300_000  # weights whose maps take no time
 ROOMY = 14  # neurons in a column that still leave place for their names
 
 
@@ -51,6 +54,13 @@ def print_summary(summary: Summary, console: Console) -> None:
     else:
         low, middle, high = summary.balance
         console.print(f"balances B̃θ²: {low:.4g} to {high:.4g}, median {middle:.4g}", highlight=False)
+
+
+def summary_text(summary: Summary) -> str:
+    """The same screen as plain text."""
+    lines = io.StringIO()
+    print_summary(summary, Console(file=lines, width=100, color_system=None))
+    return lines.getvalue().rstrip()
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:
@@ -105,7 +115,7 @@ def draw_graph(dag: Dag, notes: Mapping[int, str] | None = None, marked: Mapping
     notes, marked = notes or {}, marked or {}
     if len(dag.names) > MAX_NODES or dag.parameters > MAX_EDGES:
         return _draw_layers(dag)
-    columns = _columns(dag)
+    columns = columns_of(dag)
     tallest = max(len(column) for column in columns)
     step, radius = (34, 9) if tallest <= ROOMY else (14, 5)
     height = 40 + step * tallest
@@ -120,40 +130,41 @@ def draw_graph(dag: Dag, notes: Mapping[int, str] | None = None, marked: Mapping
     for edge in range(dag.parameters):
         (x1, y1), (x2, y2) = place[int(dag.tails[edge])], place[int(dag.heads[edge])]
         weight = None if dag.weights is None else float(dag.weights[edge])
-        colour = "#888" if weight is None else "#c8553d" if weight < 0 else "#2a6f97"
+        colour = "#888" if weight is None else "var(--minus,#c8553d)" if weight < 0 else "var(--plus,#2a6f97)"
         thick = 1.0 if weight is None else 0.3 + 2.7 * abs(weight) / (largest or 1.0)
         label = " → ".join(dag.edge_name(edge)) + ("" if weight is None else f": {weight:.4g}")
         parts.append(
             f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" stroke-width="{thick:.2f}" '
             f'stroke-opacity="0.6"><title>{escape(label)}</title></line>'
         )
-    fills = {Role.INPUT: "#fff", Role.HIDDEN: "#dbe7ef", Role.OUTPUT: "#fff", Role.CONSTANT: "#eee"}
+    plain, hidden = "var(--card,#fff)", "var(--fill,#dbe7ef)"
+    fills = {Role.INPUT: plain, Role.HIDDEN: hidden, Role.OUTPUT: plain, Role.CONSTANT: "var(--line,#eee)"}
     for node, (x, y) in place.items():
         name, label = escape(dag.names[node]), escape(dag.names[node][:12])
         fill = marked.get(node, fills[Role(dag.roles[node])])
         note = f' tabindex="0" data-note="{escape(notes[node])}"' if node in notes else ""
         text = f'<text x="{x}" y="{y + 20}" font-size="9" text-anchor="middle" fill="#444">{label}</text>'
-        circle = f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{fill}" stroke="#333"/>'
+        circle = f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{fill}" stroke="currentColor"/>'
         parts.append(f"<g{note}><title>{name}</title>{circle}{text if radius > 5 else ''}</g>")
     return _document(width, height, parts)
 
 
-def _columns(dag: Dag) -> list[np.ndarray]:
-    """Nodes by level, the outputs together in the last column."""
-    inner = [layer[dag.roles[layer] != Role.OUTPUT] for layer in dag.layers]
-    return [*(layer for layer in inner if len(layer)), dag.outputs]
+def draw_network(dag: Dag, notes: Mapping[int, str] | None = None, marked: Mapping[int, str] | None = None) -> str:
+    """The graph where one can see it, the weight matrices where there are more than a dozen neurons in a layer."""
+    if max(len(column) for column in columns_of(dag)) > ROOMY and dag.parameters <= MAX_CELLS:
+        return draw_matrices(dag, notes, marked)
+    return draw_graph(dag, notes, marked).replace("<svg ", '<svg class="graph" role="img" aria-label="the network" ', 1)
 
 
 def _draw_layers(dag: Dag) -> str:
-    columns = _columns(dag)
+    columns = columns_of(dag)
     widest = max(len(column) for column in columns)
     parts = []
     for number, column in enumerate(columns):
         tall = max(4.0, 160 * len(column) / widest)
         x = 30 + 60 * number
-        parts.append(
-            f'<rect x="{x}" y="{100 - tall / 2:.1f}" width="24" height="{tall:.1f}" fill="#dbe7ef" stroke="#333"/>'
-        )
+        size = f'x="{x}" y="{100 - tall / 2:.1f}" width="24" height="{tall:.1f}"'
+        parts.append(f'<rect {size} fill="var(--fill,#dbe7ef)" stroke="currentColor"/>')
         parts.append(f'<text x="{x + 12}" y="200" font-size="10" text-anchor="middle">{len(column):,}</text>')
     return _document(60 + 60 * len(columns), 215, parts)
 

@@ -18,6 +18,17 @@ for (const table of document.querySelectorAll(".table table")) {
     table.tBodies[0].append(...rows);
   }));
 }
+// Long tables begin with their first rows.
+const FIRST = 24;
+for (const table of document.querySelectorAll(".table table")) {
+  if (table.tBodies[0].rows.length <= FIRST + 8) continue;
+  const holder = table.closest(".table"), button = document.createElement("button");
+  holder.classList.add("short");
+  button.type = "button";
+  button.textContent = `show all ${table.tBodies[0].rows.length} rows`;
+  button.addEventListener("click", () => { holder.classList.remove("short"); button.remove(); });
+  holder.querySelector(".get").prepend(button, " ");
+}
 // Save a table's own data as CSV or JSON.
 function csv(rows) {
   const quote = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
@@ -43,17 +54,54 @@ for (const node of document.querySelectorAll("[data-note]")) {
   node.addEventListener("mouseenter", tell);
   node.addEventListener("focus", tell);
 }
+// Curves: pointing at one (or moving a slider) reads the values there, in every panel of the page with the same axis.
+const SVG = "http://www.w3.org/2000/svg";
+const plots = [...document.querySelectorAll("svg[data-plot]")].map((svg) => ({ svg, ...JSON.parse(svg.dataset.plot) }));
+const short = (value) => Number.isFinite(value) ? String(Number(value.toPrecision(4))) : "";
+function shareOf([low, high, log], value) {
+  return log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+}
+function point(value, name, from) {
+  for (const plot of plots) {
+    if (plot.name !== name || (!name && plot.svg !== from)) continue;
+    const share = shareOf(plot.x, value), [left, right, top, bottom] = plot.box;
+    let line = plot.svg.querySelector("[data-cursor]");
+    if (!line) { line = plot.svg.appendChild(document.createElementNS(SVG, "line")); line.dataset.cursor = ""; }
+    const x = left + (right - left) * Math.min(1, Math.max(0, share));
+    for (const [key, number] of Object.entries({ x1: x, x2: x, y1: top, y2: bottom })) line.setAttribute(key, number);
+    const reads = plot.curves.slice(0, 4).map(({ label, x: xs, y: ys }) => {
+      let best = 0;
+      xs.forEach((each, place) => { if (Math.abs(each - value) < Math.abs(xs[best] - value)) best = place; });
+      return `${label || plot.y || "value"} ${short(ys[best])}`;
+    });
+    plot.read = `${name || "at"} ${short(value)}: ${reads.join(", ")}${plot.curves.length > 4 ? ", ..." : ""}`;
+  }
+  for (const figure of document.querySelectorAll("figure.plot")) {
+    const mine = plots.filter((plot) => plot.read && figure.contains(plot.svg)).map((plot) => plot.read);
+    if (mine.length) figure.querySelector("output").textContent = mine.join("; ");
+  }
+}
+for (const plot of plots) {
+  plot.svg.addEventListener("pointermove", (event) => {
+    const box = plot.svg.getBoundingClientRect(), wide = plot.svg.viewBox.baseVal.width;
+    const [left, right] = plot.box, share = ((event.clientX - box.left) / box.width * wide - left) / (right - left);
+    if (share < 0 || share > 1) return;
+    const [low, high, log] = plot.x;
+    point(log ? low * (high / low) ** share : low + (high - low) * share, plot.name, plot.svg);
+  });
+}
 // A run: the slider chooses a snapshot, and the drawn weights follow.
 for (const film of document.querySelectorAll("[data-film]")) {
-  const { labels, weights, largest } = JSON.parse(film.querySelector('script[type="application/json"]').textContent);
+  const { labels, weights, largest, times } = JSON.parse(film.querySelector('script[type="application/json"]').textContent);
   const lines = [...film.querySelectorAll("svg line")], slider = film.querySelector("input"), output = film.querySelector("output");
   const show = () => {
     const frame = Number(slider.value);
     weights[frame].forEach((weight, edge) => {
-      lines[edge].setAttribute("stroke", weight < 0 ? "#c8553d" : "#2a6f97");
+      lines[edge].setAttribute("stroke", weight < 0 ? "var(--minus)" : "var(--plus)");
       lines[edge].setAttribute("stroke-width", 0.3 + 2.7 * Math.abs(weight) / largest);
     });
     output.textContent = labels[frame];
+    if (times) point(times[frame], "time", null);
   };
   slider.addEventListener("input", show);
   show();

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +11,20 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lawful.figure import Figure, draw
+from lawful.figure import STYLE, Figure, svg
+from lawful.report.terms import explained
 
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; numbers sort as numbers."""
+    """Rows under headings; numbers sort as numbers, and those of the columns in `bars` are drawn behind themselves."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     caption: str = ""
+    bars: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -33,33 +35,37 @@ class Markup:
     caption: str = ""
 
 
+Block = str | Table | Figure | Markup
+
+
 @dataclass(frozen=True)
 class Section:
     """A heading and what stands under it; plain strings are paragraphs."""
 
     title: str
-    blocks: Sequence[str | Table | Figure | Markup]
+    blocks: Sequence[Block]
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The whole page as text. Everything but `Markup` is escaped."""
     contents = "".join(f'<li><a href="#{_anchor(s.title)}">{escape(s.title)}</a></li>' for s in sections)
-    body = "".join(_section(section) for section in sections)
+    seen: set[str] = set()
+    body = "".join(_section(section, seen) for section in sections)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     script = (HERE / "page.js").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body>\n"
-        f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
+        f"<title>{escape(title)}</title><style>{style}{STYLE}</style></head>\n<body>\n"
+        f"<header><h1>{escape(title)}</h1><p>{explained(lead, seen)}</p>"
         f'<nav aria-label="Contents"><ul>{contents}</ul></nav></header>\n<main>{body}</main>\n'
         f"<script>{script}</script>\n</body></html>\n"
     )
 
 
-def _section(section: Section) -> str:
-    blocks = "\n".join(_block(block) for block in section.blocks)
+def _section(section: Section, seen: set[str]) -> str:
+    blocks = "\n".join(block_html(block, seen) for block in section.blocks)
     return f'<section id="{_anchor(section.title)}"><h2>{escape(section.title)}</h2>\n{blocks}\n</section>\n'
 
 
@@ -67,26 +73,26 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-def _block(block: str | Table | Figure | Markup) -> str:
+def block_html(block: Block, seen: set[str]) -> str:
+    """One block; `seen` are the terms that were explained already."""
     if isinstance(block, str):
-        return f"<p>{escape(block)}</p>"
+        return f"<p>{explained(block, seen)}</p>"
     if isinstance(block, Table):
-        return _table(block)
+        return _table(block, seen)
+    caption = f"<figcaption>{explained(block.caption, seen)}</figcaption>" if block.caption else ""
     if isinstance(block, Markup):
-        caption = f"<figcaption>{escape(block.caption)}</figcaption>" if block.caption else ""
         return f"<figure>{block.html}{caption}</figure>"
-    picture = io.BytesIO()
-    draw(block, picture, "svg")
-    svg = picture.getvalue().decode()
-    svg = svg[svg.index("<svg") :]
-    label = escape(block.caption)
-    return f'<figure class="plot" role="group" aria-label="{label}">{svg}<figcaption>{label}</figcaption></figure>'
+    return f'<figure class="plot">{svg(block.caption, block.panels)}<output></output>{caption}</figure>'
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, seen: set[str]) -> str:
     heads = "".join(f'<th aria-sort="none"><button type="button">{escape(c)}</button></th>' for c in table.columns)
-    rows = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in table.rows)
-    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    largest = [_largest(table, place) if name in table.bars else 0.0 for place, name in enumerate(table.columns)]
+    rows = "".join(
+        "<tr>" + "".join(_cell(value, most, seen) for value, most in zip(row, largest, strict=True)) + "</tr>"
+        for row in table.rows
+    )
+    caption = f"<caption>{explained(table.caption, seen)}</caption>" if table.caption else ""
     data = json.dumps(
         [dict(zip(table.columns, map(_json, row), strict=True)) for row in table.rows], ensure_ascii=False
     )
@@ -99,15 +105,26 @@ def _table(table: Table) -> str:
     )
 
 
+def _largest(table: Table, place: int) -> float:
+    sizes = [abs(row[place]) for row in table.rows if isinstance(row[place], (int, float))]
+    return float(max((size for size in sizes if math.isfinite(size)), default=0.0))
+
+
 def _json(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, largest: float, seen: set[str]) -> str:
     if isinstance(value, bool):
         return f"<td>{'yes' if value else 'no'}</td>"
     if value is None or isinstance(value, str):
-        return f"<td>{escape(value or '')}</td>"
+        return f"<td>{explained(value or '', seen)}</td>"
+    if isinstance(value, float) and largest and math.isfinite(value):
+        side = "less" if value < 0 else "more"
+        share = f' style="--share:{100 * abs(value) / largest:.1f}%"'
+        return f'<td class="number bar {side}"{share} data-value="{value!r}">{value:.5g}</td>'
     if isinstance(value, float):
         return f'<td class="number" data-value="{value!r}">{value:.5g}</td>'
-    return f'<td class="number" data-value="{escape(str(value))}">{escape(str(value))}</td>'
+    text = escape(str(value))
+    bar = f' style="--share:{100 * abs(value) / largest:.1f}%"' if isinstance(value, int) and largest else ""
+    return f'<td class="number{" bar more" if bar else ""}"{bar} data-value="{text}">{text}</td>'

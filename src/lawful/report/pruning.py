@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.pruning.curve import SizePoint
-from lawful.pruning.measure import PruningMeasurement
+from lawful.pruning.measure import PruningMeasurement, measure
 from lawful.pruning.prune import Pruning
 from lawful.report.singular import named
 
@@ -50,6 +50,16 @@ def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out
         ],
         "written": None if out is None else str(out),
     }
+
+
+def found_json(pruning: Pruning) -> dict[str, Any]:
+    """A pruning, measured on random inputs."""
+    return pruning_json(pruning, measure(pruning), False, None)
+
+
+def found_text(pruning: Pruning) -> str:
+    """A pruning for people, measured on random inputs."""
+    return pruning_text(pruning, measure(pruning), None)
 
 
 def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -> str:

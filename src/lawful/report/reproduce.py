@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.study.claim import Claim
-    from lawful.study.reproduce import ClaimRun
+    from lawful.study.reproduce import ClaimRun, Reproduction
 
 
 def claim_json(claim: Claim) -> dict[str, Any]:
@@ -25,6 +25,11 @@ def run_json(run: ClaimRun) -> dict[str, Any]:
     """What a claim states and what was measured."""
     found = {"verdict": run.verdict, "measured": dict(run.measured), "full": run.full, "seconds": run.seconds}
     return claim_json(run.claim) | found
+
+
+def reproduction_json(found: Reproduction) -> dict[str, Any]:
+    """The documented keys of `lawful reproduce --json`."""
+    return {"claims": [run_json(run) for run in found.runs]}
 
 
 def claims_text(claims: Sequence[Claim]) -> str:

@@ -16,11 +16,12 @@ FRAMES, MOST_WEIGHTS = 60, 100_000  # snapshots on the page, and numbers in it
 
 def run_html(run: Run, source: str) -> str:
     """The page of a run."""
-    facts = drift_json(run)
+    drifts = sorted(drift_json(run)["drift"], key=lambda row: -row["drift"])
     laws = Table(
-        ("law", "start", "end", "largest drift"),
-        [(row["law"], row["start"], row["end"], row["drift"]) for row in facts["drift"][:1000]],
-        "Gradient flow keeps each of these; what is left is the integrator's error.",
+        ("law", "start", "end", "drift"),
+        [(row["law"], row["start"], row["end"], row["drift"]) for row in drifts[:1000]],
+        "Gradient flow keeps each of these; the drift that is left is the integrator's error. Largest first.",
+        bars=("drift",),
     )
     sections = [Section("Through time", [film(run)]), Section("Curves", [drift_figure(run)]), Section("Laws", [laws])]
     return render(f"Run {source}", flow_text(run).replace("\n", "; "), sections)
@@ -32,10 +33,11 @@ def film(run: Run) -> str | Markup:
         return "This model has no drawn graph: only networks do."
     dag, flow = run.network.to_dag(), run.trajectory
     if len(dag.names) > MAX_NODES or dag.parameters > MAX_EDGES:
-        return f"The network is too large to draw ({dag.parameters:,} weights)."
+        return f"The network is too large to draw in motion ({dag.parameters:,} weights): the curves below follow it."
     count = min(FRAMES, len(flow.times), max(2, MOST_WEIGHTS // dag.parameters))
     chosen = np.unique(np.linspace(0, len(flow.times) - 1, count).astype(int))
     data = {
+        "times": [float(flow.times[k]) for k in chosen],
         "labels": [f"time {flow.times[k]:.4g}, loss {flow.losses[k]:.4g}" for k in chosen],
         "weights": [[float(f"{weight:.4g}") for weight in flow.theta[k]] for k in chosen],
         "largest": float(np.abs(flow.theta[chosen]).max()) or 1.0,
@@ -43,5 +45,7 @@ def film(run: Run) -> str | Markup:
     picture = draw_graph(dag.with_theta(flow.theta[0])).replace("<svg ", '<svg class="graph" ', 1)
     slider = f'<input type="range" aria-label="snapshot" min="0" max="{len(chosen) - 1}" value="0">'
     script = f'<script type="application/json">{json.dumps(data)}</script>'
-    caption = "Move the slider: blue weights are positive, red negative, thick ones large."
+    caption = (
+        "Blue weights are positive, red negative, thick ones large. The curves below show the moment of the slider."
+    )
     return Markup(f"<div data-film>{picture}{slider}<output></output>{script}</div>", caption)

@@ -4,9 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lawful.singular.existence import SingularPoints
+    from lawful.study.singularity import SingularityReport
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def report_json(found: SingularityReport) -> dict[str, Any]:
+    """The documented keys of `lawful singular --json`."""
+    at, values = found.singularity, found.spectrum
+    result = {
+        "rank": at.rank,
+        "hidden": at.hidden,
+        "singular": at.singular,
+        "tolerance": found.tolerance,
+        "cut_off": list(at.cut_off),
+        "groups": [list(group) for group in at.groups],
+        "rank_by_singular_values": None if values is None else values.rank,
+        "singular_values": None if values is None else values.values,
+        "null": None if values is None else values.null(),
+        "gap": None if values is None else values.gap,
+    }
+    return result if found.exist is None else result | {"exist": existence_json(found.exist)}
+
+
+def existence_json(found: SingularPoints) -> dict[str, Any]:
+    """Whether the invariant set has singular points at all."""
+    answer = {True: "yes", False: "no", None: "undecided"}[found.exist]
+    witness = None
+    if found.witness is not None:
+        witness = {"cut_off": list(found.witness.cut_off), "parameter": found.witness.parameter}
+    return {"answer": answer, "reason": found.reason, "witness": witness}
 
 
 def singular_text(result: Mapping[str, Any]) -> str:

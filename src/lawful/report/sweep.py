@@ -117,8 +117,10 @@ def plots(rows: Sequence[Row]) -> list[str | Figure]:
     for output in numbers[:3]:
         if len(axes) == 2:
             found.append(_heat(rows, axes, output))
-        elif axes or varying:
-            found.append(_spread(rows, axes[0] if axes else varying[0], output))
+        elif by := next((name for name in axes or varying if _numeric(rows, name)), ""):
+            found.append(_spread(rows, by, output))
+        elif against := next((name for name in ("parameters", *numbers) if name in numbers and name != output), ""):
+            found.append(_scatter(rows, against, output))
     if "parameters" in numbers:
         if "laws" in numbers and "architecture" in varying:
             found.insert(0, _laws_map(rows))
@@ -130,11 +132,24 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _numeric(rows: Sequence[Row], name: str) -> bool:
+    return all(_number(row.inputs.get(name)) for row in rows)
+
+
+def _scatter(rows: Sequence[Row], against: str, output: str) -> Figure:
+    """One output over another, where the inputs are words."""
+    x, y = ([float(row.outputs[name]) for row in rows] for name in (against, output))
+    panel = Panel([Series(y, x, style="points")], output, against, output)
+    return Figure(f"{output} over {against}: a point for each call.", [panel])
+
+
 def _heat(rows: Sequence[Row], axes: list[str], output: str) -> Figure:
     first, second = ({v: n for n, v in enumerate(dict.fromkeys(row.inputs[name] for row in rows))} for name in axes)
     cells = [(first[row.inputs[axes[0]]], second[row.inputs[axes[1]]], row.outputs[output]) for row in rows]
     panel = Panel([Series(_means(cells), style="heat")], title=output, x=axes[1], y=axes[0])
-    return Figure(f"Mean of {output}: rows are {axes[0]} in the order of the sweep, columns are {axes[1]}.", [panel])
+    words = [f"{name} = {', '.join(map(str, list(each)[:8]))}{', ...' if len(each) > 8 else ''}"
+             for name, each in zip(axes, (first, second), strict=True)]  # fmt: skip
+    return Figure(f"Mean of {output}: rows are {words[0]}; columns are {words[1]}.", [panel])
 
 
 def _means(cells: Sequence[tuple[int, int, float]]) -> np.ndarray:
@@ -166,8 +181,8 @@ def _spread(rows: Sequence[Row], by: str, output: str) -> Figure:
     groups: dict[Any, list[float]] = defaultdict(list)
     for row in rows:
         groups[row.inputs[by]].append(float(row.outputs[output]))
-    keys = sorted(groups) if all(_number(key) for key in groups) else list(groups)
-    x = np.array(keys, dtype=float) if all(_number(key) for key in keys) else np.arange(len(keys))
+    keys = sorted(groups)
+    x = np.array(keys, dtype=float)
     middle, low, high = (np.array([f(groups[key]) for key in keys]) for f in (np.median, np.min, np.max))
     panel = Panel(
         [Series(middle, x, "median", "points"), Series(low, x, "range", "band", upper=high)],
@@ -175,7 +190,7 @@ def _spread(rows: Sequence[Row], by: str, output: str) -> Figure:
         x=by,
         y=output,
     )
-    return Figure(f"{output} over {by}: median and range over all other inputs, in the order of the sweep.", [panel])
+    return Figure(f"{output} over {by}: median and range over all other inputs.", [panel])
 
 
 def _scaling(rows: Sequence[Row]) -> Figure:

@@ -1,18 +1,14 @@
-"""Truncation results for people: terminal text, figures, and one HTML page with the data in motion."""
+"""Truncation results for people: terminal text and figures."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.figure import COLOURS, Figure, Panel, Series, draw
+from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.truncation.aligned import Frame, ObtusePair
 from lawful.truncation.construct import NotSeparable, ZeroLoss
 from lawful.truncation.separability import Answer, Separability
@@ -20,19 +16,27 @@ from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided
 from lawful.types import Floats
 
 Result = Mapping[str, Any]
+LOST = 1e-9  # a share of a layer that rounding may lose
 
 
 def census_text(found: Result) -> str:
     """What each layer truncates: untruncated / partially / fully truncated points by class."""
+    whole = all(layer["lost"] < LOST for layer in found["layers"])
     lines = [
         f"The network is a chain of {len(found['layers'])} truncations and an affine map,",
         f"up to a relative residual of {found['residual']:.1e}.",
     ]
+    if not whole:
+        lines = [
+            "Layers that widen or lose rank have no truncation map: pseudo-inverses draw them in",
+            f"input space, and the affine map at the end is off by {found['residual']:.1e} of the outputs.",
+            "The counts are the network's own.",
+        ]
     for layer in found["layers"]:
         lines += [
             "",
             f"layer {layer['layer']}: data in {layer['sectors']} sectors, moved by {layer['moved']:.3g} on average",
-            f"  condition number {layer['condition']:.3g}, misalignment {layer['misalignment']:.2f}",
+            f"  condition number {layer['condition']:.3g}, {_alignment(layer)}",
             "  class              points  untruncated  partially  fully  busiest coordinate",
         ]
         rows = zip(found["classes"], found["sizes"], layer["untruncated"], layer["partial"], layer["full"],
@@ -43,6 +47,12 @@ def census_text(found: Result) -> str:
                 f"  {name[:18]:18} {size:6} {none:12} {partial:10} {full:6}  {top} ({coordinates[top]} of {size})"
             )
     return "\n".join(lines)
+
+
+def _alignment(layer: Result) -> str:
+    if layer["misalignment"] is not None and layer["lost"] < LOST:
+        return f"misalignment {layer['misalignment']:.2f}"
+    return f"{100 * layer['lost']:.3g}% of its variation has no place in input space"
 
 
 def run_text(found: Result) -> str:
@@ -124,67 +134,6 @@ def frame_figure(points: Floats, labels: ArrayLike, time: float, targets: Floats
     return Figure(f"The data at s = {time:.3g}.", (Panel([corners, *series, goals], f"s = {time:.3g}", equal=True),))
 
 
-def page(title: str, found: Result, positions: Floats, labels: ArrayLike, targets: Floats) -> str:
-    """One HTML file: the animation, the figures, the numbers. Nothing is loaded from anywhere.
-
-    `positions` is frames × points × 2: first the data themselves, then their images at every time.
-    """
-    drawn = []
-    for figure in figures(found).values():
-        buffer = io.BytesIO()
-        draw(figure, buffer, "svg")
-        image = base64.b64encode(buffer.getvalue()).decode()
-        text = html.escape(figure.caption)
-        picture = f'<img alt="{text}" src="data:image/svg+xml;base64,{image}">'
-        drawn.append(f"<figure>{picture}<figcaption>{text}</figcaption></figure>")
-    data = {
-        "frames": np.round(positions, 4).tolist(), "labels": np.asarray(labels).tolist(), "colours": COLOURS,
-        "times": ["before the flow: the data", *(round(time, 4) for time in found["times"])],
-        "targets": np.round(targets, 4).tolist(),
-    }  # fmt: skip
-    payload = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    summary = html.escape(run_text(found))
-    return _PAGE.replace("{title}", html.escape(title)).replace("{summary}", summary).replace(
-        "{figures}", "\n".join(drawn)
-    ).replace("{data}", payload)  # fmt: skip
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
-pre{background:#f5f5f2;padding:1rem;overflow-x:auto}canvas{border:1px solid #ddd;max-width:100%}
-img{max-width:100%}figcaption{color:#555}input{width:24rem;max-width:60%}
-</style></head><body>
-<h1>{title}</h1>
-<p>Each dot is a training point as the truncation maps leave it in input space; black squares are the points to which
-the clusters are drawn.</p>
-<canvas id="c" width="640" height="520" role="img" aria-label="animation of the data"></canvas>
-<p><button id="b">Pause</button> <input id="r" type="range" min="0" value="0" aria-label="time">
-s = <span id="t"></span></p>
-<pre>{summary}</pre>
-{figures}
-<script id="d" type="application/json">{data}</script>
-<script>
-const d=JSON.parse(document.getElementById("d").textContent),c=document.getElementById("c"),g=c.getContext("2d"),
-r=document.getElementById("r"),t=document.getElementById("t"),b=document.getElementById("b");
-const all=[].concat(...d.frames,d.targets),xs=all.map(p=>p[0]),ys=all.map(p=>p[1]);
-const low=a=>a.reduce((m,v)=>Math.min(m,v)),high=a=>a.reduce((m,v)=>Math.max(m,v));
-const x0=low(xs),x1=high(xs),y0=low(ys),y1=high(ys),k=Math.min(600/((x1-x0)||1),480/((y1-y0)||1));
-const px=p=>[320+k*(p[0]-(x0+x1)/2),260-k*(p[1]-(y0+y1)/2)];
-let f=0,on=true;r.max=d.frames.length-1;
-function draw(){g.clearRect(0,0,640,520);
-d.frames[f].forEach((p,i)=>{const q=px(p);g.fillStyle=d.colours[d.labels[i]%d.colours.length];g.globalAlpha=.7;
-g.beginPath();g.arc(q[0],q[1],3,0,7);g.fill()});
-g.globalAlpha=1;g.fillStyle="#000";d.targets.forEach(p=>{const q=px(p);g.fillRect(q[0]-3,q[1]-3,6,6)});
-r.value=f;t.textContent=d.times[f]}
-setInterval(()=>{if(on){f=(f+1)%d.frames.length;draw()}},90);
-b.onclick=()=>{on=!on;b.textContent=on?"Pause":"Play"};r.oninput=()=>{on=false;b.textContent="Play";f=+r.value;draw()};
-draw();
-</script></body></html>
-"""
-
-
 def fixed_text(found: Result) -> str:
     """Closed-form truncation times per cluster."""
     lines = ["Closed form at fixed rotations (P2 (4.49)), by cluster and coordinate"]
@@ -230,7 +179,7 @@ def separation_json(found: Separability) -> dict[str, Any]:
         "verdict": _verdict(found),
         "aligned": found.aligned,
         "classes": list(names),
-        "answers": [answer_json(answer) for answer in found.answers],
+        "answers": [answer_json(answer) | {"pair": found.pair(n)} for n, answer in enumerate(found.answers)],
         "network": network,
         "blocked": [names[number] for number in blocked],
     }
@@ -254,16 +203,17 @@ def answer_json(answer: Answer) -> dict[str, Any]:
 def separation_text(found: Separability) -> str:
     """Which clusters can be parted, and the network that follows."""
     lines = [_verdict(found)]
-    for name, answer in zip(found.data.names, found.answers, strict=True):
+    for number, (name, answer) in enumerate(zip(found.data.names, found.answers, strict=True)):
         gap = f" (gap {np.min(answer.high - answer.low):.3g})" if isinstance(answer, Hyperplane | Frame) else ""
         lines.append(f"  {str(name)[:24]:24} {WORDS[answer_json(answer)['answer']]}{gap}")
+        if (pair := found.pair(number)) is not None:
+            lines.append(f"  {'':24} rows {pair[0]} and {pair[1]} are the same point in two clusters")
     match found.built:
         case ZeroLoss() as built:
             widths = "-".join(map(str, built.network.widths))
             size = widths if len(widths) < 24 else widths[:20] + "..."
             lines.append(
-                f"  zero-loss network {size}: loss {built.loss:.1e} (float32: {built.loss_single:.1e}), "
-                f"condition {built.condition:.3g}"
+                f"  zero-loss network {size}: loss {built.loss:.1e} ({_single(built)}), condition {built.condition:.3g}"
             )
         case NotSeparable(clusters):
             names = ", ".join(str(found.data.names[number])[:24] for number in clusters)
@@ -271,6 +221,10 @@ def separation_text(found: Separability) -> str:
         case OrderUndecided(reason):
             lines.append(f"  one by one undecided: {reason}")
     return "\n".join(lines)
+
+
+def _single(built: ZeroLoss) -> str:
+    return f"float32: {built.loss_single:.1e}" if np.isfinite(built.loss_single) else "float32 cannot hold the data"
 
 
 def _verdict(found: Separability) -> str:
@@ -289,3 +243,11 @@ def standard_text(found: Result) -> str:
         lines.append(f"  closed form and integration differ by {found['difference']:.1e}")
         lines.append(f"  distance to the limit Y X+ at the end: {found['distance']:.3g}")
     return "\n".join(lines)
+
+
+def plane(points: Floats) -> Floats:
+    """Two axes (rows) on which to draw data: the coordinates themselves for Q = 2, else principal axes."""
+    if points.shape[1] <= 2:
+        return np.eye(2, points.shape[1])
+    centred = points - points.mean(axis=0)
+    return np.asarray(np.linalg.svd(centred, full_matrices=False)[2][:2])

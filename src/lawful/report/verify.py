@@ -16,7 +16,7 @@ def verified_text(found: Verified, names: Sequence[str]) -> str:
         given = [name for name, where in zip(names, found.given, strict=True) if where == place]
         lines.append(f"  {digest}" + (f" is {given[0]}" if given else ""))
     if found.networks and not names:
-        lines.append("  (give the networks after the file to see whether it is about them)")
+        lines.append("  (give the networks and data after the file to see whether it is about them)")
     return "\n".join(lines)
 
 

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.modules.convert import from_module
+from lawful.network.modules.layers import KINKED, UNITWISE
 from lawful.singular.laplacian import dag_edge_weights, layered_edge_weights
 from lawful.singular.proximal import Omegas, ProximalStep, nuclear_prox
 from lawful.types import Floats
 
-PASSING = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.Flatten)
 LAZY_FLOOR = 1e-2
 
 
@@ -145,11 +145,11 @@ def edges_of(module: nn.Module, input_shape: tuple[int, ...] | None = None) -> L
     """How a module's parameters lie on edges: directly for a chain of Linear layers, by tracing for anything else."""
     parts = list(_flat(module))
     linears = [part for part in parts if isinstance(part, nn.Linear)]
-    plain = all(isinstance(part, (nn.Linear, *PASSING)) for part in parts) and len(linears) >= 2
+    plain = all(isinstance(part, (nn.Linear, nn.Flatten, *UNITWISE)) for part in parts) and len(linears) >= 2
     if plain:
         tied = len(set(linears)) < len(linears) or len({id(linear.weight) for linear in linears}) < len(linears)
         chained = all(below.out_features == above.in_features for below, above in pairwise(linears))
-        ended = not any(isinstance(part, (nn.ReLU, nn.LeakyReLU)) for part in parts[parts.index(linears[-1]) :])
+        ended = not any(isinstance(part, KINKED) for part in parts[parts.index(linears[-1]) :])
         trained = all(p.requires_grad for linear in linears for p in linear.parameters())
         if chained and ended and trained and not tied:
             return Layers(linears)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from lawful.components.entries import Balanced
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag
+from lawful.network.topology import groups_cut_off
 from lawful.singular.laplacian import grounded_laplacian
 from lawful.types import Floats
 
@@ -71,7 +71,7 @@ class Spectrum:
         return int((self.values < threshold).sum())
 
 
-def singularity(dag: Dag, tolerance: float = 0.0) -> Singularity:
+def singularity(dag: Balanced, tolerance: float = 0.0) -> Singularity:
     """Which neurons are cut off: `rank J = |Ṽ| + 1 − CC(G')`, inputs and outputs glued together (P0 Theorem 2).
 
     >>> from lawful.network import Mlp
@@ -85,14 +85,9 @@ def singularity(dag: Dag, tolerance: float = 0.0) -> Singularity:
     place = np.zeros(len(dag.names), dtype=np.intp)  # every input and output, and the constant, is vertex 0
     place[dag.hidden] = np.arange(1, len(dag.hidden) + 1)
     live = np.abs(dag.theta) > tolerance
-    ends = place[dag.tails[live]], place[dag.heads[live]]
-    size = len(dag.hidden) + 1
-    count, label = connected_components(coo_array((np.ones(live.sum()), ends), shape=(size, size)), directed=False)
-    members: dict[int, list[str]] = {group: [] for group in range(count) if group != label[0]}
-    for node, group in zip(dag.hidden, label[1:], strict=True):
-        if group != label[0]:
-            members[int(group)].append(dag.names[node])
-    return Singularity(len(dag.hidden), tuple(map(tuple, members.values())), tolerance)
+    groups = groups_cut_off(len(dag.hidden), place[dag.tails[live]], place[dag.heads[live]])
+    names = [tuple(dag.names[dag.hidden[member - 1]] for member in group) for group in groups]
+    return Singularity(len(dag.hidden), tuple(names), tolerance)
 
 
 def spectrum(dag: Dag) -> Spectrum:

@@ -22,10 +22,12 @@ from lawful.fibers.three_layers import bottleneck_fiber
 from lawful.laws import LawCount, count_laws
 from lawful.network import Dag, Mlp
 from lawful.network.activity import LayerActivity, activity
+from lawful.network.answers import answered
 from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_free
 from lawful.network.summary import Summary, summarise
 from lawful.pruning.prune import Pruning, prune
+from lawful.shown import Shown
 from lawful.singular.spectrum import Singularity, singularity
 
 EFFORTS = ("quick", "normal", "full")
@@ -56,7 +58,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class Audit(Shown):
     """The answers of all rooms about one network. None means: does not apply, or skipped (then `skipped` says why)."""
 
     source: str
@@ -124,7 +126,7 @@ def audit(
         "activity": () if data is None else activity(dag, data),
     }
     advice = _recommendations(facts, box)
-    return Audit(**facts, skipped=tuple(skipped), recommendations=advice)
+    return answered(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
 
 
 def _laws(network: Mlp | Dag, data: Data | None, loss: str, effort: str, skipped: list[Skipped]) -> dict[str, Any]:

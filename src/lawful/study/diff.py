@@ -13,14 +13,16 @@ from lawful.fibers.verdict import Verdict
 from lawful.flow.losses import find_loss
 from lawful.network import Dag, Role
 from lawful.network.activity import effective_dimension
+from lawful.network.answers import answered
 from lawful.network.bounds import classify
 from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_pair
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class Diff:
+class Diff(Shown):
     """What lies between two checkpoints A and B.
 
     `drift` is `B̃θ_B² − B̃θ_A²`, which gradient flow would keep at 0. `decay` is the common factor `c_B ≈ decay · c_A`
@@ -64,7 +66,7 @@ def diff(first: Source, second: Source, *, data: Data | None = None, loss: str =
     locked = {lock.edge for dag in (one, two) for lock in components(dag).locked}
     flipped = np.flatnonzero(one.theta * two.theta < 0)
     losses = None if data is None else _losses(one, two, data, loss)
-    return Diff(
+    found = Diff(
         verdict=fibers.same(first, second, seconds=seconds),
         dag=one,
         drift=drift,
@@ -79,6 +81,7 @@ def diff(first: Source, second: Source, *, data: Data | None = None, loss: str =
         step=None if losses is None else explaining_step(drift, losses[0] - losses[1]),
         dimensions=() if data is None else _dimensions(one, two, data),
     )
+    return answered(found, first, second)
 
 
 def explaining_step(drift: Floats, decrease: float) -> float | None:

@@ -15,7 +15,9 @@ from lawful.laws.count import count_laws
 from lawful.laws.law_count import LawCount
 from lawful.network import Dag, Mlp
 from lawful.network.formats.data import Data
+from lawful.network.opening import Source, open_free
 from lawful.pruning.prune import Pruning, prune
+from lawful.shown import Shown
 from lawful.types import Floats
 
 MOST_PARAMETERS = 20_000  # of a network that the page can move
@@ -24,7 +26,7 @@ MOST_SAMPLES = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Exploration:
+class Exploration(Shown):
     """One network with its laws, locks and prunable neurons, data to train on, and perhaps a second network."""
 
     source: str
@@ -46,11 +48,11 @@ class Exploration:
 
 
 def explore(
-    network: Mlp | Dag,
+    network: Source,
     *,
     source: str = "network",
     data: Data | None = None,
-    other: Mlp | Dag | None = None,
+    other: Source | None = None,
     seed: int = 0,
 ) -> Exploration:
     """Gather what the page needs; without data, random inputs and the outputs of a random network to learn.
@@ -60,13 +62,13 @@ def explore(
     >>> found.laws.laws, found.components.log2_components, found.made_up
     (4, 0, True)
     """
-    layered = _layered(network)
+    layered = _layered(open_free(network, seed=seed))
     if layered.parameters > MOST_PARAMETERS:
         raise Unsupported(
             f"the explorer moves networks of up to {MOST_PARAMETERS:,} parameters in the browser, not "
             f"{layered.parameters:,}; `lawful audit --html` describes larger ones"
         )
-    second = None if other is None else _layered(other)
+    second = None if other is None else _layered(open_free(other, seed=seed))
     if second is not None and (second.widths[0], second.widths[-1]) != (layered.widths[0], layered.widths[-1]):
         raise LawfulError(f"{layered} and {second} have different inputs or outputs: they cannot be overlaid")
     inputs, targets = _samples(layered, data, seed)

@@ -10,14 +10,16 @@ from typing import Any
 
 from lawful.errors import LawfulError
 from lawful.figure import Figure
+from lawful.shown import Shown
 from lawful.study.claim import Claim
+from lawful.study.claims import find
 from lawful.study.sweep import Plan, Store
 
 SECONDS, FULL_SECONDS = 600.0, 7200.0  # what one claim may take
 
 
 @dataclass(frozen=True)
-class ClaimRun:
+class ClaimRun(Shown):
     """One claim, what a run of it measured, and the verdict (`failed: ...` if the run raised in a sweep)."""
 
     claim: Claim
@@ -44,6 +46,24 @@ def run_claim(claim: Claim, full: bool = False) -> ClaimRun:
     outcome = claim.run(full)
     seconds = round(time.perf_counter() - start, 3)
     return ClaimRun(claim, claim.verdict(outcome).value, outcome.measured, full, seconds, outcome.figure)
+
+
+@dataclass(frozen=True)
+class Reproduction(Shown):
+    """Claims that were run, in order."""
+
+    runs: tuple[ClaimRun, ...]
+
+
+def reproduce(*ids: str, full: bool = False) -> Reproduction:
+    """Run claims of the papers by their ids; `lawful reproduce --list` has them all.
+
+    >>> reproduce("p0-incidence").runs[0].verdict
+    'confirmed'
+    """
+    if not ids:
+        raise LawfulError("name claims to run, such as p0-incidence")
+    return Reproduction(tuple(run_claim(find(id), full) for id in ids))
 
 
 def run_all(claims: Sequence[Claim], full: bool, out: Path, sweep: Callable[[Plan, Path], object]) -> list[ClaimRun]:

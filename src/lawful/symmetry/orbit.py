@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.network.modules.export import export_module
+from lawful.network.modules.export import export_module, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
 from lawful.symmetry.families import ColumnLaws, MatrixLaws, ScaleLaws, SumLaws
 from lawful.symmetry.inputs import Input, examples
-from lawful.symmetry.result import Space, Symmetries
+from lawful.symmetry.result import Mode, Space, Symmetries
 from lawful.types import Floats
 
 SPREAD = 0.3  # of the logarithm of a scale
@@ -47,11 +45,11 @@ def disguise(module: nn.Module, input: Input | Sequence[Input] | None, found: Sy
     rng = np.random.default_rng(seed)
     for space in found.spaces:
         move(space, theta, rng)
-    moved = copy.deepcopy(module).double()
+    moved = twin_of(module)
     with torch.no_grad():
         for name, tensor in moved.named_parameters():
             tensor.copy_(theta[name])
-    difference = _difference(module, moved, input, found.mode, seed)
+    difference = output_difference(module, moved, input, mode=found.mode, seed=seed)
     weights = {
         name: tensor.to(own.dtype)
         for (name, tensor), own in zip(moved.state_dict().items(), module.state_dict().values(), strict=True)
@@ -103,17 +101,28 @@ def _matrix(space: Space, rng: np.random.Generator) -> Floats:
     return np.asarray(basis @ inner @ basis.T)
 
 
-def _difference(module: nn.Module, moved: nn.Module, input: Any, mode: str, seed: int) -> float:
+def output_difference(
+    module: nn.Module,
+    other: nn.Module,
+    input: Input | Sequence[Input] | None,
+    *,
+    mode: Mode = "train",
+    seed: int = 0,
+) -> float:
+    """The largest difference of two modules' outputs on random inputs, relative to their size; in float64.
+
+    More than rounding means that a member of the group changed the function: `FalseSymmetry`.
+    """
     given = examples(module, input)
     exported = export_module(module, given, training=mode == "train")
     inputs = random_inputs(given, exported, torch.Generator().manual_seed(seed))
     results = []
-    for each in (copy.deepcopy(module).double(), moved):
-        each.train(mode == "train")
+    for each in (module, other):
+        twin = twin_of(each).train(mode == "train")
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(seed)
-            results.append(tensors_in(each(*inputs)))
+            results.append(tensors_in(twin(*inputs)))
     size = max(float(tensor.abs().max()) for tensor in results[0])
     gap = max(float((one - two).abs().max()) for one, two in zip(*results, strict=True))
     found = gap / size if size else gap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,11 @@ def symmetries(
     if mode not in ("train", "eval"):
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
     inputs = [] if keywords and not input else examples(module, input)
-    exported = export_module(module, inputs, keywords, training=mode == "train")
+    exported, mode, note = _exported(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     found = summarise(exported, read_graph(exported, frozen), named, mode)
+    found = replace(found, reading=found.reading + note)
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
     if check is False or (check is None and (big or meta or bool(keywords))):
@@ -60,6 +62,22 @@ def symmetries(
     if meta:
         raise LawfulError("a module on the meta device has no weights: its symmetries cannot be checked")
     return check_symmetries(found, module, inputs, exported, seed=seed)
+
+
+def _exported(
+    module: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any] | None, mode: Mode
+) -> tuple[ExportedModule, Mode, str]:
+    """The graph in the mode asked for; in eval mode, and said so, where only train mode branches on random numbers."""
+    try:
+        return export_module(module, inputs, keywords, training=mode == "train"), mode, ""
+    except Unsupported as refusal:
+        if mode == "eval":
+            raise
+        try:
+            exported = export_module(module, inputs, keywords, training=False)
+        except Unsupported:
+            raise refusal from None
+        return exported, "eval", f"; train mode cannot be read: {refusal}"
 
 
 def module_of(module: Any, input: Any) -> tuple[nn.Module, Any]:

@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.symmetry.families import MatrixLaws, Parameters, SpaceLaws
+from lawful.shown import Shown
+from lawful.symmetry.families import Parameters, SpaceLaws
 from lawful.types import Floats
 
 Mode = Literal["train", "eval"]
@@ -72,7 +73,7 @@ class SymmetryCheck:
 
 
 @dataclass(frozen=True, eq=False)
-class Symmetries:
+class Symmetries(Shown):
     """What acts on the parameters of a module without changing its function, and what training therefore conserves.
 
     A subgroup of all symmetries: everything stated is true, and what was not understood is in `pinned`.
@@ -160,8 +161,3 @@ def dict_sum(pieces: Iterator[tuple[str, torch.Tensor]]) -> dict[str, torch.Tens
     for name, piece in pieces:
         found[name] = found[name] + piece if name in found else piece
     return found
-
-
-def is_matrix(space: Space) -> bool:
-    """Whether a whole matrix group acts."""
-    return isinstance(space.laws, MatrixLaws)

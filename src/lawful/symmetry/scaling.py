@@ -20,9 +20,9 @@ from lawful.network.modules.export import export_module
 from lawful.symmetry.families import Parameters
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.labels import align, flat, narrowed
-from lawful.symmetry.read import module_of
+from lawful.symmetry.read import module_of, summarise
 from lawful.symmetry.reading import Demands, read_graph
-from lawful.symmetry.result import Mode
+from lawful.symmetry.result import Mode, Symmetries
 from lawful.symmetry.solve import GaugeSolution, solve
 from lawful.types import Floats, Indices
 
@@ -85,6 +85,25 @@ class ScalingGraph:
         """`c = B θ²`, one number for each node: conserved by gradient flow for every data set and loss."""
         return np.asarray(self.incidence @ self.edge_values(theta) ** 2)
 
+    def plain(self) -> tuple[ScalingGraph, int]:
+        """The part that is a graph: without the nodes that make junctions or gains, and how many those are."""
+        table = self.incidence.tocoo()
+        node, edge, power = table.coords[0], table.coords[1], table.data
+        bad = ~np.isin(power, (1.0, -1.0))
+        for sign in (1.0, -1.0):
+            here = power == sign
+            often = np.bincount(edge[here], minlength=self.incidence.shape[1]) > 1
+            bad |= here & often[edge]
+        left_out = np.zeros(len(self.nodes), dtype=bool)
+        left_out[node[bad]] = True
+        if not left_out.any():
+            return self, 0
+        rows = self.incidence[np.flatnonzero(~left_out)]
+        kept = np.flatnonzero(np.diff(rows.tocsc().indptr))
+        nodes = tuple(name for name, gone in zip(self.nodes, left_out.tolist(), strict=True) if not gone)
+        part = ScalingGraph(nodes, self.parameters, self.owners[kept], self.positions[kept], rows[:, kept].tocsr())
+        return part, int(left_out.sum())
+
 
 def scaling_graph(module: Any, input: Input | Sequence[Input] | None = None, *, mode: Mode = "train") -> ScalingGraph:
     """The scaling graph of a module or layered network; arguments as for `symmetries`.
@@ -95,13 +114,20 @@ def scaling_graph(module: Any, input: Input | Sequence[Input] | None = None, *, 
     >>> graph.nodes, graph.tails.tolist(), graph.heads.tolist()
     (('0.weight.0',), [-1, 0, 0], [0, -1, -1])
     """
+    return scaling_laws(module, input, mode=mode)[0]
+
+
+def scaling_laws(
+    module: Any, input: Input | Sequence[Input] | None = None, *, mode: Mode = "train"
+) -> tuple[ScalingGraph, Symmetries]:
+    """The scaling graph, and all symmetries of the same reading."""
     module, input = module_of(module, input)
     exported = export_module(module, examples(module, input), training=mode == "train")
-    frozen = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
-    demands = read_graph(exported, frozen)
+    named = dict(module.named_parameters())
+    demands = read_graph(exported, [name for name, tensor in named.items() if not tensor.requires_grad])
     if sum(int(np.prod(shape)) for shape in demands.shapes.values()) > LARGEST:
         raise Unsupported(f"a scaling graph has one edge for each entry: more than {LARGEST:,} are not written down")
-    return _graph(demands, solve(demands.gauges))
+    return _graph(demands, solve(demands.gauges)), summarise(exported, demands, named, mode)
 
 
 def _graph(demands: Demands, solution: GaugeSolution) -> ScalingGraph:

@@ -64,15 +64,16 @@ def solve(gauges: Gauges) -> GaugeSolution:
 def _coordinates(gauges: Gauges, count: int) -> tuple[Residues, Residues, Mask]:
     """Labels that links identify, with the sign of the identification; both signs at once means skew.
 
-    A link of sign −1 joins label a to the negative of b: components of the double cover {+a, −a}.
+    A link of sign −1 joins label a to the negative of b: components of the double cover {+a, −a}. What is pinned is
+    pinned with both signs.
     """
     pins = np.unique(np.concatenate([[PINNED], *(pin.labels for pin in gauges.pins)])).astype(np.int64)
     left = np.concatenate([np.zeros(0, np.int64), *(link.left for link in gauges.links)])
     right = np.concatenate([np.zeros(0, np.int64), *(link.right for link in gauges.links)])
     turned = np.concatenate([np.zeros(0, bool), *(np.full(len(link.left), link.sign < 0) for link in gauges.links)])
-    tails = np.concatenate([left, left + count, pins, [PINNED]])
+    tails = np.concatenate([left, left + count, pins, pins + count])
     heads = np.concatenate([np.where(turned, right + count, right), np.where(turned, right, right + count),
-                            np.full(len(pins), PINNED), [PINNED + count]])  # fmt: skip
+                            np.full(2 * len(pins), PINNED)])  # fmt: skip
     graph = sparse.coo_array((np.ones(len(tails), dtype=np.int8), (tails, heads)), shape=(2 * count, 2 * count))
     found, component = connected_components(graph, directed=False)
     plus, minus = component[:count], component[count:]

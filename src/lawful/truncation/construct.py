@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,8 +12,9 @@ from lawful.errors import LawfulError
 from lawful.network import Mlp
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import Chain, TruncationMap
+from lawful.truncation.output_layer import with_output
 from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, cone_map, parting, separate
-from lawful.types import Floats
+from lawful.types import Floats, Indices
 
 ASIDES = (0.0, 0.5, -0.5, 2.0, -2.0, 8.0, -8.0)  # how far beside its cluster a collapsed point goes, in data sizes
 WORST = 1e12  # condition number of a map that is still used
@@ -25,13 +25,13 @@ SMALL = 1e-12  # a loss above this share of the labels is not zero
 class ZeroLoss:
     """Yes: layer k collapses cluster `order[k]` to `apexes[k]`; the losses are the network's own, on the data.
 
-    `widened`: a last hidden layer was added because one affine map cannot send so many points to free labels.
+    `condition` is the worst of the maps, in coordinates of size 1. `loss_single` is the loss in single precision, data
+    included. `widened`: a last hidden layer was added because one affine map cannot send so many points to free labels.
     """
 
     network: Mlp
     order: tuple[int, ...]
     apexes: Floats
-    planes: tuple[Hyperplane, ...]
     condition: float
     loss: float
     loss_single: float
@@ -70,7 +70,35 @@ def zero_loss_network(
         raise LawfulError(
             f"{data.count} clusters need a finite label vector each, not an array of shape {wanted.shape}"
         )
-    return _Search(data, wanted, tries, seed).run()
+    level = _Level.of(data.points)
+    return _Search(data, level, wanted, tries, seed).run()
+
+
+@dataclass(frozen=True, eq=False)
+class _Level:
+    """Coordinates `u = (x − centre) 2^−exponents` of size 1, in which maps are built: no scale changes them."""
+
+    centre: Floats
+    exponents: Indices
+
+    @classmethod
+    def of(cls, points: Floats) -> _Level:
+        low, high = points.min(axis=0), points.max(axis=0)
+        centre = low / 2 + high / 2
+        sizes = np.where(high > low, high - centre, np.maximum(np.abs(centre), 1.0))  # constants carry nothing
+        return cls(centre, np.frexp(sizes)[1])
+
+    def down(self, points: Floats) -> Floats:
+        return np.asarray(np.ldexp(points - self.centre, -self.exponents))
+
+    def up(self, points: Floats) -> Floats:
+        return np.asarray(np.ldexp(points, self.exponents) + self.centre)
+
+    def taken_in(self, network: Mlp) -> Mlp:
+        """The network with the change of coordinates as part of its first layer."""
+        first, bias = np.ldexp(network.weights[0], -self.exponents), network.biases[0]
+        shifted = -first @ self.centre if bias is None else bias - first @ self.centre
+        return Mlp([first, *network.weights[1:]], [shifted, *network.biases[1:]], network.slopes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +113,8 @@ class _Layer:
 class _Search:
     """Depth first over which cluster to collapse next and where to put the point that it becomes."""
 
-    def __init__(self, data: Clusters, wanted: Floats, tries: int, seed: int) -> None:
-        self.data, self.wanted, self.tries, self.left = data, wanted, tries, tries
+    def __init__(self, data: Clusters, level: _Level, wanted: Floats, tries: int, seed: int) -> None:
+        self.data, self.level, self.wanted, self.tries, self.left = data, level, wanted, tries, tries
         direction = np.random.default_rng(seed).normal(size=data.dimension)
         self.direction = direction / np.linalg.norm(direction)
         self.reason = f"no order was found within {tries} maps"
@@ -98,7 +126,7 @@ class _Search:
             return blocked
         for aside in ASIDES:
             self.left = self.tries
-            found = self._descend(self.data.points, (), aside)
+            found = self._descend(self.level.down(self.data.points), (), aside)
             if found is not None:
                 return found
         return OrderUndecided(self.reason)
@@ -145,7 +173,7 @@ class _Search:
 
     def _parted(self, points: Floats, number: int) -> Hyperplane | None:
         inside = self.data.labels == number
-        return parting(points[inside], points[~inside]) if self.data.count > 1 else _alone(points)
+        return parting(points[inside], points[~inside], exactly=False) if self.data.count > 1 else _alone(points)
 
     def _collapse(self, points: Floats, number: int, plane: Hyperplane, aside: float) -> _Layer:
         """The apex lies in the middle of the gap, above the cluster's mean or `aside` data sizes beside it."""
@@ -159,22 +187,20 @@ class _Search:
         apexes = np.array([-layer.map.shift for layer in layers])
         order = tuple(layer.cluster for layer in layers)
         maps = tuple(layer.map for layer in layers)
-        system = np.c_[apexes, np.ones(len(apexes))]
-        widened = np.linalg.matrix_rank(system) < len(apexes)
-        if widened:
-            network = _with_steps(maps, apexes, self.wanted[list(order)])
-        else:
-            solved = np.asarray(np.linalg.lstsq(system, self.wanted[list(order)], rcond=None)[0], dtype=np.float64)
-            network = Chain(maps, solved[:-1].T, solved[-1]).to_mlp()
+        labels = self.wanted[list(order)]
+        widened = bool(np.linalg.matrix_rank(np.c_[apexes, np.ones(len(apexes))]) < len(apexes))
+        first = [int(np.argmax(self.data.labels == cluster)) for cluster in order]
+        examples = self.level.down(self.data.points[first])
+        built = _with_steps(maps, apexes, labels) if widened else with_output(maps, examples, labels)
+        network = self.level.taken_in(built)
         targets = self.wanted[self.data.labels]
-        double, single = (_loss(out, targets, self.data.weights) for out in _outputs(network, self.data.points))
+        outputs = network.evaluate(self.data.points), _single(network, self.data.points)
+        double, single = (_loss(each, targets, self.data.weights) for each in outputs)
         if not double <= SMALL * float((targets**2).sum() + 1):
             self.reason = f"the maps that were found are too badly conditioned: loss {double:.1e}"
             return None
         condition = max(map_.condition for map_ in maps)
-        return ZeroLoss(
-            network, order, apexes, tuple(layer.plane for layer in layers), condition, double, single, widened
-        )
+        return ZeroLoss(network, order, self.level.up(apexes), condition, double, single, widened)
 
 
 def _alone(points: Floats) -> Hyperplane:
@@ -202,16 +228,16 @@ def _closest(heights: Floats) -> float:
     return float(np.diff(np.sort(heights)).min())
 
 
-def _outputs(network: Mlp, points: Floats) -> Iterator[Floats]:
-    """The network's outputs in double and in single precision."""
-    yield network.evaluate(points)
+@np.errstate(over="ignore", invalid="ignore")
+def _single(network: Mlp, points: Floats) -> Floats:
+    """The network's outputs in single precision; not finite if the data do not fit in it."""
     values = points.astype(np.float32)
     for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True), 1):
         assert bias is not None  # noqa: S101 (for the type checker: chains have biases)
         values = values @ weight.astype(np.float32).T + bias.astype(np.float32)
         if number < len(network.weights):
             values = np.maximum(values, np.float32(0))
-    yield values.astype(np.float64)
+    return values.astype(np.float64)
 
 
 def _loss(outputs: Floats, targets: Floats, weights: Floats) -> float:

@@ -28,8 +28,9 @@ class TruncationMap:
 
     @cached_property
     def inverse(self) -> Floats:
-        """`W⁺`, a right inverse."""
-        if self.weight.shape[0] == self.weight.shape[1]:
+        """`W⁺`: the inverse or a right inverse; where there is none, the pseudo-inverse."""
+        rows, columns = self.weight.shape
+        if rows == columns and self.condition < 1 / (rows * np.finfo(np.float64).eps):
             return np.asarray(np.linalg.inv(self.weight), dtype=np.float64)
         return np.asarray(np.linalg.pinv(self.weight))
 

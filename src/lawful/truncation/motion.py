@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.shown import Shown
 from lawful.truncation.aligned import Frame, about, framed, separate_aligned
 from lawful.truncation.clusters import Clusters, need_square
 from lawful.truncation.field import Composed, Maps, Separated, truncate
@@ -58,7 +59,7 @@ def starting_maps(data: Clusters) -> Start:
 
 
 @dataclass(frozen=True, eq=False)
-class TruncationRun:
+class TruncationRun(Shown):
     """A flow with its data. One trajectory per cluster (separated), or one for all (general)."""
 
     data: Clusters

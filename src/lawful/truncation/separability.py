@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from lawful.errors import LawfulError
+from lawful.shown import Shown
 from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
@@ -14,7 +17,7 @@ Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
 
 
 @dataclass(frozen=True, eq=False)
-class Separability:
+class Separability(Shown):
     """An answer per cluster, and what comes of collapsing the clusters one by one (not asked for aligned maps)."""
 
     data: Clusters
@@ -28,6 +31,14 @@ class Separability:
         if any(isinstance(answer, CommonPoint | ObtusePair) for answer in self.answers):
             return "no"
         return "undecided" if any(isinstance(answer, OrderUndecided) for answer in self.answers) else "yes"
+
+    def pair(self, number: int) -> tuple[int, int] | None:
+        """Rows of the data that are the same point, one in this cluster and one in another, if that is the evidence."""
+        answer = self.answers[number]
+        if not isinstance(answer, CommonPoint) or answer.pair is None:
+            return None
+        inside, outside = (np.flatnonzero((self.data.labels == number) == own) for own in (True, False))
+        return int(inside[answer.pair[0]]), int(outside[answer.pair[1]])
 
 
 def separability(data: Clusters, *, aligned: bool = False, seed: int = 0) -> Separability:

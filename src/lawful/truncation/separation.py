@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import linprog, nnls
 
 from lawful.exact.feasibility import Farkas, Integers, Solution, feasible, integers
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
 from lawful.types import Floats
+
+LEVEL = 10.0  # weight of the hyperplane's level beside its normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,12 @@ class CommonPoint:
     outside: tuple[Fraction, ...]
     point: Floats
 
+    @property
+    def pair(self) -> tuple[int, int] | None:
+        """The rows of a point of the cluster and one of the rest that coincide, if that is what is shared."""
+        inside, outside = ([row for row, weight in enumerate(each) if weight] for each in (self.inside, self.outside))
+        return (inside[0], outside[0]) if len(inside) == len(outside) == 1 else None
+
 
 @dataclass(frozen=True)
 class OrderUndecided:
@@ -59,6 +68,9 @@ def separate(cluster: Floats, others: Floats) -> Hyperplane | CommonPoint | Orde
     >>> type(separate(np.array([[0.0, 0.0], [0.0, 1.0]]), np.array([[1e-10, 0.5], [1.0, 0.2]]))).__name__
     'Hyperplane'
     """
+    twins = _twins(cluster, others)
+    if twins is not None:
+        return twins
     quick = parting(cluster, others)
     if quick is not None:
         return quick
@@ -75,12 +87,17 @@ def separate(cluster: Floats, others: Floats) -> Hyperplane | CommonPoint | Orde
     return OrderUndecided("the exact simplex method took too many steps")
 
 
-def parting(cluster: Floats, others: Floats) -> Hyperplane | None:
-    """A hyperplane that floating point proposes and rationals confirm; None does not mean that there is none."""
+def parting(cluster: Floats, others: Floats, *, exactly: bool = True) -> Hyperplane | None:
+    """A hyperplane that floating point proposes and rationals confirm; None does not mean that there is none.
+
+    With `exactly` false floating point confirms too: enough where a network that follows from it is tried out.
+    """
+    near, far = _level(cluster, others)
     scale = _scale(cluster, others).tolist()
-    for direction in _directions(*_level(cluster, others)):
+    for direction in _directions(near, far):
         exact = tuple(Fraction(a) / Fraction(b) for a, b in zip(direction.tolist(), scale, strict=True))
-        if any(exact) and parts(exact, cluster, others):
+        seen = (near @ direction).max() < (far @ direction).min()
+        if any(exact) and (parts(exact, cluster, others) if exactly else seen):
             return _hyperplane(exact, cluster, others)
     return None
 
@@ -119,7 +136,8 @@ def _level(cluster: Floats, others: Floats) -> tuple[Floats, Floats]:
 
 
 def _directions(near: Floats, far: Floats) -> Iterator[Floats]:
-    """Normals that may part the two: the one of largest margin in the sup-norm, and the line between the means."""
+    """Normals that may part the two: of largest margin in the Euclidean and in the sup-norm, and between the means."""
+    yield from _widest(near, far)
     width = near.shape[1]
     rows = np.vstack([np.c_[near, np.ones(len(near)), np.ones(len(near))],
                       np.c_[-far, -np.ones(len(far)), np.ones(len(far))]])  # fmt: skip
@@ -128,6 +146,20 @@ def _directions(near: Floats, far: Floats) -> Iterator[Floats]:
     if solved.x is not None and np.isfinite(solved.x).all():
         yield np.asarray(solved.x[:width])
     yield far.mean(axis=0) - near.mean(axis=0)
+
+
+def _widest(near: Floats, far: Floats) -> Iterator[Floats]:
+    """The normal of largest Euclidean margin, by Lawson and Hanson's least distance programming.
+
+    The least `‖(w, t)‖` with `w·y + LEVEL t ≥ 1` on the far side and `≤ −1` on the near side; the level hardly counts.
+    """
+    rows = np.vstack([np.c_[-near, np.full(len(near), -LEVEL)], np.c_[far, np.full(len(far), LEVEL)]])
+    system = np.vstack([rows.T, np.ones(len(rows))])
+    with suppress(RuntimeError):  # too many iterations: the other proposals are left
+        rest = system @ nnls(system, np.eye(len(system))[-1])[0]
+        rest[-1] -= 1.0
+        if rest[-1] < 0:
+            yield np.asarray(rest[:-2] / -rest[-1])
 
 
 def _common_support(near: Floats, far: Floats) -> list[int]:
@@ -147,6 +179,17 @@ def _hyperplane(exact: tuple[Fraction, ...], cluster: Floats, others: Floats) ->
     direction = np.array([float(value / largest) for value in exact])
     normal = direction / np.linalg.norm(direction)
     return Hyperplane(exact, normal, float((cluster @ normal).max()), float((others @ normal).min()))
+
+
+def _twins(cluster: Floats, others: Floats) -> CommonPoint | None:
+    """A point that is in both."""
+    rows = {tuple(row): number for number, row in reversed(list(enumerate(others.tolist())))}
+    for number, row in enumerate(cluster.tolist()):
+        if tuple(row) in rows:
+            weights = [Fraction(0)] * (len(cluster) + len(others))
+            weights[number] = weights[len(cluster) + rows[tuple(row)]] = Fraction(1)
+            return CommonPoint(tuple(weights[: len(cluster)]), tuple(weights[len(cluster) :]), cluster[number].copy())
+    return None
 
 
 def _common_point(found: Solution, cluster: Floats, others: Floats) -> CommonPoint:

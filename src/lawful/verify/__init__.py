@@ -5,7 +5,7 @@ This room imports `lawful.errors` and nothing else of the project; rationals, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,19 +16,21 @@ from lawful.verify import (
     distance,
     flow,
     geodesic,
+    identifiable,
     laws,
     laws_module,
     module_pruning,
     path,
     pruning,
     rebalance,
+    region_count,
     same,
     separation,
     singular,
 )
+from lawful.verify.binding import matched, opened
 from lawful.verify.finding import Finding, Verified
-from lawful.verify.schema import VERSION, listed, parse, whole
-from lawful.verify.wiring import wiring_of
+from lawful.verify.schema import VERSION, listed, on_the_clock, parse, whole
 
 __all__ = ["KINDS", "Verified", "speaks_of_files", "verify"]
 
@@ -38,12 +40,14 @@ KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
         "distance": distance.check,
         "flow": flow.check,
         "geodesic": geodesic.check,
+        "identifiable": identifiable.check,
         "laws": laws.check,
         "laws-of-module": laws_module.check,
         "module-pruning": module_pruning.check,
         "path": path.check,
         "pruning": pruning.check,
         "rebalance": rebalance.check,
+        "regions": region_count.check,
         "same": same.check,
         "singular": singular.check,
         "truncation-separation": separation.check,
@@ -61,8 +65,11 @@ def speaks_of_files(certificate: str | bytes) -> bool:
         return False
 
 
-def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Verified:
+def verify(certificate: Any, *networks: Any) -> Verified:
     """The statement that a certificate proves, composed from facts checked here; no text of it is ever repeated.
+
+    The certificate is an object as JSON has them, its text or bytes, a path, or a result with a method `certificate`.
+    Networks, data `(x, y)` or `x`, and Leaky ResNets may follow: each must be one that it is about.
 
     Raises `CertificateError` with the first fact that fails (also when a network given is none that the certificate is
     about), `NotACertificate` if it is none at all, `Unsupported` if the check would take too long.
@@ -73,7 +80,7 @@ def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Veri
     >>> found.facts["locked"]
     [{'edge': (2, 4), 'at_least': Fraction(3, 1)}]
     """
-    body = parse(certificate)
+    body = parse(opened(certificate))
     for key in ("kind", "version", "about"):
         if key not in body:
             raise NotACertificate(f"not a certificate of version {VERSION}: {key!r} is missing")
@@ -83,10 +90,11 @@ def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Veri
     if whole(body.pop("version"), "version") != VERSION:
         raise NotACertificate(f"this program reads certificates of version {VERSION} only")
     try:
-        found = OF_FILES[kind](body, networks) if kind in OF_FILES else KINDS[kind](body)
+        with on_the_clock():
+            found = OF_FILES[kind](body, networks) if kind in OF_FILES else KINDS[kind](body)
         if about != list(found.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
-        given = tuple(range(len(networks))) if kind in OF_FILES else _matched(found.networks, networks)
+        given = tuple(range(len(networks))) if kind in OF_FILES else matched((*found.networks, *found.others), networks)
     except CertificateError as error:
         error.kind = kind
         raise
@@ -94,26 +102,4 @@ def verify(certificate: Mapping[str, Any] | str | bytes, *networks: Any) -> Veri
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    return Verified(kind, found.statement, found.facts, found.networks, given)
-
-
-def _matched(digests: Sequence[str], networks: Sequence[Any]) -> tuple[int, ...]:
-    """Which of the certificate's networks each given one is; each stands for one only."""
-    free = list(range(len(digests)))
-    matched = []
-    for number, network in enumerate(networks, 1):
-        names = _names(network)
-        place = next((place for place in free if digests[place] in names), None)
-        if place is None:
-            raise CertificateError(f"the certificate is not about network {number} of those given")
-        free.remove(place)
-        matched.append(place)
-    return tuple(matched)
-
-
-def _names(network: Any) -> tuple[str, ...]:
-    """The digests that can stand for a network: as a graph with weights or without, or as a chain of layers."""
-    if not hasattr(network, "to_dag") and (chain := module_pruning.digest_of(network)) is not None:
-        return (chain,)
-    wiring = wiring_of(network)
-    return wiring.digest(), wiring.digest(weights=False)
+    return Verified(kind, found.statement, found.facts, (*found.networks, *found.others), given)

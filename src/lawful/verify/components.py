@@ -29,8 +29,7 @@ def check(body: dict[str, Any]) -> Finding:
     balance = dict(zip(wiring.hidden, units, strict=True))
     if wiring.weights is not None:
         pairs = ((Fraction(unit, denominator), wiring.balance[node]) for node, unit in balance.items())
-        error = sum((abs(stated - true) for stated, true in pairs), Fraction(0))
-        need(error <= Fraction(slack, denominator), "the balance is not that of the weights")
+        need(all(stated == true for stated, true in pairs), "the balance is not that of the weights")
     whole_balance = {node: Fraction(unit, denominator) for node, unit in balance.items()}
     locked = check_locks(given["locked"], wiring, whole_balance, Fraction(slack, denominator))
     freed = _freed(given["flows"], wiring, balance, slack)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -14,11 +15,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Finding:
-    """The facts that one kind of certificate was shown to prove, in words and as numbers, and the networks' digests."""
+    """The facts that one kind of certificate was shown to prove, in words and as numbers, and the networks' digests.
+
+    `others` are digests worked out here of data and of networks that are no graphs; a certificate does not state them.
+    """
 
     statement: str
     facts: Mapping[str, Any]
     networks: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,14 +37,25 @@ class Verified:
     given: tuple[int, ...] = ()
 
 
-def fingerprint(value: Any) -> str:
-    """Names numbers that are too many to print: the beginning of the SHA-256 of their JSON.
+def digest_of(what: str, *tables: Sequence[Sequence[float]]) -> str:
+    """A name for tables of numbers: SHA-256 of their sizes and entries as little-endian doubles, whatever the file.
 
-    >>> fingerprint([[1.0, 2.0]])
-    'sha256 935c0ff3ac50'
+    >>> digest_of("data", [[1.0, 2.0]]) == digest_of("data", [[1, 2]]), digest_of("data", [[1.0, 2.0]])[:13]
+    (True, 'data:b31a1d6c')
     """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return "sha256 " + hashlib.sha256(text.encode()).hexdigest()[:12]
+    found = hashlib.sha256(b"lawful numbers 1\n")
+    for table in tables:
+        found.update(_bytes("q", (len(table), len(table[0]) if len(table) else 0)))
+        for row in table:
+            found.update(_bytes("d", (float(value) + 0.0 for value in row)))
+    return f"{what}:{found.hexdigest()}"
+
+
+def _bytes(code: str, values: Iterable[Any]) -> bytes:
+    numbers = array(code, values)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def at_most(value: Fraction, digits: int = 4) -> str:

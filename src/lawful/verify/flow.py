@@ -13,9 +13,9 @@ from typing import Any
 from flint import arb, ctx
 
 from lawful.verify.balls import BITS, Ball, ball, interval, lies_in, shown, surely_below
-from lawful.verify.finding import Finding, fingerprint, short
+from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.schema import afford, listed, matrix, need, number, numbers, record, wholes, word
-from lawful.verify.wiring import Wiring, read_wiring
+from lawful.verify.wiring import OUTPUT, Wiring, read_wiring
 
 KEYS = "network x y loss decay times theta losses drift"
 
@@ -44,14 +44,13 @@ def check(body: dict[str, Any]) -> Finding:
         _check_drift(wiring, theta, times, decay, drift)
     names = tuple(replace(wiring, weights=tuple(weights)).digest() for weights in (theta[0], theta[-1]))
     law = "the balances stay" if not decay else f"the balances follow exp(-2·{decay!r}·t) times the first"
-    data = fingerprint([x, y])
+    data = digest_of("data", x, y)
     words = (
         f"at {len(times)} snapshots from {short(names[0])} to {short(names[1])} the {loss} loss on {len(x)} data "
-        f"({data}) goes "
-        f"from {shown(losses[0])} to {shown(losses[-1])}, and {law} within {drift!r}"
+        f"({short(data)}) goes from {shown(losses[0])} to {shown(losses[-1])}, and {law} within {drift!r}"
     )
     facts = {"losses": losses, "drift": drift, "decay": decay, "snapshots": len(times), "samples": len(x), "data": data}
-    return Finding(words, facts, names)
+    return Finding(words, facts, names, (data,))
 
 
 def _targets(value: object, loss: str, samples: int, outputs: int) -> list[list[float]]:
@@ -73,7 +72,7 @@ def _loss(wiring: Wiring, weights: list[Ball], x: list[list[float]], y: list[lis
         for node, coordinate in zip(wiring.inputs, point, strict=True):
             value[node] = ball(coordinate)
         for node in wiring.order:
-            if wiring.into[node] or node in wiring.outputs:
+            if wiring.into[node] or wiring.roles[node] == OUTPUT:
                 summed = sum((weights[edge] * value[tail] for tail, edge in wiring.into[node]), arb(0))
                 if node in slopes:
                     summed = summed.max(arb(0)) + slopes[node] * summed.min(arb(0))

@@ -12,7 +12,7 @@ from typing import Any
 from flint import arb, ctx
 
 from lawful.verify.balls import BITS, Ball, Table, ball, interval, lies_in, product, shown, squares, turned
-from lawful.verify.finding import Finding, fingerprint
+from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.schema import afford, listed, matrix, need, number, numbers, record
 
 KEYS = "effective_depth softness ridge steps weights into out inputs targets stationarity ranks"
@@ -49,11 +49,11 @@ def check(body: dict[str, Any]) -> Finding:
         for layer, (rank, ends) in enumerate(zip(found, ranks, strict=True)):
             need(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
     whole = min(low for low, _ in ranks), max(high for _, high in ranks)
-    network = fingerprint([given[key] for key in ("weights", "steps", "into", "out")])
-    data = fingerprint([inputs, targets])
+    network = digest_of("leaky", [[depth, soft]], [steps], *weights, into or [], out or [])
+    data = digest_of("data", inputs, targets)
     words = (
-        f"the Leaky ResNet {network} of {len(steps)} layers, effective depth {depth!r}, softness {soft!r} "
-        f"and ridge {ridge!r} on {len(inputs)} data ({data}) "
+        f"the Leaky ResNet {network[6:18]} of {len(steps)} layers, effective depth {depth!r}, softness {soft!r} "
+        f"and ridge {ridge!r} on {len(inputs)} data ({short(data)}) "
         f"has stationarity in {shown(stated)} and rank estimates -2H/L in {shown(whole)}"
     )
     facts = {
@@ -65,7 +65,7 @@ def check(body: dict[str, Any]) -> Finding:
         "network": network,
         "data": data,
     }
-    return Finding(words, facts)
+    return Finding(words, facts, others=(network, data))
 
 
 def _balls(rows: list[list[float]]) -> Table:

@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError, Unsupported
-from lawful.verify.finding import Finding, fingerprint, short
+from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.laws_case import MIXED, Case, Residues, spans_of, states_of
+from lawful.verify.laws_data import Samples, alike_on_data, all_inputs, gates_on_data, read_samples
+from lawful.verify.laws_line import every_pattern
 from lawful.verify.laws_metric import blocks_of, times_metric
 from lawful.verify.laws_named import law_gradients
 from lawful.verify.laws_region import (
     Gates,
     check_gates,
     gates_alike,
-    gates_on_data,
     grouped_patterns,
     realised_patterns,
 )
@@ -46,7 +47,7 @@ WHERE = {
 def check(body: dict[str, Any]) -> Finding:
     """Exactly how many independent laws training has."""
     level = word(body.get("level"), "level", *MORE)
-    given = record(body, "certificate", KEYS + MORE[level])
+    given = record(body, "certificate", KEYS + MORE[level], "every" if level == "near" else "")
     wiring = read_wiring(given["network"])
     need((wiring.weights is None) is (level == "phi"), "the weights do not go with the level")
     case = _read(given, wiring, level)
@@ -84,10 +85,11 @@ def check(body: dict[str, Any]) -> Finding:
     facts["claim"] = _claim(case, wiring, level, given["known"])
     where = WHERE[facts["claim"] if facts["claim"] == "somewhere" else level]
     if level == "data":
-        facts |= {"samples": len(given["inputs"]), "data": fingerprint(given["inputs"])}
-        where = where.format(**facts)
+        data = digest_of("data", matrix(given["inputs"], "inputs"))
+        facts |= {"samples": len(given["inputs"]), "data": data}
+        where = where.format(samples=len(given["inputs"]), data=short(data))
     words = f"{short(digest)} has exactly {count} independent laws under {facts['flow']} {where} ({case.loss} loss)"
-    return Finding(words, facts, (digest,))
+    return Finding(words, facts, (digest,), (facts["data"],) if level == "data" else ())
 
 
 def _claim(case: Case, wiring: Wiring, level: str, known: object) -> str:
@@ -99,7 +101,9 @@ def _claim(case: Case, wiring: Wiring, level: str, known: object) -> str:
         return "near"
     free = tuple(gate if wiring.slope.get(node, 1) == 1 else None for node, gate in enumerate(case.gates))
     try:
-        law_gradients(replace(case, gates=free, alike=()), known)  # do they rest on no gate of these weights?
+        law_gradients(
+            replace(case, gates=free, alike=(), samples=None), known
+        )  # do they rest on no gate of these weights?
     except CertificateError:
         return "near"
     return "somewhere"
@@ -111,8 +115,15 @@ def _flow_words(case: Case) -> str:
         kind = "that do not depend on time" if flow["autonomous"] else "that may depend on time"
         return f"a heavy ball with friction {flow['friction']!r}, laws {kind},"
     if flow["name"] == "metric":
-        return f"gradient flow in a constant metric ({fingerprint(flow)})"
+        return f"gradient flow in a constant metric ({short(_metric_digest(case))})"
     return "gradient flow"
+
+
+def _metric_digest(case: Case) -> str:
+    """The blocks of a metric in a fixed order, those that are 1 left out."""
+    blocks = [([float(edge) for edge in where], rows) for where, rows in case.metric if rows != [[Fraction(1)]]]
+    tables = [table for where, rows in sorted(blocks) for table in ([where], [[float(v) for v in row] for row in rows])]
+    return digest_of("metric", *tables)
 
 
 def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
@@ -130,6 +141,7 @@ def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
     patterns: tuple[tuple[Fraction, ...], ...] = ()
     alike: tuple[object, ...] = ()
     spans: tuple[list[list[int]], ...] = ()
+    samples: Samples | None = None
     if level != "phi":
         inputs = matrix(given["inputs"], "inputs", columns=len(wiring.inputs))
         afford(30.0 * wiring.growth * len(inputs) * (len(wiring.tails) + len(wiring.roles) + len(wiring.inputs) ** 2))
@@ -138,19 +150,25 @@ def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
             for gate in listed(given["fixed"], "fixed", length=len(wiring.roles))
         ]
         patterns = realised_patterns(wiring, inputs)
-        if level == "near":
+        if level == "near" and "every" in given:
+            need(truth(given["every"], "every"), "every: expected true, or no such key")
+            need(set(patterns) == every_pattern(wiring), "the inputs do not show all patterns that occur")
+            samples = all_inputs(wiring, patterns)
+            gates, alike = gates_on_data(wiring, samples, fixed), alike_on_data(wiring, samples)
+        elif level == "near":
             gates = check_gates(wiring, fixed)
-            alike = gates_alike(wiring, gates, None)
+            alike = gates_alike(wiring, gates)
         else:
             groups = wholes(given["groups"], "groups", 0, len(inputs) - 1, length=len(inputs))
+            samples = read_samples(wiring, inputs, patterns)
             patterns = grouped_patterns(patterns, groups)
-            gates = gates_on_data(wiring, patterns, fixed)
-            alike = gates_alike(wiring, gates, patterns)
+            gates = gates_on_data(wiring, samples, fixed)
+            alike = alike_on_data(wiring, samples)
             spans = spans_of(_extended(wiring, inputs, prime), groups, prime)
     return Case(
         wiring.roles, wiring.tails, wiring.heads, gates, tuple(wiring.order), max(wiring.levels), prime,
         whole(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
-        blocks_of(flow, len(wiring.tails)), alike,
+        blocks_of(flow, len(wiring.tails)), alike, samples,
     )  # fmt: skip
 
 

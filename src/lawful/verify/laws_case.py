@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.verify.laws_data import Samples
 from lawful.verify.schema import need
 from lawful.verify.wiring import CONSTANT, HIDDEN, INPUT, OUTPUT
 
@@ -39,6 +40,7 @@ class Case:
     point: Residues
     metric: tuple[Block, ...] = ()
     alike: tuple[object, ...] = ()
+    samples: Samples | None = None
 
     @property
     def states(self) -> int:

@@ -61,7 +61,8 @@ def check(body: dict[str, Any]) -> Finding:
     digest = "program:" + _fingerprint(given["steps"])
     facts = {"laws": most, "parameters": size, "loss": loss, "claim": "somewhere", "bits": DIGITS}
     words_ = (
-        f"{short(digest)} ({size} parameters) has at most {most} independent laws near a point, and {most} explicit "
+        f"{short(digest)} in the certificate ({size} parameters) has at most {most} independent laws near a point, and "
+        f"{most} explicit "
         f"ones, independent there, are stationary along its brackets to {DIGITS} binary digits ({loss} loss)"
     )
     return Finding(words_, facts, (digest,))

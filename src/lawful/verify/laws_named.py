@@ -9,9 +9,13 @@ import numpy as np
 
 from lawful.errors import CertificateError
 from lawful.verify.laws_case import Case, Residues
-from lawful.verify.laws_metric import check_spared, over_metric
-from lawful.verify.schema import listed, need, rational, whole
-from lawful.verify.wiring import HIDDEN
+from lawful.verify.laws_data import one_signal, still_sum
+from lawful.verify.laws_metric import Form, check_spared, over_metric
+from lawful.verify.laws_momentum import momentum_rows
+from lawful.verify.schema import afford, listed, need, rational, whole, wholes
+from lawful.verify.wiring import CONSTANT, HIDDEN, INPUT
+
+ONE = Fraction(1)
 
 
 def law_gradients(case: Case, value: object) -> Residues:
@@ -19,16 +23,22 @@ def law_gradients(case: Case, value: object) -> Residues:
     into: list[dict[int, int]] = [{} for _ in case.roles]
     out_of: list[dict[int, int]] = [{} for _ in case.roles]
     resting = _resting(case)
-    for edge, (tail, head) in enumerate(zip(case.tails, case.heads, strict=True)):
+    pairs = list(zip(case.tails, case.heads, strict=True))
+    for edge, (tail, head) in enumerate(pairs):
         if not resting[edge]:
             into[head][tail], out_of[tail][head] = edge, edge
-    rows = []
+    rows: list[list[int]] = []
+    rotations: list[Form] = []
+    forceless: list[dict[int, Fraction]] = []
+    cost = 0.0
     for item in listed(value, "known", most=4 * case.states + 100):
-        kind, *nodes = listed(item, "known", most=3) or [None]
-        if kind != "combination":
+        cost += case.states
+        afford(cost)
+        kind, *nodes = listed(item, "known", most=4) or [None]
+        if kind not in ("combination", "still", "part"):
             nodes = [whole(node, "known", 0, len(case.roles) - 1) for node in nodes]
         matrix: dict[tuple[int, int], Fraction] = {}
-        linear: list[int] = []
+        linear: dict[int, Fraction] = {}
         match kind, nodes:
             case "combination", [parts]:
                 need(case.flow["name"] == "metric", "combinations are for metrics")
@@ -40,60 +50,90 @@ def law_gradients(case: Case, value: object) -> Residues:
             case (("neuron" | "pair" | "rotation"), _):
                 matrix = _quadratic(case, [kind, *nodes], into, out_of)
             case "detour", [node]:
-                linear = _detour(case, node, into, out_of)
+                linear = dict.fromkeys(_detour(case, node, into, out_of), ONE)
             case "sum", [node]:
                 need(case.loss == "cross-entropy", "sums of outgoing weights are conserved by cross-entropy only")
-                linear = [out_of[node][output] for output in case.outputs]
+                linear = {out_of[node][output]: ONE for output in case.outputs}
             case "weight", [tail, head]:
-                linear = [e for e, ends in enumerate(zip(case.tails, case.heads, strict=True)) if ends == (tail, head)]
-                need(len(linear) == 1 and resting[linear[0]], f"nothing shows that edge {tail} -> {head} rests")
-            case "part", [source, sink]:
-                rows += _part(case, source, sink)
+                linear = {e: ONE for e, ends in enumerate(pairs) if ends == (tail, head)}
+                need(
+                    len(linear) == 1 and resting[next(iter(linear))], f"nothing shows that edge {tail} -> {head} rests"
+                )
+            case "still", [node, terms] if case.samples is not None:
+                node = whole(node, "known", 0, len(case.roles) - 1)
+                cost += 20.0 * len(listed(terms, "known")) * len(case.samples.signals)
+                afford(cost)
+                linear = still_sum(case.samples, case.roles, pairs, node, terms)
+            case "part", [source, sink, inner]:
+                rows += _part(case, source, whole(sink, "known", 0, len(case.roles) - 1), inner, resting)
+                cost += 20.0 * len(case.roles) * case.states
                 continue
             case _:
                 raise CertificateError("a law of an unknown kind")
-        rows.append(_law_gradient(case, kind, matrix, linear))
+        if case.flow["name"] == "momentum":
+            need(kind in ("rotation", "sum", "weight", "still"), f"{kind} is not a law of momentum")
+            rotations += [matrix] if kind == "rotation" else []
+            forceless += [linear] if kind != "rotation" else []
+            continue
+        need(kind != "rotation", "rotations are laws of momentum only")
+        rows.append(_law_gradient(case, matrix, linear))
         if kind == "detour":  # of (p + q) e^{−s}, divided by e^{−s}
             need(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
-            direct = out_of[case.tails[linear[0]]][case.heads[linear[1]]]
-            rows[-1][direct] -= int(case.point[linear[0]] + case.point[linear[1]])
+            first, second = linear
+            direct = out_of[case.tails[first]][case.heads[second]]
+            rows[-1][direct] -= int(case.point[first] + case.point[second])
             rows[-1] = [entry % case.prime for entry in rows[-1]]
-    if case.flow["name"] == "momentum" and case.flow["autonomous"] and case.flow["friction"] != 0:
-        rows = _ratios(rows, case.prime)
-    width = case.states + (0 if not rows else len(rows[0]) - case.states)
-    return np.array(rows, dtype=np.int64).reshape(len(rows), width)[:, : case.states]
+    if case.flow["name"] == "momentum":
+        rows = momentum_rows(case, rotations, forceless)
+    return np.array(rows, dtype=np.int64).reshape(len(rows), case.states)
 
 
-def _part(case: Case, source: int, sink: int) -> list[list[int]]:
+def _part(case: Case, source: object, sink: int, stated: object, resting: list[bool]) -> list[list[int]]:
     """Directions of the weights between two nodes that are orthogonal to the gradient of what they pass on.
 
-    If every node between the two is linear and has no edge to any other, the network sees these weights through the sum
-    over paths T alone: by the flow box theorem there is a law for each direction but that of ∇T.
+    If every node between the two is linear and has no moving edge to any other, the network sees these weights through
+    the sum over paths T alone: by the flow box theorem there is a law for each direction but that of ∇T. Instead of a
+    source there may be one sample, whose coordinates feed the part.
     """
-    need(case.flow["name"] == "gradient" and case.loss == "full", "parts are for gradient flow and full losses")
+    need(case.flow["name"] != "momentum", "parts are for gradient flow")
+    speed = {where[0]: matrix[0][0] for where, matrix in case.metric if len(where) == 1}
+    need(len(speed) == len(case.metric), "parts are for diagonal metrics")
     count = len(case.roles)
-    pairs = list(zip(case.tails, case.heads, strict=True))
-    after, before = {source}, {sink}
-    for node in case.order:
-        after |= {head for tail, head in pairs if tail == node and node in after and node != sink}
-    for node in reversed(case.order):
-        before |= {tail for tail, head in pairs if head == node and node in before and node != source}
-    inner = (after & before) - {source, sink}
-    own = [e for e, (tail, head) in enumerate(pairs) if {tail, head} <= inner | {source, sink} and tail != sink]
-    for edge, (tail, head) in enumerate(pairs):
-        need(edge in own or (tail not in inner and head not in inner), "a part has an edge to another node")
+    inner = set(wholes(stated, "known", 0, count - 1, most=count))
     for node in inner:
         need(case.roles[node] == HIDDEN and case.gates[node] is not None, f"node {node} of a part is not linear")
+    need(sink not in inner, "a part contains its own end")
+    outside = {node for node, role in enumerate(case.roles) if role in (INPUT, CONSTANT)}
+    sources = outside if source is None else {whole(source, "known", 0, count - 1)} - inner - {sink}
+    pairs = list(zip(case.tails, case.heads, strict=True))
+    own = []
+    for edge, (tail, head) in enumerate(pairs):
+        if resting[edge]:
+            continue
+        starts, ends = tail in inner | sources, head in inner | {sink}
+        need(starts or head not in inner, "a part reads another node")
+        need(ends or tail not in inner, "a part is read by another node")
+        if starts and ends:
+            own.append(edge)
+    signal = dict.fromkeys(sources, ONE)
+    if source is None:
+        need(case.samples is not None, "a part without a source needs data")
+        if case.samples is not None:
+            signal = one_signal(case.samples, sink, sorted({pairs[e][0] for e in own} - inner))
     gate = [case.residue(case.gates[node] or Fraction(0)) if node in inner else 1 for node in range(count)]
     up, down = [0] * count, [0] * count
-    up[source], down[sink] = 1, 1
+    for node, value in signal.items():
+        up[node] = case.residue(value)
+    down[sink] = 1
     for node in case.order:
-        if node in inner | {sink}:
+        if node in inner:
             up[node] = sum(int(case.point[e]) * up[pairs[e][0]] for e in own if pairs[e][1] == node) * gate[node]
+            up[node] %= case.prime
     for node in reversed(case.order):
-        if node in inner | {source}:
+        if node in inner:
             down[node] = sum(int(case.point[e]) * down[pairs[e][1]] for e in own if pairs[e][0] == node) * gate[node]
-    slope = {e: up[pairs[e][0]] * down[pairs[e][1]] % case.prime for e in own}
+            down[node] %= case.prime
+    slope = {e: up[pairs[e][0]] * down[pairs[e][1]] * case.residue(speed.get(e, ONE)) % case.prime for e in own}
     pivot = next((e for e in own if slope[e]), None)
     rows = []
     for edge in own:
@@ -135,49 +175,30 @@ def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict
     return [first, second]
 
 
-def _law_gradient(case: Case, kind: str, matrix: dict[tuple[int, int], Fraction], linear: list[int]) -> list[int]:
-    """The gradient at the point; for a rotation without time, its value is appended."""
-    prime, point, size = case.prime, [int(value) for value in case.point], len(case.tails)
+def _law_gradient(case: Case, matrix: Form, linear: dict[int, Fraction]) -> list[int]:
+    """The gradient at the point."""
+    prime, point = case.prime, [int(value) for value in case.point]
     gradient = [0] * case.states
-    if case.flow["name"] == "momentum":
-        need(kind == "rotation", f"{kind} is not a law of momentum")
-        turn = 0
-        for first, second in matrix:
-            for left, right, sign in ((first, second, 1), (second, first, -1)):
-                gradient[left] += sign * point[size + right]
-                gradient[size + right] += sign * point[left]
-                turn += sign * point[left] * point[size + right]
-        if not case.flow["autonomous"]:
-            gradient[-1] = case.residue(Fraction(float(case.flow["friction"]))) * turn  # of e^{γt} Q, without e^{γt}
-        return [entry % prime for entry in gradient] + [turn % prime]
-    need(kind != "rotation", "rotations are laws of momentum only")
     form: dict[tuple[int, int], Fraction] = {}
     for (first, second), value in matrix.items():
         for place in ((first, second), (second, first)):
             form[place] = form.get(place, Fraction(0)) + value
     for (first, second), value in form.items():
         gradient[first] += case.residue(value) * point[second]
-    for edge in linear:
-        gradient[edge] += 1
+    for edge, factor in linear.items():
+        gradient[edge] += case.residue(factor)
     if case.flow["name"] == "metric":
         check_spared(case, form)
         gradient = over_metric(case, gradient)
     return [entry % prime for entry in gradient]
 
 
-def _ratios(rows: list[list[int]], prime: int) -> list[list[int]]:
-    """Gradients of `Q_i / Q_0`, up to a factor: friction damps all rotations alike, so their ratios are conserved."""
-    if not rows:
-        return []
-    first, *others = rows
-    pairs = ((row, row[-1]) for row in others)
-    return [[(a * first[-1] - value * b) % prime for a, b in zip(row, first, strict=True)] for row, value in pairs]
-
-
 def _resting(case: Case) -> list[bool]:
     """Edges whose gradient is always 0: no signal comes in, or nothing that it reaches is heard."""
     if case.loss == "cross-entropy" and len(case.outputs) == 1:
         return [True] * len(case.tails)
+    if case.samples is not None:
+        return [case.samples.rests(tail, head) for tail, head in zip(case.tails, case.heads, strict=True)]
     silent = [case.roles[node] == HIDDEN and case.gates[node] == 0 for node in range(len(case.roles))]
     mute, unheard = list(silent), list(silent)
     for node in case.order:

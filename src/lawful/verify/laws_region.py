@@ -74,16 +74,13 @@ def check_gates(wiring: Wiring, stated: Sequence[float | None]) -> Gates:
     return tuple(gates)
 
 
-def gates_alike(wiring: Wiring, gates: Gates, patterns: Sequence[tuple[Fraction, ...]] | None) -> tuple[object, ...]:
-    """What nodes must share to have the same gate always: None if nothing shows it of a node.
+def gates_alike(wiring: Wiring, gates: Gates) -> tuple[object, ...]:
+    """What nodes must share to have the same gate always: one and the same signal through weights of one sign.
 
-    On data, the same gate in every pattern; near weights, one and the same signal through weights of one sign.
+    None if nothing shows it of a node.
     """
     found: list[object] = [None] * len(wiring.roles)
-    for place, node in enumerate(wiring.hidden):
-        if patterns is not None:
-            found[node] = (wiring.slope[node], tuple(pattern[place] for pattern in patterns))
-            continue
+    for node in wiring.hidden:
         heard = [(tail, wiring.exact[edge]) for tail, edge in wiring.into[node] if gates[tail] != 0]
         if len(heard) == 1 and heard[0][1] != 0 and gates[node] is None:
             found[node] = (wiring.slope[node], heard[0][0], heard[0][1] > 0)
@@ -99,20 +96,6 @@ def grouped_patterns(
         need(found.setdefault(group, pattern) == pattern, f"two inputs of group {group} show different patterns")
     need(sorted(found) == list(range(len(found))), "a group is empty")
     return tuple(found[group] for group in range(len(found)))
-
-
-def gates_on_data(wiring: Wiring, patterns: Sequence[tuple[Fraction, ...]], stated: Sequence[float | None]) -> Gates:
-    """The stated gates, after showing that the data give those neurons no other."""
-    gates: list[Fraction | None] = [Fraction(1)] * len(wiring.roles)
-    for node, claimed in enumerate(stated):
-        need(wiring.roles[node] == HIDDEN or claimed in (None, 1.0), f"node {node} has no gate but 1")
-    for place, node in enumerate(wiring.hidden):
-        claimed = stated[node]
-        gates[node] = None if claimed is None else Fraction(claimed)
-        if claimed is not None:
-            once = all(pattern[place] == gates[node] for pattern in patterns)
-            need(once, f"neuron {node} does not always have its gate on the data")
-    return tuple(gates)
 
 
 def _bounds(terms: Sequence[tuple[Fraction, tuple[End, End]]]) -> tuple[End, End]:

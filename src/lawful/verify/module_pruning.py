@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from lawful.errors import CertificateError, NotACertificate
@@ -61,6 +63,9 @@ def check(body: dict[str, Any]) -> Finding:
     layers = [place for place, part in enumerate(before) if part["type"] in LAYERS]
     need(len(layers) > 0, "there is no layer with weights")
     _check_axes(before)
+    for layer, upper in pairwise(layers):
+        folds = len(before[upper]["weight"][0]) != len(before[layer]["weight"])
+        need(not folds or before[layer]["type"] in LAYERS[1:], f"part {upper} hears another axis than the channels")
     lowers = [None, *(len(before[place]["weight"]) for place in layers)]
     filters = {place: _filters(before[place], lower) for place, lower in zip(layers, lowers, strict=False)}
     biases = {place: exactly(before[place]["bias"] or [0.0] * len(filters[place])) for place in layers}
@@ -82,7 +87,8 @@ def check(body: dict[str, Any]) -> Finding:
     digests = _digest(before), _digest(after)
     words = (
         f"{channels - left} of {channels} hidden channels of {short(digests[0])} are gone in {short(digests[1])}: "
-        "the same function up to rounding each folded weight to the nearest double and to the layer's own type"
+        "the same function of batches, in evaluation mode, up to rounding each folded weight to the nearest double and "
+        "to the layer's own type"
     )
     return Finding(words, {"channels_before": channels, "channels_after": left}, digests)
 
@@ -106,6 +112,17 @@ def _part(value: object) -> Part:
         if key in part and part[key] not in ("same", "valid"):
             given = part[key] if isinstance(part[key], list) else [part[key]]
             need(0 < len(wholes(given, key, 0)) <= 2, f"a {kind} layer with another {key}")
+    if kind in LAYERS[1:]:
+        window = part["kernel_size"] if isinstance(part["kernel_size"], list) else [part["kernel_size"]]
+        need(math.prod(window) == len(part["weight"][0][0]), f"a {kind} layer whose weights do not fit its kernel")
+        word(part["padding_mode"], "padding_mode", "zeros", "reflect", "replicate", "circular")
+    for key in ("ceil_mode", "count_include_pad"):
+        if key in part:
+            truth(part[key], key)
+    if "negative_slope" in part:
+        number(part["negative_slope"], "negative_slope")
+    if part.get("divisor_override") is not None:
+        whole(part["divisor_override"], "divisor_override", 1)
     return part
 
 

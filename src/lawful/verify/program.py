@@ -57,8 +57,9 @@ def _step(kind: Any, line: Any, before: Sequence[ReadStep]) -> ReadStep:
         indices = tuple(wholes(given["indices"], "indices", -1, sum(lengths) - 1))
         return ReadStep(kind, sources, len(indices), indices)
     if kind == "matmul":
-        n, p, q, r = sizes = tuple(wholes(given["sizes"], "sizes", 0, 5_000_000, length=4))
+        n, p, q, r = sizes = tuple(wholes(given["sizes"], "sizes", 1, 5_000_000, length=4))
         need(lengths == [n * p * q, n * q * r], "a matrix product does not fit")
+        need(n * p * r <= 5_000_000, "a matrix product is too large")
         return ReadStep(kind, sources, n * p * r, sizes)
     if kind == "sum":
         (run,) = wholes(given["sizes"], "sizes", 1, length=1)

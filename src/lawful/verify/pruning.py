@@ -11,21 +11,28 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from flint import fmpq
+
 from lawful.verify.finding import Finding, short
 from lawful.verify.pruning_rules import RULES, Evidence, Replay
 from lawful.verify.rows import (
     ONE,
     ZERO,
+    Rational,
     Signals,
     Span,
     Sum,
+    exact,
+    hull,
     largest_size,
     reach,
     spans,
+    sum_span,
 )
 from lawful.verify.schema import afford, listed, need, number, rational, record, whole, wholes, word
 from lawful.verify.wiring import Wiring, read_wiring
 
+Box = list[tuple[Fraction | None, Fraction | None]]
 KEYS = "original result box stages labels neurons_before neurons_after max_output_change_bound rounding_bound"
 
 
@@ -50,20 +57,27 @@ def check(body: dict[str, Any]) -> Finding:
     stated = [whole(given[key], key, 0) for key in ("neurons_before", "neurons_after")]
     need(stated == [before, after], f"{before} and {after} hidden neurons, not the stated numbers")
     for key, least_bound in (("max_output_change_bound", bound), ("rounding_bound", rounding)):
-        need(Fraction(number(given[key], key)) >= least_bound, f"{key}: the stages add up to more")
+        need(exact(number(given[key], key)) >= least_bound, f"{key}: the stages add up to more")
     digests = (original.digest(), result.digest())
+    bounds = _plain(bound), _plain(rounding)
+    ends = [] if given["box"] is None else [region[name] for name in latest.inputs]
+    box = [(None if low is None else _plain(low), None if high is None else _plain(high)) for low, high in ends] or None
     facts = {
         "neurons_before": before,
         "neurons_after": after,
-        "max_output_change_bound": bound,
-        "rounding_bound": rounding,
+        "max_output_change_bound": bounds[0],
+        "rounding_bound": bounds[1],
+        "box": box,
     }
-    box = None if given["box"] is None else [region[name] for name in latest.inputs]
-    return Finding(_statement(digests, before, after, bound, rounding, box), facts | {"box": box}, digests)
+    return Finding(_statement(digests, before, after, *bounds, box), facts, digests)
+
+
+def _plain(value: Rational) -> Fraction:
+    return Fraction(int(value.p), int(value.q))
 
 
 def _statement(
-    digests: tuple[str, str], before: int, after: int, bound: Fraction, rounding: Fraction, box: list[Span] | None
+    digests: tuple[str, str], before: int, after: int, bound: Fraction, rounding: Fraction, box: Box | None
 ) -> str:
     where = "for any input" if box is None else f"for any input in the box {_box(box)}"
     moved = f"no output moves by more than {_up(bound)!r} {where}" if bound else f"no output changes {where}"
@@ -74,7 +88,7 @@ def _statement(
     return f"{gone}: {moved}"
 
 
-def _box(box: list[Span]) -> str:
+def _box(box: Box) -> str:
     ends = [f"[{'-inf' if low is None else float(low)}, {'inf' if high is None else float(high)}]" for low, high in box]
     return (
         f"{ends[0]}^{len(ends)}" if len(set(ends)) == 1 else " x ".join(ends[:4]) + (" x ..." if len(ends) > 4 else "")
@@ -92,7 +106,7 @@ def _regions(box: object, inputs: list[int]) -> tuple[dict[int, Span], dict[int,
     if box is None:
         return dict.fromkeys(inputs, (None, None)), dict.fromkeys(inputs, (-ONE, ONE))
     corners = [
-        [None if end is None else Fraction(number(end, "box")) for end in listed(corner, "box", length=len(inputs))]
+        [None if end is None else exact(number(end, "box")) for end in listed(corner, "box", length=len(inputs))]
         for corner in listed(box, "box", length=2)
     ]
     found = dict(zip(inputs, zip(*corners, strict=True), strict=True))
@@ -108,7 +122,7 @@ def _labels(value: object, wiring: Wiring) -> list[int]:
 
 def _replayed(
     item: object, before: Signals, region: Mapping[int, Span], finite: Mapping[int, Span], where: str
-) -> tuple[Signals, Fraction, Fraction]:
+) -> tuple[Signals, Rational, Rational]:
     """The network after a stage, and its two bounds, both checked."""
     given = record(item, "stages", "kind evidence carriers after labels bound rounding")
     kind = word(given["kind"], "stages.kind", *RULES)
@@ -123,13 +137,13 @@ def _replayed(
     need(all(isinstance(value, tuple) for value in carriers.values()), f"{where}: a carrier lacks its follower")
     sums, values = spans(before, region)
     expected = {head: dict(row) for head, row in before.into.items() if head not in evidence}
-    replay = Replay(before, evidence, carriers, sums, values, expected, where)  # type: ignore[arg-type]
+    replay = Replay(before, evidence, carriers, sums, values, expected, where)
     RULES[kind](replay)
     wanted = {head: {tail: w for tail, w in row.items() if w} for head, row in expected.items()}
     mute = _mute(before.order, wanted)
     _check_neurons(before, after, wanted, mute, where)
     _pass_on(replay, wanted, mute, after)
-    errors = _rounding(before, after, wanted, mute, finite, where)
+    errors = _rounding(replay, after, wanted, mute, finite)
     products = reach(after)
     found = []
     for key, defects in (("bound", replay.defects), ("rounding", errors)):
@@ -137,7 +151,7 @@ def _replayed(
             sum((size * products[head].get(o, ZERO) for head, size in defects.items() if head in products), ZERO)
             for o in after.outputs
         ]
-        stated = Fraction(number(given[key], f"stages.{key}"))
+        stated = exact(number(given[key], f"stages.{key}"))
         need(stated >= max(sizes, default=ZERO), f"{where}: the stated {key} is too small")
         found.append(stated)
     return after, found[0], found[1]
@@ -151,10 +165,15 @@ def _evidence(value: object, where: str) -> dict[int, Evidence]:
         need(label not in found, f"{where}: a neuron appears twice")
         if isinstance(why, list):
             partner, factor = listed(why, where, length=2)
-            found[label] = whole(partner, where, 0), rational(factor, where)
+            found[label] = whole(partner, where, 0), _rational(factor, where)
         else:
-            found[label] = None if why is None else rational(why, where)
+            found[label] = None if why is None else _rational(why, where)
     return found
+
+
+def _rational(value: object, where: str) -> Rational:
+    found = rational(value, where)
+    return fmpq(found.numerator, found.denominator)
 
 
 def _mute(order: list[int], sums: Mapping[int, Sum]) -> set[int]:
@@ -193,19 +212,16 @@ def _check_neurons(before: Signals, after: Signals, wanted: Mapping[int, Sum], m
 
 
 def _rounding(
-    before: Signals,
-    after: Signals,
-    wanted: Mapping[int, Sum],
-    mute: set[int],
-    finite: Mapping[int, Span],
-    where: str,
+    stage: Replay, after: Signals, wanted: Mapping[int, Sum], mute: set[int], finite: Mapping[int, Span]
 ) -> Sum:
     """Per node, what the difference between stored and exact weights adds to its sum at most."""
     errors: Sum = {}
-    _, values = spans(before, finite)
+    _, values = spans(stage.before, finite)
+    # what was joined passes on its new sum; what was not, its old value
+    values |= {name: hull(values[name], sum_span(wanted[name], values)) for name in stage.carriers}
     for head, stored in after.into.items():
         for tail in {*wanted[head], *stored} - (mute - after.hidden.keys()):
             error = abs(wanted[head].get(tail, ZERO) - stored.get(tail, ZERO))
             if error:
-                errors[head] = errors.get(head, ZERO) + error * largest_size(values[tail], where)
+                errors[head] = errors.get(head, ZERO) + error * largest_size(values[tail], stage.where)
     return errors

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
+from typing import Any
 
 from lawful.verify.rows import (
     BIAS,
     EXACTLY_ONE,
     ONE,
     ZERO,
+    Rational,
     Signals,
     Span,
     Sum,
@@ -21,7 +22,7 @@ from lawful.verify.rows import (
 )
 from lawful.verify.schema import need
 
-Evidence = Fraction | tuple[int, Fraction] | None
+Evidence = Any  # a rational, a partner and a factor, or None
 
 
 @dataclass(frozen=True)
@@ -30,24 +31,24 @@ class Replay:
 
     before: Signals
     evidence: Mapping[int, Evidence]
-    carriers: Mapping[int, tuple[int, Fraction]]
+    carriers: Mapping[int, tuple[int, Rational]]
     sums: Mapping[int, Span]
     values: Mapping[int, Span]
     expected: dict[int, Sum]
     where: str
     defects: Sum = field(default_factory=dict)
 
-    def fraction(self, name: int) -> Fraction:
+    def fraction(self, name: int) -> Rational:
         """Evidence that must be a number."""
         found = self.evidence[name]
-        need(isinstance(found, Fraction), f"{self.where}: neuron {name} lacks its number")
-        return found  # type: ignore[return-value]
+        need(found is not None and not isinstance(found, tuple), f"{self.where}: neuron {name} lacks its number")
+        return found
 
-    def pair(self, name: int) -> tuple[int, Fraction]:
+    def pair(self, name: int) -> tuple[int, Rational]:
         """Evidence that must be a partner and a factor."""
         found = self.evidence[name]
         need(isinstance(found, tuple), f"{self.where}: neuron {name} lacks its partner")
-        return found  # type: ignore[return-value]
+        return found[0], found[1]
 
 
 def _silent(stage: Replay) -> None:
@@ -171,7 +172,7 @@ def _near(stage: Replay) -> None:
         else:
             form, (low, high) = {BIAS: stage.fraction(name)}, stage.values[name]
             need(low is not None and high is not None, f"{stage.where}: neuron {name} is unbounded")
-            radius = max(high - form[BIAS], form[BIAS] - low)  # type: ignore[operator]
+            radius = max(high - form[BIAS], form[BIAS] - low)
         for head, row in stage.expected.items():
             if name in row:
                 stage.defects[head] = stage.defects.get(head, ZERO) + abs(row[name]) * radius
@@ -184,7 +185,7 @@ RULES = {
 }  # fmt: skip
 
 
-def _check_linear(stage: Replay, factors: Mapping[int, Fraction]) -> None:
+def _check_linear(stage: Replay, factors: Mapping[int, Rational]) -> None:
     for name, factor in factors.items():
         slope, top = stage.before.hidden[name], stage.sums[name][1]
         on = slope == 1 or _above_zero(stage.sums[name])

@@ -33,12 +33,13 @@ def check(body: dict[str, Any]) -> Finding:
     target = numbers(given["target"], "target", length=len(before.hidden))
     left = set(wholes(given["except"], "except", 0, len(before.hidden) - 1))
     residual = number(given["residual"], "residual")
+    need(residual >= 0, "the residual is negative")
     for place, (node, wanted_balance) in enumerate(zip(before.hidden, target, strict=True)):
         gap = abs(after.balance[node] - Fraction(wanted_balance))
         need(place in left or gap <= Fraction(residual), f"the balance of node {node} is further off than stated")
     digests = before.digest(), after.digest()
     asked = f"{target[0]!r}" if len(set(target)) == 1 else "the one asked for"
-    most = f" but for {len(left)} neurons" if left else ""
+    most = "" if not left else " but for 1 neuron" if len(left) == 1 else f" but for {len(left)} neurons"
     words = (
         f"{short(digests[1])} is {short(digests[0])} with its neurons rescaled, every weight within a relative "
         f"{rounding!r}, and its balance is {asked} within {residual!r}{most}"

@@ -7,7 +7,7 @@ Farkas: `y ≥ 0`, not zero, with `Σ y a = 0` and `Σ y c ≤ 0` over rows `a·
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flint import fmpq_mat
@@ -18,40 +18,52 @@ from lawful.verify.steps import ONE, ZERO, Row, Span, Storeys
 
 @dataclass(frozen=True)
 class _Place:
-    """Network 0 or 1, its layer, the affine functions that enter it, and the first network's map once it is known."""
+    """Which network, its layer, the affine functions that enter it, the maps of the networks before, and the region."""
 
     network: int
     layer: int
     values: list[Row]
-    found: list[Row] | None
+    maps: list[list[Row]]
     rows: list[Row]
 
 
 def check_regions(decisions: object, first: Storeys, second: Storeys, box: Sequence[Span]) -> int:
     """Replay the walk; the number of regions on which the two affine maps are identical."""
-    stated = iter(listed(decisions, "witness.decisions"))
-    nets = (first, second)
-    inputs = first.inputs
+    regions = 0
+    for _, (ours, theirs) in walked(decisions, (first, second), box):
+        need(ours == theirs, "the affine maps differ on a region")
+        regions += 1
+    return regions
+
+
+def walked(
+    decisions: object, nets: Sequence[Storeys], box: Sequence[Span]
+) -> Iterator[tuple[list[Row], list[list[Row]]]]:
+    """The regions that the decisions lead to: half-spaces `row·(x, 1) > 0`, and the affine map of each network there.
+
+    Together they cover the box up to their walls; some may be empty.
+    """
+    stated = iter(listed(decisions, "decisions"))
+    inputs = nets[0].inputs
     walls: list[Row] = []
     for k, (low, high) in enumerate(box):
         for sign, end in ((ONE, low), (-ONE, high)):
             if end is not None:
                 walls.append([*(sign if place == k else ZERO for place in range(inputs)), -sign * end])
     identity = [[ONE if place == k else ZERO for place in range(inputs + 1)] for k in range(inputs)]
-    waiting: list[tuple[_Place, list[Row], list[bool]]] = []
-    start = _Place(0, 0, identity, None, walls)
-    waiting.append((start, _entered(nets, start), []))
-    regions, steps = 0, 0.0
+    start = _Place(0, 0, identity, [], walls)
+    waiting: list[tuple[_Place, list[Row], list[bool]]] = [(start, _entered(nets, start), [])]
+    steps = 0.0
     size = sum(len(layer) * (len(layer[0]) if layer else 0) for net in nets for layer in net.layers) * (inputs + 1)
     while waiting:
         place, affine, active = waiting.pop()
         if place.layer == len(nets[place.network].layers) - 1:
-            if place.network == 0:
-                after = _Place(1, 0, identity, affine, place.rows)
-                waiting.append((after, _entered(nets, after), []))
+            maps = [*place.maps, affine]
+            if len(maps) == len(nets):
+                yield place.rows, maps
             else:
-                need(affine == place.found, "the affine maps differ on a region")
-                regions += 1
+                after = _Place(place.network + 1, 0, identity, maps, place.rows)
+                waiting.append((after, _entered(nets, after), []))
             continue
         if len(active) == len(affine):
             steps += size
@@ -66,10 +78,8 @@ def check_regions(decisions: object, first: Storeys, second: Storeys, box: Seque
         sides = _sides(stated, place.rows, row)
         for on in reversed(sides):  # the active side is walked first
             rows = [*place.rows, row if on else [-entry for entry in row]] if len(sides) == 2 else place.rows
-            seen = _Place(place.network, place.layer, place.values, place.found, rows)
-            waiting.append((seen, affine, [*active, on]))
+            waiting.append((replace(place, rows=rows), affine, [*active, on]))
     need(next(stated, None) is None, "the proof goes on after all regions were seen")
-    return regions
 
 
 def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
@@ -81,7 +91,7 @@ def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     side, support = decision
     need(side in ("on", "off"), "a decision is both, on or off")
     outside = [-entry for entry in row] if side == "on" else row
-    chosen = wholes(support, "witness.decisions", 0, len(rows))
+    chosen = wholes(support, "decisions", 0, len(rows), most=len(row))  # a minimal one is no longer
     need(_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
     return [side == "on"]
 
@@ -104,7 +114,7 @@ def _left(nets: Sequence[Storeys], place: _Place, affine: list[Row], active: lis
     """The next layer, given which neurons are active."""
     slope = nets[place.network].slopes[place.layer]
     values = [row if on else [slope * entry for entry in row] for row, on in zip(affine, active, strict=True)]
-    return _Place(place.network, place.layer + 1, values, place.found, place.rows)
+    return replace(place, layer=place.layer + 1, values=values)
 
 
 def _empty(rows: list[Row], support: list[int]) -> bool:

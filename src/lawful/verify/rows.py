@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from typing import Any
+
+from flint import fmpq
 
 from lawful.errors import CertificateError
 from lawful.verify.wiring import CONSTANT, HIDDEN, Wiring
 
-ZERO, ONE = Fraction(0), Fraction(1)
+Rational = Any  # flint.fmpq, whose type the stubs do not tell
+ZERO, ONE = fmpq(0), fmpq(1)
 BIAS = -1  # stands for the signal that is always 1
-Sum = dict[int, Fraction]
-Span = tuple[Fraction | None, Fraction | None]  # None is unbounded
+Sum = dict[int, Rational]
+Span = tuple[Rational | None, Rational | None]  # None is unbounded
 EXACTLY_ONE: Span = (ONE, ONE)
+
+
+def exact(value: float) -> Rational:
+    """A double as the rational that it is."""
+    return fmpq(*value.as_integer_ratio())
 
 
 class Signals:
     """`into[head][tail]` by label, zero weights left out; labels outlive the numbering of one network."""
 
     def __init__(self, wiring: Wiring, labels: Sequence[int]) -> None:
-        self.hidden = {labels[node]: wiring.slope[node] for node in wiring.hidden}
+        slopes = zip(wiring.hidden, wiring.slopes, strict=True)
+        self.hidden = {labels[node]: exact(slope) for node, slope in slopes}
         self.inputs = [labels[node] for node in wiring.inputs]
         self.outputs = [labels[node] for node in wiring.outputs]
         self.into: dict[int, Sum] = {name: {} for name in (*self.hidden, *self.outputs)}
-        for tail, head, weight in zip(wiring.tails, wiring.heads, wiring.exact, strict=True):
+        for tail, head, weight in zip(wiring.tails, wiring.heads, wiring.weights or (), strict=True):
             if weight:
                 known = BIAS if wiring.roles[tail] == CONSTANT else labels[tail]
-                self.into[labels[head]][known] = weight
+                self.into[labels[head]][known] = exact(weight)
         self.order = [labels[node] for node in wiring.order if wiring.roles[node] == HIDDEN] + self.outputs
 
 
@@ -46,13 +55,13 @@ def remove(sums: Mapping[int, Sum], names: set[int]) -> None:
             del row[name]
 
 
-def least(weight: Fraction, span: Span) -> Fraction | None:
+def least(weight: Rational, span: Span) -> Rational | None:
     """The least value of weight times a member of the span, None if there is none."""
     end = span[0] if weight > 0 else span[1]
     return None if end is None else weight * end
 
 
-def largest_size(span: Span, where: str) -> Fraction:
+def largest_size(span: Span, where: str) -> Rational:
     """The largest absolute value in a span, which must be bounded."""
     if span[0] is None or span[1] is None:
         raise CertificateError(f"{where}: an unbounded value leaves no bound")
@@ -64,20 +73,33 @@ def spans(net: Signals, region: Mapping[int, Span]) -> tuple[dict[int, Span], di
     sums: dict[int, Span] = {}
     values: dict[int, Span] = {**region, BIAS: EXACTLY_ONE}
     for name in net.order:
-        lows = [least(weight, values[tail]) for tail, weight in net.into[name].items()]
-        highs = [least(-weight, values[tail]) for tail, weight in net.into[name].items()]
-        low = None if None in lows else sum((end for end in lows if end is not None), ZERO)
-        high = None if None in highs else -sum((end for end in highs if end is not None), ZERO)
-        sums[name] = (low, high)
-        values[name] = bent(low, high, net.hidden.get(name, ONE))
+        sums[name] = sum_span(net.into[name], values)
+        values[name] = bent(*sums[name], net.hidden.get(name, ONE))
     return sums, values
 
 
-def bent(low: Fraction | None, high: Fraction | None, slope: Fraction) -> Span:
+def sum_span(row: Sum, values: Mapping[int, Span]) -> Span:
+    """The range of a weighted sum of signals."""
+    low = high = ZERO
+    for tail, weight in row.items():
+        ends = values[tail] if weight > 0 else values[tail][::-1]
+        low = None if low is None or ends[0] is None else low + weight * ends[0]
+        high = None if high is None or ends[1] is None else high + weight * ends[1]
+    return low, high
+
+
+def hull(first: Span, second: Span) -> Span:
+    """The range of both."""
+    low = None if first[0] is None or second[0] is None else min(first[0], second[0])
+    high = None if first[1] is None or second[1] is None else max(first[1], second[1])
+    return low, high
+
+
+def bent(low: Rational | None, high: Rational | None, slope: Rational) -> Span:
     """The range of `max(z, 0) + slope min(z, 0)` for z between two ends.
 
-    >>> bent(None, Fraction(2), Fraction(-1, 2)), bent(None, Fraction(-2), Fraction(-1, 2))
-    ((Fraction(0, 1), None), (Fraction(1, 1), None))
+    >>> bent(None, fmpq(2), fmpq(-1, 2)), bent(None, fmpq(-2), fmpq(-1, 2))
+    ((0, None), (1, None))
     """
     ends = [None if end is None else end if end > 0 else slope * end for end in (low, high)]
     if slope > 0:

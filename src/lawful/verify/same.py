@@ -39,9 +39,9 @@ Form = tuple[list[Row], list[tuple[Row, Row] | None]]  # the affine part; for ea
 def check(body: dict[str, Any]) -> Finding:
     """Equal or different, on which domain, and within what."""
     given = record(body, "certificate", KEYS)
-    read = [_network(value) for value in listed(given["networks"], "networks", length=2)]
+    read = [read_network(value) for value in listed(given["networks"], "networks", length=2)]
     (first, one), (second, other) = read
-    box, domain = _box(given["box"], first.inputs)
+    box, domain = read_box(given["box"], first.inputs)
     names, digests = f"{short(one)} and {short(other)}", (one, other)
     if word(given["verdict"], "verdict", "equal", "different") == "different":
         need(given["witness"] is None and given["within"] is None, "a witness does not go with the verdict different")
@@ -50,7 +50,7 @@ def check(body: dict[str, Any]) -> Finding:
         return Finding(f"{names} are different functions{where}: {words}", facts | {"domain": domain}, digests)
     need(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
     kind, share = _within(given["within"])
-    how = _equal(given["witness"], first, second, box, exact(share))
+    how = agreement(given["witness"], first, second, box, exact(share))
     facts = {"verdict": "equal", "domain": domain, "within": (kind, Fraction(share)), "by": how}
     if share:
         words = f"{names}, after steps that keep their functions on {domain}, have the same {how} within {share!r} of "
@@ -58,7 +58,7 @@ def check(body: dict[str, Any]) -> Finding:
     return Finding(f"{names} are the same function on {domain} (by their {how})", facts, digests)
 
 
-def _network(value: object) -> tuple[Storeys, str]:
+def read_network(value: object) -> tuple[Storeys, str]:
     """A network as layers or as a graph, and its digest."""
     if isinstance(value, dict) and "roles" in value:
         wiring = read_wiring(value)
@@ -68,7 +68,7 @@ def _network(value: object) -> tuple[Storeys, str]:
     return layered(tower), tower.wiring().digest()
 
 
-def _box(value: object, inputs: int) -> tuple[list[Span], str]:
+def read_box(value: object, inputs: int) -> tuple[list[Span], str]:
     """The domain as spans and in words: all of space, or a box with finite ends."""
     if value is None:
         return [(None, None)] * inputs, f"R^{inputs}"
@@ -98,7 +98,7 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
     given = record(value, "counterexample", "input")
     point = numbers(given["input"], "counterexample.input", length=first.inputs)
     place = [exact(value) for value in point]
-    afford(sum(net.size * (1 + len(net.layers) / 2) for net in (first, second)))
+    afford(sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
     inside = all(
         (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
     )
@@ -112,7 +112,7 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
     return f"at one input output {apart[0]} differs by at least {at_least(high - low)}", facts
 
 
-def _equal(value: object, first: Storeys, second: Storeys, box: Box, most: Rational) -> str:
+def agreement(value: object, first: Storeys, second: Storeys, box: Box, most: Rational) -> str:
     """How the ends of both walks agree."""
     need(first.inputs == second.inputs, "the networks take inputs of different sizes")
     ending = word(value.get("ending") if isinstance(value, dict) else None, "witness.ending", *ENDINGS)
@@ -136,8 +136,11 @@ def _equal(value: object, first: Storeys, second: Storeys, box: Box, most: Ratio
 def _walked(net: Storeys, value: object, where: str, box: Box) -> Storeys:
     steps = listed(value, where, most=100_000)
     afford(5.0 * (len(steps) + 1) * net.size)
+    work = 0.0
     for step in steps:
         net = taken(net, step, box)
+        work += 5.0 * net.size * (1 + net.bits / 64) ** 1.5  # factors that pile up make long numbers
+        afford(work)
     return net
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any
 
@@ -15,8 +18,10 @@ VERSION = 1
 MOST_BYTES = 50_000_000
 MOST_DEPTH = 12  # lists and objects inside each other
 MOST_STEPS = 1_000_000_000  # elementary operations that a re-check may take: minutes, not hours
+MOST_SECONDS = 300.0  # of processor time, should an estimate fall short
 MOST_DIGITS = 4_000
 FRACTION = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
+_END: ContextVar[float] = ContextVar("end", default=math.inf)  # of the check that runs, on the processor's clock
 
 
 def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
@@ -186,10 +191,22 @@ def truth(value: object, where: str) -> bool:
 # What the checkers say
 
 
+@contextmanager
+def on_the_clock() -> Iterator[None]:
+    """Inside, every fact that is needed also asks how late it is."""
+    before = _END.set(time.process_time() + MOST_SECONDS)
+    try:
+        yield
+    finally:
+        _END.reset(before)
+
+
 def need(condition: bool, otherwise: str) -> None:
     """Reject the certificate unless a fact holds."""
     if not condition:
         raise CertificateError(otherwise)
+    if time.process_time() > _END.get():
+        raise Unsupported(f"checking this certificate takes more than {MOST_SECONDS:.0f} s of processor time")
 
 
 def afford(steps: float) -> None:
@@ -198,3 +215,4 @@ def afford(steps: float) -> None:
         raise Unsupported(
             f"checking this certificate would take about {steps:.1e} steps, more than the {MOST_STEPS:.0e} allowed"
         )
+    need(True, "")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.finding import Finding, fingerprint
+from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.schema import (
     afford,
     exactly,
@@ -54,9 +54,10 @@ def check(body: dict[str, Any]) -> Finding:
     lines = [f"cluster {number} {SAYS[kind]}" for number, kind in enumerate(kinds)]
     if len(set(kinds)) == 1:
         lines = [f"each of the {len(kinds)} clusters {SAYS[kinds[0]]}"]
-    data = fingerprint([given["points"], labels])
-    words = f"in the {len(points)} points {data}, " + "; ".join(lines)
-    return Finding(words, {"data": data, "answers": tuple(kinds), "points": len(points), "dimension": len(points[0])})
+    data = digest_of("data", matrix(given["points"], "points"), [[label] for label in labels])
+    words = f"in the {len(points)} points of {short(data)}, " + "; ".join(lines)
+    facts = {"data": data, "answers": tuple(kinds), "points": len(points), "dimension": len(points[0])}
+    return Finding(words, facts, others=(data,))
 
 
 def _answer(item: object, where: str, inside: Points, outside: Points) -> str:

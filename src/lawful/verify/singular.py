@@ -82,14 +82,16 @@ def _none(value: object, wiring: Wiring, balance: Balances) -> int:
         for tail, head in zip(wiring.tails, wiring.heads, strict=True)
         if tail in balance and head in balance
     ]
-    refuted = {_refutation(item, wiring, balance) for item in listed(value, "refutations", most=100_000)}
+    stated = listed(value, "refutations", most=100_000)
+    afford(20.0 * len(stated) * (len(wiring.roles) + len(wiring.tails)))
+    refuted = {_refutation(item, wiring, balance) for item in stated}
     count, steps = 0, 0.0
     for part in _possible(inner, balance):
         need(len(part) <= MOST_LISTED, f"{len(part)} neurons could take part, more than can be listed")
         steps += 40.0 * 2 ** (len(part) / 2)
         afford(steps)
         for chosen in _zero_sums(sorted(part), balance):
-            steps += 5.0 * len(inner)
+            steps += 1000.0 + 50.0 * len(inner)
             afford(steps)
             if len(_split(set(chosen), inner)) == 1:
                 need(frozenset(chosen) in refuted, f"neurons {list(chosen)[:6]} sum to zero, and nothing refutes them")
@@ -120,7 +122,7 @@ def _possible(inner: list[tuple[int, int]], balance: Balances) -> list[set[int]]
     changed, steps = True, 0.0
     while changed:
         changed = False
-        steps += 10.0 * len(inner)
+        steps += 50.0 * len(inner)
         afford(steps)
         for sign in (1, -1):
             links = [(a, b) if sign > 0 else (b, a) for a, b in inner if a in left and b in left]

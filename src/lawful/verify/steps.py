@@ -9,7 +9,7 @@ from typing import Any
 from flint import fmpq
 
 from lawful.verify.schema import listed, need, number, rational, record, whole, wholes, word
-from lawful.verify.wiring import Tower, Wiring
+from lawful.verify.wiring import OUTPUT, Tower, Wiring
 
 Rational = Any  # flint.fmpq, whose type the stubs do not tell
 Row = list[Rational]  # the weights of a neuron, then its bias
@@ -48,6 +48,11 @@ class Storeys:
         """How many weights and biases there are."""
         return sum(len(layer) * len(layer[0]) for layer in self.layers if layer)
 
+    @property
+    def bits(self) -> int:
+        """The length of its longest number."""
+        return max((entry.height_bits() for layer in self.layers for row in layer for entry in row), default=0)
+
     def changed(self, layer: int, rows: list[Row], above: list[Row]) -> Storeys:
         """Other rows in hidden layer `layer` (from 1) and in the one above it."""
         layers = list(self.layers)
@@ -77,7 +82,7 @@ def carried(wiring: Wiring) -> Storeys:
     `(σ(v) − σ(−v)) / (1 + slope) = v`. Outputs form the last level.
     """
     depth = max((wiring.levels[node] for node in wiring.hidden), default=0) + 1
-    level = [depth if node in wiring.outputs else wiring.levels[node] for node in range(len(wiring.roles))]
+    level = [depth if role == OUTPUT else wiring.levels[node] for node, role in enumerate(wiring.roles)]
     last_use = [max((level[head] for head, _ in edges), default=0) for edges in wiring.out_of]
     weights = [exact(weight) for weight in wiring.weights or ()]
     slope_of = {node: exact(slope) for node, slope in zip(wiring.hidden, wiring.slopes, strict=True)}
@@ -245,7 +250,7 @@ def _collapse(net: Storeys, layer: int, _: dict[str, Any], __: Box) -> Storeys:
     return replace(net, layers=layers, slopes=(*net.slopes[: layer - 1], *net.slopes[layer:]))
 
 
-def _hides(net: Storeys, layer: int, neuron: int) -> bool:
+def hides(net: Storeys, layer: int, neuron: int) -> bool:
     """Every neuron above gives `neuron` a positive weight, all others and its bias none (P4 Definition 3)."""
     if layer >= len(net.layers) - 1 or net.slopes[layer - 1] != 0 or net.slopes[layer] != 0:
         return False
@@ -258,7 +263,7 @@ def _hides(net: Storeys, layer: int, neuron: int) -> bool:
 def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     """Move a hidden hyperplane: `b_l[i] += t`, `b_{l+1}[j] −= t W_{l+1}[j, i]` (P4 Section 5, Lemma 5)."""
     neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
-    need(_hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
+    need(hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
     rows = [[*row] for row in net.layers[layer - 1]]
     rows[neuron][-1] += shift
     above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
@@ -266,11 +271,22 @@ def _translate(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Store
     return net.changed(layer, rows, above)
 
 
+def _lift(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
+    """Move the bias of a neuron that sees and adds nothing negative, before and after: it is linear."""
+    neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
+    rows = [[*row] for row in net.layers[layer - 1]]
+    above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
+    sees = layer >= 2 and net.slopes[layer - 2] == 0 and all(entry >= 0 for entry in rows[neuron])
+    rows[neuron][-1] += shift
+    need(sees and rows[neuron][-1] >= 0, f"layer {layer}: neuron {neuron} is not always active")
+    return net.changed(layer, rows, above)
+
+
 def _flip(net: Storeys, layer: int, given: dict[str, Any], _: Box) -> Storeys:
     """Reverse the neurons `flipped` below a single neuron that hides neuron i: the group `F_S` (P4 Section 5)."""
     neuron = _neuron(net, layer, given["neuron"])
     flipped = wholes(given["flipped"], "step.flipped", 0, len(net.layers[layer - 1]) - 1)
-    alone = len(net.layers[layer]) == 1 and _hides(net, layer, neuron)
+    alone = len(net.layers[layer]) == 1 and hides(net, layer, neuron)
     distinct = neuron not in flipped and len(set(flipped)) == len(flipped)
     need(alone and distinct, f"flips need one neuron above layer {layer} that hides neuron {neuron}")
     (above,) = net.layers[layer]
@@ -291,5 +307,6 @@ STEPS: dict[str, tuple[str, Step]] = {
     "merge": ("keep drop", _merge),
     "collapse": ("", _collapse),
     "translate": ("neuron shift", _translate),
+    "lift": ("neuron shift", _lift),
     "flip": ("neuron flipped", _flip),
 }

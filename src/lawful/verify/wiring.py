@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from lawful.errors import NotACertificate
@@ -182,7 +182,7 @@ class Tower:
     def wiring(self) -> Wiring:
         """The same network edge by edge."""
         widths = [len(self.layers[0][0][0]), *(len(rows) for rows, _ in self.layers)]
-        starts = [sum(widths[:layer]) for layer in range(len(widths) + 1)]
+        starts = [0, *accumulate(widths)]
         last, biased = len(widths) - 1, any(bias is not None for _, bias in self.layers)
         roles = [INPUT] * widths[0] + [HIDDEN] * sum(widths[1:-1]) + [OUTPUT] * widths[-1] + [CONSTANT] * biased
         tails: list[int] = []

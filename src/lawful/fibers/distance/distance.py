@@ -19,6 +19,7 @@ from lawful.fibers.distance.result import Distance, OutputDistance, Status, floa
 from lawful.fibers.distance.split import Measure, Splitting, norm_above, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_pair
 from lawful.types import Floats, Indices
 
@@ -51,7 +52,8 @@ def distance(
     'violated'
     """
     started = time.monotonic()
-    pair = align(*_layers(*open_pair(first, second, seed=seed)))
+    networks = open_pair(first, second, seed=seed)
+    pair = align(*_layers(*networks))
     low, high = _corners(box, pair.inputs)
     outputs = _chosen(output, pair.outputs)
     question = None if within is None else _question(within)
@@ -89,10 +91,11 @@ def distance(
         OutputDistance(int(which), lower, float(upper))
         for which, lower, upper in zip(outputs, replays.per_output, splitting.gaps, strict=True)
     )
-    return Distance(
+    found = Distance(
         replays.lower, upper, replays.point, per_output, splitting.bounded, tuple(splitting.preorder()), status,
         question, norm, low, high, time.monotonic() - started, interrupted, pair,
     )  # fmt: skip
+    return answered(found, *networks)
 
 
 class _Score:

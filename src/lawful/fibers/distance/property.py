@@ -21,6 +21,7 @@ from lawful.fibers.distance.split import Measure, Splitting, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
 from lawful.network.formats.vnnlib_outputs import Cases
+from lawful.shown import Shown
 from lawful.types import Floats
 
 
@@ -39,7 +40,7 @@ class Forbidden:
 
 
 @dataclass(frozen=True, eq=False)
-class PropertyCheck:
+class PropertyCheck(Shown):
     """Whether an input of the box leads into one of the forbidden intersections of half-spaces.
 
     *holds*: none does (float64, rounded outwards); *violated*: `input` does, replayed in rationals.

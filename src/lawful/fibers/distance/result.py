@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from lawful.fibers.distance.pair import NetworkPair
+from lawful.shown import Shown
 from lawful.types import Floats
 
 Status = Literal["proved", "violated", "undecided", "bounded"]
@@ -28,7 +29,7 @@ class OutputDistance:
 
 
 @dataclass(frozen=True, eq=False)
-class Distance:
+class Distance(Shown):
     """Bounds of `max ‖g(x) − f(x)‖` over a box, and an input that attains the lower one.
 
     `lower` is exact: both networks were evaluated in rationals at `input`. `upper` was computed in float64, every

@@ -29,13 +29,14 @@ MAX_STEPS = 10_000  # of the search for the layers' order
 class StoredArrays:
     """What a file of named tensors holds: the numbers, the types they are stored in, and what else was in it.
 
-    `slopes` are the activations that the file itself states, one per hidden layer.
+    `slopes` are the activations that the file itself states, one per hidden layer; `metadata` other texts in it.
     """
 
     arrays: Arrays
     dtypes: Mapping[str, str] = field(default_factory=dict)
     slopes: Sequence[float] | None = None
     ignored: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def layer(self, name: str) -> TensorReading:
         """How a tensor is stored."""
@@ -128,6 +129,7 @@ def network_of(
         tuple(assumed),
         stored.ignored,
         states_activations=stored.slopes is not None,
+        metadata=stored.metadata,
     )
     try:
         weights, biases = [numbers[f"{p}weight"] for p in chain], [numbers.get(f"{p}bias") for p in chain]

@@ -22,6 +22,7 @@ from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading, carrying
 
 EXACT = "float64"
+GROWTH, SPARE = 1.05, 4096  # how much larger than its source a file may become, for names
 FORMATS = tuple(ending for ending in ENDINGS if ending != ".nnet")  # those that are written too
 
 
@@ -55,7 +56,8 @@ def read(
                 raise InvalidNetwork(f"has {inputs} inputs, not {'×'.join(map(str, input_shape))}")
         except LawfulError as error:
             raise type(error)(f"{path}: {error}".replace(f"{path}: {path}: ", f"{path}: ")) from None
-    return carrying(network, None if network.reading is None else replace(network.reading, source=str(path)))
+    told = network.reading
+    return carrying(network, None if told is None else replace(told, source=str(path), size=path.stat().st_size))
 
 
 def check_file(path: Path, limit: int = MAX_BYTES) -> None:
@@ -142,6 +144,12 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
     like = network.reading if like is None else like
     with naming(path):
         content, stored, exact = _encode(network, kind, like, dtype, path.stem[:40])
+        size = like.size if like is not None and like.format == kind and dtype is None else 0
+        if size and len(content) > GROWTH * size + SPARE:
+            raise Unsupported(
+                f"it would take {len(content):,} bytes where its source took {size:,}, because shared weights are "
+                "written out: choose another format, or say --dtype"
+            )
         write_bytes(path, content)
     return _written(path, stored, exact)
 
@@ -174,7 +182,9 @@ def _encode(
     if kind == "safetensors":
         from lawful.network.formats.safetensors import dump
 
-        return dump(found, types, slopes), types, found
+        texts = {} if like is None else dict(like.metadata)
+        texts.pop("lawful.slopes", None)
+        return dump(found, types, slopes, texts), types, found
     from lawful.network.formats.pt import dump as dump_pt
 
     return dump_pt(found, types, slopes, stem), types, found

@@ -33,7 +33,7 @@ def read_metric(path: Path, parameters: int) -> Metric:
 
 
 def metric_from(body: Any, parameters: int) -> Metric:
-    """A metric from the object of `to_json`, or from one that holds all of M as `matrix`."""
+    """A metric from the object of `metric_json`, or from one that holds all of M as `matrix`."""
     if not isinstance(body, Mapping) or len(body) != 1:
         raise LawfulError(f"a metric file holds {NEEDED}")
     match dict(body):
@@ -47,6 +47,14 @@ def metric_from(body: Any, parameters: int) -> Metric:
         case {"blocks": list(blocks)}:
             return Metric(blocks=tuple(_block(number, block) for number, block in enumerate(blocks)))
     raise LawfulError(f"a metric file holds {NEEDED}")
+
+
+def metric_json(metric: Metric) -> dict[str, Any]:
+    """The object that `metric_from` reads."""
+    if metric.diagonal is not None:
+        return {"diagonal": np.asarray(metric.diagonal).tolist()}
+    blocks = [{"weights": np.asarray(where).tolist(), "matrix": np.asarray(m).tolist()} for where, m in metric.blocks]
+    return {"blocks": blocks}
 
 
 def _block(number: int, block: Any) -> tuple[Indices, Floats]:

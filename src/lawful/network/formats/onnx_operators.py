@@ -37,6 +37,7 @@ class Reader:
     batch: int
     opset: int
     entangled: list[str] = field(default_factory=list)
+    outputs: frozenset[str] = frozenset()  # names that the file gives its results
 
     def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a tensor as the file sees it."""
@@ -327,9 +328,15 @@ def _dropout(
 def _cast(reader: Reader, options: Options, first: Operand) -> Operand:
     from onnx import TensorProto
 
-    floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    floats = {
+        TensorProto.FLOAT: "float32",
+        TensorProto.DOUBLE: "float64",
+        TensorProto.FLOAT16: "float16",
+        TensorProto.BFLOAT16: "bfloat16",
+    }
     if options["to"] not in floats:
         raise Unsupported("rounds to whole numbers")
+    reader.assembly.casts.add(floats[options["to"]])
     return first
 
 

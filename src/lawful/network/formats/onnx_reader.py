@@ -18,7 +18,7 @@ from lawful.network.formats.limits import check_entries
 from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED, Constant, Operand, Reader
 from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
 from lawful.network.mlp import Mlp
-from lawful.network.reading import Reading, TensorReading, carrying, listed
+from lawful.network.reading import Reading, TensorReading, carrying, listed, rounded_inside
 
 MOVES = moves()
 OPERATORS = {**WEIGHED, **PLAIN, **MOVES, **OTHERS}
@@ -74,7 +74,8 @@ def network_of(
         raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
     ways = _ways(inputs[0], input_shape)
     for number, (batch, shape) in enumerate(ways):
-        reader = Reader(Assembly(shape), folder, batch, _opset(model))
+        ends = frozenset(entry.name for entry in graph.output)
+        reader = Reader(Assembly(shape), folder, batch, _opset(model), outputs=ends)
         try:
             found = _run(reader, model, inputs[0].name, dict(constants), drop_useless)
         except LawfulError:
@@ -82,7 +83,7 @@ def network_of(
                 raise
             continue
         if batch == BATCH and any(node.op_type in ("Shape", "Size") for node in graph.node):
-            twin = Reader(Assembly(shape), folder, BATCH + 1, reader.opset)
+            twin = Reader(Assembly(shape), folder, BATCH + 1, reader.opset, outputs=ends)
             again = _run(twin, model, inputs[0].name, dict(constants), drop_useless)
             if not np.array_equal(found.theta, again.theta):
                 raise Unsupported("computes with the size of the batch")
@@ -108,8 +109,9 @@ def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool
     stored = sum(math.prod(each.shape) for each in layers if each.dtype.startswith(FLOATS))
     if network.parameters != stored:
         reasons.append(f"the file holds {stored:,} weights and its graph {network.parameters:,}")
+    assumed = (*reading.assumed, *rounded_inside(layers, reader.assembly.casts))
     found = Reading(
-        "onnx", layers, reading.assumed, reading.ignored, tuple(dict.fromkeys(reasons)), reading.tail, template=model
+        "onnx", layers, assumed, reading.ignored, tuple(dict.fromkeys(reasons)), reading.tail, template=model
     )
     return carrying(network, found)
 
@@ -195,7 +197,8 @@ def _apply(reader: Reader, node: Any, known: Known, used: Counter[str], constant
         raise Unsupported(f"{place} is used in an unsupported way ({str(error)[:120]})") from None
     if any(isinstance(operand, Value) for operand in operands) and node.op_type not in PLAIN_MOVES:
         used.update(name for name in node.input if name in constants and np.asarray(known[name]).dtype.kind == "f")
-        if node.op_type not in WEIGHED and node.op_type not in PLAIN:
+        cut = any(isinstance(result, CutOff) for result in results)
+        if node.op_type not in WEIGHED and node.op_type not in PLAIN and not cut:
             reader.entangled.append(f"{node.op_type} shares, fixes or folds weights")
     for name, result in zip(node.output, results, strict=False):
         known[name] = result
@@ -225,7 +228,14 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
         return list(split(reader, options, len(node.output), *plain))
     if node.op_type not in OPERATORS:
         raise Unsupported(f"is not supported; supported are {SUPPORTED}")
-    return [OPERATORS[node.op_type](reader, options, *plain)]
+    try:
+        return [OPERATORS[node.op_type](reader, options, *plain)]
+    except Unsupported:
+        if node.op_type == "Reshape" and node.output[0] in reader.outputs and len(plain) > 1:
+            sizes_asked = np.asarray(plain[1]).ravel().tolist() if not isinstance(plain[1], Value) else []
+            if sizes_asked in ([-1], [-1, 1]):  # some tools stack the outputs of all samples at the end
+                return [CutOff(pending[0], "Reshape")]
+        raise
 
 
 def _computed(reader: Reader, node: Any, operands: list[Any]) -> list[Constant]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network.dag import Dag, Role
+from lawful.network.formats.onnx_template import refilled
 from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading
 from lawful.types import Floats, Indices
@@ -23,9 +24,19 @@ def dump(
 ) -> tuple[bytes, dict[str, str], dict[str, NDArray[Any]]]:
     """The bytes of an ONNX file, and each tensor's type and numbers.
 
-    A graph's sparse weights become dense blocks between its levels. A network read from an ONNX file keeps that
-    file's type of numbers and the names of its input and output.
+    A network read from an ONNX file keeps that file's nodes, names, opset and types where they still fit; else, like
+    any other, it becomes a fresh graph with the names of its input and output. A graph's sparse weights become dense
+    blocks between its levels.
     """
+    if (
+        isinstance(network, Mlp)
+        and like is not None
+        and dtype is None
+        and (kept := refilled(network, like)) is not None
+    ):
+        types = {each.name: each.dtype for each in like.layers}
+        first = next(iter(types.values()), "float64")
+        return kept[0], {name: types.get(name, first) for name in kept[1]}, kept[1]
     own = next((each.dtype for each in like.layers if each.dtype in TYPES), "float64") if like else "float64"
     kind = dtype or (own if like is not None and like.format == "onnx" else "float64")
     if kind not in TYPES:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
+from lawful.extras import needed
 from lawful.network.formats.arrays import StoredArrays
 from lawful.network.formats.limits import check_entries, check_numbers, check_shape
 from lawful.network.reading import TensorReading
@@ -36,8 +37,8 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
 
 
-def contents(path: Path) -> tuple[dict[str, Place], list[float] | None]:
-    """What the header says and the file's length confirms, without reading a number; and the slopes it states."""
+def contents(path: Path) -> tuple[dict[str, Place], dict[str, str]]:
+    """What the header says and the file's length confirms, without reading a number; and its metadata."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -46,7 +47,8 @@ def contents(path: Path) -> tuple[dict[str, Place], list[float] | None]:
         if length > MAX_HEADER:
             raise InvalidNetwork(f"its header takes {length:,} bytes, more than the {MAX_HEADER:,} that are read")
         header = _header(stream.read(length))
-    stated = _slopes(header.pop("__metadata__", None))
+    metadata = header.pop("__metadata__", None)
+    texts = metadata if isinstance(metadata, dict) and all(isinstance(each, str) for each in metadata.values()) else {}
     start = 8 + length
     check_entries(len(header))
     places: dict[str, Place] = {}
@@ -62,19 +64,20 @@ def contents(path: Path) -> tuple[dict[str, Place], list[float] | None]:
         places[name] = Place(start + begin, start + stop, kind, shape)
     if reached != size - start:
         raise InvalidNetwork(f"its tensors take {reached:,} bytes, but {size - start:,} follow the header")
-    return places, stated
+    return places, texts
 
 
 def load(path: Path) -> StoredArrays:
     """The arrays of the file in the order of their bytes, and the slopes it states, if any."""
-    places, stated = contents(path)
+    places, metadata = contents(path)
     arrays: dict[str, NDArray[Any]] = {}
     for name, place in places.items():
         count = check_numbers(f"tensor {name[:80]!r}", place.shape)
         kind = np.dtype(TYPES[place.kind])
         flat = np.memmap(path, kind, "r", place.begin, (count,)) if count else np.zeros(0, kind)
         arrays[name] = (_from_bfloat16(flat) if place.kind == "BF16" else flat).reshape(place.shape)
-    return StoredArrays(arrays, {name: DTYPES[place.kind] for name, place in places.items()}, stated)
+    kinds = {name: DTYPES[place.kind] for name, place in places.items()}
+    return StoredArrays(arrays, kinds, _slopes(metadata), metadata=metadata)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -90,18 +93,29 @@ def layers(path: Path) -> tuple[TensorReading, ...]:
     return tuple(TensorReading(name, DTYPES[at.kind], at.shape) for name, at in contents(path)[0].items())
 
 
-def dump(arrays: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str], slopes: tuple[float, ...] | None) -> bytes:
-    """The bytes of a file that holds the arrays."""
-    import torch
+def dump(
+    arrays: Mapping[str, NDArray[Any]],
+    dtypes: Mapping[str, str],
+    slopes: tuple[float, ...] | None,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """The bytes of a file that holds the arrays, with the metadata of the file they came from."""
+    stated = {} if slopes is None else {"lawful.slopes": json.dumps(slopes)}
+    described = {**(metadata or {}), **stated} or None
+    if "bfloat16" not in dtypes.values():
+        from safetensors.numpy import save as save_arrays
+
+        kept = {name: np.array(array, dtypes.get(name, array.dtype.name), order="C") for name, array in arrays.items()}
+        return save_arrays(kept, described)
+    torch = needed("torch")
     from safetensors.torch import save
 
-    stated = None if slopes is None else {"lawful.slopes": json.dumps(slopes)}
     tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in arrays.items()}
     stored = {
         name: tensor.to(getattr(torch, dtypes.get(name, "float64"))) if name in dtypes else tensor
         for name, tensor in tensors.items()
     }
-    return save(stored, stated)
+    return save(stored, described)
 
 
 def _header(text: bytes) -> dict[str, Any]:
@@ -135,8 +149,8 @@ def _entry(name: str, entry: Any) -> tuple[int, int, str, tuple[int, ...]]:
     return offsets[0], offsets[1], kind, tuple(shape)
 
 
-def _slopes(metadata: Any) -> list[float] | None:
-    if metadata is None or not isinstance(metadata, dict) or "lawful.slopes" not in metadata:
+def _slopes(metadata: Mapping[str, str]) -> list[float] | None:
+    if "lawful.slopes" not in metadata:
         return None
     try:
         slopes = json.loads(metadata["lawful.slopes"])

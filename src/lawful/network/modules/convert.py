@@ -14,10 +14,10 @@ from lawful.network.assemble import Assembly
 from lawful.network.dag import Dag
 from lawful.network.formats.arrays import StoredArrays, as_float64, chain_of
 from lawful.network.mlp import Mlp
-from lawful.network.modules.export import export_module
+from lawful.network.modules.export import export_module, twin_of
 from lawful.network.modules.graph import Cut, Interpreter
 from lawful.network.modules.operators import BATCH, numbers
-from lawful.network.reading import Reading, TensorReading, carrying
+from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
 CHECKED = 4  # random inputs on which the result is compared with the module
@@ -99,8 +99,8 @@ def module_reading(module: nn.Module) -> Reading:
     tensors = [*module.named_parameters(), *((n, t) for n, t in module.named_buffers() if t.is_floating_point())]
     layers = (TensorReading(name, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in tensors)
     normed = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
-    assumed = ("batch normalisation in eval mode, by its running statistics",) if normed and module.training else ()
-    return Reading("module", tuple(layers), assumed, module=module)
+    assumed = (IN_EVAL,) if normed and module.training else ()
+    return Reading("module", tuple(layers), assumed, normalised=bool(normed), module=module)
 
 
 def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
@@ -112,6 +112,7 @@ def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
         ignored=tuple(f"{name} (not used)" for name in unused),
         tail=tail,
     )
+    found = found.assuming(*rounded_inside(reading.layers, reader.assembly.casts))
     return found if not tail else found.assuming(f"{tail} at the end is cut off: answers are about its input")
 
 
@@ -155,16 +156,14 @@ def smooth_chain(
 def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], reader: Interpreter) -> None:
     """Hooks and branches can hide from tracing: compare values."""
     batch = np.random.default_rng(0).normal(size=(CHECKED, *shape))
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    state = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-    place = next((tensor.device for tensor in state.values()), torch.device("cpu"))
+    place = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
     inputs = torch.tensor(batch, device=place)
     before = {part: part.training for part in module.modules()}
     module.eval()
     try:
         with torch.no_grad():
             try:
-                outputs, tolerance = torch.func.functional_call(module, state, (inputs,)), 1e-7
+                outputs, tolerance = twin_of(module)(inputs), 1e-7  # the user's own stays as it is
             except Exception:  # a tensor that the module does not register keeps its own precision
                 kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
                 outputs, tolerance = module(inputs.to(kind)), 1e-3

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import logging
+import traceback
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,8 +69,11 @@ def export_module(
     >>> [call.target.__name__ for call in read.calls], sorted(set(read.names.values()))
     (['linear.default', 'relu.default', 'linear.default'], ['0.bias', '0.weight', '2.bias'])
     """
+    packed = next((name for name, part in module.named_modules() if ".quantized." in f"{type(part).__module__}."), None)
+    if packed is not None:
+        raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
-    with _mode(module, training), torch.no_grad(), warnings.catch_warnings():
+    with _mode(module, training), torch.no_grad(), warnings.catch_warnings(), _quiet():
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, examples, dict(keywords or {}), strict=False)
@@ -78,8 +86,17 @@ def export_module(
         except Exception as error:  # the module's own code runs, and may raise anything
             lines = str(error).strip().splitlines() or [""]
             reason = f"{type(error).__name__}: {lines[0][:200]}"
-            raise Unsupported(f"torch.export cannot read {type(module).__name__} ({reason})") from None
+            raise Unsupported(f"torch.export cannot read {type(module).__name__}{_line(error)} ({reason})") from None
     return _tidied(module, program)
+
+
+def _line(error: BaseException) -> str:
+    """The last line of code outside PyTorch that ran before an error: a branch that depends on data, for instance."""
+    library = str(Path(torch.__file__).parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((library, "<")) and frame.filename != __file__:
+            return f", {Path(frame.filename).name} line {frame.lineno}: {(frame.line or '')[:80]}"
+    return ""
 
 
 def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.Tensor:
@@ -136,6 +153,28 @@ def operator_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         target = target.overloadpacket
     return str(getattr(target, "__name__", target))
+
+
+def twin_of(module: nn.Module) -> nn.Module:
+    """A copy in float64; tensors that hooks compute from others (pruning masks) are copied as values."""
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        for value in vars(part).values():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    return copy.deepcopy(module, memo).double()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the graphs that PyTorch prints when it cannot read one."""
+    log = logging.getLogger("torch")
+    before, log.disabled = log.disabled, True
+    try:
+        with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        log.disabled = before
 
 
 @contextmanager

@@ -27,6 +27,27 @@ def module_of(folder: Path) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...
     return _first_tensor(module), _input_shape(settings), ignored
 
 
+def renamed_module(folder: Path, module: Any) -> Any | None:
+    """The folder loaded by `transformers` itself, which knows the older names of its families; None if names are left.
+
+    The files were checked before, and no code of the folder runs.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        made, report = type(module).from_pretrained(
+            folder, config=module.config, local_files_only=True, trust_remote_code=False, output_loading_info=True,
+            dtype="auto",
+        )  # fmt: skip
+    except Exception:  # whatever the library makes of somebody's folder: the names do not fit
+        return None
+    finally:
+        logging.enable_progress_bar()
+    unmet = any(report.get(key) for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
+    return None if unmet else _first_tensor(made.eval())
+
+
 def _settings(folder: Path) -> dict[str, Any]:
     if not (folder / "config.json").is_file():
         raise InvalidNetwork("is a folder without config.json: give a file in it, or --model module:factory")
@@ -46,10 +67,9 @@ def _made(transformers: Any, settings: dict[str, Any]) -> Any:
         reason = (str(error).strip().splitlines() or [""])[0][:160]
         raise Unsupported(f"transformers knows no configuration of model_type {kind[:40]!r} ({reason})") from None
     config.use_cache = False
-    config.return_dict = False
     names = settings.get("architectures") or []
-    found = next((getattr(transformers, name) for name in names if hasattr(transformers, str(name))), None)
     try:
+        found = next((getattr(transformers, name) for name in names if hasattr(transformers, str(name))), None)
         made = transformers.AutoModel.from_config(config) if found is None else found(config)
     except LawfulError:
         raise

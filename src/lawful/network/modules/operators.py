@@ -247,6 +247,7 @@ def _cast(call: Call, value: Value, *arguments: Any, **options: Any) -> Value:
     kinds = [each for each in (*arguments, *options.values()) if isinstance(each, torch.dtype)]
     if any(not kind.is_floating_point for kind in kinds):
         raise Unsupported(f"rounds to {kinds[0]}")
+    call.assembly.casts.update(str(kind).removeprefix("torch.") for kind in kinds)
     return value
 
 

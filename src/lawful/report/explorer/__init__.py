@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lawful.components.entries import as_dag
 from lawful.fibers.verdict import Different
 from lawful.laws.wording import Wording
 from lawful.report.network import MAX_EDGES, MAX_NODES, draw_graph
@@ -19,6 +20,24 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MOST_LAWS = 400
+
+
+def facts(found: Exploration) -> dict[str, Any]:
+    """What the page holds, in numbers."""
+    return {
+        "network": found.source,
+        "parameters": found.network.parameters,
+        "widths": list(found.network.widths),
+        "samples": len(found.inputs),
+        "laws": None if found.laws is None else found.laws.laws,
+        "locked": found.components.log2_components,
+        "verdict": None if found.verdict is None else found.verdict.verdict,
+    }
+
+
+def facts_text(found: Exploration) -> str:
+    """One line: a notebook shows the page itself."""
+    return f"explorer of {found.source}: {found.network.parameters:,} parameters, {len(found.inputs)} samples"
 
 
 def explorer_html(found: Exploration) -> str:
@@ -36,7 +55,7 @@ def explorer_html(found: Exploration) -> str:
 
 def _picture(found: Exploration) -> str:
     """The network as it is given, for readers without scripts; the page draws its own over it."""
-    dag = found.components.dag
+    dag = as_dag(found.components.dag)
     small = len(dag.names) <= MAX_NODES and dag.parameters <= MAX_EDGES
     return draw_graph(dag) if small else "<noscript>This page needs scripts to draw so large a network.</noscript>"
 
@@ -48,7 +67,7 @@ def _text(name: str) -> str:
 def explorer_data(found: Exploration) -> dict[str, Any]:
     """What the scripts read."""
     network = found.network
-    dag = found.components.dag
+    dag = as_dag(found.components.dag)
     return {
         "source": found.source,
         "command": found.name,

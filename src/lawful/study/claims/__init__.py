@@ -19,6 +19,7 @@ MODULES = (
     "laws_beyond",
     "flow",
     "flow_symmetries",
+    "symmetry_counts",
     "symmetry_training",
     "truncation_maps",
     "truncation",

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from lawful.components import Apart, Components, WeightPath, components, find_path, generic_point
-from lawful.components.locks import both_sides
+from lawful.components.bottlenecks import Side
 from lawful.network import Architecture, Dag
 from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.claims.components_graphs import chained_graph, dense_graph, least_square, some_balance, some_graph
@@ -184,7 +184,7 @@ def lemma_1_cases(full: bool) -> Outcome:
     for seed in range(300 if full else 60):
         graph = some_graph(seed)
         c = some_balance(graph, seed)
-        out, into = both_sides(graph)
+        out, into = Side(graph, "out"), Side(graph, "in")
         place = {node: number for number, node in enumerate(graph.hidden.tolist())}
         minima = components(graph, c).minima
         for edge, (tail, head) in enumerate(zip(graph.tails.tolist(), graph.heads.tolist(), strict=True)):

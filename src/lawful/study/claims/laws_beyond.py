@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from lawful.laws import HeavyBall, count_laws, known_laws
-from lawful.laws.other_flows import angular_momenta
+from lawful.laws.other_flows import laws_of_momentum
 from lawful.laws.polynomial import polynomial_laws
 from lawful.network import Dag, Mlp, Role
 from lawful.study.claim import Outcome, claim
@@ -44,7 +44,7 @@ def _heavy_ball_drift(friction: float) -> float:
 
     start = np.concatenate([dag.theta, np.random.default_rng(1).normal(size=size)])
     path = runge_kutta(motion, start, 2.0, 400)
-    rotations = angular_momenta(known_laws(dag))
+    rotations = laws_of_momentum(known_laws(dag), HeavyBall(friction))
     values = np.array([rotations.values(state) for state in path])
     return drift(np.exp(friction * np.linspace(0.0, 2.0, len(path)))[:, None] * values)
 

@@ -113,7 +113,7 @@ def nonnegative(full: bool) -> Outcome:
     "path length, ‖B‖ and ‖Bσ(A)ᵀ‖ stay bounded as the effective depth grows",
 )
 def figure_three(full: bool) -> Outcome:
-    """Exponents of growth: below that of a square root and falling for what is bounded; the weights' stays above it."""
+    """Exponents of growth: near or below 0 for B; for lengths below a square root's and falling; above it for W."""
     _, found = _depths(full)
     depths = [e.effective_depth for e in found]
     values = {
@@ -126,9 +126,10 @@ def figure_three(full: bool) -> Outcome:
     earlier = {name: growth(depths[:-1], series[:-1]) for name, series in values.items()}
     weights = growth(depths, [float(np.linalg.norm(e.singular_values, axis=1).mean()) for e in found])
     falling = all(exponents[name] < max(earlier[name], 0.0) or exponents[name] < 0 for name in values)
+    still = max(exponents["‖B‖"], exponents["‖Bσ(A)ᵀ‖"]) < 0.1
     panels = [Panel([Series(series, depths)], name, "effective depth L̃") for name, series in values.items()]
     return Outcome(
-        falling and max(exponents.values()) < 0.5 < weights,
+        falling and still and max(exponents.values()) < 0.5 < weights,
         {"exponents_at_the_deepest": exponents, "exponents_before": earlier, "exponent_of_the_weights": weights},
         figure=Figure("Bounded while the effective depth grows.", panels),
     )

@@ -18,7 +18,7 @@ _ALONE = Lock()  # a worker with several threads still runs one call at a time: 
 
 def run_chunk(tasks: tuple[Task, ...]) -> list[Finished]:
     """Run calls one after another; an exception is a failed row, not a lost one."""
-    from lawful import __version__
+    from lawful.version import __version__
 
     rows = []
     with _ALONE, _one_thread():
@@ -35,7 +35,7 @@ def run_chunk(tasks: tuple[Task, ...]) -> list[Finished]:
 
 def failure(task: Task, error: str, seconds: float = 0.0) -> Finished:
     """The record of a call that gave no answer."""
-    from lawful import __version__
+    from lawful.version import __version__
 
     line = " ".join(error.split())[:500].encode("utf-8", "backslashreplace").decode()
     return Finished(task.key, task.job, dict(task.inputs), "failed", {}, line, __version__, seconds)

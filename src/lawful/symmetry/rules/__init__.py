@@ -97,6 +97,8 @@ RULES: dict[str, Rule] = {
     ),
     "_batch_norm_with_update_functional": normalise.training_batch_norm,
     "group_norm": normalise.group_norm,
+    "instance_norm": normalise.instance_norm,
+    "_weight_norm": normalise.weight_norm,
     **_named(normalise.softmax, "softmax _softmax log_softmax _log_softmax _safe_softmax"),
     "scaled_dot_product_attention": normalise.attention,
     **_named(

@@ -244,13 +244,14 @@ def prelu(step: Step, self: Motion, weight: Motion) -> Motion:
 
 
 def dropout(step: Step, input: Motion, p: float, train: bool) -> Motion:
-    """In training a random mask: diagonals pass, and a shift comes through where the mask lets it."""
+    """In training a random mask: diagonals pass; a shift comes through in some places only, so it is seen."""
     if not train or p == 0:
         return input
     x = step.settled(input)
     for field in x.gauges:
         step.gauges.diagonal(field)
-    return replace(x, shifts=step.shifts.weighted(x.shifts, range(len(x.shape))), square_of=None)
+    step.shifts.drop(x.shifts)
+    return replace(x, shifts=(), square_of=None)
 
 
 def native_dropout(step: Step, input: Motion, p: float, train: bool | None) -> tuple[Motion, ...]:

@@ -219,6 +219,41 @@ def group_norm(
     return _affine(step, Motion(step.shape), _by_channel(weight, rank), _by_channel(bias, rank))
 
 
+def instance_norm(
+    step: Step,
+    input: Motion,
+    weight: Motion | None,
+    bias: Motion | None,
+    running_mean: Motion | None,
+    running_var: Motion | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Motion:
+    """Group normalisation with one channel in each group; with stored statistics it is batch normalisation's map."""
+    if not use_input_stats:
+        return batch_norm(step, input, weight, bias, running_mean, running_var, False, momentum, eps)
+    return group_norm(step, input, input.shape[1], weight, bias, eps)
+
+
+def weight_norm(step: Step, v: Motion, g: Motion, dim: int = 0) -> Motion:
+    """`W = g v/‖v‖`, row by row: W does not see the length of a row of v, and scales like g.
+
+    Along the other axes a map must keep `‖v‖`: rotations pass.
+    """
+    kept = list(g.gauges)
+    others = [d for d in range(len(v.shape)) if d != dim % len(v.shape)]
+    for field in v.gauges:
+        if set(varying(field)) & set(others):
+            step.gauges.orthogonal(field, others)
+            kept.append(field)
+        else:
+            step.gauges.diagonal(field)
+    step.shifts.drop((*step.settled(v).shifts, *step.settled(g).shifts))
+    return Motion(step.shape, tuple(field.expand(step.shape) for field in kept))
+
+
 def softmax(step: Step, self: Motion, dim: int, *rest: Any, **options: Any) -> Motion:
     """What is constant along its dimension is not seen; gauges are."""
     x = step.settled(self)

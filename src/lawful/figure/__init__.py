@@ -1,47 +1,20 @@
-"""Figures as data, and the one place that draws them."""
+"""Figures as data: drawn as SVG for pages and notebooks (`svg`), by matplotlib for files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-Style = Literal["line", "points", "bars", "steps", "band", "polygon", "heat"]
-COLOURS = ("#2a6f97", "#c8553d", "#588157", "#8e6bbf", "#d4a017", "#5f6c7b", "#b5446e", "#2f9e9e")
+from lawful.extras import needed
+from lawful.figure.data import Panel, Series, Style
+from lawful.figure.svg import COLOURS, STYLE, svg
 
-
-@dataclass(frozen=True)
-class Series:
-    """One thing to draw: y over x.
-
-    A `band` fills between `y` and `upper`, a `polygon` has corners (x, y), a `heat` shows the matrix `y`.
-    """
-
-    y: ArrayLike
-    x: ArrayLike | None = None
-    label: str = ""
-    style: Style = "line"
-    upper: ArrayLike | None = None
-    colour: str | None = None
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes; `horizontal` and `vertical` lines mark values of note."""
-
-    series: Sequence[Series]
-    title: str = ""
-    x: str = ""
-    y: str = ""
-    log_x: bool = False
-    log_y: bool = False
-    equal: bool = False
-    horizontal: Sequence[float] = ()
-    vertical: Sequence[float] = ()
+__all__ = ["COLOURS", "STYLE", "Figure", "Panel", "Series", "Style", "draw", "svg"]
 
 
 @dataclass(frozen=True)
@@ -51,21 +24,39 @@ class Figure:
     caption: str
     panels: Sequence[Panel]
 
+    def _repr_html_(self) -> str:
+        caption = f"<figcaption>{escape(self.caption)}</figcaption>"
+        return f'<style>{STYLE}</style><figure style="margin:0">{svg(self.caption, self.panels)}{caption}</figure>'
+
+    def to_matplotlib(self) -> Any:
+        """The same as a `matplotlib.figure.Figure`, to adapt and to save."""
+        return _canvas(self)
+
 
 def draw(figure: Figure, target: Path | BinaryIO, kind: str) -> None:
     """Draw to a file or a buffer in the given format."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure as Canvas
+    canvas = _canvas(figure)
+    with _style():
+        canvas.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None, dpi=150)
 
+
+def _style() -> Any:
+    mpl = needed("matplotlib")
     style: Any = {
         "svg.hashsalt": "lawful", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "axes.spines.top": False,
         "axes.spines.right": False, "axes.titlesize": 10, "legend.frameon": False, "legend.fontsize": 8,
     }  # fmt: skip
-    with mpl.rc_context(style):
+    return mpl.rc_context(style)
+
+
+def _canvas(figure: Figure) -> Any:
+    with _style():
+        from matplotlib.figure import Figure as Canvas
+
         canvas = Canvas(figsize=(4.2 * len(figure.panels), 3.4), layout="constrained")
         for axes, panel in zip(np.ravel(canvas.subplots(1, len(figure.panels))), figure.panels, strict=True):
             _draw_panel(axes, panel)
-        canvas.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None, dpi=150)
+    return canvas
 
 
 def _draw_panel(axes: Any, panel: Panel) -> None:

@@ -1,0 +1,69 @@
+"""A module with several inputs or outputs as a function from one tensor to one tensor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+from lawful.errors import LawfulError
+
+Size = tuple[int, ...]
+
+
+def with_one_input(network: Any, sizes: Sequence[Any]) -> tuple[torch.nn.Module, Size]:
+    """A copy of a module that reads all its inputs from one vector, and the size of that vector."""
+    given = [tuple(size) if isinstance(size, (tuple, list)) else size for size in sizes]
+    if not isinstance(network, torch.nn.Module):
+        raise LawfulError(f"several inputs are for modules, not for a {type(network).__name__}")
+    if not all(isinstance(size, tuple) and all(isinstance(n, int) and n > 0 for n in size) for size in given):
+        raise LawfulError(f"sizes of several inputs are like ((3,), (2, 4)), not {sizes!r}")
+    return packed(copy.deepcopy(network), given), (sum(prod(size) for size in given),)
+
+
+def packed(module: torch.nn.Module, sizes: Sequence[Size]) -> torch.nn.Module:
+    """The module, reading one vector that holds its inputs one after the other; its class is changed.
+
+    >>> class Sum(torch.nn.Module):
+    ...     def forward(self, x, y):
+    ...         return x + y.sum((1, 2))[:, None]
+    >>> packed(Sum(), [(2,), (1, 3)])(torch.ones(1, 5)).tolist()
+    [[4.0, 4.0]]
+    """
+    own: Any = type(module)
+
+    class Packed(own):  # type: ignore[misc]  # a subclass, so that copies of the module stay whole
+        def forward(self, vector: torch.Tensor) -> Any:
+            parts = torch.split(vector, [prod(size) for size in sizes], dim=1)
+            return super().forward(*(part.reshape(-1, *size) for part, size in zip(parts, sizes, strict=True)))
+
+    module.__class__ = Packed
+    return module
+
+
+def joined(module: torch.nn.Module) -> torch.nn.Module:
+    """The module, returning all its floating-point outputs as one vector for each sample; its class is changed.
+
+    The cache of keys and values that language models return beside their outputs is none.
+    """
+    own: Any = type(module)
+
+    class Joined(own):  # type: ignore[misc]
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            found = _tensors(super().forward(*inputs))
+            return torch.cat([tensor.reshape(len(tensor), -1) for tensor in found], dim=1)
+
+    module.__class__ = Joined
+    return module
+
+
+def _tensors(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result] if result.is_floating_point() else []
+    if isinstance(result, dict):
+        logits = result.get("logits")
+        return [logits] if logits is not None else [each for part in result.values() for each in _tensors(part)]
+    return [each for part in result for each in _tensors(part)] if isinstance(result, (list, tuple)) else []

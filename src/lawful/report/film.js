@@ -1,0 +1,29 @@
+// The slider chooses a frame; the button plays them all, for readers who do not mind motion.
+for (const film of document.querySelectorAll("[data-motion]:not([data-ready])")) {
+  film.dataset.ready = "";
+  const { points, lines, titles } = JSON.parse(film.querySelector('script[type="application/json"]').textContent);
+  const drawing = film.querySelector("svg"), slider = film.querySelector("input");
+  const dots = [...drawing.querySelectorAll("circle")], rays = [...drawing.querySelectorAll("line")];
+  const button = film.querySelector("button"), output = film.querySelector("output");
+  let timer = 0;
+  const show = () => {
+    const frame = Number(slider.value);
+    points[frame].forEach(([x, y], k) => { dots[k].setAttribute("cx", x); dots[k].setAttribute("cy", y); });
+    (lines[frame] ?? []).forEach((ends, k) => ["x1", "y1", "x2", "y2"].forEach((name, i) => rays[k].setAttribute(name, ends[i])));
+    output.textContent = titles[frame];
+  };
+  const stop = () => { clearInterval(timer); timer = 0; button.textContent = "Play"; };
+  button.addEventListener("click", () => {
+    if (timer) return stop();
+    if (Number(slider.value) === points.length - 1) slider.value = 0;
+    button.textContent = "Pause";
+    show();
+    timer = setInterval(() => {
+      slider.value = Number(slider.value) + 1;
+      show();
+      if (Number(slider.value) === points.length - 1) stop();
+    }, 90);
+  });
+  slider.addEventListener("input", () => { stop(); show(); });
+  show();
+}

@@ -1,0 +1,177 @@
+"""The audit of a module as JSON, as one terminal page and as one HTML page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table as TextTable
+from rich.text import Text
+
+from lawful.figure import Figure
+from lawful.report.charts import locks, sorted_values
+from lawful.report.components import edge_words
+from lawful.report.page import Block, Markup, Section, Table, render
+from lawful.report.symmetries import symmetries_json
+
+if TYPE_CHECKING:
+    from lawful.study.module_audit import ModuleAudit
+
+MOST_LISTED = 500
+SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "reading")  # with `lawful symmetries`
+
+
+def module_audit_json(audit: ModuleAudit) -> dict[str, Any]:
+    """The documented keys of `lawful audit --json` of a module."""
+    found, where = audit.symmetries, audit.components
+    described = symmetries_json(found)
+    return {
+        "network": audit.source,
+        "summary": {"name": audit.kind, "parameters": audit.parameters, "frozen": audit.frozen},
+        "laws": [{"level": "phi", "laws": len(found.laws), "status": "at least", "loss": "full", "dimensions": []}],
+        **{key: described[key] for key in SHARED},
+        "where": None if where is None else {
+            "connected": None if where.connected and where.beyond else where.connected,
+            "log2_components": where.log2_components,
+            "locked": [
+                {"edge": list(where.dag.edge_name(lock.edge)), "entry": edge_words(where.dag, lock.edge),
+                 "sign": lock.sign, "barrier": lock.barrier}
+                for lock in where.locked
+            ],
+            "locked_after_rescaling": audit.locked_after_rescaling,
+            "beyond": list(where.beyond),
+            "balances": len(where.dag.hidden),
+        },
+        "rank": None if audit.singularity is None else audit.singularity.rank,
+        "skipped": [vars(part) for part in audit.skipped],
+        "recommendations": [vars(each) for each in audit.recommendations],
+    }  # fmt: skip
+
+
+def module_sentences(audit: ModuleAudit) -> Iterator[tuple[str, str]]:
+    """The answers in order of consequence: a heading and a sentence."""
+    found, where = audit.symmetries, audit.components
+    if where is not None:
+        yield "where it can go", _where(audit)
+    dead = sum(part.entries for part in found.dead)
+    if dead:
+        names = ", ".join(f"{part.parameter} ({part.entries:,})" for part in found.dead[:4])
+        rest = f" and {len(found.dead) - 4} more" if len(found.dead) > 4 else ""
+        yield "what is wasted", f"{dead:,} entries are dead, training never moves them: {names}{rest}."
+    else:
+        yield "what is wasted", "No parameter is dead."
+    yield (
+        "what training conserves",
+        f"At least {len(found.laws):,} independent quantities of {found.parameters:,} trained parameters, whatever the "
+        f"data and loss ({found.mode} mode).",
+    )
+    yield (
+        "same function",
+        f"A continuous group of dimension {found.dimension:,} and at least 10^{found.log10_discrete:.1f} permutations "
+        "change the weights and not the function.",
+    )
+    if audit.singularity is not None:
+        rank = audit.singularity
+        cut = f"; cut off: {', '.join(rank.cut_off[:5])}" if rank.singular else ": a regular point"
+        yield "rank", f"rank J = {rank.rank:,} of {rank.hidden:,}{cut}."
+    for each in found.pinned:
+        yield "not understood", f"{each.operation} ({each.calls} calls) touches {each.share:.1%} of the parameters."
+    yield "read", found.reading
+
+
+def _where(audit: ModuleAudit) -> str:
+    where = audit.components
+    if where is None:
+        return ""
+    count = f"{len(where.dag.hidden):,} balances"
+    text = (
+        f"{count} lock no weight." if not where.locked else f"{count} lock the signs of {len(where.locked):,} weights."
+    )
+    if audit.locked_after_rescaling is not None and audit.locked_after_rescaling < len(where.locked):
+        text += f" Rescaling, which keeps the function, would leave {audit.locked_after_rescaling:,}."
+    return text + "".join(f" Beyond them: {reason}." for reason in where.beyond)
+
+
+def print_module_audit(audit: ModuleAudit, console: Console) -> None:
+    """One page of at most 80 columns."""
+    console.print(Text.assemble((audit.source, "bold"), f"  {audit.kind}, {audit.parameters:,} parameters"))
+    table = TextTable(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for heading, sentence in module_sentences(audit):
+        table.add_row(heading, Text(sentence))
+    for part in audit.skipped:
+        table.add_row("skipped", Text(f"{part.part}: {part.reason} ({part.remedy})"))
+    console.print(table)
+    if audit.recommendations:
+        console.print(Text("what to do", style="bold"))
+    for number, each in enumerate(audit.recommendations, 1):
+        console.print(f" {number}. {each.title}: {each.benefit}", highlight=False, markup=False)
+        console.print(f"    $ {each.command}", highlight=False, markup=False, soft_wrap=True, style="cyan")
+
+
+def module_audit_text(audit: ModuleAudit) -> str:
+    """The same page as plain text."""
+    lines = io.StringIO()
+    print_module_audit(audit, Console(file=lines, width=80, color_system=None))
+    return lines.getvalue().rstrip()
+
+
+def module_audit_html(audit: ModuleAudit) -> str:
+    """The self-contained page."""
+    found = audit.symmetries
+    spaces = [(space.name, space.group, space.size, space.count, ", ".join(space.roles)) for space in found.spaces]
+    dead = [
+        (part.parameter, part.entries, part.of, "never read" if part.unused else "no loss sees them")
+        for part in found.dead
+    ]
+    pinned = [(part.operation, part.calls, part.share, ", ".join(part.parameters[:5])) for part in found.pinned]
+    caption = f"The first {MOST_LISTED} of {len(spaces):,}." if len(spaces) > MOST_LISTED else ""
+    columns = ("space", "group", "size", "laws", "acts on")
+    sections = [
+        Section("Answers", [Table(("question", "answer"), list(module_sentences(audit)))]),
+        Section("What to do", [_advice(audit)]),
+        Section("Where training can go", _where_blocks(audit)),
+        Section("What training conserves", [Table(columns, spaces[:MOST_LISTED], caption, bars=("laws",))]),
+    ]
+    if dead:
+        sections.append(Section("Dead parameters", [Table(("parameter", "entries", "of", "why"), dead)]))
+    if pinned:
+        sections.append(Section("Not understood", [Table(("operation", "calls", "share", "parameters"), pinned)]))
+    if audit.skipped:
+        rows = [(part.part, part.reason, part.remedy) for part in audit.skipped]
+        sections.append(Section("Skipped", [Table(("what", "why", "how to ask for it"), rows)]))
+    lead = f"{audit.kind}, {audit.parameters:,} parameters, {audit.frozen:,} of them frozen"
+    return render(f"Audit of {audit.source}", lead, sections)
+
+
+def _advice(audit: ModuleAudit) -> str | Markup:
+    if not audit.recommendations:
+        return "Nothing: no rescaling would help, and no parameter is dead."
+    items = "".join(
+        f"<li>{escape(each.title)}: {escape(each.benefit)}<code>{escape(each.command)}</code></li>"
+        for each in audit.recommendations
+    )
+    return Markup(f'<ol class="advice">{items}</ol>', "Ranked by the measured share of the module that each improves.")
+
+
+def _where_blocks(audit: ModuleAudit) -> list[Block]:
+    where = audit.components
+    if where is None:
+        return ["Not looked at: see what was skipped."]
+    blocks: list[Block] = [_where(audit)]
+    if len(where.dag.hidden):
+        panel = sorted_values(where.balance.values, "balances", "node, by rank", "balance")
+        blocks.append(Figure("Balances of the scaling graph, largest first.", [panel]))
+    if where.locked:
+        rows = [
+            (edge_words(where.dag, lock.edge), "+" if lock.sign > 0 else "-", float(where.dag.theta[lock.edge]),
+             lock.barrier)
+            for lock in where.locked[:MOST_LISTED]
+        ]  # fmt: skip
+        caption = "Weights whose sign training keeps, and how close to zero each can come."
+        blocks += [Table(("entry", "sign", "weight", "barrier"), rows, caption), locks(where)]
+    return blocks

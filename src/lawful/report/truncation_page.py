@@ -1,0 +1,154 @@
+"""Truncations as pages: the data in the plane, moved by the maps, with a slider over layers or time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lawful.figure import COLOURS, Figure, Panel, Series
+from lawful.report.film import Film, film
+from lawful.report.page import Markup, Section, Table, render
+from lawful.report.truncation import WORDS, Result, answer_json, figures, plane, run_text, separation_text
+from lawful.truncation.census import Census
+from lawful.truncation.clusters import Clusters
+from lawful.truncation.cumulative import TruncationMap
+from lawful.truncation.motion import TruncationRun
+from lawful.truncation.separability import Separability
+from lawful.truncation.separation import CommonPoint
+from lawful.types import Floats
+
+BETWEEN = 12  # frames from one layer to the next
+DRAWN_CONES = 3  # coordinates up to which the cones' edges are drawn
+MULTIPLES = 12  # layers drawn one by one
+TABLED = 200  # rows of a table on a page
+
+
+def flow_page(run: TruncationRun, found: Result) -> str:
+    """The page of a truncation flow."""
+    axes = plane(run.data.points)
+    frames = range(len(run.times))
+    moving = np.array([run.data.points @ axes.T, *(run.images(index) @ axes.T for index in frames)])
+    edges = [_cones(run.maps(index).shifts, np.swapaxes(run.maps(index).rotations, 1, 2), axes, run.data)
+             for index in (0, *frames)]  # fmt: skip
+    titles = ["before the flow: the data", *(f"time s = {time:.4g}" for time in run.times)]
+    shown = Film(moving, run.data.labels.tolist(), titles, run.data.names, np.array(edges), run.start.targets @ axes.T)
+    caption = (
+        "Each dot is a training point as the truncation maps leave it in input space; squares are the points to which "
+        "the clusters are drawn, lines the edges of the cones that the maps leave alone."
+    )
+    lines = run_text(found).splitlines()
+    sections = [
+        Section("Motion", [film(shown, caption)]),
+        Section("Curves", list(figures(found).values())),
+        Section("Numbers", [Table(("", ""), [tuple(line.strip().split("  ", 1)) for line in lines[1:] if "  " in
+                                             line.strip()])]),
+    ]  # fmt: skip
+    return render("Training as motion of the data", lines[0], sections)
+
+
+def census_page(found: Census, data: Clusters, source: str) -> str:
+    """The page of a network's truncations."""
+    lead = f"{len(found.layers)} layers read as truncations in input space, up to {found.residual:.1e} of the outputs."
+    sections = [Section("Motion", [census_film(found, data)]), *_multiples(found, data)]
+    sections.append(Section("Layers", [_layers(found)]))
+    return render(f"Truncations of {source}", lead, sections)
+
+
+def separation_page(found: Separability, built: Census | None, source: str) -> str:
+    """The page of a question of separability; `built` is the census of the network of zero loss, if there is one."""
+    lead, *_ = separation_text(found).splitlines()
+    names = found.data.names
+    rows = [(name, WORDS[answer_json(answer)["answer"]], _gap(answer))
+            for name, answer in zip(names, found.answers, strict=True)]  # fmt: skip
+    sections = [Section("Clusters", [Table(("cluster", "answer", "gap"), rows[:TABLED])])]
+    if built is None:
+        sections.append(Section("Data", [_points(found)]))
+    else:
+        sections += [Section("Motion", [census_film(built, found.data)]), *_multiples(built, found.data)]
+        sections.append(Section("Layers", [_layers(built)]))
+    return render(f"Separation of {source}", lead, sections)
+
+
+def census_film(found: Census, data: Clusters) -> Markup:
+    """The data from layer to layer; between two layers every point moves on a straight line."""
+    axes = plane(data.points)
+    frames, titles, edges = [found.images[0] @ axes.T], ["the data"], [_no_cone(found)]
+    for number, (map_, before, after) in enumerate(zip(found.maps, found.images, found.images[1:], strict=False), 1):
+        layer = found.layers[number - 1]
+        title = f"layer {number}: {layer.full.sum()} points truncated fully, {layer.partial.sum()} partially"
+        cone = _cone(map_, axes, data)
+        for share in np.linspace(0, 1, BETWEEN + 1)[1:]:
+            frames.append(((1 - share) * before + share * after) @ axes.T)
+            edges.append(_no_cone(found) if cone is None else cone)
+            titles.append(title)
+    words = "; lines are the edges of the cone that the layer leaves alone" if edges[-1].size else ""
+    shown = Film(np.array(frames), data.labels.tolist(), titles, data.names, np.array(edges))
+    where = "" if data.dimension <= 2 else ", seen along the data's two principal axes"
+    return film(shown, f"Each dot is a point as the layers leave it in input space{where}{words}.")
+
+
+def _cones(shifts: Floats, inverses: Floats, axes: Floats, data: Clusters) -> Floats:
+    """The edges of all maps' cones: rays from `−β` along the columns of `W⁻¹`."""
+    if data.dimension > DRAWN_CONES:
+        return np.zeros((0, 4))
+    size = float(np.ptp(data.points, axis=0).max())
+    found = []
+    for shift, inverse in zip(shifts, inverses, strict=True):
+        ends = -shift + size * inverse.T / np.linalg.norm(inverse.T, axis=1, keepdims=True)
+        found += [np.r_[axes @ -shift, axes @ end] for end in ends]
+    return np.array(found)
+
+
+def _cone(map_: TruncationMap, axes: Floats, data: Clusters) -> Floats | None:
+    if map_.weight.shape[0] != map_.weight.shape[1] or data.dimension > DRAWN_CONES:
+        return None
+    return _cones(map_.shift[None], map_.inverse[None], axes, data)
+
+
+def _no_cone(found: Census) -> Floats:
+    """As many segments as a cone has, all out of sight."""
+    size = found.images[0].shape[1]
+    drawn = size <= DRAWN_CONES and all(map_.weight.shape == (size, size) for map_ in found.maps)
+    return np.full((size, 4), -1e9) if drawn else np.zeros((0, 4))
+
+
+def _multiples(found: Census, data: Clusters) -> Iterator[Section]:
+    """A picture of each truncation, three in a row."""
+    axes = plane(data.points)
+    panels = [_panel(image @ axes.T, data, "the data" if number == 0 else f"after layer {number}")
+              for number, image in enumerate(found.images[: MULTIPLES + 1])]  # fmt: skip
+    rows = [panels[start : start + 3] for start in range(0, len(panels), 3)]
+    yield Section("One by one", [Figure("The data after each layer, colours by class.", row) for row in rows])
+
+
+def _panel(points: Floats, data: Clusters, title: str) -> Panel:
+    series = [Series(points[data.labels == label, 1], points[data.labels == label, 0], style="points",
+                     colour=COLOURS[label % len(COLOURS)]) for label in range(data.count)]  # fmt: skip
+    return Panel(series, title, equal=True)
+
+
+def _points(found: Separability) -> Figure:
+    axes = plane(found.data.points)
+    panel = _panel(found.data.points @ axes.T, found.data, "the data")
+    common = [answer.point @ axes.T for answer in found.answers if isinstance(answer, CommonPoint)]
+    series: Sequence[Series] = [*panel.series, *(Series([y], [x], style="points", colour="#000000") for x, y in common)]
+    return Figure("Black: points that lie in the hull of a cluster and in that of the rest.",
+                  (Panel(series, panel.title, equal=True),))  # fmt: skip
+
+
+def _layers(found: Census) -> Table:
+    columns = ("layer", "class", "points", "untruncated", "partially", "fully", "condition", "moved", "lost")
+    rows = [
+        (number, name, int(size), int(none), int(some), int(full), layer.condition, layer.moved, layer.lost)
+        for number, layer in enumerate(found.layers, 1)
+        for name, size, none, some, full in zip(
+            found.names, found.sizes, layer.untruncated, layer.partial, layer.full, strict=True
+        )
+    ]
+    return Table(columns, rows[:1000], "What each layer truncates, by class.")
+
+
+def _gap(answer: object) -> float | None:
+    low, high = getattr(answer, "low", None), getattr(answer, "high", None)
+    return None if low is None or high is None else float(np.min(np.asarray(high) - np.asarray(low)))

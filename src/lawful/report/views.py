@@ -1,0 +1,166 @@
+"""What each kind of result looks like: its JSON, its text, its rows and its figure. One line per kind, by class name.
+
+A result without a line here is shown by its fields. Class names are unique in this project; a test keeps them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lawful.errors import Unsupported
+from lawful.extras import needed
+from lawful.figure import Figure
+from lawful.network.reading import Reading
+from lawful.report import (
+    audit,
+    charts,
+    components,
+    diff,
+    distance,
+    explorer,
+    fibers,
+    flow,
+    laws,
+    leaky,
+    module_audit,
+    network,
+    notebook,
+    pruning,
+    reproduce,
+    singular,
+    symmetries,
+    truncation,
+    truncation_json,
+)
+from lawful.report.plain import plain
+from lawful.report.reading import readings_json
+from lawful.study.explore import Exploration
+from lawful.truncation.motion import TruncationRun
+from lawful.truncation.predictions import predictions
+
+
+@dataclass(frozen=True)
+class View:
+    """How to turn a result into a JSON object, into text, and into a figure; `rows` names the key that has rows."""
+
+    json: Callable[[Any], Mapping[str, Any]]
+    text: Callable[[Any], str] | None = None
+    rows: str = ""
+    figure: Callable[[Any], Figure] | None = None
+
+
+def _fields(result: Any) -> dict[str, Any]:
+    return {each.name: _field(getattr(result, each.name)) for each in fields(result) if not each.name.startswith("_")}
+
+
+def _field(value: Any) -> Any:
+    simple = plain(value)
+    if isinstance(simple, (str, int, float, list, dict)) or simple is None:
+        return simple
+    return str(value)
+
+
+def _motion_json(run: TruncationRun) -> dict[str, Any]:
+    return truncation_json.run_json(run, [] if run.general else predictions(run))
+
+
+VIEWS: Mapping[str, View] = {
+    "Apart": View(components.apart_json, components.apart_text),
+    "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
+    "ModuleAudit": View(module_audit.module_audit_json, module_audit.module_audit_text, "spaces"),
+    "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
+    "Canonical": View(fibers.canonical_json, lambda found: fibers.canonical_text(fibers.canonical_json(found))),
+    "Census": View(
+        truncation_json.census_json, lambda found: truncation.census_text(truncation_json.census_json(found)), "layers"
+    ),
+    "ChannelPruning": View(
+        lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
+    ),
+    "Exploration": View(explorer.facts, explorer.facts_text),
+    "LeakyRuns": View(leaky.runs_json, lambda found: leaky.summary_text(found.networks, found.folder), "networks"),
+    "Reproduction": View(reproduce.reproduction_json, lambda found: reproduce.runs_text(found.runs, True), "claims"),
+    "ClaimRun": View(reproduce.run_json, lambda run: reproduce.runs_text([run], short=False), figure=charts.claim),
+    "Comparison": View(flow.compare_json, flow.compare_text, "optimizers", flow.compare_figure),
+    "Components": View(components.found_json, components.found_text, "locked", charts.locks),
+    "DescribedFiber": View(fibers.described_json, lambda found: fibers.fiber_text(fibers.described_json(found))),
+    "Diff": View(diff.to_json, diff.diff_text, "dimensions", charts.diff),
+    "Different": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
+    "Distance": View(distance.distance_json, distance.distance_text, "per_output", charts.distance),
+    "Equal": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
+    "FunctionGroups": View(
+        fibers.fingerprint_json, lambda found: fibers.fingerprint_text(fibers.fingerprint_json(found)), "files"
+    ),
+    "Identifiability": View(
+        fibers.identifiable_json, lambda found: fibers.identifiable_text(fibers.identifiable_json(found))
+    ),
+    "LawCount": View(laws.count_json, laws.count_text, figure=charts.laws),
+    "PropertyCheck": View(distance.property_json, distance.property_text),
+    "Pruning": View(pruning.found_json, pruning.found_text, "steps", charts.pruning),
+    "Rebalanced": View(components.rebalanced_json, components.rebalanced_text),
+    "RegionCount": View(fibers.regions_json, lambda found: fibers.regions_text(fibers.regions_json(found)), "each"),
+    "Run": View(flow.drift_json, flow.drift_text, "drift", flow.drift_figure),
+    "Separability": View(truncation.separation_json, truncation.separation_text),
+    "SingularityReport": View(singular.report_json, lambda found: singular.singular_text(singular.report_json(found)),
+                              figure=charts.singular),
+    "Summary": View(network.summary_json, network.summary_text, "layers", charts.layers),
+    "Symmetries": View(symmetries.symmetries_json, symmetries.symmetries_text, "spaces", charts.symmetries),
+    "TruncationRun": View(
+        _motion_json, lambda run: truncation.run_text(_motion_json(run)), figure=charts.truncation
+    ),
+    "Undecided": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
+    "Unsettled": View(components.apart_json, components.apart_text),
+    "WeightPath": View(components.weight_path_json, components.weight_path_text, figure=charts.path),
+}  # fmt: skip
+FIELDS = View(_fields)
+
+
+def view_of(result: Any) -> View:
+    """The view of a result's kind."""
+    return VIEWS.get(type(result).__name__, FIELDS)
+
+
+def to_dict(result: Any) -> dict[str, Any]:
+    """The result as the command line prints it with `--json`."""
+    found: dict[str, Any] = plain(view_of(result).json(result))
+    read = getattr(result, "readings", None) or (getattr(result, "reading", None),)
+    readings = [each for each in read if isinstance(each, Reading)]
+    return found | readings_json(readings) if readings else found
+
+
+def text(result: Any) -> str:
+    """The result as the command line prints it for people."""
+    view = view_of(result)
+    return view.text(result) if view.text is not None else repr(result)
+
+
+def rows_of(result: Any) -> list[dict[str, Any]]:
+    """The rows of a result, if it has some."""
+    found = to_dict(result).get(view_of(result).rows)
+    return list(found) if isinstance(found, list) else []
+
+
+def to_dataframe(result: Any) -> Any:
+    """The rows as a data frame."""
+    if not view_of(result).rows:
+        raise Unsupported(f"a {type(result).__name__} has no rows: use to_dict()")
+    pandas = needed("pandas")
+    return pandas.DataFrame(rows_of(result))
+
+
+def plot(result: Any) -> Figure:
+    """The result's figure."""
+    drawn = view_of(result).figure
+    if drawn is None:
+        raise Unsupported(f"a {type(result).__name__} has no figure: use to_dict()")
+    return drawn(result)
+
+
+def html(result: Any) -> str:
+    """The result for a notebook: its text's first lines, its largest rows, its figure."""
+    view = view_of(result)
+    if isinstance(result, Exploration):
+        return notebook.framed(explorer.explorer_html(result))
+    rows = rows_of(result) if view.rows else []
+    return notebook.render(type(result).__name__, text(result), rows, view.figure(result) if view.figure else None)

@@ -1,0 +1,211 @@
+"""The verbs that train or watch training, as functions that take whatever `lawful.open` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lawful.errors import LawfulError
+from lawful.flow import GradientFlow, Optimizer, balance_projection, integrate, known_laws, named, problem
+from lawful.flow.comparison import Comparison
+from lawful.flow.comparison import compare as compare_all
+from lawful.flow.loss_value import Problem
+from lawful.flow.quantities import Quantities
+from lawful.flow.runs import Run, load, record
+from lawful.network import Dag, Mlp, initialise
+from lawful.network.dynamics import Dynamics
+from lawful.network.formats.data import Data, read_data
+from lawful.network.modules.network import ModuleNetwork
+from lawful.network.opening import Source, open, open_free, open_graph
+from lawful.shown import Shown
+from lawful.truncation.census import Census, census
+from lawful.truncation.clusters import Clusters
+from lawful.truncation.motion import TruncationRun, run_flow, starting_maps
+from lawful.truncation.separability import Separability, separability
+from lawful.types import Floats
+
+if TYPE_CHECKING:
+    from lawful.leaky import BlockReadings
+
+SAMPLES = 32  # drawn when no data are given
+Samples = Data | str | Path | ArrayLike | tuple[ArrayLike, ArrayLike]
+
+
+def as_data(data: Samples, inputs: int | None = None) -> Data:
+    """Samples from a file, a `Data`, the pair (x, y), or x alone.
+
+    >>> as_data(([[0.0, 1.0]], [1.0])).y
+    array([1.])
+    """
+    if isinstance(data, Data):
+        return data
+    if isinstance(data, (str, Path)):
+        return read_data(Path(data), inputs)
+    x, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
+    rows = np.asarray(x, dtype=np.float64)
+    if rows.ndim < 2 or not np.isfinite(rows).all() or (inputs is not None and rows[0].size != inputs):
+        raise LawfulError(f"data are finite rows of {inputs or 'input'} numbers, not an array of shape {rows.shape}")
+    return Data(rows.reshape(len(rows), -1), None if y is None else np.asarray(y, dtype=np.float64))
+
+
+def flow(
+    network: Source,
+    data: Samples | None = None,
+    *,
+    loss: str = "mse",
+    until: float = 1.0,
+    dynamics: Dynamics | None = None,
+    snapshots: int = 101,
+    tolerance: float = 1e-10,
+    project: bool = False,
+    locate_kinks: bool = True,
+    max_evaluations: int = 1_000_000,
+    seed: int = 0,
+) -> Run:
+    """Integrate the gradient flow of a network on data, kinks included; without data, those of a random teacher.
+
+    >>> run = flow("2-3-1 relu", until=0.5)
+    >>> run.max_drift < 1e-8, len(run.law_names)
+    (True, 3)
+    """
+    at, laws, graph = training_problem(network, data, loss, seed)
+    trajectory = integrate(
+        at,
+        until,
+        GradientFlow() if dynamics is None else dynamics,
+        snapshots=snapshots,
+        relative=tolerance,
+        absolute=0.01 * tolerance,
+        locate_kinks=locate_kinks,
+        project=balance_projection(graph) if project and graph is not None else None,
+        max_evaluations=max_evaluations,
+    )
+    return record(trajectory, laws, graph, {"loss": loss, "time": until, "data": None if data is None else "given"})
+
+
+def compare(
+    network: Source,
+    optimizers: str | Sequence[str | Optimizer] = "flow,sgd:0.1,sgd:0.01,adam:0.001",
+    data: Samples | None = None,
+    *,
+    loss: str = "mse",
+    until: float = 1.0,
+    seed: int = 0,
+) -> Comparison:
+    """Optimisers beside the flow: the drift of every law, measured and predicted.
+
+    >>> [row.max_drift < 1e-6 for row in compare("2-3-1 relu", "flow,sgd:0.1", until=0.5).rows]
+    [True, False]
+    """
+    words = optimizers.split(",") if isinstance(optimizers, str) else optimizers
+    chosen = [each if isinstance(each, Optimizer) else Optimizer.parse(each) for each in words]
+    at, laws, _ = training_problem(network, data, loss, seed)
+    return compare_all(at, laws, chosen, until, seed=seed)
+
+
+def drift(run: Run | str | Path) -> Run:
+    """A stored run: how well it kept its laws is in its `drift`, `ranks` and `max_drift`."""
+    return run if isinstance(run, Run) else load(Path(run))
+
+
+def training_problem(
+    network: Source, data: Samples | None, loss: str, seed: int
+) -> tuple[Problem, Quantities, Mlp | Dag | None]:
+    """The training problem, its known laws, and the network if it is a graph whose weights train one by one."""
+    found = open(network)
+    if isinstance(found, ModuleNetwork):
+        if data is None:
+            raise LawfulError("this module needs data: its input size is not known")
+        given = as_data(data)
+        x = given.x if found.input_shape is None else given.x.reshape(len(given.x), *found.input_shape)
+        return problem(found.module, x, given.y, loss), named({}), None
+    graph = open_free(found, seed=seed)
+    if data is None:
+        x, y = drawn_data(graph, loss, seed)
+    else:
+        given = as_data(data, len(graph.to_dag().inputs))
+        x, y = given.x, given.y
+    if y is None:
+        raise LawfulError("training needs targets: give data as the pair (x, y)")
+    return problem(graph, x, y, loss), known_laws(graph), graph
+
+
+def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
+    """Gaussian inputs and the answers of a random network of the same shape."""
+    dag = network.to_dag()
+    x = np.random.default_rng(seed).normal(size=(SAMPLES, len(dag.inputs)))
+    y = initialise(dag, "he", seed + 1).evaluate(x)
+    return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
+
+
+def truncate(network: Source, data: Samples | Clusters) -> Census:
+    """Which training points each layer truncates, by class and coordinate (P2)."""
+    return census(open_graph(network), _clusters(data))
+
+
+def truncation_flow(
+    data: Samples | Clusters, *, general: bool = False, until: float = 10.0, frames: int = 61
+) -> TruncationRun:
+    """Let truncation maps move by gradient flow and watch the clusters collapse (P2 Theorem 3.2)."""
+    points = _clusters(data)
+    return run_flow(points, starting_maps(points), general=general, until=until, frames=frames)
+
+
+def separate(data: Samples | Clusters, *, aligned: bool = False, seed: int = 0) -> Separability:
+    """Can every cluster be truncated alone? If so, `built` is a network of zero loss (P2 Theorem 3.4)."""
+    return separability(_clusters(data), aligned=aligned, seed=seed)
+
+
+def _clusters(data: Samples | Clusters) -> Clusters:
+    if isinstance(data, Clusters):
+        return data
+    found = as_data(data)
+    if found.classes is None:
+        raise LawfulError("needs labels: give the pair (x, y), y with one whole number per point")
+    return Clusters(found.x, found.classes)
+
+
+@dataclass(frozen=True)
+class LeakyRuns(Shown):
+    """What training Leaky ResNets reached, one row per effective depth; the networks are in the folder."""
+
+    folder: str
+    networks: tuple[Mapping[str, Any], ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether all of them are geodesics to the tolerance."""
+        return all(bool(network["converged"]) for network in self.networks)
+
+
+def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Any) -> LeakyRuns:
+    """Train Leaky ResNets to geodesics in a folder; the same call resumes it. `plan` are fields of `LeakyPlan`."""
+    from lawful.leaky.task import parse_teacher
+    from lawful.study.leaky_runs import LeakyPlan, run_leaky
+
+    wanted = {"ridge": 0.002 * parse_teacher(teacher)[-1]} | plan
+    return LeakyRuns(str(out), tuple(run_leaky(LeakyPlan(teacher, **wanted), tuple(effective_depth), Path(out))))
+
+
+def bottleneck(
+    network: Source, data: Samples, *, blocks: Sequence[str] | None = None, gamma: float | None = None, seed: int = 0
+) -> BlockReadings:
+    """Effective dimension and movement of any network's blocks on data (P3)."""
+    import torch
+
+    from lawful.leaky.instruments import GAMMA, read_blocks
+    from lawful.network.modules.convert import to_module
+
+    found = open(network)
+    module = found.module if isinstance(found, ModuleNetwork) else to_module(open_graph(found, seed=seed))
+    shape = found.input_shape if isinstance(found, ModuleNetwork) else None
+    samples = as_data(data).x
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
+    inputs = torch.from_numpy(samples.copy()).to(dtype).reshape(len(samples), *(shape or (-1,)))
+    names = None if blocks is None else tuple(blocks)
+    return read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma)

@@ -1,0 +1,140 @@
+"""Verbs of the command line as functions that take whatever `lawful.open` takes, where a room has none of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lawful.components.paths import Apart, Unsettled, WeightPath, find_path
+from lawful.errors import LawfulError
+from lawful.fibers.catalogue import (
+    DescribedFiber,
+    FunctionGroups,
+    RegionCount,
+    count_regions,
+    describe_fiber,
+    group_networks,
+)
+from lawful.fibers.distance.property import PropertyCheck, check_property, forbidden_by
+from lawful.fibers.fingerprint import Canonical
+from lawful.fibers.fingerprint import canonical as standard
+from lawful.fibers.identifiability import Identifiability
+from lawful.fibers.identifiability import identifiable as decide
+from lawful.fibers.same import stack_of
+from lawful.network.formats.box import read_box
+from lawful.network.formats.files import Written, write
+from lawful.network.formats.vnnlib_outputs import output_cases
+from lawful.network.modules.network import ModuleNetwork
+from lawful.network.opening import Source, open, open_graph, open_pair
+from lawful.network.summary import Summary, summarise
+
+if TYPE_CHECKING:
+    from lawful.study.sweep import Plan, Progress
+    from lawful.symmetry import Symmetries
+
+
+def show(network: Source, **reading: Any) -> Summary:
+    """Describe a network: layers, parameters, bottlenecks, dead and linear neurons, balances.
+
+    >>> show("3-4-1 relu bias").parameters
+    21
+    """
+    found = open(network, **reading)
+    return summarise(found.to_dag() if isinstance(found, ModuleNetwork) else found)
+
+
+def path(first: Source, second: Source, *, tolerance: float | None = None) -> WeightPath | Apart | Unsettled:
+    """A path between two networks that training could take, or the signs that forbid it (P0 Theorem 1).
+
+    >>> path("2-3-1 relu", "2-3-1 relu").pieces
+    1
+    """
+    one, two = open_pair(first, second)
+    return find_path(one, two, tolerance=tolerance)
+
+
+def identifiable(network: Source, *, seed: int = 0) -> Identifiability:
+    """Does the function determine the parameters, up to order and scale of neurons? (P4 Theorem 5)"""
+    return decide(stack_of(_reduced(network)), seed=seed)
+
+
+def fiber(network: Source, *, domain: str = "space") -> DescribedFiber:
+    """All parameters of one function: one hidden layer, or a generic three-layer bottleneck (P4)."""
+    if domain not in ("space", "orthant"):
+        raise LawfulError(f"domain is space or orthant, not {domain[:40]!r}")
+    return describe_fiber(_reduced(network), domain)
+
+
+def regions(
+    network: Source,
+    box: tuple[float, float] | None = None,
+    *,
+    facets: bool = False,
+    each: bool = False,
+    seconds: float = 60.0,
+) -> RegionCount:
+    """Count the regions on which a network is affine, over all inputs or over a box.
+
+    >>> from lawful.network import Mlp
+    >>> regions(Mlp([[[1.0], [1.0]], [[1.0, 1.0]]], [[0.0, -1.0], [0.0]])).regions
+    3
+    """
+    return count_regions(_reduced(network), box, facets=facets, each=each, seconds=seconds)
+
+
+def canonical(network: Source) -> Canonical:
+    """The standard member of a network's fiber: same function, fewest choices (P4 Section 6)."""
+    return standard(_reduced(network))
+
+
+def fingerprint(networks: Sequence[Source] | Source) -> FunctionGroups:
+    """Hash networks so that equal functions get equal hashes, and group the duplicates.
+
+    >>> fingerprint(["2-3-1 relu", "2-3-1 relu", "2-4-1 relu"]).groups
+    (('2-3-1 relu', '2-3-1 relu'), ('2-4-1 relu',))
+    """
+    many = [networks] if isinstance(networks, (str, Path)) or not isinstance(networks, Sequence) else list(networks)
+    names = [str(each) if isinstance(each, (str, Path)) else f"network {number}" for number, each in enumerate(many, 1)]
+    sources = dict(zip(names, many, strict=True))
+    return group_networks(names, lambda name: _reduced(sources[name]))
+
+
+def check(network: Source, specification: str | Path, *, seconds: float = 60.0, seed: int = 0) -> PropertyCheck:
+    """Check a VNN-LIB specification: no input in its box leads to the outputs that it describes."""
+    file = Path(specification)
+    if file.suffix.lower() != ".vnnlib":
+        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
+    found = _reduced(network)
+    dag = found.to_dag()
+    box = read_box(str(file), len(dag.inputs))
+    return check_property(found, box, forbidden_by(output_cases(file), len(dag.outputs)), seconds=seconds, seed=seed)
+
+
+def symmetries(network: Source, input: Any = None, **options: Any) -> Symmetries:
+    """The symmetries of a network, read from its graph at any size, and the laws that training therefore conserves.
+
+    >>> len(symmetries("3-4-2 relu").laws)
+    4
+    """
+    from lawful.symmetry import symmetries as read
+
+    opened = open(network) if isinstance(network, (str, Path, Mapping)) else network
+    return read(opened, input, **options)
+
+
+def sweep(plan: str | Path | Plan, out: str | Path, **options: Any) -> Progress:
+    """Run a job over many inputs and keep every result at once; the same call goes on where it stopped."""
+    from lawful.study.sweep import Plan, read_plan, run_sweep
+
+    return run_sweep(plan if isinstance(plan, Plan) else read_plan(Path(plan)), Path(out), **options)
+
+
+def convert(network: Source, out: str | Path, *, dtype: str | None = None, seed: int = 0) -> Written:
+    """Write a network in another format; the file's ending chooses it, the function stays the same."""
+    return write(open_graph(network, seed=seed), out, dtype=dtype)
+
+
+def _reduced(network: Source) -> Any:
+    """The network with weights, without hidden nodes that change nothing."""
+    return open_graph(network, drop_useless=True)

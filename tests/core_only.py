@@ -1,0 +1,27 @@
+"""Run the command line as if only the core were installed: `python core_only.py ARGUMENTS...`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+EXTRA = (
+    "torch", "onnx", "onnxruntime", "sklearn", "matplotlib", "pandas", "dask", "distributed", "pyarrow", "lightning",
+    "ortools", "sympy", "networkx",
+)  # fmt: skip
+
+
+class Nothing(MetaPathFinder):
+    """No extra can be found."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] in EXTRA:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Nothing())
+if __name__ == "__main__":
+    from lawful.cli import main
+
+    main()

@@ -1,0 +1,129 @@
+"""Every kind of page in a real browser, narrow to wide, light and dark: nothing overflows, everything is readable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import in_process
+
+from lawful.report.sweep import write_page
+from lawful.study.sweep import Finished
+
+SIZES = (390, 800, 1400)
+
+
+def wide_audit(folder: Path) -> Path:
+    in_process("audit", "64-32-16-10 relu bias", "--quick", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def locked_audit(folder: Path) -> Path:
+    data = np.random.default_rng(0)
+    np.savez(folder / "data.npz", x=data.normal(size=(30, 4)))
+    in_process("audit", "4-8-1 relu", "--data", folder / "data.npz", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def drift(folder: Path) -> Path:
+    in_process("flow", "2-6-1 relu bias", "--until", "2", "--out", folder / "run")
+    in_process("drift", folder / "run", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def sweep(folder: Path) -> Path:
+    rows = [
+        Finished(f"{n}", "job", {"architecture": f"{n}-{n}-1 relu"}, "ok",
+                 {"laws": n, "parameters": n * n + n, "rate": 1.0 / n}, "", "0", 0.01 * n)
+        for n in range(1, 30)
+    ]  # fmt: skip
+    write_page(rows, folder / "page.html")
+    return folder / "page.html"
+
+
+def explorer(folder: Path) -> Path:
+    in_process("explore", "2-4-1 relu bias", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+KINDS: dict[str, Callable[[Path], Path]] = {
+    "audit": locked_audit, "wide-audit": wide_audit, "drift": drift, "sweep": sweep, "explorer": explorer,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {kind: make(tmp_path_factory.mktemp(kind)) for kind, make in KINDS.items()}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_page_is_readable_at_every_width(
+    pages: dict[str, Path],
+    visit: Callable[..., Any],
+    poor_contrast: Callable[[Any], list[str]],
+    kind: str,
+    dark: bool,
+) -> None:
+    for width in SIZES:
+        page = visit(pages[kind], width=width, dark=dark)
+        assert poor_contrast(page) == []
+        assert page.locator("img").count() == 0, "figures are drawn from data, not pasted"
+        if folder := os.environ.get("LAWFUL_SCREENSHOTS"):  # to look at them
+            name = f"{kind}-{'dark' if dark else 'light'}-{width}.png"
+            page.screenshot(path=str(Path(folder) / name), full_page=True)
+
+
+@pytest.mark.parametrize("kind", ["audit", "wide-audit", "drift", "sweep"])
+def test_no_figure_has_a_colour_of_its_own_for_paper_or_ink(pages: dict[str, Path], kind: str) -> None:
+    text = pages[kind].read_text(encoding="utf-8")
+    assert "matplotlib" not in text
+    for white in ('fill="#fff"', 'fill="white"', 'stroke="#000"', 'fill="black"'):
+        assert white not in text
+
+
+def test_pointing_at_a_curve_reads_all_panels(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
+    page = visit(pages["drift"], width=1400)
+    panel = page.locator("svg[data-plot]").first
+    panel.scroll_into_view_if_needed()
+    box = panel.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    said = page.locator("figure.plot output").first.inner_text()
+    assert said.count("time") == page.locator("figure.plot").first.locator("svg[data-plot]").count()
+    assert page.locator("line[data-cursor]").count() >= 3
+
+
+def test_the_slider_moves_the_cursor_of_the_curves(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
+    page = visit(pages["drift"], width=390)
+    places = []
+    for key in ("Home", "End"):
+        page.locator("input[type=range]").focus()
+        page.keyboard.press(key)
+        places.append(float(page.locator("line[data-cursor]").first.get_attribute("x1")))
+    assert places[1] > places[0] + 100
+
+
+def test_terms_are_explained_where_they_stand(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
+    page = visit(pages["audit"])
+    terms = page.locator("abbr[title]")
+    assert terms.count() >= 4
+    words = [terms.nth(k).inner_text().rstrip("s") for k in range(terms.count())]
+    assert len(set(words)) == len(words), "each is explained once"
+
+
+def test_a_wide_network_is_drawn_as_matrices(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
+    page = visit(pages["wide-audit"])
+    assert page.locator(".matrices svg").count() == 3
+    assert page.locator("svg.graph").count() == 0
+
+
+def test_bars_stand_in_the_cells(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
+    page = visit(pages["audit"])
+    cells = page.locator("section#what-training-conserves td.bar")
+    shares = [float(cells.nth(k).evaluate("c => parseFloat(c.style.getPropertyValue('--share'))")) for k in range(8)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == 100

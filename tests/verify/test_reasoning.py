@@ -1,0 +1,137 @@
+"""What a certificate's facts do not imply is not stated: arguments that look right and are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from forging import REFUSED, Proof, saved, signed
+from real import real
+
+from lawful import CertificateError, Unsupported, verify
+from lawful.components import certificate as of_components
+from lawful.components import components
+from lawful.network import Architecture
+from lawful.verify.pruning_rules import Replay
+from lawful.verify.rows import Signals, exact, sum_span
+from lawful.verify.wiring import read_wiring
+
+
+def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
+    """A lock shown around a balance that is only near the weights' own says nothing about all within the tolerance."""
+    dag = Architecture.parse("2-1-1").to_dag().with_theta([0.0, 0.0, 2.0])  # balance -4: locked
+    proof = saved(of_components(components(dag, [-5], tolerance=1.0)))
+    assert proof["network"]["weights"] is None
+    assert "balance (-5)" in verify(proof).statement
+    forged = signed(proof | {"network": proof["network"] | {"weights": [0.0, 0.0, 2.0]}})
+    with pytest.raises(CertificateError, match="the balance is not that of the weights"):
+        verify(forged)
+
+
+def described(module: torch.nn.Module) -> Proof:
+    if isinstance(module, torch.nn.Linear):
+        weight = module.weight.detach().double()
+        return {
+            "type": "Linear",
+            "dtype": "float64",
+            "weight": weight[:, :, None].tolist(),
+            "bias": module.bias.detach().double().tolist(),
+        }
+    return {"type": "Flatten", "start_dim": 1, "end_dim": -1}
+
+
+@torch.no_grad()
+def test_a_flattened_sequence_is_not_laid_out_by_channels() -> None:
+    """Linear, Flatten, Linear on (batch, time, features) hears channel c at t·C + c, not side by side."""
+    torch.manual_seed(0)
+    before = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Flatten(), torch.nn.Linear(4, 1)).double()
+    before[2].weight[:, 2:] = 0.0  # as if channel 1 of 2 were silent; in truth it is the second moment of time
+    after = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Flatten(), torch.nn.Linear(2, 1)).double()
+    after[0].weight[:], after[0].bias[:] = before[0].weight[:1], before[0].bias[:1]
+    after[2].weight[:], after[2].bias[:] = before[2].weight[:, :2], before[2].bias
+    x = torch.randn(5, 2, 2, dtype=torch.float64)
+    assert not torch.allclose(before(x), after(x))
+    step = {
+        "layer": 0,
+        "evidence": [[1, "silent"]],
+        "muted": None,
+        "weight": [[before[2].weight[0, :2].tolist(), [0.0, 0.0]]],
+        "bias": before[2].bias.tolist(),
+    }
+    parts = [[described(part) for part in module] for module in (before, after)]
+    proof = {"kind": "module-pruning", "version": 1, "about": [], "before": parts[0], "after": parts[1]}
+    with pytest.raises(CertificateError, match="another axis"):
+        verify(proof | {"steps": [step]})
+
+
+def test_a_kernel_fits_its_weights() -> None:
+    proof = saved(real("module pruning"))
+    for key in ("before", "after"):
+        proof[key][0]["kernel_size"] = [3]
+    with pytest.raises(CertificateError, match="kernel"):
+        verify(proof)
+
+
+def test_what_a_joined_carrier_passes_on_bounds_its_rounding() -> None:
+    """A carrier that takes over a large sum may not be rounded as if it still held its small value."""
+    from lawful.verify import pruning
+
+    graph = {
+        "roles": [0, 1, 1, 2],
+        "edges": [[0, 1], [0, 2], [1, 3], [2, 3]],
+        "slopes": [1.0, 1.0],
+        "weights": [1e-6, 1e6, 1.0, 1.0],
+    }
+    before = Signals(read_wiring(graph), range(4))
+    joined = read_wiring(graph | {"weights": [1e6 + 1e-6, 1.0, 1.5, 0.0]})
+    after = Signals(joined, range(4))
+    stage = Replay(before, {2: exact(1.0)}, {1: (3, exact(0.0))}, {}, {}, {}, "here")
+    wanted = {1: {0: exact(1e6) + exact(1e-6)}, 3: {1: exact(1.0)}}
+    finite = {0: (exact(-1.0), exact(1.0))}
+    after.into = {1: wanted[1], 3: {1: exact(1.5)}}
+    errors = pruning._rounding(stage, after, wanted, set(), finite)
+    low, high = sum_span(wanted[1], finite)
+    assert errors[3] >= exact(0.5) * max(abs(low), abs(high))
+
+
+@pytest.mark.parametrize("sizes", [[5_000_000, 5_000_000, 0, 5_000_000], [1, 4_000_000, 1, 4_000_000]])
+def test_a_matrix_product_of_nothing_takes_no_memory(sizes: list[int]) -> None:
+    n, p, q, r = sizes
+    steps: list[Any] = [
+        {"kind": "parameters", "length": n * p * q},
+        {"kind": "input", "length": n * q * r},
+        {"kind": "matmul", "sources": [0, 1], "sizes": sizes},
+    ]
+    with pytest.raises(REFUSED):
+        verify(saved(real("laws of a module"), steps=steps))
+
+
+def test_factors_that_pile_up_are_refused_before_they_hang() -> None:
+    proof = saved(real("same exactly"))
+    width = len(proof["networks"][0]["weights"][0])
+    step = {"do": "rescale", "layer": 1, "factors": ["7" * 3999 + "/3"] * width}
+    proof["witness"]["first"] = [step] * 2000
+    with pytest.raises(Unsupported, match="steps"):
+        verify(proof)
+
+
+def test_a_check_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lawful.verify.schema.MOST_SECONDS", -1.0)
+    with pytest.raises(Unsupported, match="processor time"):
+        verify(real("components"))
+
+
+def test_a_deep_tower_is_read_in_linear_time() -> None:
+    from lawful.verify.wiring import read_tower
+
+    count = 30_000
+    tower = {"weights": [[[0.5]]] * count, "biases": [None] * count, "slopes": [0.0] * (count - 1)}
+    assert len(read_tower(tower).wiring().hidden) == count - 1
+
+
+def test_a_residual_is_not_negative() -> None:
+    proof = saved(real("rebalance"))
+    proof["except"] = list(range(3))
+    with pytest.raises(CertificateError, match="negative"):
+        verify(proof | {"residual": -1.0})
