@@ -94,10 +94,24 @@ def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]
 
 
 def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
-    """The orthogonal projection of tensors on the directions of shifts: conjugate gradients for `D Dᵀ t = D θ`.
+    """The orthogonal projection of tensors on the directions of shifts.
 
     A tensor may have several parts, each of size 1 along the dimensions where it does not change.
     """
+    found: dict[str, list[torch.Tensor]] = {}
+    waiting = list(shifts)
+    while waiting:  # shifts that share tensors are solved together
+        together, names = [waiting.pop(0)], set[str]()
+        while not names >= {name for laws in together for name in laws.parameters}:
+            names |= {name for laws in together for name in laws.parameters}
+            together += [laws for laws in waiting if names & set(laws.parameters)]
+            waiting = [laws for laws in waiting if not names & set(laws.parameters)]
+        found |= _projected(tensors, tuple(together))
+    return found
+
+
+def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
+    """Conjugate gradients for `D Dᵀ t = D θ`, with the rows of D the directions."""
     names = sorted({name for laws in shifts for name in laws.parameters})
     theta = {name: tensors[name].double() for name in names}
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-import numpy as np
 import torch
 
 from lawful.checkpoints.compare import Comparison, TensorDistance
@@ -24,12 +23,13 @@ from lawful.checkpoints.match import Tensors, assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 
-Relation = Literal["copy", "child", "sibling", "stranger", "undecided"]
+Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
 RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
-CLOSE = 0.5  # relative distance up to which a relative is a child and not a sibling
+CHILD, SIBLING = 0.15, 0.5  # relative distances: below a child, above a sibling; between, they are not told apart
 FEWEST = 16  # units in all from which agreement means anything
 EXPLAINED = 0.99  # of a difference's squares, by a low-rank matrix
 NULLS = 4
+ON_GRID = 1e-3  # of a step
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in first.items()}
     one = fold(wide, pair.architecture.folds)
     agreements = _agreements(found, one)
-    changes = tuple(_changes(found, one, pair.second.state))
+    changes = tuple(_changes(found, first, one, pair.second.state))
     relation, reason = _judged(verdict, agreements, found.distances)
     return Kinship(relation, reason, verdict, agreements, changes)
 
@@ -109,9 +109,9 @@ def _judged(
         words += f" ({median(nulls):.0%} for mismatched layers)"
     words += f"; the median tensor is {apart:.2g} of its size apart"
     if share >= RELATED and (not nulls or share >= 3 * median(nulls)):
-        return ("child" if apart < CLOSE else "sibling"), words
+        return ("child" if apart < CHILD else "sibling" if apart > SIBLING else "relative"), words
     chance = max(UNRELATED if units < 200 else 0.1, 3 * max((1 / each.units for each in agreements), default=1.0))
-    if share <= min(chance, UNRELATED) and apart > CLOSE:
+    if share <= min(chance, UNRELATED) and apart > SIBLING:
         return "stranger", words
     return "undecided", words
 
@@ -176,16 +176,22 @@ def _directions(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor
 # Changes
 
 
-def _changes(found: Comparison, one: State, second: State) -> list[Change]:
+def _changes(found: Comparison, first: State, one: State, second: State) -> list[Change]:
+    """What was done to each tensor that is not the same: seen as stored if it lies as near as it is, else aligned."""
     changed = []
     for each in found.distances:
         name = each.tensor
         if each.fits or not one[name].is_floating_point():
             continue
-        gap = found.aligned[name] - one[name]
-        changed.append(
-            Change(name, each.relative, _low_rank(gap), _zeroed(one[name], found.aligned[name]), _levels(second[name]))
-        )
+        before, after = first[name].double(), second[name].double()
+        size = float(before.norm())
+        stored = float((after - before).norm()) / size if size else float("inf")
+        if stored > 1.05 * each.relative:
+            before, after = one[name], found.aligned[name]
+        if torch.equal(before, after):
+            continue
+        relative = min(stored, each.relative)
+        changed.append(Change(name, relative, _low_rank(after - before), _zeroed(before, after), _levels(second[name])))
     return sorted(changed, key=lambda change: -change.relative)
 
 
@@ -210,16 +216,14 @@ def _zeroed(one: torch.Tensor, two: torch.Tensor) -> float:
 
 
 def _levels(stored: torch.Tensor) -> int | None:
-    """The most distinct absolute values in a row as stored, if every row has at most 128 and longer rows exist."""
-    if stored.ndim != 2 or stored.shape[1] < 32:
+    """The largest step of a symmetric grid (127 or 7) on which every row, every column or the whole tensor lies."""
+    if stored.ndim != 2 or min(stored.shape) < 8:
         return None
-    most = 0
-    for row in stored[:64].double().abs():
-        values = np.unique(row.numpy())
-        steps = values / max(float(values[values > 0].min(initial=np.inf)), 1e-300)
-        if len(values) > 128 or len(values) > 0.8 * len(row):
-            return None
-        if np.abs(steps - np.round(steps)).max(initial=0.0) > 0.05:
-            return None
-        most = max(most, len(values))
-    return most
+    wide = stored.double()
+    for levels in (7, 127):
+        for dims in ([1], [0], [0, 1]):
+            step = wide.abs().amax(dims, keepdim=True) / levels
+            places = wide / torch.where(step > 0, step, 1.0)
+            if float((places - places.round()).abs().max()) < ON_GRID:
+                return levels
+    return None

@@ -8,6 +8,7 @@ from typing import Any
 from lawful.checkpoints.compare import Comparison
 from lawful.checkpoints.folds import GainFold, StatisticsFold
 from lawful.checkpoints.group import Heads, Space, Units
+from lawful.checkpoints.kinship import Change, Kinship
 from lawful.checkpoints.same import CheckpointVerdict
 from lawful.checkpoints.verbs import Aligned
 
@@ -144,3 +145,46 @@ def aligned_text(found: Aligned, out: str | None) -> str:
     lines = [f"distance of B from A: {found.before:.2e} before, {found.after:.2e} after alignment"]
     lines += _profile_lines(found.comparison)
     return "\n".join([*lines, *([f"{out}: B in A's place, the same function as B"] if out else [])])
+
+
+def kinship_json(found: Kinship) -> dict[str, Any]:
+    """The keys of `lawful diff --json` for checkpoints of modules."""
+    return {
+        "verdict": found.verdict.verdict,
+        "relation": found.relation,
+        "reason": found.reason,
+        "share": found.share,
+        "null": found.null,
+        "agreements": [
+            {"space": each.space, "units": each.units, "agree": each.agree, "null": each.null}
+            for each in found.agreements
+        ],
+        "changes": [
+            {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
+             "levels": each.levels} for each in found.changes
+        ],
+        **_profile(found.verdict.comparison),
+    }  # fmt: skip
+
+
+def kinship_text(found: Kinship) -> str:
+    """The relation first, then why, then what changed."""
+    lines = [found.relation.upper(), *_wrapped(found.reason + ".")]
+    for title, picked in (
+        ("low-rank differences", [each for each in found.changes if each.rank is not None]),
+        ("entries set to zero", [each for each in found.changes if each.zeroed]),
+        ("on a grid of few levels", [each for each in found.changes if each.levels is not None]),
+    ):
+        if picked:
+            named = ", ".join(_change_words(each) for each in picked[:6])
+            lines += _wrapped(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
+    lines += [f"  {each.relative:9.1e}  {each.tensor}" for each in found.changes[:6]]
+    if len(found.changes) > 6:
+        lines.append(f"  and {len(found.changes) - 6} more tensors that changed")
+    return "\n".join(lines)
+
+
+def _change_words(each: Change) -> str:
+    if each.rank is not None:
+        return f"{each.tensor} (rank {each.rank})"
+    return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"
