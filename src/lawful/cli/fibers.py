@@ -236,6 +236,9 @@ def canonical(
 def fingerprint(
     files: Annotated[list[str], typer.Argument(help="Networks: files, module:factory, or architectures.")],
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
+    input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -243,8 +246,9 @@ def fingerprint(
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_json, fingerprint_text
 
+    reading = {"model": model, "order": order, "shape": input_shape(input_size)}
     with counter("networks", len(files)) as tick:
-        result = fingerprint_json(group_networks(files, lambda text: _open(text, seed, activation), tick))
+        result = fingerprint_json(group_networks(files, lambda text: _open(text, seed, activation, **reading), tick))
     if as_json:
         print_json(result)
     else:
