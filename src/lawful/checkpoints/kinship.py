@@ -15,10 +15,10 @@ from typing import Literal
 
 import torch
 
-from lawful.checkpoints.compare import Comparison, TensorDistance
+from lawful.checkpoints.compare import TensorDistance, WeightComparison
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.folds import State, fold
-from lawful.checkpoints.group import Rows, Units
+from lawful.checkpoints.group import AxisRows, UnitSpace
 from lawful.checkpoints.match import Tensors, assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
@@ -48,7 +48,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Change:
+class TensorChange:
     """What happened to a tensor: its relative distance, and the kind of change if it has one."""
 
     tensor: str
@@ -66,7 +66,7 @@ class Kinship:
     reason: str
     verdict: CheckpointVerdict
     agreements: tuple[Agreement, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[TensorChange, ...]
 
     @property
     def share(self) -> float | None:
@@ -119,8 +119,8 @@ def _judged(
 # Agreement
 
 
-def _agreements(found: Comparison, one: State) -> tuple[Agreement, ...]:
-    spaces = [each for each in found.architecture.group.spaces if isinstance(each, Units) and each.permutes]
+def _agreements(found: WeightComparison, one: State) -> tuple[Agreement, ...]:
+    spaces = [each for each in found.architecture.group.spaces if isinstance(each, UnitSpace) and each.permutes]
     split = [(space, parts) for space in spaces if space.size > 1 and (parts := _parts(space, one)) is not None]
     result = []
     for space, parts in split:
@@ -132,10 +132,10 @@ def _agreements(found: Comparison, one: State) -> tuple[Agreement, ...]:
     return tuple(result)
 
 
-Parts = tuple[list[Rows], list[Rows]]
+Parts = tuple[list[AxisRows], list[AxisRows]]
 
 
-def _parts(space: Units, tensors: Mapping[str, torch.Tensor]) -> Parts | None:
+def _parts(space: UnitSpace, tensors: Mapping[str, torch.Tensor]) -> Parts | None:
     """The members in two halves that share no tensor: the widest one, and the others."""
     width = {rows.tensor: tensors[rows.tensor].numel() // space.size for rows in space.members}
     widest = max(space.members, key=lambda rows: width[rows.tensor]).tensor
@@ -145,7 +145,9 @@ def _parts(space: Units, tensors: Mapping[str, torch.Tensor]) -> Parts | None:
     return halves if enough else None
 
 
-def _alike(space: Units, parts: Parts, other: Units, theirs: Parts, tensors: Mapping[str, torch.Tensor]) -> bool:
+def _alike(
+    space: UnitSpace, parts: Parts, other: UnitSpace, theirs: Parts, tensors: Mapping[str, torch.Tensor]
+) -> bool:
     if space.size != other.size or [len(half) for half in parts] != [len(half) for half in theirs]:
         return False
     return all(
@@ -155,7 +157,7 @@ def _alike(space: Units, parts: Parts, other: Units, theirs: Parts, tensors: Map
     )
 
 
-def _agreement(space: Units, parts: Parts, one: Tensors, two: Tensors, other: Units, theirs: Parts) -> int:
+def _agreement(space: UnitSpace, parts: Parts, one: Tensors, two: Tensors, other: UnitSpace, theirs: Parts) -> int:
     """On how many units two matchings agree, each from half of the weights; rows count by their direction."""
     orders = []
     for half, half_b in zip(parts, theirs, strict=True):
@@ -168,7 +170,7 @@ def _agreement(space: Units, parts: Parts, one: Tensors, two: Tensors, other: Un
     return int((orders[0] == orders[1]).sum())
 
 
-def _directions(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def _directions(rows: AxisRows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     table = as_rows(tensors[rows.tensor], rows.dims)[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
     return torch.nn.functional.normalize(table.double(), dim=1)
 
@@ -176,7 +178,7 @@ def _directions(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor
 # Changes
 
 
-def _changes(found: Comparison, first: State, one: State, second: State) -> list[Change]:
+def _changes(found: WeightComparison, first: State, one: State, second: State) -> list[TensorChange]:
     """What was done to each tensor that is not the same: seen as stored if it lies as near as it is, else aligned."""
     changed = []
     for each in found.distances:
@@ -191,7 +193,9 @@ def _changes(found: Comparison, first: State, one: State, second: State) -> list
         if torch.equal(before, after):
             continue
         relative = min(stored, each.relative)
-        changed.append(Change(name, relative, _low_rank(after - before), _zeroed(before, after), _levels(second[name])))
+        changed.append(
+            TensorChange(name, relative, _low_rank(after - before), _zeroed(before, after), _levels(second[name]))
+        )
     return sorted(changed, key=lambda change: -change.relative)
 
 

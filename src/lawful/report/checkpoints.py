@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from lawful.checkpoints.compare import Comparison
+from lawful.checkpoints.compare import WeightComparison
 from lawful.checkpoints.folds import GainFold, StatisticsFold
-from lawful.checkpoints.group import Heads, Space, Units
-from lawful.checkpoints.kinship import Change, Kinship
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.kinship import Kinship, TensorChange
 from lawful.checkpoints.same import CheckpointVerdict
 from lawful.checkpoints.verbs import Aligned
 
@@ -44,7 +44,7 @@ def verdict_json(found: CheckpointVerdict, seconds: float) -> dict[str, Any]:
     }
 
 
-def _witness(found: Comparison) -> dict[str, Any]:
+def _witness(found: WeightComparison) -> dict[str, Any]:
     return {
         "spaces": len(found.architecture.group.spaces),
         "folds": _folds(found),
@@ -53,7 +53,7 @@ def _witness(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _profile(found: Comparison) -> dict[str, Any]:
+def _profile(found: WeightComparison) -> dict[str, Any]:
     return {
         "folds": _folds(found),
         "notes": list(found.architecture.notes),
@@ -65,7 +65,7 @@ def _profile(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _folds(found: Comparison) -> list[str]:
+def _folds(found: WeightComparison) -> list[str]:
     words = []
     for each in found.architecture.folds:
         if isinstance(each, GainFold):
@@ -77,12 +77,12 @@ def _folds(found: Comparison) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _space_words(space: Space) -> str:
-    if isinstance(space, Units):
+def _space_words(space: HiddenSpace) -> str:
+    if isinstance(space, UnitSpace):
         acts = [word for word, on in (("permutations", space.permutes), ("scales", space.scales),
                                       ("signs", space.signed)) if on]  # fmt: skip
         return f"{space.name}: {space.size} units, {' and '.join(acts) or 'fixed'}"
-    if isinstance(space, Heads):
+    if isinstance(space, HeadSpace):
         kinds = " and ".join(dict.fromkeys(f"{block.kind}({block.size})" for block in space.heads[0]))
         grouped = f" of {space.copies} queries" if space.copies > 1 else ""
         return f"{space.name}: {len(space.heads)} heads{grouped}, {kinds}{', permutations' if space.permutes else ''}"
@@ -109,7 +109,7 @@ def verdict_text(found: CheckpointVerdict, seconds: float) -> str:
     return "\n".join([*lines, *_profile_lines(found.comparison)])
 
 
-def _profile_lines(found: Comparison) -> list[str]:
+def _profile_lines(found: WeightComparison) -> list[str]:
     lines = [f"  aligned: {words}" for words in map(_space_words, found.architecture.group.spaces[:6])]
     more = len(found.architecture.group.spaces) - 6
     lines += [f"  and {more} more spaces"] * (more > 0)
@@ -184,7 +184,7 @@ def kinship_text(found: Kinship) -> str:
     return "\n".join(lines)
 
 
-def _change_words(each: Change) -> str:
+def _change_words(each: TensorChange) -> str:
     if each.rank is not None:
         return f"{each.tensor} (rank {each.rank})"
     return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"
