@@ -116,6 +116,7 @@ class _Reader:
             self.gauges.same(labels, labels, line=place)
             whole = labels.expand(groups, across, inside).reshape(*shape[:2], *(1,) * (len(shape) - 2))
             found.append(compact(whole.expand(shape)))
+        self.gauges.tie_heads(groups, found, 0)
         return tuple(found)
 
     def _stacked_fields(self, shape: Shape) -> tuple[torch.Tensor, ...]:
@@ -125,6 +126,8 @@ class _Reader:
             labels = self.gauges.fresh(math.prod(shape[:-2]) * shape[axis]).reshape(-1, shape[axis])
             self.gauges.same(labels, labels, line=[1])
             found.append(labels.reshape(*shape[:-2], shape[axis]).unsqueeze(-3 - axis).expand(shape))
+        count = math.prod(shape[:-2])
+        self.gauges.tie_heads(count, [field.reshape(count, *shape[-2:]) for field in found], 0)
         return tuple(found)
 
     def _step(self, node: fx.Node, name: str, target: Any, shapes: tuple[Shape, ...]) -> Step:

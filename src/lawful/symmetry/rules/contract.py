@@ -37,11 +37,18 @@ def contract(step: Step, x: Motion, y: Motion, batch: int) -> Motion:
     for fields, other in ((left, y), (right, x)):
         outer = [field.select(line, 0) for field in fields if line not in varying(field)]
         shared = [d for d in range(batch) if other.shape[d] > 1]
+        carried = {d for field in other.gauges for d in _leading(field, batch)}
         for field in outer:
             step.gauges.blocks(field, [d for d in range(line) if d not in shared])
+            step.gauges.tell_apart(field, set(shared) - carried)
         passing.append(outer)
     gauges = multiply_fields(step, *passing, dims=range(batch), shape=shape)
     return Motion(shape, gauges, _contract_shifts(step, x, y, shape, batch))
+
+
+def _leading(field: torch.Tensor, batch: int) -> list[int]:
+    """The batch dimensions along which a field of a factor changes."""
+    return [d for d in varying(field) if d < batch]
 
 
 def _one_wide(step: Step, x: Motion, y: Motion, left: list[torch.Tensor], right: list[torch.Tensor]) -> None:

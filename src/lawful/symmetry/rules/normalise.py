@@ -154,14 +154,15 @@ def batch_norm(
         for field in x.gauges:
             step.gauges.pin(field, step.name, permutes=True)
         step.shifts.unseen(x.shifts, [d for d in range(rank) if d != 1])
-        result = Motion(step.shape)
+        result = Motion(step.shape, x.gauges)  # pinned, but they still permute
     else:
         absorbed = x.absorber is not None and running_mean is not None and running_mean.known is not None
         for field in x.gauges:
             if absorbed:
                 step.gauges.diagonal(field)
+                step.gauges.tell_apart(field, [1])
             else:
-                step.gauges.pin(field, step.name, permutes=True)
+                step.gauges.pin(field, step.name)
         if x.absorber is not None and running_mean is not None and running_mean.known is not None:
             step.gauges.recentre(x.absorber, -running_mean.known.double().cpu().numpy())
         kept = x.gauges if absorbed else ()
@@ -212,7 +213,7 @@ def group_norm(
     """Layer normalisation of the channels and places of each group; gauges of its input are pinned."""
     x, rank = step.settled(input), len(input.shape)
     for field in x.gauges:
-        step.gauges.pin(field, step.name, permutes=True)
+        step.gauges.pin(field, step.name)
     shape = (x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
     grouped = [shift.moved(shift.labels.reshape(shape), shift.phases.reshape(shape)) for shift in x.shifts]
     step.shifts.unseen(grouped, range(2, len(shape)))
@@ -260,7 +261,7 @@ def softmax(step: Step, self: Motion, dim: int, *rest: Any, **options: Any) -> M
     for field in x.gauges:
         step.gauges.pin(field, step.name, permutes=True)
     step.shifts.unseen(x.shifts, [dim % len(x.shape)], softmax=True)
-    return Motion(step.shape)
+    return Motion(step.shape, x.gauges)  # pinned, but they still permute
 
 
 def attention(
@@ -301,6 +302,8 @@ def attention(
         for field in mask.gauges:
             step.gauges.pin(field, step.name)
         step.shifts.unseen(mask.shifts, [len(mask.shape) - 1])
+    if rank > 2:
+        _tie_heads(step, (query, key, value), attn_mask, rank - 3)
     gauges = []
     for field in value.gauges:
         if rank - 2 in varying(field):
@@ -320,7 +323,20 @@ def _note_heads(step: Step, *values: Motion) -> None:
             return
         lead = (0,) * (rank - 3)
         tables.append(value.gauges[0][lead][:, 0].numpy().copy())
-    step.gauges.heads.append((tables[0], tables[1], tables[2]))
+    step.gauges.attentions.append((tables[0], tables[1], tables[2]))
+
+
+def _tie_heads(step: Step, values: Sequence[Motion], mask: Motion | None, dim: int) -> None:
+    """Heads change places as wholes, if all of them can; a mask of their own tells them apart."""
+    fields = [[field for field in value.gauges if dim in varying(field)] for value in values]
+    place = dim - len(values[0].shape)
+    alike = mask is None or len(mask.shape) < -place or mask.shape[place] == 1
+    if alike and all(len(each) == 1 for each in fields):
+        step.gauges.tie_heads(values[0].shape[dim], [each[0] for each in fields], dim)
+    else:
+        for each in fields:
+            for field in each:
+                step.gauges.tell_apart(field, [dim])
 
 
 def _repeated(step: Step, value: Motion, times: int) -> Motion:
