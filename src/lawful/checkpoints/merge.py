@@ -13,6 +13,7 @@ from lawful.checkpoints.folds import State, unfold
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.verbs import Aligned, align_pair
 from lawful.errors import LawfulError
+from lawful.shown import Shown
 from lawful.types import Floats
 
 POINTS = 11
@@ -21,7 +22,7 @@ Loss = Callable[[list[torch.Tensor]], float]
 
 
 @dataclass(frozen=True, eq=False)
-class Merged:
+class Merged(Shown):
     """`(1 − weight)·A + weight·B` with B aligned to A; `line` is the loss on the way, if a loss was given."""
 
     weights: dict[str, torch.Tensor]

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from lawful.checkpoints.align import shiftless
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import fold
 from lawful.checkpoints.group import Group, Heads, Rows, Units, members_of
@@ -45,7 +46,7 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
     """
     wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
     blocks = [_function(architecture, wide)]
-    folded = fold(wide, architecture.folds)
+    folded = shiftless(fold(wide, architecture.folds), architecture.group.shifts)
     for number, (name, (kind, rows)) in enumerate(sorted(_labelled(architecture.group).items())):
         blocks.append(_named(folded[name], kind, rows, number))
     return np.array([_unit(block) for block in blocks], dtype=np.float32).astype(np.float64)

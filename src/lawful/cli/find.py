@@ -35,7 +35,7 @@ def find(
 ) -> None:
     """List the checkpoints of an index that are most alike to one (exit 3: none has its architecture)."""
     from lawful.report.relatives import found_json, found_text
-    from lawful.study.checkpoint_index import find_relatives
+    from lawful.study.checkpoint_index import find as find_relatives
 
     result = found_json(find_relatives(checkpoint, index, model=model, input=input_size, most=top))
     if as_json:
@@ -54,7 +54,7 @@ def make_index(places: list[str], index: Path, model: str | None, sizes: list[st
 
     with counter("checkpoints", len(checkpoints_in(places))) as tick:
         done = index_folder(places, index, model=model, input=sizes, progress=tick)
-    result = indexed_json(done, str(index))
+    result = indexed_json(done)
     if as_json:
         print_json(result)
     else:

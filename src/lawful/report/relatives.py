@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lawful.checkpoints.merge import Merged
-from lawful.study.checkpoint_index import Found, Indexed
+if TYPE_CHECKING:
+    from lawful.checkpoints.merge import Merged
+    from lawful.study.checkpoint_index import Found, Indexed
 
 SHOWN = 5
 
 
-def indexed_json(done: Indexed, index: str) -> dict[str, Any]:
+def indexed_json(done: Indexed) -> dict[str, Any]:
     """The keys of `lawful fingerprint --index --json`."""
     failed = [{"path": path, "reason": reason} for path, reason in done.failed]
-    return {"index": index, "added": done.added, "kept": done.kept, "failed": failed}
+    return {"index": done.index, "added": done.added, "kept": done.kept, "unread": failed}
 
 
 def indexed_text(result: Mapping[str, Any]) -> str:
     """How many are new, were there, could not be read."""
     lines = [f"{result['index']}: {result['added']} checkpoints added, {result['kept']} unchanged"]
-    failed = result["failed"]
+    failed = result["unread"]
     lines += [f"  not read: {each['path']}: {each['reason']}" for each in failed[:SHOWN]]
     return "\n".join(lines + ([f"  … and {len(failed) - SHOWN} more not read"] if len(failed) > SHOWN else []))
 
@@ -57,7 +58,7 @@ def found_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def merged_json(found: Merged, written: str | None) -> dict[str, Any]:
+def merged_json(found: Merged, written: str | None = None) -> dict[str, Any]:
     """The keys of `lawful merge --json`."""
     line = found.line
     way = None

@@ -24,6 +24,7 @@ from lawful.network.modules import hugging_face
 from lawful.network.modules.convert import to_module
 from lawful.network.modules.load import make_module
 from lawful.network.opening import open as open_network
+from lawful.shown import Shown
 from lawful.symmetry.inputs import Input
 from lawful.types import Floats
 
@@ -39,9 +40,10 @@ TABLE = (
 
 
 @dataclass(frozen=True)
-class Indexed:
+class Indexed(Shown):
     """What `index_folder` did: checkpoints that are new, that were there already, and that could not be read."""
 
+    index: str
     added: int
     kept: int
     failed: tuple[tuple[str, str], ...]
@@ -57,7 +59,7 @@ class Relative:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Shown):
     """The most alike first. `calibrated` says whether enough others were there to take away what all have in common."""
 
     relatives: tuple[Relative, ...]
@@ -99,10 +101,10 @@ def index_folder(
                     added += 1
             if progress is not None:
                 progress()
-    return Indexed(added, kept, tuple(failed))
+    return Indexed(str(index), added, kept, tuple(failed))
 
 
-def find_relatives(
+def find(
     checkpoint: str | Path,
     index: str | Path,
     *,

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from lawful.checkpoints.merge import Loss, Merged, merge_pair
-from lawful.checkpoints.opening import CheckpointPair
+from lawful.checkpoints.opening import CheckpointPair, Model, Source, open_checkpoints
 from lawful.errors import LawfulError
 from lawful.network.formats.data import read_data
+from lawful.symmetry.inputs import Input
+
+
+def merge(
+    first: Source,
+    second: Source,
+    *,
+    weight: float = 0.5,
+    data: str | Path | None = None,
+    model: Model | None = None,
+    input: Input | Sequence[Input] | None = None,
+) -> Merged:
+    """The mean of two checkpoints after alignment; with data, the loss on the way from one to the other."""
+    pair = open_checkpoints(first, second, model=model, input=input)
+    return merge_on_data(pair, weight, None if data is None else Path(data))
 
 
 def merge_on_data(pair: CheckpointPair, weight: float, data: Path | None) -> Merged:
