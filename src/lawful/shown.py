@@ -29,6 +29,8 @@ class Shown:
     3
     """
 
+    reading: Any = None  # how its network was read: a `lawful.Reading`, set by the verb
+    readings: Any = ()  # the same of each network, where there are several
     views: ClassVar[Callable[[], Any]]  # where results find what they look like
 
     def __init_subclass__(cls) -> None:

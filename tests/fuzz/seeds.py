@@ -33,6 +33,15 @@ TARGETS = (
     Target("net.json", ("components", "net.json", "--exact")),
     Target("net.json", ("prune", "net.json")),
     Target("net.npz", ("same", "net.npz", "net.json", "--time", "1")),
+    Target("net.json", ("distance", "net.json", "other.json", "--box=-1,1", "--time", "1")),
+    Target("net.npz", ("identifiable", "net.npz")),
+    Target("net.json", ("regions", "net.json", "--time", "1")),
+    Target("net.safetensors", ("canonical", "net.safetensors")),
+    Target("net.json", ("symmetries", "net.json")),
+    Target("net.json", ("audit", "net.json")),
+    Target("net.json", ("explore", "net.json", "--html", "page.html")),
+    Target("property.vnnlib", ("check", "net.json", "property.vnnlib", "--time", "1")),
+    Target("data.npz", ("verify", "separation.proof.json", "data.npz")),
     Target("data.npz", ("truncate", "2-2-2 relu", "--data", "data.npz")),
     Target("data.csv", ("truncate", "2-2-2 relu", "--data", "data.csv")),
     Target("data.csv", ("separate", "--data", "data.csv")),
@@ -50,7 +59,8 @@ TARGETS = (
     Target("leaky/train.npz", ("bottleneck", "leaky")),
     Target("leaky/depth-2.npz", ("bottleneck", "leaky")),
     *(Target(f"{kind}.proof.json", ("verify", f"{kind}.proof.json")) for kind in
-      ("laws", "near", "components", "pruning", "same", "different", "flow", "separation", "geodesic")),
+      ("laws", "near", "components", "pruning", "same", "different", "flow", "separation", "geodesic", "identifiable",
+       "regions", "canonical", "path", "rebalance", "singular", "distance")),
 )  # fmt: skip
 
 
@@ -75,6 +85,7 @@ def plant(folder: Path) -> None:
         'job = "count_laws"\n[grid]\narchitecture = ["2-2-1 relu", "3-2 linear"]\nseed = {range = [0, 3]}\n'
         "rate = {random = 3, low = 0.1, high = 1.0, log = true}\n[limits]\nseconds = 5\nmemory_gb = 1.5\n"
     )
+    (folder / "property.vnnlib").write_text(PROPERTY)
     flow = integrate(problem(network, x, y, "ce"), 0.2, snapshots=4)
     save(record(flow, known_laws(network), network, {"loss": "ce", "decay": 0.0, "data": None}), folder / "run")
     store = Store(folder / "sweep", write=True)
@@ -90,6 +101,16 @@ def plant(folder: Path) -> None:
         run(folder, command, expected)
 
 
+PROPERTY = """(declare-const X_0 Real)
+(declare-const X_1 Real)
+(declare-const Y_0 Real)
+(declare-const Y_1 Real)
+(assert (>= X_0 -1.0))
+(assert (<= X_0 1.0))
+(assert (>= X_1 -1.0))
+(assert (<= X_1 1.0))
+(assert (>= Y_0 100.0))
+"""
 COMMANDS = (
     (("laws", "2-2-1 relu", "--certificate", "laws.proof.json"), 0),
     (("laws", "net.json", "--near", "--certificate", "near.proof.json"), 0),
@@ -99,6 +120,13 @@ COMMANDS = (
     (("same", "net.json", "other.json", "--certificate", "different.proof.json"), 1),
     (("flow", "net.json", "--data", "data.npz", "--loss", "ce", "--until", "0.1", "--snapshots", "3",
       "--certificate", "flow.proof.json"), 0),
+    (("identifiable", "net.json", "--certificate", "identifiable.proof.json"), None),
+    (("regions", "net.json", "--certificate", "regions.proof.json"), 0),
+    (("canonical", "net.json", "--certificate", "canonical.proof.json"), 0),
+    (("path", "net.json", "other.json", "--certificate", "path.proof.json"), None),
+    (("rebalance", "net.json", "--certificate", "rebalance.proof.json"), 0),
+    (("singular", "net.json", "--exist", "--certificate", "singular.proof.json"), 0),
+    (("distance", "net.json", "other.json", "--box=-1,1", "--time", "2", "--certificate", "distance.proof.json"), None),
     (("separate", "--data", "data.csv", "--out", "separation.proof.json"), 0),
     (("leaky", "--teacher", "2-1-2", "--effective-depth", "2", "--depth", "4", "--width", "3", "--samples", "6",
       "--evaluations", "3000", "--tolerance", "0.005", "--out", "leaky"), 0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,3 +135,83 @@ def test_a_scaled_or_cut_module_is_no_graph_to_the_laws() -> None:
     with pytest.raises(package.Unsupported, match="softmax at its end"):
         package.same(module, module[:3])
     assert package.same(module, module).verdict == "equal"
+
+
+DATA = (np.random.default_rng(4).normal(size=(6, 3)), np.zeros((6, 2)))
+BOX = (-np.ones(3), np.ones(3))
+VERBS: dict[str, Answer] = {
+    "show": lambda net: package.show(net),
+    "laws": lambda net: package.laws(net),
+    "symmetries": lambda net: package.symmetries(net),
+    "components": lambda net: package.components(net),
+    "path": lambda net: package.path(net, net),
+    "rebalance": lambda net: package.rebalance(net),
+    "unlock": lambda net: unlock(net),
+    "singular": lambda net: package.singular(net),
+    "prune": lambda net: package.prune(net),
+    "same": lambda net: package.same(net, net),
+    "distance": lambda net: distance(net, net, BOX, seconds=1.0),
+    "diff": lambda net: package.diff(net, net, seconds=2.0),
+    "identifiable": lambda net: package.identifiable(net),
+    "fiber": lambda net: package.fiber(net),
+    "regions": lambda net: package.regions(net),
+    "canonical": lambda net: package.canonical(net),
+    "fingerprint": lambda net: package.fingerprint([net]),
+    "flow": lambda net: package.flow(net, DATA, until=0.01),
+    "compare": lambda net: package.compare(net, "sgd:0.1", DATA, until=0.1),
+    "truncate": lambda net: package.truncate(net, (DATA[0], [0, 0, 1, 1, 2, 2])),
+    "bottleneck": lambda net: package.bottleneck(net, DATA[0], blocks=["0", "1", "2"]),
+    "audit": lambda net: package.audit(net),
+    "explore": lambda net: package.explore(net),
+}
+NOT_OF_A_NETWORK = {
+    "check", "convert", "demo", "drift", "leaky", "reproduce", "separate", "sweep", "truncation_flow", "verify",
+}  # fmt: skip
+
+
+def every_source(folder: Path) -> dict[str, Any]:
+    """Eleven ways to have one network."""
+    mlp = Architecture.parse("3-4-2 relu bias").initialise(seed=2)
+    module = package.to_module(mlp)
+    assert isinstance(mlp, Mlp)
+    found = forms(mlp, folder)
+    state = {name: tensor.float() for name, tensor in module.state_dict().items()}
+    safetensors.torch.save_file(state, folder / "bare.safetensors")
+    bare = {"state dict": state, "weights alone": folder / "bare.safetensors", "architecture": "3-4-2 relu bias"}
+    return {**found, "network": mlp, "model": onnx.load(folder / "net.onnx"), **bare}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_result_says_how_its_network_was_read(name: str, tmp_path: Path) -> None:
+    """For every kind of source; what is assumed is exactly what the source does not say."""
+    weighed = name not in ("show", "laws", "symmetries")  # these can speak of an architecture without weights
+    for form, source in every_source(tmp_path).items():
+        if name == "bottleneck" and form == "graph":
+            continue  # one module without parts: there are no blocks to read
+        if name == "symmetries" and form == "graph":
+            continue  # refused: a graph is no module
+        result = VERBS[name](source)
+        reading = result.reading
+        assert isinstance(reading, package.Reading), form
+        assert reading.format, form
+        if form in ("state dict", "weights alone"):
+            assert [each[:12] for each in reading.assumed] == ["ReLU between"], form
+        elif form == "architecture":
+            assert [each[:14] for each in reading.assumed] == ["random weights"] * weighed, form
+        else:
+            assert reading.assumed == (), form
+
+
+def test_every_verb_of_python_is_asked() -> None:
+    verbs = {name for name in package._PLACES if name[0].islower()} - {"open", "read", "write", "count_laws"}
+    assert verbs - NOT_OF_A_NETWORK - {"from_module", "to_module"} <= set(VERBS)
+    takers = {
+        function.__name__
+        for module in list(sys.modules.values())
+        if getattr(module, "__name__", "").startswith("lawful.")
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and not name.startswith("_")
+        if next(iter(inspect.signature(function).parameters.values()), inspect.Parameter("x", 1)).annotation == "Source"
+    }
+    rest = {"open_pair", "check", "convert", "count_laws", "describe_fiber", "find_path", "known_laws", "problem"}
+    assert takers - set(VERBS) - rest - {"training_problem", "balanced_graph"} == set()

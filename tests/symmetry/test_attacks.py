@@ -88,7 +88,7 @@ def test_dropout_leaves_diagonals_in_training_and_everything_in_eval() -> None:
     module = nn.Sequential(plain(3, 2), nn.Dropout(0.5), plain(2, 3))
     train, evaluated = (symmetries(module, (3,), mode=mode) for mode in ("train", "eval"))
     assert (len(train.laws), len(evaluated.laws)) == (2, 3)
-    assert "dropout" in train.reading
+    assert "dropout" in train.noted
     assert (train.mode, evaluated.mode) == ("train", "eval")
 
 

@@ -77,5 +77,5 @@ def test_rows_that_the_example_does_not_read_are_not_called_dead() -> None:
     short, whole = symmetries(module, "3:int"), symmetries(module, "9:int")
     assert short.dead == ()
     assert len(whole.laws) - len(short.laws) == 6
-    assert "24 entries of p.weight are not read" in short.reading
-    assert "not read" not in whole.reading
+    assert "24 entries of p.weight are not read" in short.noted
+    assert "not read" not in whole.noted

@@ -16,7 +16,7 @@ from lawful.fibers import Domain, Stack, cells
 from lawful.fibers.identifiability import identifiable
 from lawful.laws import HeavyBall, Metric, count_laws
 from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
-from lawful.network import Dag, Mlp, Role
+from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.singular.existence import exact_balance, singular_points
 from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
 from lawful.truncation.separation import CommonPoint, Hyperplane, separate
@@ -184,6 +184,18 @@ def _laws_of_module(proof: Proof, found: Verified) -> bool:
     return bool(found.facts["parameters"] - rank <= found.facts["laws"])
 
 
+def _laws_by_theorem(proof: Proof, found: Verified) -> bool:
+    """The formula, at smaller sizes where laws are counted."""
+    n, r, m = (max(1, round(width / 20)) for width in proof["widths"])
+    network = Architecture.parse(f"{n}-{r}-{m} {'linear' if proof['slope'] == 1 else 'relu'}")
+    small = count_laws(network).laws
+    rank, whole = min(n + m, r), min(proof["widths"][0] + proof["widths"][2], proof["widths"][1])
+    if proof["slope"] != 1:
+        return small == r and found.facts["laws"] == proof["widths"][1]
+    formula = rank * (2 * r + 1 - rank) // 2
+    return small == formula and found.facts["laws"] == whole * (2 * proof["widths"][1] + 1 - whole) // 2
+
+
 def _identifiable(proof: Proof, found: Verified) -> bool:
     """The maker decides alike; of other parameters, the outputs are the same."""
     network = mlp_of(proof["network"])
@@ -211,6 +223,7 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "components": _components,
     "laws": _laws,
     "laws-of-module": _laws_of_module,
+    "laws-by-theorem": _laws_by_theorem,
     "identifiable": _identifiable,
     "regions": _regions,
     "pruning": _pruning,

@@ -191,6 +191,8 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "laws of momentum": lambda: of_laws(count_laws("2-2-2 linear", flow=HeavyBall(0.5))),
     "laws of a metric": lambda: of_laws(count_laws("2-2-1 relu", flow=Metric(np.arange(1.0, 7.0)))),
     "laws of a module": _laws_of_module,
+    "laws by a theorem": lambda: of_laws(count_laws("60-90-10 relu bias")),
+    "linear laws by a theorem": lambda: of_laws(count_laws("60-90-10 linear")),
     "pruning": lambda: of_pruning(prune(redundant(), replayable=True)),
     "pruning on a box": lambda: of_pruning(prune(redundant(), tolerance=0.05, box=(-1.0, 1.0), replayable=True)),
     "module pruning": _module,

@@ -215,7 +215,36 @@ def rescaled(plant: Plant) -> Proof:
     return proof | {"rounding": 1e-15, "residual": 1e-12}
 
 
-BUGS = (locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses,
+def fixed(plant: Plant) -> Proof:
+    """Neurons that can be reversed together are not noticed."""
+    plant.setattr(part("fibers.identifiability"), "balanced_subset", lambda _: ())
+    network = Mlp([[[1.0], [1.0], [2.0]], [[1.0, 1.0, -1.0]]], [[0.5, 0.0, 3.0], [1.0]])
+    found = part("fibers.identifiability").identifiable(network)
+    assert found.identifiable
+    return dict(part("fibers.identifiability_certificate").certificate(network, found))
+
+
+def missed(plant: Plant) -> Proof:
+    """One side of every neuron of the last layer seems to be empty."""
+    true = part("fibers.region_proof")._Prover.look
+
+    def wrong(self: Any, row: Any, unit: Any, rows: Any) -> Any:
+        return true(self, row, unit, rows) if not rows else [0]
+
+    plant.setattr(part("fibers.region_proof")._Prover, "look", wrong)
+    network = Mlp([[[1.0], [1.0]], [[1.0, 1.0]]], [[0.0, -1.0], None])
+    return dict(part("fibers.region_certificate").certificate(network, None, 2))
+
+
+def counted(plant: Plant) -> Proof:
+    """The formula for one linear hidden layer is one too large."""
+    true = part("laws.theorems").balanced_laws
+    plant.setattr(part("laws.theorems"), "balanced_laws", lambda widths: true(widths) + 1)
+    return dict(of_laws(count_laws("60-90-10 linear")))
+
+
+BUGS = (fixed, missed, counted,
+        locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses,
         stationary, through_a_lock, rescaled)  # fmt: skip
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from forging import REFUSED, Proof, saved, signed
 from real import real
 
-from lawful import CertificateError, Unsupported, verify
+from lawful import CertificateError, NotACertificate, Unsupported, verify
 from lawful.components import certificate as of_components
 from lawful.components import components
-from lawful.network import Architecture
+from lawful.fibers.identifiability import identifiable
+from lawful.fibers.identifiability_certificate import certificate as of_identifiable
+from lawful.leaky import LeakyResNet
+from lawful.network import Architecture, Mlp
 from lawful.verify.pruning_rules import Replay
 from lawful.verify.rows import Signals, exact, sum_span
 from lawful.verify.wiring import read_wiring
@@ -135,3 +143,74 @@ def test_a_residual_is_not_negative() -> None:
     proof["except"] = list(range(3))
     with pytest.raises(CertificateError, match="negative"):
         verify(proof | {"residual": -1.0})
+
+
+def test_output_biases_absorb_constants_when_neurons_are_reversed() -> None:
+    """`Σ a_j w_j = 0` suffices to reverse a set of neurons: the terms `a_j b_j` move into the output's bias."""
+    network = Mlp([[[-1.0, 0.0], [1.0, -1.0], [1.0, 0.0]], [[-1.0, 1.0, -1.0]]], [[0.0, -1.0, 1.0], [0.0]])
+    found = identifiable(network)
+    assert found.identifiable is False
+    proof = saved(of_identifiable(network, found))
+    assert verify(proof, network).facts["identifiable"] is False
+    lie = proof | {"identifiable": True, "other": None, "witness": None}
+    with pytest.raises(CertificateError, match="reversed together"):
+        verify(lie)
+
+
+def test_the_same_parameters_reordered_and_rescaled_prove_nothing() -> None:
+    proof = saved(real("identifiable"), identifiable=False)
+    tower = proof["network"]
+    rows = [
+        [[*map(str, map(Fraction, row)), str(Fraction(bias))] for row, bias in zip(layer, biases, strict=True)]
+        for layer, biases in zip(tower["weights"], tower["biases"], strict=True)
+    ]
+    first = [[str(2 * Fraction(entry)) for entry in row] for row in rows[0]][::-1]
+    last = [[str(Fraction(row[1]) / 2), str(Fraction(row[0]) / 2), row[2]] for row in rows[1]]
+    steps = [{"do": "reorder", "layer": 1, "order": [1, 0]}, {"do": "rescale", "layer": 1, "factors": [2.0, 2.0]}]
+    witness = {"first": steps, "second": [], "ending": "weights"}
+    with pytest.raises(CertificateError, match="no reordering and rescaling"):
+        verify(proof | {"other": [first, last], "witness": witness})
+
+
+def test_every_answer_about_identifiability_is_certified() -> None:
+    """Random small networks with ties and zeros: what the maker decides, the verifier confirms."""
+    rng = np.random.default_rng(1)
+    answers = set()
+    for _ in range(60):
+        widths = rng.integers(1, 4, size=rng.integers(3, 5)).tolist()
+        weights = [rng.integers(-1, 2, size=(b, a)).astype(float) for a, b in pairwise(widths)]
+        network = Mlp(weights, [rng.integers(-1, 2, size=b).astype(float) for b in widths[1:]])
+        found = identifiable(network)
+        if found.identifiable is not None and "face each other" not in found.reasons[0]:
+            assert verify(saved(of_identifiable(network, found)), network).facts["identifiable"] is found.identifiable
+            answers.add(found.identifiable)
+    assert answers == {True, False}
+
+
+def test_a_region_more_or_less_is_refused() -> None:
+    proof = saved(real("regions"))
+    for change in (-1, 1):
+        with pytest.raises(CertificateError):
+            verify(proof | {"regions": proof["regions"] + change})
+    with pytest.raises(REFUSED):
+        verify(proof | {"regions": proof["regions"] - 1, "points": proof["points"][:-1]})
+
+
+def test_what_it_is_about_is_told_for_data_and_leaky_networks(tmp_path: Path) -> None:
+    """Arrays, in any number type; another number is noticed."""
+    proof = saved(real("separation"))
+    points, labels = np.array(proof["points"]), np.array(proof["labels"])
+    assert verify(proof, (points, labels)).given == (0,)
+    with pytest.raises(CertificateError, match="not about"):
+        verify(proof, (points + 1, labels))
+    proof = saved(real("geodesic"))
+    network = LeakyResNet(proof["weights"], proof["effective_depth"], proof["steps"], softness=proof["softness"])
+    data = np.array(proof["inputs"]), np.array(proof["targets"])
+    assert verify(proof, network, data).given == (0, 1)
+    with pytest.raises(CertificateError, match="not about"):
+        verify(proof, LeakyResNet(2 * network.weights, 2.0, proof["steps"], softness=0.1))
+    file = tmp_path / "proof.json"
+    file.write_text(json.dumps(proof), encoding="utf-8")
+    assert verify(file).statement == verify(str(file)).statement == verify(proof).statement
+    with pytest.raises(NotACertificate, match="regular"):
+        verify(Path("/dev/null"))

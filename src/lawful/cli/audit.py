@@ -11,10 +11,12 @@ from lawful.cli.laws import LossOption
 from lawful.cli.output import console, print_json, will_write, write_text
 from lawful.cli.source import (
     ActivationOption,
+    InputOption,
     JsonOption,
     ModelOption,
     Named,
     OrderOption,
+    input_shape,
     open_network,
     takes_network,
 )
@@ -110,6 +112,7 @@ def diff(
     activation: ActivationOption = None,
     model: ModelOption = None,
     order: OrderOption = None,
+    input_size: InputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What changed between two checkpoints, and how far the training was from gradient flow."""
@@ -117,7 +120,10 @@ def diff(
     from lawful.report.diff import diff_text, to_json
     from lawful.study.diff import diff as run
 
-    one, two = (open_network(text, activation=activation, model=model, order=order) for text in (first, second))
+    shape = input_shape(input_size)
+    one, two = (
+        open_network(text, activation=activation, model=model, order=order, shape=shape) for text in (first, second)
+    )
     samples = None if data is None else read_data(data, len(one.to_dag().inputs))
     found = run(one, two, data=samples, loss=loss, seconds=seconds)
     if as_json:

@@ -106,6 +106,8 @@ def check(
     time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -118,7 +120,8 @@ def check(
 
     if not time >= 0:
         raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
-    opened = open_network(network, seed=seed, activation=activation, drop_useless=True, shape=input_shape(input_size))
+    reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
+    opened = open_network(network, seed=seed, drop_useless=True, **reading)
     if file.suffix.lower() != ".vnnlib":
         raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
     dag = opened.to_dag()

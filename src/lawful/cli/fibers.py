@@ -12,7 +12,7 @@ import typer
 
 from lawful.cli import checkpoints
 from lawful.cli.evidence import save_evidence
-from lawful.cli.find import SizesOption, make_index
+from lawful.cli.find import make_index
 from lawful.cli.output import print_json, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import (
@@ -241,19 +241,21 @@ def fingerprint(
         Path | None, typer.Option(help="Sketch checkpoints, also in folders, into this file for `lawful find`.")
     ] = None,
     model: ModelOption = None,
-    input_size: SizesOption = None,
+    order: OrderOption = None,
+    input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Hash networks so that equal functions get equal hashes, and group the duplicates; or index many checkpoints."""
     if index is not None:
-        make_index(files, index, model, input_size, as_json)
+        make_index(files, index, model, None if input_size is None else [input_size], as_json)
         return
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_json, fingerprint_text
 
+    reading = {"model": model, "order": order, "shape": input_shape(input_size)}
     with counter("networks", len(files)) as tick:
-        result = fingerprint_json(group_networks(files, lambda text: _open(text, seed, activation), tick))
+        result = fingerprint_json(group_networks(files, lambda text: _open(text, seed, activation, **reading), tick))
     if as_json:
         print_json(result)
     else:

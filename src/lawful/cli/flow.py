@@ -9,11 +9,12 @@ import typer
 
 from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import ActivationOption, InputOption, JsonOption, SeedOption
+from lawful.cli.source import ActivationOption, InputOption, JsonOption, ModelOption, OrderOption, SeedOption
 from lawful.cli.training import laws_under, read_settings, training_problem
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
+    from lawful.flow.loss_value import Problem
     from lawful.flow.runs import Run
     from lawful.network.dynamics import Dynamics
 
@@ -41,7 +42,9 @@ def flow(
     loss: LossOption = None,
     until: UntilOption = None,
     time: OldTimeOption = None,
-    out: Annotated[Path | None, typer.Option(help="New folder for the run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for the run; killed on the way, the same command goes on.")
+    ] = None,
     dynamics: Annotated[str | None, typer.Option(help="gradient or heavy-ball. [default: gradient]")] = None,
     friction: Annotated[float | None, typer.Option(help="Friction of the heavy ball. [default: 1]")] = None,
     decay: Annotated[float | None, typer.Option(help="Weight decay of the gradient flow. [default: 0]")] = None,
@@ -57,7 +60,10 @@ def flow(
     ignore_kinks: Annotated[bool, typer.Option("--ignore-kinks", help="Do not locate ReLU kinks.")] = False,
     max_evaluations: Annotated[int | None, typer.Option(help="Most gradients to compute. [default: 1000000]")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save evidence for `lawful verify`.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with a slider over training time.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     input_size: InputOption = None,
     seed: Annotated[int | None, typer.Option(help="Seed for random weights and data. [default: 0]")] = None,
     as_json: JsonOption = False,
@@ -70,19 +76,27 @@ def flow(
         "data": data, "loss": loss, "time": time if until is None else until, "out": out, "dynamics": dynamics,
         "friction": friction, "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
-        "activation": activation, "input": input_size, "seed": seed, "project": project or None,
+        "activation": activation, "model": model, "order": order, "input": input_size, "seed": seed,
+        "project": project or None,
         "ignore_kinks": ignore_kinks or None, "metric": metric,
     }  # fmt: skip
     settings = read_settings(source, {key: value for key, value in given.items() if value is not None})
     folder = None if settings["out"] is None else Path(settings["out"])
     if folder is not None and folder.exists():
         raise LawfulError(f"{folder} exists already: name a new folder for the run")
-    will_write(None if settings["certificate"] is None else Path(settings["certificate"]))
-    run = _integrated(settings)
+    will_write(None if settings["certificate"] is None else Path(settings["certificate"]), html)
+    part = None if folder is None else folder.with_name(folder.name + ".part.npz")
+    run = _integrated(settings, part)
     if folder is not None:
         from lawful.flow.runs import save
 
         save(run, folder)
+    if part is not None and run.trajectory.stop.reason is not Reason.INTERRUPTED:
+        part.unlink(missing_ok=True)
+    if html is not None:
+        from lawful.report.run_page import run_html
+
+        write_text(html, run_html(run, str(settings["network"])))
     if as_json:
         print_json(flow_json(run) | {"out": None if folder is None else str(folder)})
     else:
@@ -130,7 +144,10 @@ def compare(
     until: UntilOption = None,
     time: OldTimeOption = None,
     plot: PlotOption = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the curves and the table.")] = None,
     activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -140,10 +157,11 @@ def compare(
     from lawful.flow import compare as run_all
     from lawful.report.flow import compare_figure, compare_json, compare_text
 
-    will_write(plot)
+    will_write(plot, html)
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
     given = {
         "data": data, "loss": loss, "time": time if until is None else until, "activation": activation,
+        "model": model, "order": order,
         "input": input_size, "seed": seed,
     }  # fmt: skip
     settings = read_settings(network, {key: value for key, value in given.items() if value is not None})
@@ -152,6 +170,10 @@ def compare(
         found = run_all(at, laws, chosen, float(settings["time"]), seed=seed, on_step=tell)
     if plot is not None:
         _draw(compare_figure(found), plot)
+    if html is not None:
+        from lawful.report.run_page import compare_html
+
+        write_text(html, compare_html(found, network))
     if as_json:
         print_json(compare_json(found) | {"network": settings["network"], "data": settings["data"]})
     else:
@@ -162,7 +184,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def _integrated(settings: dict[str, Any]) -> Run:
+def _integrated(settings: dict[str, Any], part: Path | None) -> Run:
     from lawful.flow import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, named
     from lawful.flow.runs import record
     from lawful.network.formats.metric import read_metric
@@ -198,6 +220,7 @@ def _integrated(settings: dict[str, Any]) -> Run:
             project=balance_projection(network) if settings["project"] and network is not None else None,
             max_evaluations=int(settings["max_evaluations"]),
             on_step=lambda time, loss: tell(f"loss {loss:.4g}", time / total),
+            **_checkpoints(part, at, settings),
         )
     keys = ("network", "data", "loss", "time", "dynamics", "decay", "seed", "tolerance", "metric")
     about = {key: settings[key] for key in keys} | {"samples": at.samples}
@@ -213,6 +236,24 @@ def _integrated(settings: dict[str, Any]) -> Run:
         evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]))
         write_certificate(Path(settings["certificate"]), evidence)
     return record(trajectory, laws, network, about)
+
+
+def _checkpoints(part: Path | None, at: Problem, settings: dict[str, Any]) -> dict[str, Any]:
+    """Options of `integrate` that keep a checkpoint beside the folder of the run, and go on from one that is there."""
+    if part is None:
+        return {}
+    import hashlib
+    import json
+
+    from lawful.flow.checkpoint import read_checkpoint, write_checkpoint
+
+    said = {key: str(value) for key, value in settings.items() if key not in ("out", "certificate", "max_evaluations")}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + at.start.tobytes())
+    about = digest.hexdigest()[:32]
+    resume = read_checkpoint(part, about) if part.exists() else None
+    if resume is not None:
+        typer.echo(f"lawful: going on from {part} at t = {resume.time:.4g}", err=True)
+    return {"resume": resume, "keep": lambda found: write_checkpoint(found, part, about)}
 
 
 def _locked(run: Run) -> list[dict[str, Any]] | None:

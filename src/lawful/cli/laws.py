@@ -54,8 +54,9 @@ def laws(
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
     mode: Annotated[
-        str, typer.Option(help="Batch norms of a module: train (statistics of the batch) or eval (stored ones).")
-    ] = "train",
+        str | None,
+        typer.Option(help="Batch norms of a module: train (statistics of the batch; assumed) or eval (stored ones)."),
+    ] = None,
     inputs: Annotated[str | None, typer.Option(help="Sizes of a module's several inputs: '3;2,4'.")] = None,
     weights: Annotated[
         int | None,
@@ -86,9 +87,9 @@ def laws(
     if reduction and (elsewhere or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
     shape, seed = _token_sizes(named) or named.shape, named.seed
-    source: Any = named.trained() if inputs is None else open_module(named.text)
-    if (near or data is not None) and hasattr(source, "initialise"):
-        source = source.initialise(seed=seed)
+    source: Any = open_module(named.text) if inputs is not None else None
+    if source is None:
+        source = named.trained(mode or "") if not near and data is None else named.weighed(mode or "")
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
     with bar("laws") as tell:
         count = count_laws(

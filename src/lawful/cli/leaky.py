@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +13,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate
-from lawful.cli.source import ActivationOption, DropOption, InputOption, JsonOption, SeedOption, input_shape
+from lawful.cli.output import note_reading, print_json, will_write, write_certificate, write_text
+from lawful.cli.progress import bar
+from lawful.cli.source import (
+    ActivationOption,
+    DropOption,
+    InputOption,
+    JsonOption,
+    ModelOption,
+    OrderOption,
+    SeedOption,
+    input_shape,
+)
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     import torch
+
+    from lawful.leaky import BlockReadings
 
 DataOption = Annotated[
     Path | None, typer.Option(help="Samples: .npz with x (and y for Leaky ResNets), or .csv; a run has its own.")
@@ -74,7 +87,10 @@ def leaky(
 
 def bottleneck(
     network: Annotated[
-        str, typer.Argument(metavar="RUN|NETWORK", help="Folder or .npz of `lawful leaky`, or any network.")
+        str,
+        typer.Argument(
+            metavar="RUN|NETWORK", help="Folder or .npz of `lawful leaky`, any network, or a folder of checkpoints."
+        ),
     ],
     data: DataOption = None,
     gamma: Annotated[
@@ -83,9 +99,14 @@ def bottleneck(
     ] = None,
     ridge: Annotated[float | None, typer.Option(help="Weight decay the network was trained with.")] = None,
     blocks: Annotated[str | None, typer.Option(help="Names of the blocks of a module, separated by commas.")] = None,
+    model: ModelOption = None,
     save: Annotated[Path | None, typer.Option(help="Write a certificate of the deepest network.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page: energies over depth, heat maps over training.")
+    ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the energies (.svg, .png, .pdf).")] = None,
     activation: ActivationOption = None,
+    order: OrderOption = None,
     drop_useless: DropOption = False,
     input_size: InputOption = None,
     seed: SeedOption = 0,
@@ -94,28 +115,61 @@ def bottleneck(
     """Energies and bottleneck rank of a run, or effective dimension and movement of any network's blocks."""
     if gamma is not None and not (math.isfinite(gamma) and gamma > 0):
         raise LawfulError(f"--gamma must be a positive number, got {gamma}")
-    will_write(save, figure)
+    will_write(save, figure, html)
     path = Path(network)
     if (path / "run.json").is_file() or _is_leaky(path):
-        _leaky_energies(path, data, gamma, ridge, save, figure, as_json)
+        _leaky_energies(path, data, gamma, ridge, save, figure, html, as_json)
         return
     if data is None:
         raise LawfulError("a network needs samples to be read on: give --data FILE (.npz with x, or .csv)")
     if save or figure:
         raise LawfulError("--save and --figure need a run of `lawful leaky`")
-    from lawful.report.leaky import blocks_json, blocks_text
+    from lawful.report.leaky import blocks_json, blocks_text, history_json, history_text
 
-    module, shape = _module(network, activation, drop_useless, input_size, seed)
-    found = _read(module, data, shape, blocks, gamma)
-    if as_json:
-        print_json(blocks_json(found))
-    else:
-        typer.echo(blocks_text(found))
+    read = partial(
+        _read_network, activation=activation, drop_useless=drop_useless, size=input_size, seed=seed, model=model,
+        order=order, data=data, blocks=blocks, gamma=gamma,
+    )  # fmt: skip
+    checkpoints = _checkpoints(path)
+    if checkpoints:
+        from lawful.leaky.history import history
+        from lawful.report.leaky_page import history_page
+
+        with bar("reading") as tell:
+            found_all = []
+            for number, (step, file) in enumerate(checkpoints, 1):
+                found_all.append((step, read(str(file))))
+                tell(file.name, number / len(checkpoints))
+        over_training = history(found_all)
+        if html is not None:
+            write_text(html, history_page(over_training, network))
+        print_json(history_json(over_training)) if as_json else typer.echo(history_text(over_training))
+        return
+    found = read(network)
+    if html is not None:
+        from lawful.report.leaky_page import blocks_page
+
+        write_text(html, blocks_page(found, network))
+    print_json(blocks_json(found)) if as_json else typer.echo(blocks_text(found))
+
+
+def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """The files of a folder of checkpoints by their step, the last number in a name; none if it is one model."""
+    if not folder.is_dir() or (folder / "config.json").is_file():
+        return []
+    files = [
+        path for path in sorted(folder.iterdir()) if path.suffix.lower() in (".pt", ".pth", ".safetensors", ".npz")
+    ]
+    numbered = [(re.findall(r"\d+", path.stem), path) for path in files]
+    found = sorted((int(numbers[-1]), path) for numbers, path in numbered if numbers)
+    if not found:
+        raise LawfulError(f"{folder}: no checkpoints (.pt, .safetensors or .npz) with their step in the name")
+    return found
 
 
 def _leaky_energies(
     path: Path, data: Path | None, gamma: float | None, ridge: float | None, save: Path | None, figure: Path | None,
-    as_json: bool,
+    html: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     from lawful.leaky import energies, trace
     from lawful.leaky.certificate import certificate
@@ -139,6 +193,10 @@ def _leaky_energies(
         write_certificate(save, made)
     if figure is not None:
         draw(depth_figure(readings), figure)
+    if html is not None:
+        from lawful.report.leaky_page import run_page
+
+        write_text(html, run_page(readings, depth_figure(readings), str(path)))
     if as_json:
         print_json(run_json(readings))
     else:
@@ -167,23 +225,28 @@ def _is_leaky(path: Path) -> bool:
     return {"weights", "steps", "effective_depth"} <= set(npz_format.load(path)[0])
 
 
-def _module(
-    text: str, activation: str | None, drop_useless: bool, size: str | None, seed: int
-) -> tuple[torch.nn.Module, tuple[int, ...] | None]:
-    from lawful.cli.source import is_module, open_module, open_network
+def _read_network(
+    text: str, *, activation: str | None, drop_useless: bool, size: str | None, seed: int, model: str | None,
+    order: str | None, data: Path, blocks: str | None, gamma: float | None,
+) -> BlockReadings:  # fmt: skip
+    from lawful.cli.source import is_module, open_network
+    from lawful.network.architecture import is_homogeneous
+    from lawful.network.modules.convert import to_module
+    from lawful.network.opening import open_module
 
     shape = input_shape(size)
-    if is_module(text):
-        return open_module(text), shape
-    from lawful.network.modules.convert import to_module
-
-    network = open_network(text, seed=seed, activation=activation, drop_useless=drop_useless, shape=shape)
-    return to_module(network), None
+    bent = activation is not None and not is_homogeneous(activation)
+    if is_module(text) or model is not None or Path(text).is_dir() or bent:
+        found = open_module(text, model=model, activation=activation, order=order, input_shape=shape)
+        note_reading(found.reading)
+        return _read(found.module, data, shape or found.input_shape, blocks, gamma)
+    reading: dict[str, Any] = {"activation": activation, "drop_useless": drop_useless, "shape": shape, "order": order}
+    return _read(to_module(open_network(text, seed=seed, **reading)), data, None, blocks, gamma)
 
 
 def _read(
     module: torch.nn.Module, data: Path, shape: tuple[int, ...] | None, blocks: str | None, gamma: float | None
-) -> Any:
+) -> BlockReadings:
     import torch
 
     from lawful.leaky.instruments import GAMMA, read_blocks
@@ -192,8 +255,12 @@ def _read(
     samples = read_data(data).x
     if shape is not None and math.prod(shape) != samples.shape[1]:
         raise LawfulError(f"--input {shape} does not fit the {samples.shape[1]} columns of {data}")
-    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
-    inputs = torch.from_numpy(samples.copy()).to(dtype).reshape(len(samples), *(shape or (-1,)))
+    inputs = torch.from_numpy(samples.copy()).reshape(len(samples), *(shape or (-1,)))
+    first = next((part for part in module.modules() if next(part.parameters(recurse=False), None) is not None), None)
+    if isinstance(first, torch.nn.Embedding):  # tokens
+        inputs = inputs.long()
+    else:
+        inputs = inputs.to(next((parameter.dtype for parameter in module.parameters()), torch.float64))
     names = None if blocks is None else tuple(blocks.split(","))
     try:
         with torch.no_grad():

@@ -138,13 +138,23 @@ class Named:
         """The network, whatever it is."""
         return open_anything(self.text, **self._options)
 
-    def trained(self) -> Architecture | Mlp | Dag | torch.nn.Module:
-        """The network as it trains: the module itself where a graph would have other parameters."""
+    def weighed(self, mode: str = "") -> Mlp | Dag | torch.nn.Module:
+        """The network as it trains, with weights: an architecture's are drawn, and that is said."""
+        from lawful.network import Architecture
+
+        found = self.trained(mode)
+        return self.network() if isinstance(found, Architecture) else found
+
+    def trained(self, mode: str = "") -> Architecture | Mlp | Dag | torch.nn.Module:
+        """The network as it trains: the module itself where a graph would have other parameters.
+
+        The `mode` of normalisation is what the user chose, or assumed if nobody did.
+        """
         from lawful.network.opening import open_trained
 
         found = self.anything()
         if found.reading is not None:
-            note_reading(found.reading.in_training(""), instead_of=found.reading)
+            note_reading(found.reading.in_training(mode), instead_of=found.reading)
         return open_trained(found)
 
     def source(self) -> Architecture | Mlp | Dag:

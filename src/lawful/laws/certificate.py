@@ -13,6 +13,7 @@ from lawful.laws.law import Law
 from lawful.laws.law_count import LawCount
 from lawful.laws.one_field import SAMPLE, Part
 from lawful.laws.program import Program, ProgramStep, RankProof
+from lawful.laws.theorem_certificate import theorem_certificate
 from lawful.network.digest import digest, written
 from lawful.network.dynamics import HeavyBall, Metric
 from lawful.network.formats.metric import metric_json
@@ -27,6 +28,8 @@ def certificate(count: LawCount) -> dict[str, Any]:
     """
     if count.proof is not None:
         return module_certificate(count, count.proof)
+    if count.theorem and count.proved:
+        return theorem_certificate(count)
     if count.dag is None or count.witness is None or uncertified(count):
         raise Unsupported(f"no certificate: {uncertified(count)}")
     weights = count.region is not None  # at the φ level they do not matter
@@ -105,7 +108,7 @@ def uncertified(count: LawCount) -> str:
         return f"not proved, but {count.status} ({count.reason})"
     if count.region is not None and count.region.nudged:
         return "the weights lie on a boundary between activation patterns, and only those beside it were counted"
-    whole = count.proof is not None or (count.dag is not None and count.witness is not None)
+    whole = count.proof is not None or bool(count.theorem) or (count.dag is not None and count.witness is not None)
     return "" if whole else "it rests on a theorem, and nothing was computed that could be checked again"
 
 

@@ -1,5 +1,6 @@
 """Leaky ResNets as mechanics: representation geodesics, energies and the bottleneck (paper 3)."""
 
+from lawful.leaky.history import BlockHistory, BlockWatch, block_lightning_callback, block_trainer_callback
 from lawful.leaky.instruments import BlockReading, BlockReadings, read_blocks
 from lawful.leaky.landscape import (
     FlatPath,
@@ -29,8 +30,10 @@ from lawful.leaky.steps import adapted, equidistant, irregular
 from lawful.leaky.task import TeacherTask, parse_teacher, teacher
 
 __all__ = [
+    "BlockHistory",
     "BlockReading",
     "BlockReadings",
+    "BlockWatch",
     "Energies",
     "EnergyBalance",
     "FlatPath",
@@ -46,6 +49,8 @@ __all__ = [
     "adapted",
     "added_neuron_gain",
     "balance",
+    "block_lightning_callback",
+    "block_trainer_callback",
     "deepened",
     "energies",
     "equidistant",

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import scipy.linalg
 import torch
+from scipy.sparse.linalg import eigsh
 from torch import Tensor, nn
 
 from lawful.errors import Unsupported
@@ -159,12 +161,12 @@ def _energies(before: Floats, after: Floats, gamma_ratio: float) -> list[Values]
     samples = after.shape[1]
     sigma, move = lifted(after), after - before
     groups = [np.arange(samples) % GROUPS == group for group in range(GROUPS if samples >= 2 * GROUPS else 0)]
-    left_out = [np.zeros(samples, dtype=bool), *groups]
     if samples < len(sigma):
-        kept = [~out for out in left_out]
+        kept = [np.ones(samples, dtype=bool), *(~part for part in groups)]
         return [_by_samples(sigma[:, part], after[:, part], move[:, part], gamma_ratio) for part in kept]
-    whole = _Grams.of(sigma, after, move)
-    return [whole.less(_Grams.of(sigma[:, o], after[:, o], move[:, o])).values(gamma_ratio) for o in left_out]
+    parts = [_Grams.of(sigma[:, part], after[:, part], move[:, part]) for part in groups]
+    whole = reduce(_Grams.plus, parts) if parts else _Grams.of(sigma, after, move)
+    return [each.values(gamma_ratio) for each in (whole, *(whole.less(part) for part in parts))]
 
 
 def _by_samples(sigma: Floats, after: Floats, move: Floats, gamma_ratio: float) -> Values:
@@ -190,11 +192,14 @@ class _Grams:
     def of(cls, sigma: Floats, after: Floats, move: Floats) -> _Grams:
         return cls(sigma @ sigma.T, after @ after.T, sigma @ after.T, sigma @ move.T, float((move**2).sum()))
 
-    def less(self, other: _Grams) -> _Grams:
+    def plus(self, other: _Grams, sign: int = 1) -> _Grams:
         return _Grams(
-            self.lifted - other.lifted, self.own - other.own, self.mixed - other.mixed,
-            self.mixed_move - other.mixed_move, self.move - other.move,
+            self.lifted + sign * other.lifted, self.own + sign * other.own, self.mixed + sign * other.mixed,
+            self.mixed_move + sign * other.mixed_move, self.move + sign * other.move,
         )  # fmt: skip
+
+    def less(self, other: _Grams) -> _Grams:
+        return self.plus(other, -1)
 
     def values(self, gamma_ratio: float) -> Values:
         gamma = gamma_ratio * _largest(self.lifted)
@@ -210,8 +215,11 @@ class _Grams:
 
 
 def _largest(gram: Floats) -> float:
-    last = len(gram) - 1
-    return max(float(scipy.linalg.eigvalsh(gram, subset_by_index=[last, last])[0]), 1e-300)
+    """The largest eigenvalue, by Lanczos' method where that is quicker."""
+    if len(gram) < 100 or not gram.any():
+        return max(float(np.linalg.eigvalsh(gram)[-1]), 1e-300)
+    found = eigsh(gram, k=1, v0=np.ones(len(gram)), return_eigenvectors=False)
+    return max(float(found[0]), 1e-300)
 
 
 def _stable_rank(gram: Floats) -> float:

@@ -205,19 +205,21 @@ def _some(count: int, most: int, rng: np.random.Generator) -> Any:
 
 @torch.no_grad()
 def _run(exported: ExportedModule, given: Tensor, wanted: set[fx.Node]) -> Iterator[tuple[fx.Node, Tensor]]:
-    """Follow the graph on one input; values are dropped after their last use."""
+    """Follow the graph on one input until all wanted values are there; values are dropped after their last use."""
+    waiting = len(wanted)
     last = {each: node for node in exported.graph.nodes for each in node.all_input_nodes}
     values: dict[fx.Node, Any] = {}
     for node in exported.graph.nodes:
-        if node.op == "output":
-            return
+        if not waiting:
+            return  # what follows, such as the scores of a vocabulary, is not asked for
         if node.op == "placeholder":
-            values[node] = given if node.name in exported.inputs else exported.tensors[node.name]
+            values[node] = given if node.name in exported.inputs else exported.tensors.get(node.name)
         else:
             arguments = fx.map_arg(node.args, values.__getitem__)
             keywords = fx.map_arg(node.kwargs, values.__getitem__)
             values[node] = node.target(*arguments, **keywords)
         if node in wanted:
+            waiting -= 1
             yield node, values[node]
         for each in (*node.all_input_nodes, node):
             if last.get(each, node) is node:

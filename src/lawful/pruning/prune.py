@@ -8,7 +8,7 @@ that rounding can do is bounded apart from what the pruning itself approximates.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +18,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.answers import answered
 from lawful.network.opening import Source, open_graph
+from lawful.network.reading import carrying
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
@@ -165,7 +166,7 @@ def prune(
     if keep is not None:
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
     best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
-    return answered(best, network)
+    return answered(replace(best, network=carrying(best.network, network.reading)), network)
 
 
 def _is_layered(network: Mlp | Dag) -> bool:

@@ -130,9 +130,11 @@ def compare_json(found: Comparison) -> dict[str, Any]:
         "start": found.start,
         "sgd_order": found.order(),
         "adam_order": found.order("adam"),
+        "subtracted": subtracted(found),
         "optimizers": [
             {
                 "optimizer": str(row.optimizer),
+                "subtracted": _law(row),
                 "steps": row.steps,
                 "loss": float(row.losses[-1]),
                 "max_drift": row.max_drift,
@@ -148,10 +150,22 @@ def compare_json(found: Comparison) -> dict[str, Any]:
     }
 
 
+def subtracted(found: Comparison) -> str:
+    """What drift is measured from, in words: the law that the flow itself has."""
+    if any(row.optimizer.decay for row in found.rows):
+        return "drift is c(t) - e^(-2 decay t) c(0): what decay alone does to a quadratic law is subtracted"
+    return "drift is c(t) - c(0)"
+
+
+def _law(row: Row) -> str:
+    return f"e^(-{2 * row.optimizer.decay:g} t) c(0)" if row.optimizer.decay else "c(0)"
+
+
 def compare_text(found: Comparison) -> str:
     """One line per method: loss, drift, and what theory says the drift should be."""
     lines = [
         f"drift of {len(found.names)} conserved quantities over time {found.time:g}",
+        f"  {subtracted(found)}",
         f"  {'method':34} {'steps':>7} {'loss':>9} {'drift':>8} {'theory':>8}",
     ]
     for row in found.rows:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from lawful.leaky import BlockReading, BlockReadings, Energies
+    from lawful.leaky import BlockHistory, BlockReading, BlockReadings, Energies
     from lawful.study.training_verbs import LeakyRuns
 
 TRUSTED = 1e-2  # beyond this stationarity the momenta say little
@@ -159,6 +159,35 @@ def blocks_text(found: BlockReadings) -> str:
 def runs_json(found: LeakyRuns) -> dict[str, Any]:
     """The documented keys of `lawful leaky --json`."""
     return {"out": found.folder, "networks": list(found.networks), "converged": found.converged}
+
+
+def history_json(found: BlockHistory) -> dict[str, Any]:
+    """The steps, and everything that is known of the blocks at each."""
+    return {
+        "steps": list(found.steps),
+        "names": list(found.names),
+        "stable_rank": found.table("dimension"),
+        "coi": found.table("coi"),
+        "distance": found.table("distance"),
+        "checkpoints": [blocks_json(readings) for readings in found.readings],
+        "notes": list(CARRIES_OVER),
+    }
+
+
+def history_text(found: BlockHistory) -> str:
+    """Effective dimension: a row per block, a column per checkpoint (the first, the last and six between)."""
+    shown = np.unique(np.linspace(0, len(found.steps) - 1, 8).astype(int))
+    table = found.table("dimension")[:, shown]
+    lines = [
+        f"effective dimension of {len(found.names)} blocks at {len(found.steps)} checkpoints",
+        "",
+        f"{'step':24}" + "".join(f" {found.steps[column]:>7}" for column in shown),
+    ]
+    lines += [
+        f"{name[-24:]:24}" + "".join(f" {value:7.2f}" for value in row)
+        for name, row in zip(found.names, table, strict=True)
+    ]
+    return "\n".join([*lines, "", *CARRIES_OVER])
 
 
 def summary_text(summaries: Sequence[Mapping[str, Any]], folder: str) -> str:

@@ -6,8 +6,9 @@ import json
 
 import numpy as np
 
+from lawful.flow.comparison import Comparison
 from lawful.flow.runs import Run
-from lawful.report.flow import drift_figure, drift_json, flow_text
+from lawful.report.flow import compare_figure, drift_figure, drift_json, flow_text, subtracted
 from lawful.report.network import MAX_EDGES, MAX_NODES, draw_graph
 from lawful.report.page import Markup, Section, Table, render
 
@@ -25,6 +26,19 @@ def run_html(run: Run, source: str) -> str:
     )
     sections = [Section("Through time", [film(run)]), Section("Curves", [drift_figure(run)]), Section("Laws", [laws])]
     return render(f"Run {source}", flow_text(run).replace("\n", "; "), sections)
+
+
+def compare_html(found: Comparison, source: str) -> str:
+    """The page of optimisers beside the flow."""
+    rows = [
+        (str(row.optimizer), row.steps, float(row.losses[-1]), row.max_drift, row.predicted_drift, row.exact_error,
+         row.message)
+        for row in found.rows
+    ]  # fmt: skip
+    columns = ("method", "steps", "loss", "largest drift", "theory", "off the exact law by", "")
+    lead = f"Drift of {len(found.names)} conserved quantities over time {found.time:g}: {subtracted(found)}."
+    sections = [Section("Curves", [compare_figure(found)]), Section("Methods", [Table(columns, rows)])]
+    return render(f"Optimisers on {source}", lead, sections)
 
 
 def film(run: Run) -> str | Markup:

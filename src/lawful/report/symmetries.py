@@ -40,7 +40,7 @@ def symmetries_json(found: Symmetries) -> dict[str, Any]:
             for each in found.pinned
         ],
         "mode": found.mode,
-        "reading": found.reading,
+        "noted": found.noted,
         "parameters": found.parameters,
         "checked": None
         if found.checked is None
@@ -56,7 +56,7 @@ def symmetries_text(found: Symmetries) -> str:
         "",
         f"  {'continuous group':20}dimension {found.dimension:,}",
         f"  {'permutations':20}10^{found.log10_discrete:.1f} at least",
-        f"  {'read':20}{found.reading}",
+        f"  {'read':20}{found.noted}",
         f"  {'checked':20}{_check(found)}",
     ]
     if found.spaces:

@@ -14,6 +14,7 @@ from lawful.fibers.verdict import Verdict
 from lawful.laws.count import count_laws
 from lawful.laws.law_count import LawCount
 from lawful.network import Dag, Mlp
+from lawful.network.answers import answered
 from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_free
 from lawful.pruning.prune import Pruning, prune
@@ -72,7 +73,7 @@ def explore(
     if second is not None and (second.widths[0], second.widths[-1]) != (layered.widths[0], layered.widths[-1]):
         raise LawfulError(f"{layered} and {second} have different inputs or outputs: they cannot be overlaid")
     inputs, targets = _samples(layered, data, seed)
-    return Exploration(
+    found = Exploration(
         source=source,
         network=layered,
         inputs=inputs,
@@ -85,6 +86,7 @@ def explore(
         other=second,
         verdict=None if second is None else same(layered, second, seconds=20.0, seed=seed),
     )
+    return answered(found, layered, *([] if second is None else [second]))
 
 
 def _layered(network: Mlp | Dag) -> Mlp:

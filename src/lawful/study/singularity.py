@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lawful.network.answers import answered
 from lawful.network.opening import Source, open_free
 from lawful.shown import Shown
 from lawful.singular.existence import SingularPoints, exact_balance, singular_points
@@ -26,7 +27,8 @@ def singular(network: Source, tolerance: float = 0.0, *, exist: bool = False) ->
     >>> singular("3-4-2 relu").singularity.rank
     4
     """
-    dag = open_free(network).to_dag()
+    found = open_free(network)
+    dag = found.to_dag()
     values = spectrum(dag) if len(dag.hidden) <= LARGEST_SPECTRUM else None
     points = singular_points(dag, exact_balance(dag)) if exist else None
-    return SingularityReport(tolerance, singularity(dag, tolerance), values, points)
+    return answered(SingularityReport(tolerance, singularity(dag, tolerance), values, points), found)

@@ -18,6 +18,7 @@ from lawful.flow.loss_value import Problem
 from lawful.flow.quantities import Quantities
 from lawful.flow.runs import Run, load, record
 from lawful.network import Dag, Mlp, initialise
+from lawful.network.answers import answered
 from lawful.network.dynamics import Dynamics
 from lawful.network.formats.data import Data, read_data
 from lawful.network.modules.network import ModuleNetwork
@@ -73,7 +74,8 @@ def flow(
     >>> run.max_drift < 1e-8, len(run.law_names)
     (True, 3)
     """
-    at, laws, graph = training_problem(network, data, loss, seed)
+    opened = _weighed(network, seed)
+    at, laws, graph = training_problem(opened, data, loss, seed)
     trajectory = integrate(
         at,
         until,
@@ -85,7 +87,8 @@ def flow(
         project=balance_projection(graph) if project and graph is not None else None,
         max_evaluations=max_evaluations,
     )
-    return record(trajectory, laws, graph, {"loss": loss, "time": until, "data": None if data is None else "given"})
+    words = {"loss": loss, "time": until, "data": None if data is None else "given"}
+    return answered(record(trajectory, laws, graph, words), opened, trained="")
 
 
 def compare(
@@ -104,8 +107,15 @@ def compare(
     """
     words = optimizers.split(",") if isinstance(optimizers, str) else optimizers
     chosen = [each if isinstance(each, Optimizer) else Optimizer.parse(each) for each in words]
-    at, laws, _ = training_problem(network, data, loss, seed)
-    return compare_all(at, laws, chosen, until, seed=seed)
+    opened = _weighed(network, seed)
+    at, laws, _ = training_problem(opened, data, loss, seed)
+    return answered(compare_all(at, laws, chosen, until, seed=seed), opened, trained="")
+
+
+def _weighed(network: Source, seed: int) -> Mlp | Dag | ModuleNetwork:
+    """The network with weights: a module, or a graph."""
+    found = open(network)
+    return found if isinstance(found, ModuleNetwork) else open_graph(found, seed=seed)
 
 
 def drift(run: Run | str | Path) -> Run:
@@ -145,7 +155,8 @@ def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
 
 def truncate(network: Source, data: Samples | Clusters) -> Census:
     """Which training points each layer truncates, by class and coordinate (P2)."""
-    return census(open_graph(network), _clusters(data))
+    found = open_graph(network)
+    return answered(census(found, _clusters(data)), found)
 
 
 def truncation_flow(
@@ -201,11 +212,11 @@ def bottleneck(
     from lawful.leaky.instruments import GAMMA, read_blocks
     from lawful.network.modules.convert import to_module
 
-    found = open(network)
-    module = found.module if isinstance(found, ModuleNetwork) else to_module(open_graph(found, seed=seed))
+    found = _weighed(network, seed)
+    module = found.module if isinstance(found, ModuleNetwork) else to_module(found)
     shape = found.input_shape if isinstance(found, ModuleNetwork) else None
     samples = as_data(data).x
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
     inputs = torch.from_numpy(samples.copy()).to(dtype).reshape(len(samples), *(shape or (-1,)))
     names = None if blocks is None else tuple(blocks)
-    return read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma)
+    return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma), found)

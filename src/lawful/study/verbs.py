@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,12 @@ from lawful.fibers.fingerprint import canonical as standard
 from lawful.fibers.identifiability import Identifiability
 from lawful.fibers.identifiability import identifiable as decide
 from lawful.fibers.same import stack_of
+from lawful.network.answers import answered
 from lawful.network.formats.box import read_box
 from lawful.network.formats.files import Written, write
 from lawful.network.formats.vnnlib_outputs import output_cases
 from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import Source, open, open_graph, open_pair
+from lawful.network.opening import Source, open, open_graph, open_module, open_pair
 from lawful.network.summary import Summary, summarise
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def show(network: Source, **reading: Any) -> Summary:
     21
     """
     found = open(network, **reading)
-    return summarise(found.to_dag() if isinstance(found, ModuleNetwork) else found)
+    return answered(summarise(found.to_dag() if isinstance(found, ModuleNetwork) else found), found)
 
 
 def path(first: Source, second: Source, *, tolerance: float | None = None) -> WeightPath | Apart | Unsettled:
@@ -56,7 +57,8 @@ def path(first: Source, second: Source, *, tolerance: float | None = None) -> We
 
 def identifiable(network: Source, *, seed: int = 0) -> Identifiability:
     """Does the function determine the parameters, up to order and scale of neurons? (P4 Theorem 5)"""
-    return decide(stack_of(_reduced(network)), seed=seed)
+    found = _reduced(network)
+    return answered(decide(stack_of(found), seed=seed), found)
 
 
 def fiber(network: Source, *, domain: str = "space") -> DescribedFiber:
@@ -80,7 +82,8 @@ def regions(
     >>> regions(Mlp([[[1.0], [1.0]], [[1.0, 1.0]]], [[0.0, -1.0], [0.0]])).regions
     3
     """
-    return count_regions(_reduced(network), box, facets=facets, each=each, seconds=seconds)
+    found = _reduced(network)
+    return answered(count_regions(found, box, facets=facets, each=each, seconds=seconds), found)
 
 
 def canonical(network: Source) -> Canonical:
@@ -96,8 +99,8 @@ def fingerprint(networks: Sequence[Source] | Source) -> FunctionGroups:
     """
     many = [networks] if isinstance(networks, (str, Path)) or not isinstance(networks, Sequence) else list(networks)
     names = [str(each) if isinstance(each, (str, Path)) else f"network {number}" for number, each in enumerate(many, 1)]
-    sources = dict(zip(names, many, strict=True))
-    return group_networks(names, lambda name: _reduced(sources[name]))
+    opened = dict(zip(names, map(_reduced, many), strict=True))
+    return answered(group_networks(names, opened.__getitem__), *opened.values())
 
 
 def check(network: Source, specification: str | Path, *, seconds: float = 60.0, seed: int = 0) -> PropertyCheck:
@@ -108,7 +111,8 @@ def check(network: Source, specification: str | Path, *, seconds: float = 60.0, 
     found = _reduced(network)
     dag = found.to_dag()
     box = read_box(str(file), len(dag.inputs))
-    return check_property(found, box, forbidden_by(output_cases(file), len(dag.outputs)), seconds=seconds, seed=seed)
+    forbidden = forbidden_by(output_cases(file), len(dag.outputs))
+    return answered(check_property(found, box, forbidden, seconds=seconds, seed=seed), found)
 
 
 def symmetries(network: Source, input: Any = None, **options: Any) -> Symmetries:
@@ -119,8 +123,9 @@ def symmetries(network: Source, input: Any = None, **options: Any) -> Symmetries
     """
     from lawful.symmetry import symmetries as read
 
-    opened = open(network) if isinstance(network, (str, Path, Mapping)) else network
-    return read(opened, input, **options)
+    opened = open_module(network)
+    given = opened.input_shape if input is None else input
+    return answered(read(opened.module, given, **options), opened, trained=options.get("mode", ""))
 
 
 def sweep(plan: str | Path | Plan, out: str | Path, **options: Any) -> Progress:
@@ -132,7 +137,8 @@ def sweep(plan: str | Path | Plan, out: str | Path, **options: Any) -> Progress:
 
 def convert(network: Source, out: str | Path, *, dtype: str | None = None, seed: int = 0) -> Written:
     """Write a network in another format; the file's ending chooses it, the function stays the same."""
-    return write(open_graph(network, seed=seed), out, dtype=dtype)
+    found = open_graph(network, seed=seed)
+    return answered(write(found, out, dtype=dtype), found)
 
 
 def _reduced(network: Source) -> Any:

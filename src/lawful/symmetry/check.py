@@ -66,7 +66,7 @@ def check_symmetries(
                 theta, slope = _point(module, inputs, exported, found.mode, generator)
         except Exception as error:  # the module's own code: some operations exist in single precision alone
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
-            return replace(found, reading=f"{found.reading}; not checked, it does not run in float64: {reason}")
+            return replace(found, noted=f"{found.noted}; not checked, it does not run in float64: {reason}")
         for number, space in enumerate(found.spaces):
             off, heard = _error(space, theta, slope, floor)
             if heard:

@@ -54,7 +54,7 @@ def symmetries(
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     found = summarise(exported, read_graph(exported, frozen), named, mode)
-    found = replace(found, reading=found.reading + note)
+    found = replace(found, noted=found.noted + note)
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
     if check is False or (check is None and (big or meta or bool(keywords))):
@@ -112,7 +112,7 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
         pinned=_pinned(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),
-        reading=_words(exported, shifts.unread, mode),
+        noted=_words(exported, shifts.unread, mode),
         shapes=trained,
     )
 

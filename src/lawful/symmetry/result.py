@@ -85,7 +85,7 @@ class Symmetries(Shown):
     pinned: tuple[Pinned, ...]
     mode: Mode
     log10_discrete: float
-    reading: str
+    noted: str
     shapes: Mapping[str, tuple[int, ...]]
     checked: SymmetryCheck | None = None
 

@@ -19,6 +19,8 @@ def opened(certificate: Any) -> Mapping[str, Any] | str | bytes:
     """The object, text or bytes of a certificate, read from a regular file if a path is given."""
     if callable(getattr(certificate, "certificate", None)):
         certificate = certificate.certificate()
+    if isinstance(certificate, str) and certificate.endswith(".json"):  # no JSON text ends like this
+        certificate = Path(certificate)
     if isinstance(certificate, Path):
         try:
             with os.fdopen(os.open(certificate, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:

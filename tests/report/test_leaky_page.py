@@ -1,0 +1,43 @@
+"""Pages of residual streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lawful.leaky import BlockWatch, read_blocks
+from lawful.report.leaky_page import blocks_page, history_page
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x.relu())
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False)])
+def test_pages_of_blocks_and_of_training(
+    width: int, dark: bool, tmp_path: Path, visit: Callable[..., Any], poor_contrast: Callable[[Any], list[str]]
+) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Block(), Block(), Block()), torch.from_numpy(np.eye(5, dtype=np.float32)).repeat(4, 1)
+    watch = BlockWatch(x, every=1)
+    for _ in range(3):
+        watch.step(model)
+    texts = blocks_page(read_blocks(model, x), "<b>x</b>"), history_page(watch.history, "<b>x</b>")
+    for number, text in enumerate(texts):
+        assert "<b>" not in text
+        (tmp_path / f"{number}.html").write_text(text)
+        page = visit(tmp_path / f"{number}.html", width=width, dark=dark)
+        assert page.locator("figure svg").count() >= 3
+        assert page.locator("tbody tr").count() in (3, 12)
+        assert poor_contrast(page) == []
