@@ -13,7 +13,6 @@ from lawful.errors import Unsupported
 OPTIONS = {"bottleneck": "save", "separate": "out"}  # where it is not called --certificate
 NONE = {
     "align": "nothing is written down that could be checked again",
-    "merge": "nothing is written down that could be checked again",
     "audit": "a page of many answers: each verb saves its own evidence with --certificate",
     "check": "the bounds are not written down",
     "diff": "distances and drifts are measured in floating point",
