@@ -59,7 +59,7 @@ def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Te
         values.append(torch.cat([tensor.reshape(len(tensor), -1) for tensor in outputs], dim=1).numpy())
     table = np.concatenate(values)
     table = table - table.mean(axis=0)
-    return _directions(table.size, 0)[:, : table.size] @ table.ravel()
+    return np.asarray(_directions(table.size, 0) @ table.ravel())
 
 
 def _labelled(group: Group) -> dict[str, tuple[str, Rows]]:
