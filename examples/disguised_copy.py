@@ -15,12 +15,13 @@ def run() -> float:
     """Disguise a small network, align it back, and compare the two; return the distance that is left."""
     torch.manual_seed(0)
     mine = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 3))
+    weights = mine.state_dict()
     order, scales = torch.randperm(16), torch.exp(torch.randn(16))
     theirs = {
-        "0.weight": scales[:, None] * mine[0].weight[order],
-        "0.bias": scales * mine[0].bias[order],
-        "2.weight": mine[2].weight[:, order] / scales,
-        "2.bias": mine[2].bias,
+        "0.weight": scales[:, None] * weights["0.weight"][order],
+        "0.bias": scales * weights["0.bias"][order],
+        "2.weight": weights["2.weight"][:, order] / scales,
+        "2.bias": weights["2.bias"],
     }
     found = align(mine, theirs, input=(5,))
     verdict = same(mine, theirs, input=(5,))

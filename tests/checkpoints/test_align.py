@@ -13,7 +13,7 @@ from lawful import align
 from lawful.checkpoints.architecture import read_architecture
 from lawful.checkpoints.compare import compare
 from lawful.checkpoints.folds import fold, unfold
-from lawful.checkpoints.group import Block, Heads, Units
+from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace
 from lawful.checkpoints.same import same_checkpoints
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.symmetry import symmetries
@@ -23,11 +23,11 @@ from lawful.symmetry.orbit import disguise as orbit_disguise
 def kinds(family: str) -> set[str]:
     found = set()
     for space in architecture(family).group.spaces:
-        if isinstance(space, Heads):
+        if isinstance(space, HeadSpace):
             found |= {f"{block.kind} heads" for block in space.heads[0]} | ({"grouped"} if space.copies > 1 else set())
-        elif isinstance(space, Block):
+        elif isinstance(space, MatrixBlock):
             found.add(space.kind)
-        elif isinstance(space, Units):
+        elif isinstance(space, UnitSpace):
             found.add(f"units{'+scales' if space.scales else ''}{'+signs' if space.signed else ''}")
     return found
 

@@ -15,7 +15,7 @@ from checkpoints.models import FAMILIES, make
 
 from lawful.checkpoints.certificate import copy_certificate
 from lawful.checkpoints.folds import State
-from lawful.checkpoints.opening import Checkpoint, CheckpointPair
+from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.errors import CertificateError, LawfulError
 from lawful.verify import verify
@@ -29,7 +29,7 @@ def decided(family: str, second: State, first: State | None = None) -> Checkpoin
 def certified(family: str, second: State) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
     found = architecture(family)
     pair = CheckpointPair(
-        found, *(Checkpoint(state, {name: name for name in state}, "") for state in (found.state(), second))
+        found, *(OpenCheckpoint(state, {name: name for name in state}, "") for state in (found.state(), second))
     )
     certificate = copy_certificate(pair, same_checkpoints(found, pair.first.state, pair.second.state))
     files = [

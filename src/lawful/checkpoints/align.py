@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lawful.checkpoints.element import HeadsMove, Move, UnitsMove, frames, identity, moved, then
-from lawful.checkpoints.group import Group, Place, Rows, members_of
+from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, then
+from lawful.checkpoints.group import AxisPlace, AxisRows, OrbitGroup, members_of
 from lawful.checkpoints.match import nearest
 from lawful.symmetry.families import SpaceLaws
 from lawful.types import Floats
@@ -27,27 +27,27 @@ PASSES = 8
 class Alignment:
     """Moves of all spaces, by number, and after how many passes they stood still (None if they never did)."""
 
-    moves: Mapping[int, Move]
+    moves: Mapping[int, SpaceMove]
     passes: int | None
 
 
-def search(group: Group, a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> Alignment:
+def search(group: OrbitGroup, a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> Alignment:
     """Align folded tensors; those of `a` are not changed."""
     fixed = shiftless(a, group.shifts)
     current = dict(shiftless(b, group.shifts))
-    touching: dict[Place, set[int]] = defaultdict(set)
-    axes: dict[str, set[Place]] = defaultdict(set)
+    touching: dict[AxisPlace, set[int]] = defaultdict(set)
+    axes: dict[str, set[AxisPlace]] = defaultdict(set)
     for number, space in enumerate(group.spaces):
         for rows in members_of(space):
             touching[rows.place].add(number)
             axes[rows.tensor].add(rows.place)
-    total: dict[int, Move] = {number: identity(space) for number, space in enumerate(group.spaces)}
+    total: dict[int, SpaceMove] = {number: identity(space) for number, space in enumerate(group.spaces)}
     waiting = set(total)
 
-    def usable(rows: Rows) -> bool:
+    def usable(rows: AxisRows) -> bool:
         return not any(touching[place] & waiting for place in axes[rows.tensor] if place != rows.place)
 
-    def step(number: int) -> Move:
+    def step(number: int) -> SpaceMove:
         move = nearest(group.spaces[number], fixed, current, usable)
         names = list(dict.fromkeys(rows.tensor for rows in members_of(group.spaces[number])))
         current.update(moved(current, frames(group, {number: move}), names))
@@ -72,7 +72,7 @@ def search(group: Group, a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Te
     return Alignment(total, None)
 
 
-def _rearranges(move: Move) -> bool:
+def _rearranges(move: SpaceMove) -> bool:
     """Whether anything changes places, or turns by more than rounding explains."""
     if isinstance(move, UnitsMove):
         return not np.array_equal(move.order, np.arange(len(move.order))) or bool((move.signs < 0).any())
@@ -94,10 +94,24 @@ def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]
 
 
 def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
-    """The orthogonal projection of tensors on the directions of shifts: conjugate gradients for `D Dᵀ t = D θ`.
+    """The orthogonal projection of tensors on the directions of shifts.
 
     A tensor may have several parts, each of size 1 along the dimensions where it does not change.
     """
+    found: dict[str, list[torch.Tensor]] = {}
+    waiting = list(shifts)
+    while waiting:  # shifts that share tensors are solved together
+        together, names = [waiting.pop(0)], set[str]()
+        while not names >= {name for laws in together for name in laws.parameters}:
+            names |= {name for laws in together for name in laws.parameters}
+            together += [laws for laws in waiting if names & set(laws.parameters)]
+            waiting = [laws for laws in waiting if not names & set(laws.parameters)]
+        found |= _projected(tensors, tuple(together))
+    return found
+
+
+def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
+    """Conjugate gradients for `D Dᵀ t = D θ`, with the rows of D the directions."""
     names = sorted({name for laws in shifts for name in laws.parameters})
     theta = {name: tensors[name].double() for name in names}
 

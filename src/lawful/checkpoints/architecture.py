@@ -16,8 +16,8 @@ from torch import fx, nn
 
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.find_folds import find_folds, gains_of
-from lawful.checkpoints.folds import Fold, Reader, State, StatisticsFold, ValueFold, fold
-from lawful.checkpoints.group import Group, Heads, Space, Units, read_group
+from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, read_group
 from lawful.errors import LawfulError
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
 from lawful.symmetry.check import casts, random_inputs, tensors_in
@@ -35,7 +35,7 @@ class CheckpointArchitecture:
     exported: ExportedModule
     inputs: tuple[torch.Tensor, ...]
     folds: tuple[Fold, ...]
-    group: Group
+    group: OrbitGroup
     tolerance: float
     notes: tuple[str, ...]
 
@@ -73,7 +73,7 @@ def read_architecture(
 
     >>> found = read_architecture(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,))
     >>> [(type(space).__name__, space.size, space.permutes, space.signed) for space in found.group.spaces]
-    [('Units', 4, True, False)]
+    [('UnitSpace', 4, True, False)]
     """
     module.eval()
     inputs = tuple(examples(module, input))
@@ -91,7 +91,7 @@ def read_architecture(
     return _tried(found, seed)
 
 
-def _readers(exported: ExportedModule) -> dict[str, Reader]:
+def _readers(exported: ExportedModule) -> dict[str, LinearReader]:
     """The linear layers of a graph by the name of their weight, where nothing else reads weight or bias."""
     found = {}
     for node in exported.calls:
@@ -107,14 +107,14 @@ def _readers(exported: ExportedModule) -> dict[str, Reader]:
             for each in (weight, bias)
         ]
         if names[0] is not None and names[1] is not None:
-            found[names[0]] = Reader(names[0], axis, names[1])
+            found[names[0]] = LinearReader(names[0], axis, names[1])
     return found
 
 
-def _value_folds(group: Group, readers: dict[str, Reader]) -> tuple[Fold, ...]:
+def _value_folds(group: OrbitGroup, readers: dict[str, LinearReader]) -> tuple[Fold, ...]:
     found: list[Fold] = []
     for space in group.spaces:
-        for block in (head[-1] for head in space.heads) if isinstance(space, Heads) else ():
+        for block in (head[-1] for head in space.heads) if isinstance(space, HeadSpace) else ():
             biases = [rows for rows in block.members if len(group.shapes[rows.tensor]) == 1]
             for rows in biases:
                 others = [each for each in block.members if each.powers[0] == -rows.powers[0]]
@@ -140,7 +140,7 @@ def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
         kept = [each for each in given.folds if probe.stays((each,), nothing)]
         if len(kept) < len(given.folds):
             raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
-        spaces: list[Space] = []
+        spaces: list[HiddenSpace] = []
         for space in given.group.spaces:
             settled = next(
                 (each for each in _weaker(space) if probe.stays(given.folds, _only(given.group, each))), None
@@ -157,15 +157,15 @@ def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     return replace(given, notes=tuple(notes))
 
 
-def _only(group: Group, space: Space) -> Group:
+def _only(group: OrbitGroup, space: HiddenSpace) -> OrbitGroup:
     return replace(group, spaces=(space,))
 
 
-def _weaker(space: Space) -> list[Space]:
+def _weaker(space: HiddenSpace) -> list[HiddenSpace]:
     """A space, then less and less of it."""
-    if isinstance(space, Units):
+    if isinstance(space, UnitSpace):
         return [space, *(replace(space, signed=s, permutes=p) for p, s in ((space.permutes, False), (False, False)))]
-    if isinstance(space, Heads):
+    if isinstance(space, HeadSpace):
         return [space, replace(space, permutes=False)]
     return [space]
 
@@ -192,7 +192,7 @@ class _Probe:
         self.before = given.outputs(self.theta, self.inputs)
         self.size = max((float(tensor.abs().max()) for tensor in self.before), default=0.0)
 
-    def stays(self, folds: tuple[Fold, ...], group: Group) -> bool:
+    def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
         """Whether the outputs stay after folds, a random member of the group and random shifts."""
         rng = np.random.default_rng(self.seed)
         state = fold(self.theta, folds)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.checkpoints.element import Frame
+from lawful.checkpoints.element import AxisFrame
 from lawful.checkpoints.folds import Fold, GainFold, StatisticsFold
-from lawful.checkpoints.group import Place
-from lawful.checkpoints.opening import Checkpoint, CheckpointPair
+from lawful.checkpoints.group import AxisPlace
+from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.same import CheckpointVerdict
 from lawful.errors import LawfulError
 from lawful.types import Floats
@@ -50,7 +50,7 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
     }
 
 
-def digest(checkpoint: Checkpoint) -> str:
+def digest(checkpoint: OpenCheckpoint) -> str:
     """Names a checkpoint by its numbers: SHA-256 of names in the file, shapes and values in float64."""
     given = {key: checkpoint.state[name] for name, key in checkpoint.keys.items()}
     return tensors_digest({key: tensor for key, tensor in given.items() if tensor.is_floating_point()})
@@ -107,7 +107,7 @@ class _Matrices:
         return near[0] if near else self.place(wanted)
 
 
-def _frame_json(place: Place, frame: Frame, matrices: _Matrices) -> dict[str, Any]:
+def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices) -> dict[str, Any]:
     return {
         "tensor": place[0],
         "dims": list(place[1]),

@@ -16,9 +16,9 @@ import torch
 
 from lawful.checkpoints.align import Alignment, search, shift_parts
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import BlockMove, Frame, HeadsMove, Move, UnitsMove, frames, identity, moved
-from lawful.checkpoints.folds import Fold, GainFold, Reader, State, StatisticsFold, fold
-from lawful.checkpoints.group import Place
+from lawful.checkpoints.element import AxisFrame, BlockMove, HeadsMove, SpaceMove, UnitsMove, frames, identity, moved
+from lawful.checkpoints.folds import Fold, GainFold, LinearReader, State, StatisticsFold, fold
+from lawful.checkpoints.group import AxisPlace
 from lawful.errors import InvalidNetwork
 from lawful.types import Floats
 
@@ -55,12 +55,12 @@ class TensorDistance:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class WeightComparison:
     """Everything that alignment found: the group element as frames, the shifts, and the distances that are left."""
 
     architecture: CheckpointArchitecture
     alignment: Alignment
-    frames: Mapping[Place, Frame]
+    frames: Mapping[AxisPlace, AxisFrame]
     shifts: Mapping[str, list[torch.Tensor]]
     distances: tuple[TensorDistance, ...]
     aligned: State  # folded, in float64
@@ -72,7 +72,7 @@ class Comparison:
         return all(each.fits for each in self.distances)
 
 
-def compare(architecture: CheckpointArchitecture, first: State, second: State) -> Comparison:
+def compare(architecture: CheckpointArchitecture, first: State, second: State) -> WeightComparison:
     """Align the tensors of B to those of A and compare them."""
     check_numbers(first, "the first checkpoint")
     check_numbers(second, "the second checkpoint")
@@ -97,7 +97,7 @@ def _judged(
     given: tuple[State, State],
     folded: tuple[State, State],
     kind: torch.dtype,
-) -> Comparison:
+) -> WeightComparison:
     """Compare after one alignment."""
     (first, second), (one, two) = given, folded
     group, folds = architecture.group, architecture.folds
@@ -141,7 +141,7 @@ def _judged(
         noise = float(noises[0][name].norm()) + float(moved(noises[1], acting, [name])[name].norm())
         distances.append(_distance(name, one[name], aligned[name], size, unit, noise))
     acting |= {(name, (0,)): frame for name, frame in carried.items()}
-    return Comparison(
+    return WeightComparison(
         architecture, alignment, acting, shifts, tuple(distances), aligned, _conditioning(alignment.moves)
     )
 
@@ -202,7 +202,7 @@ def _noise(architecture: CheckpointArchitecture, state: State, seed: int) -> Sta
 
 
 def _moved_distance(
-    name: str, first: torch.Tensor, second: torch.Tensor, acting: Mapping[Place, Frame], unit: float
+    name: str, first: torch.Tensor, second: torch.Tensor, acting: Mapping[AxisPlace, AxisFrame], unit: float
 ) -> TensorDistance:
     """For a tensor whose numbers are only moved: as they are stored, or stored in the fewer bits of the other file."""
     one = first.double()
@@ -214,7 +214,7 @@ def _moved_distance(
     return found
 
 
-def _snapped(move: Move, near: float) -> Move:
+def _snapped(move: SpaceMove, near: float) -> SpaceMove:
     """A move that only permutes and multiplies by powers of two, if the whole of it is that near to one.
 
     Then it is held to that: numbers that are merely moved have to be equal. A space that is scaled or mixed in any of
@@ -255,7 +255,7 @@ def _permutation(matrix: Floats, near: float) -> Floats | None:
     return clean if bool((np.abs(matrix - clean).max(1) < near * np.abs(powers)).all()) else None
 
 
-def _conditioning(moves: Mapping[int, Move]) -> float:
+def _conditioning(moves: Mapping[int, SpaceMove]) -> float:
     worst = 1.0
     for move in moves.values():
         if isinstance(move, UnitsMove):
@@ -270,35 +270,35 @@ def computed(
     architecture: CheckpointArchitecture,
     first: State,
     second: State,
-    acting: Mapping[Place, Frame],
+    acting: Mapping[AxisPlace, AxisFrame],
     shifts: Mapping[str, list[torch.Tensor]],
-) -> tuple[set[str], dict[str, Frame]]:
+) -> tuple[set[str], dict[str, AxisFrame]]:
     """Tensors for which something was computed that rounds: scales that are no powers of two, sums, shifts, and folds
     whose gains, offsets or statistics are not simply those of the other checkpoint, moved. Then those that simply are,
     and how they are moved.
     """
     found = set(shifts) | {name for (name, _), frame in acting.items() if not plain(frame)}
-    carried: dict[str, Frame] = {}
+    carried: dict[str, AxisFrame] = {}
     for each in architecture.folds:
         held, touched, place = _parts(each)
         if _carried_over(each, held, place, first, second, acting):
             frame = acting.get(place)
             for name, odd in held:
                 count = len(first[name])
-                carried[name] = Frame(np.arange(count), np.ones(count)) if frame is None else _lines(frame, odd)
+                carried[name] = AxisFrame(np.arange(count), np.ones(count)) if frame is None else _lines(frame, odd)
         else:
             found |= {*(name for name, _ in held), *touched}
     return found, {name: frame for name, frame in carried.items() if name not in found}
 
 
-def _lines(frame: Frame, odd: bool) -> Frame:
+def _lines(frame: AxisFrame, odd: bool) -> AxisFrame:
     """A frame that only permutes (and turns signs, if odd), without matrices."""
     places = torch.arange(1, len(frame.source) + 1, dtype=torch.float64)[:, None]
     after = frame.acts(places)[:, 0].numpy()
-    return Frame((np.abs(after) - 1).astype(np.intp), np.sign(after) if odd else np.ones(len(after)))
+    return AxisFrame((np.abs(after) - 1).astype(np.intp), np.sign(after) if odd else np.ones(len(after)))
 
 
-def _parts(each: Fold) -> tuple[list[tuple[str, bool]], list[str], Place]:
+def _parts(each: Fold) -> tuple[list[tuple[str, bool]], list[str], AxisPlace]:
     """What a fold takes away (with a sign that follows that of the value, or not), what it changes, and its axis."""
     if isinstance(each, GainFold):
         held = [(name, odd) for name, odd in ((each.gain, False), (each.offset, True)) if name is not None]
@@ -315,10 +315,10 @@ def _parts(each: Fold) -> tuple[list[tuple[str, bool]], list[str], Place]:
 def _carried_over(
     each: Fold,
     held: list[tuple[str, bool]],
-    place: Place,
+    place: AxisPlace,
     first: State,
     second: State,
-    acting: Mapping[Place, Frame],
+    acting: Mapping[AxisPlace, AxisFrame],
 ) -> bool:
     """Whether gains, offsets and statistics of B, moved like the values they belong to, are those of A (or so near to
     them that they are meant to be: then they are held to that)."""
@@ -337,7 +337,7 @@ def _carried_over(
     return True
 
 
-def _same_means(reader: Reader, first: State, second: State, acting: Mapping[Place, Frame]) -> bool:
+def _same_means(reader: LinearReader, first: State, second: State, acting: Mapping[AxisPlace, AxisFrame]) -> bool:
     """Whether what a LayerNorm hides in the rows of a reader is the same in both."""
     name = reader.weight
     one = first[name].double()
@@ -347,12 +347,12 @@ def _same_means(reader: Reader, first: State, second: State, acting: Mapping[Pla
     return float(gap.abs().max()) <= max(1e-6, unit) * float(one.abs().max())
 
 
-def _unscaled(frame: Frame) -> bool:
+def _unscaled(frame: AxisFrame) -> bool:
     factors = np.concatenate([frame.factor, *(matrix[matrix != 0] for _, matrix in frame.blocks)])
     return bool((np.abs(factors) == 1).all())
 
 
-def plain(frame: Frame) -> bool:
+def plain(frame: AxisFrame) -> bool:
     """Whether a frame only moves numbers and multiplies them by powers of two."""
     factors = np.concatenate([frame.factor, *(matrix[matrix != 0] for _, matrix in frame.blocks)])
     single = all(((matrix != 0).sum(1) == 1).all() for _, matrix in frame.blocks)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from lawful.checkpoints.group import Block, Group, Heads, Place, Rows, Space, Units
+from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, HiddenSpace, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.types import Floats, Indices
 
 SPREAD = 0.3  # of the logarithm of a random scale
@@ -40,21 +40,21 @@ class BlockMove:
     matrix: Floats
 
 
-Move = UnitsMove | HeadsMove | BlockMove
+SpaceMove = UnitsMove | HeadsMove | BlockMove
 
 
-def identity(space: Space) -> Move:
+def identity(space: HiddenSpace) -> SpaceMove:
     """The move that changes nothing."""
-    if isinstance(space, Units):
+    if isinstance(space, UnitSpace):
         return UnitsMove(np.arange(space.size), np.ones((space.size, space.scales)), np.ones(space.size))
-    if isinstance(space, Block):
+    if isinstance(space, MatrixBlock):
         return BlockMove(np.eye(space.size))
     count = len(space.heads)
     matrices = tuple(tuple(np.eye(block.size) for block in head) for head in space.heads)
     return HeadsMove(np.arange(count), np.tile(np.arange(space.copies), (count, 1)), matrices)
 
 
-def then(first: Move, second: Move) -> Move:
+def then(first: SpaceMove, second: SpaceMove) -> SpaceMove:
     """The move that does the first, then the second."""
     if isinstance(first, UnitsMove) and isinstance(second, UnitsMove):
         order = second.order
@@ -73,7 +73,7 @@ def then(first: Move, second: Move) -> Move:
 
 
 @dataclass(eq=False)
-class Frame:
+class AxisFrame:
     """What a member of the group does to the rows of one axis: row i becomes row `source[i]` times `factor[i]`; then
     rows of each block are mixed by its matrix."""
 
@@ -99,30 +99,30 @@ class Frame:
         return found
 
 
-Frames = Mapping[Place, Frame]
+Frames = Mapping[AxisPlace, AxisFrame]
 
 
-def frames(group: Group, moves: Mapping[int, Move]) -> dict[Place, Frame]:
+def frames(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> dict[AxisPlace, AxisFrame]:
     """What moves of some spaces (by their number) do to every axis of every tensor."""
-    found: dict[Place, Frame] = {}
+    found: dict[AxisPlace, AxisFrame] = {}
 
-    def at(rows: Rows) -> Frame:
+    def at(rows: AxisRows) -> AxisFrame:
         shape = group.shapes[rows.tensor]
         count = int(np.prod([shape[d] for d in rows.dims], dtype=int))
         if rows.place not in found:
-            found[rows.place] = Frame(np.arange(count), np.ones(count))
+            found[rows.place] = AxisFrame(np.arange(count), np.ones(count))
         return found[rows.place]
 
     for number, move in moves.items():
         space = group.spaces[number]
-        if isinstance(space, Units) and isinstance(move, UnitsMove):
+        if isinstance(space, UnitSpace) and isinstance(move, UnitsMove):
             for rows in space.members:
                 frame = at(rows)
                 frame.source[rows.places] = rows.places[move.order]
                 frame.factor[rows.places] = _factor(space, rows, move)[:, None]
-        elif isinstance(space, Block) and isinstance(move, BlockMove):
+        elif isinstance(space, MatrixBlock) and isinstance(move, BlockMove):
             _mix(space, move.matrix, at)
-        elif isinstance(space, Heads) and isinstance(move, HeadsMove):
+        elif isinstance(space, HeadSpace) and isinstance(move, HeadsMove):
             for h, head in enumerate(space.heads):
                 other = space.heads[int(move.order[h])]
                 for block, twin, matrix in zip(head, other, move.matrices[h], strict=True):
@@ -133,7 +133,7 @@ def frames(group: Group, moves: Mapping[int, Move]) -> dict[Place, Frame]:
     return found
 
 
-def _mix(block: Block, matrix: Floats, at: object) -> None:
+def _mix(block: MatrixBlock, matrix: Floats, at: object) -> None:
     if np.array_equal(matrix, np.eye(len(matrix))):
         return
     dual = np.linalg.inv(matrix).T if block.kind in ("GL", "rotary") else matrix
@@ -141,7 +141,7 @@ def _mix(block: Block, matrix: Floats, at: object) -> None:
         at(rows).blocks.append((rows.places.T, matrix if rows.powers[0] > 0 else dual))  # type: ignore[operator]
 
 
-def _factor(space: Units, rows: Rows, move: UnitsMove) -> Floats:
+def _factor(space: UnitSpace, rows: AxisRows, move: UnitsMove) -> Floats:
     """By what the rows of each unit are multiplied; a negative scale acts where an odd power of it does."""
     found = move.signs.copy() if rows.odd else np.ones(space.size)
     for scale, power in zip(move.scales.T, rows.powers, strict=True):
@@ -154,7 +154,7 @@ def moved(
     tensors: Mapping[str, torch.Tensor], by: Frames, names: list[str] | None = None, *, absolute: bool = False
 ) -> dict[str, torch.Tensor]:
     """Tensors (some of them) after a member of the group."""
-    places: dict[str, list[tuple[tuple[int, ...], Frame]]] = defaultdict(list)
+    places: dict[str, list[tuple[tuple[int, ...], AxisFrame]]] = defaultdict(list)
     for (owner, dims), frame in by.items():
         places[owner].append((dims, frame))
     found = {}
@@ -180,17 +180,17 @@ def back(rows: torch.Tensor, dims: tuple[int, ...], shape: torch.Size) -> torch.
     return rows.reshape(sizes).movedim(tuple(range(len(dims))), dims)
 
 
-def draw(group: Group, rng: np.random.Generator, *, discrete: bool = True) -> dict[int, Move]:
+def draw(group: OrbitGroup, rng: np.random.Generator, *, discrete: bool = True) -> dict[int, SpaceMove]:
     """A random member of the group: well conditioned; without permutations, signs and phases if not `discrete`."""
     return {number: _drawn(space, rng, discrete) for number, space in enumerate(group.spaces)}
 
 
-def _drawn(space: Space, rng: np.random.Generator, discrete: bool) -> Move:
-    if isinstance(space, Units):
+def _drawn(space: HiddenSpace, rng: np.random.Generator, discrete: bool) -> SpaceMove:
+    if isinstance(space, UnitSpace):
         order = rng.permutation(space.size) if discrete and space.permutes else np.arange(space.size)
         signs = rng.choice([-1.0, 1.0], space.size) if discrete and space.signed else np.ones(space.size)
         return UnitsMove(order, np.exp(rng.normal(scale=SPREAD, size=(space.size, space.scales))), signs)
-    if isinstance(space, Block):
+    if isinstance(space, MatrixBlock):
         return BlockMove(_matrix(space, rng, discrete))
     count = len(space.heads)
     order = rng.permutation(count) if discrete and space.permutes else np.arange(count)
@@ -201,7 +201,7 @@ def _drawn(space: Space, rng: np.random.Generator, discrete: bool) -> Move:
     return HeadsMove(order, copies, matrices)
 
 
-def _matrix(block: Block, rng: np.random.Generator, discrete: bool) -> Floats:
+def _matrix(block: MatrixBlock, rng: np.random.Generator, discrete: bool) -> Floats:
     size = block.size
     if block.kind == "rotary":
         phases = rng.uniform(0, 2 * np.pi, len(block.pairs)) if discrete else np.zeros(len(block.pairs))
@@ -218,7 +218,7 @@ def _matrix(block: Block, rng: np.random.Generator, discrete: bool) -> Floats:
     return np.asarray(basis @ inner @ basis.T)
 
 
-def turning(block: Block, numbers: Floats) -> Floats:
+def turning(block: MatrixBlock, numbers: Floats) -> Floats:
     """The matrix that multiplies each rotary pair by a complex number."""
     found = np.zeros((block.size, block.size))
     for (a, b), number in zip(block.pairs, numbers, strict=True):

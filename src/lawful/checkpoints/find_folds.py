@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from lawful.checkpoints.folds import Fold, GainFold, Reader, StatisticsFold
+from lawful.checkpoints.folds import Fold, GainFold, LinearReader, StatisticsFold
 from lawful.network.modules.export import ExportedModule, operator_name
 
 PASSES = {"view", "reshape", "_unsafe_view", "to", "_to_copy", "contiguous", "clone", "alias", "dropout", "unsqueeze",
@@ -154,7 +154,7 @@ class _Finder:
         found.meta["val"] = like.meta["val"]
         return found
 
-    def _writer(self, node: fx.Node) -> Reader | None:
+    def _writer(self, node: fx.Node) -> LinearReader | None:
         """The convolution or linear layer that alone feeds a BatchNorm; its bias is taken out of the graph."""
         name = operator_name(node.target) if node.op == "call_function" else ""
         if name not in (*CONVOLUTIONS, "linear") or len(node.users) != 1:
@@ -166,18 +166,18 @@ class _Finder:
             return None
         if bias is not None:
             node.args = (*node.args[:2], None, *node.args[3:])
-        return Reader(weight, 0, bias)
+        return LinearReader(weight, 0, bias)
 
-    def _readers(self, node: fx.Node, size: int) -> tuple[Reader, ...]:
+    def _readers(self, node: fx.Node, size: int) -> tuple[LinearReader, ...]:
         """The linear layers that alone read a value, or nothing if anything else does."""
-        found: list[Reader] = []
+        found: list[LinearReader] = []
         for reader in self._reading(node, size):
             if reader is None:
                 return ()
             found.append(reader)
         return tuple(found)
 
-    def _reading(self, node: fx.Node, size: int) -> Iterator[Reader | None]:
+    def _reading(self, node: fx.Node, size: int) -> Iterator[LinearReader | None]:
         for user in node.users:
             name = operator_name(user.target) if user.op == "call_function" else user.op
             if name == "linear" and user.args[0] is node:
@@ -191,12 +191,12 @@ class _Finder:
             else:
                 yield None
 
-    def _reader(self, weight: Any, axis: int, bias: Any) -> Reader | None:
+    def _reader(self, weight: Any, axis: int, bias: Any) -> LinearReader | None:
         name = self.parameter(weight)
         biased = None if bias is None else self.parameter(bias)
         if name is None or (bias is not None and biased is None):
             return None
-        return Reader(name, axis, biased)
+        return LinearReader(name, axis, biased)
 
 
 def _shape(node: Any) -> tuple[int, ...]:

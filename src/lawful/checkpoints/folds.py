@@ -17,7 +17,7 @@ State = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Reader:
+class LinearReader:
     """A linear layer that reads a value along `axis` of its weight, and its bias if it has one."""
 
     weight: str
@@ -35,7 +35,7 @@ class GainFold:
     gain: str | None
     offset: str | None
     plus: float  # the graph multiplies by `plus + gain`
-    readers: tuple[Reader, ...]
+    readers: tuple[LinearReader, ...]
     centred: bool
 
 
@@ -48,7 +48,7 @@ class StatisticsFold:
     mean: str
     variance: str
     epsilon: float
-    writer: Reader | None
+    writer: LinearReader | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class ValueFold:
     bias: str
     rows: tuple[int, ...]
     columns: tuple[tuple[int, ...], ...]
-    reader: Reader
+    reader: LinearReader
 
 
 Fold = GainFold | StatisticsFold | ValueFold

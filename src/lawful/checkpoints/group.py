@@ -2,10 +2,10 @@
 
 Everything comes from the symmetries that are read from the graph. Three kinds of spaces:
 
-- `Units`: hidden units (neurons, channels, coordinates of a stream) that may change places, with scales and signs;
-- `Block`: a hidden space on which all of GL(m), O(m), O(m) fixing the vector 1, or one complex number for each rotary
+- `UnitSpace`: hidden units (neurons, channels, coordinates of a stream) that may change places, with scales and signs;
+- `MatrixBlock`: a hidden space on which all of GL(m), O(m), O(m) fixing the vector 1, or a complex number for each rotary
   pair acts;
-- `Heads`: blocks that belong together, head by head, and whole heads that may change places.
+- `HeadSpace`: blocks that belong together, head by head, and whole heads that may change places.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lawful.symmetry.spaces import ParameterSide, matrix_spaces, parameter_sides
 from lawful.types import Indices, Residues
 
 Kind = Literal["GL", "O", "O fixing 1", "rotary"]
-Place = tuple[str, tuple[int, ...]]  # a tensor and the dimensions of one of its axes
+AxisPlace = tuple[str, tuple[int, ...]]  # a tensor and the dimensions of one of its axes
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class AxisRows:
     """Rows of a tensor along one of its axes: `places[i, c]` is the row of unit i in copy c.
 
     A scale t of a unit multiplies its rows by `t ** power`, a sign if they are `odd`; a matrix M of a block acts by M
@@ -47,68 +47,68 @@ class Rows:
     odd: bool = True
 
     @property
-    def place(self) -> Place:
+    def place(self) -> AxisPlace:
         """Which axis of which tensor."""
         return self.tensor, self.dims
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class UnitSpace:
     """Hidden units: may they change places, how many scales has each, may these be negative."""
 
     name: str
     size: int
-    members: tuple[Rows, ...]
+    members: tuple[AxisRows, ...]
     scales: int
     permutes: bool
     signed: bool
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class MatrixBlock:
     """A space of matrices. `pairs` are the coordinates that a rotary embedding turns together."""
 
     name: str
     size: int
     kind: Kind
-    members: tuple[Rows, ...]
+    members: tuple[AxisRows, ...]
     pairs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
-    """Heads that may change places: `heads[h]` are the blocks of head h; slot by slot they have like members.
+class HeadSpace:
+    """HeadSpace that may change places: `heads[h]` are the blocks of head h; slot by slot they have like members.
 
     With grouped queries, members with `copies` copies hold the query heads of the group: these may change places too.
     """
 
     name: str
-    heads: tuple[tuple[Block, ...], ...]
+    heads: tuple[tuple[MatrixBlock, ...], ...]
     copies: int
     permutes: bool
 
 
-Space = Units | Block | Heads
+HiddenSpace = UnitSpace | MatrixBlock | HeadSpace
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class OrbitGroup:
     """All spaces in the order of the graph, the shifts that no operation sees, and scales that were left out."""
 
-    spaces: tuple[Space, ...]
+    spaces: tuple[HiddenSpace, ...]
     shifts: tuple[SpaceLaws, ...]
     shapes: dict[str, tuple[int, ...]]
     left_out: int
 
 
-def members_of(space: Space) -> tuple[Rows, ...]:
+def members_of(space: HiddenSpace) -> tuple[AxisRows, ...]:
     """All rows that a space moves."""
-    if isinstance(space, Heads):
+    if isinstance(space, HeadSpace):
         return tuple(rows for head in space.heads for block in head for rows in block.members)
     return space.members
 
 
-def read_group(demands: Demands, gains: set[str]) -> Group:
+def read_group(demands: Demands, gains: set[str]) -> OrbitGroup:
     """The spaces of what was read; permutations, signs and phases are proposals until a probe has tried them.
 
     `gains` are parameters that multiply values: a sign that all values of a unit share leaves them alone.
@@ -118,12 +118,12 @@ def read_group(demands: Demands, gains: set[str]) -> Group:
     heads, used = reader.heads(blocks)
     single = [block for number, block in blocks.items() if number not in used]
     units, left_out = reader.units(used)
-    spaces: list[Space] = [*single, *heads, *units]
+    spaces: list[HiddenSpace] = [*single, *heads, *units]
     order = {name: place for place, name in enumerate(demands.shapes)}
     spaces.sort(key=lambda space: min(order[rows.tensor] for rows in members_of(space)))
     shifts = shift_spaces(solve_shifts(demands.shifts), dict(demands.shapes))[0]
     laws = tuple(space.laws for space in shifts if space.laws is not None)
-    return Group(tuple(spaces), laws, dict(demands.shapes), left_out)
+    return OrbitGroup(tuple(spaces), laws, dict(demands.shapes), left_out)
 
 
 class _GroupReader:
@@ -140,30 +140,30 @@ class _GroupReader:
 
     # Blocks
 
-    def blocks(self) -> dict[int, Block]:
+    def blocks(self) -> dict[int, MatrixBlock]:
         """Matrix spaces by the number of their block of labels."""
         ones = np.concatenate([np.zeros(0, np.int64), *self.demands.gauges.ones])
-        found: dict[int, Block] = {}
+        found: dict[int, MatrixBlock] = {}
         for space in matrix_spaces(self.sides, self.solution, ones):
             laws = space.laws
             if not isinstance(laws, MatrixLaws):
                 continue
             kind: Kind = "GL" if space.group.startswith("GL") else "O fixing 1" if "fixing" in space.group else "O"
-            tables: dict[tuple[Place, float], list[Indices]] = defaultdict(list)
+            tables: dict[tuple[AxisPlace, float], list[Indices]] = defaultdict(list)
             for each in laws.members:
                 tables[(each.axis.parameter, each.axis.dims), float(each.sign)].append(each.places.T)
             members = tuple(
-                Rows(where[0], where[1], _in_order(np.concatenate(parts, 1)), (sign,))
+                AxisRows(where[0], where[1], _in_order(np.concatenate(parts, 1)), (sign,))
                 for (where, sign), parts in tables.items()
             )
             first = members[0]
             label = self.labels[first.place][first.places[0, 0]]
-            found[int(self.solution.block[label])] = Block(space.name, laws.size, kind, members)
+            found[int(self.solution.block[label])] = MatrixBlock(space.name, laws.size, kind, members)
         return found
 
     # Heads
 
-    def heads(self, blocks: dict[int, Block]) -> tuple[list[Heads], set[int]]:
+    def heads(self, blocks: dict[int, MatrixBlock]) -> tuple[list[HeadSpace], set[int]]:
         """For each attention, its heads; and the numbers of the blocks and units that are in them."""
         found, used = [], set[int]()
         for query, key, value in self.demands.gauges.heads:
@@ -179,14 +179,14 @@ class _GroupReader:
             blocked = tuple(tuple(block for block, _ in row) for row in rows)
             copies = {len(each) for each in groups.values()}
             first = blocked[0][0]
-            found.append(Heads(first.name, blocked, copies.pop(), len(rows) > 1))
+            found.append(HeadSpace(first.name, blocked, copies.pop(), len(rows) > 1))
         return found, used
 
     def _head(
-        self, blocks: dict[int, Block], query: Residues, key: Residues, value: Residues
-    ) -> list[tuple[Block, set[int]]]:
+        self, blocks: dict[int, MatrixBlock], query: Residues, key: Residues, value: Residues
+    ) -> list[tuple[MatrixBlock, set[int]]]:
         """The blocks of one group of heads: queries with keys, values with outputs."""
-        found: list[tuple[Block, set[int]]] = []
+        found: list[tuple[MatrixBlock, set[int]]] = []
         number = int(self.solution.block[key[0]])
         if number in blocks and len(blocks[number].members[0].places) == len(key):
             found.append((blocks[number], {number}))
@@ -197,7 +197,7 @@ class _GroupReader:
             found.append((blocks[number], {number}))
         return found
 
-    def _rotary(self, query: Residues, key: Residues) -> Block | None:
+    def _rotary(self, query: Residues, key: Residues) -> MatrixBlock | None:
         """Queries and keys of a head whose coordinates turn in pairs: pairs are units with two labels in the head."""
         units = self.unit[key]
         if not all((self.unit[each] == units).all() for each in query) or not self.alone[key].all():
@@ -214,23 +214,23 @@ class _GroupReader:
                 place[side.labels] = np.arange(len(side.labels))
                 rows = place[labels]
                 if (rows >= 0).all() and len(np.unique(side.labels)) == len(side.labels):
-                    members.append(Rows(side.axis.parameter, side.axis.dims, rows.T.astype(np.intp), (power,)))
+                    members.append(AxisRows(side.axis.parameter, side.axis.dims, rows.T.astype(np.intp), (power,)))
         if not any(rows.powers[0] > 0 for rows in members) or not any(rows.powers[0] < 0 for rows in members):
             return None
         pairs = tuple((each[0], each[1]) for each in where.values())
-        return Block(f"{members[0].tensor}", len(key), "rotary", tuple(members), pairs)
+        return MatrixBlock(f"{members[0].tensor}", len(key), "rotary", tuple(members), pairs)
 
     # Units
 
-    def units(self, used: set[int]) -> tuple[list[Units], int]:
-        """Units that change places, then units that only have scales; how many scales fit neither."""
+    def units(self, used: set[int]) -> tuple[list[UnitSpace], int]:
+        """UnitSpace that change places, then units that only have scales; how many scales fit neither."""
         generators, left_out = self._generators()
         taken = {-1 - number for number in used if number < 0}
         found = []
         for family in self._families(taken):
             found.append(self._units(family, generators, permutes=True))
             taken.update(family.tolist())
-        rest: dict[tuple[Place, ...], list[int]] = defaultdict(list)
+        rest: dict[tuple[AxisPlace, ...], list[int]] = defaultdict(list)
         for unit in generators:
             if unit not in taken:
                 rest[tuple(dict.fromkeys(place for each in generators[unit] for place, _ in each))].append(unit)
@@ -238,9 +238,9 @@ class _GroupReader:
             found.append(self._units(np.array(units), generators, permutes=False))
         return [each for each in found if each is not None], left_out
 
-    def _generators(self) -> tuple[dict[int, list[dict[tuple[Place, int], float]]], int]:
+    def _generators(self) -> tuple[dict[int, list[dict[tuple[AxisPlace, int], float]]], int]:
         """The scales of each unit: by how much they multiply which rows."""
-        found: dict[int, list[dict[tuple[Place, int], float]]] = defaultdict(list)
+        found: dict[int, list[dict[tuple[AxisPlace, int], float]]] = defaultdict(list)
         left_out = 0
         for space in scale_spaces(self.sides, self.solution):
             laws = space.laws
@@ -296,12 +296,12 @@ class _GroupReader:
         return True
 
     def _units(
-        self, units: Residues, generators: dict[int, list[dict[tuple[Place, int], float]]], permutes: bool
-    ) -> Units | None:
+        self, units: Residues, generators: dict[int, list[dict[tuple[AxisPlace, int], float]]], permutes: bool
+    ) -> UnitSpace | None:
         """The rows of some units, all alike."""
         place = np.full(int(self.unit.max()) + 1, -1)
         place[units] = np.arange(len(units))
-        tables: list[tuple[Place, Indices]] = []
+        tables: list[tuple[AxisPlace, Indices]] = []
         for side in self.sides:
             mine = place[self.unit[side.labels]]
             rows = np.flatnonzero(mine >= 0)
@@ -325,15 +325,15 @@ class _GroupReader:
         for number, (where, table) in enumerate(tables):
             own = tuple(each[number] for each in powers)
             odd = any(power % 2 for power in own) if scales else where[0] not in self.gains
-            members.append(Rows(where[0], where[1], table, own, odd))
-        return Units(tables[0][0][0], len(units), tuple(members), scales, permutes, signed=True)
+            members.append(AxisRows(where[0], where[1], table, own, odd))
+        return UnitSpace(tables[0][0][0], len(units), tuple(members), scales, permutes, signed=True)
 
     def _pattern(
         self,
         unit: int,
         index: int,
-        tables: list[tuple[Place, Indices]],
-        generators: dict[int, list[dict[tuple[Place, int], float]]],
+        tables: list[tuple[AxisPlace, Indices]],
+        generators: dict[int, list[dict[tuple[AxisPlace, int], float]]],
     ) -> tuple[tuple[float, ...], ...]:
         """For each scale of a unit, the power with which it acts on every table."""
         found = []
@@ -353,7 +353,7 @@ def _in_order(places: Indices) -> Indices:
     return np.ascontiguousarray(places[:, np.argsort(places[0], kind="stable")])
 
 
-def _signature(block: Block) -> tuple[object, ...]:
+def _signature(block: MatrixBlock) -> tuple[object, ...]:
     """What two blocks must share to stand in for each other."""
     members = tuple((rows.tensor, rows.dims, rows.places.shape, rows.powers) for rows in block.members)
     return block.kind, block.size, members

@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-import numpy as np
 import torch
 
-from lawful.checkpoints.compare import Comparison, TensorDistance
+from lawful.checkpoints.compare import TensorDistance, WeightComparison
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.folds import State, fold
-from lawful.checkpoints.group import Rows, Units
+from lawful.checkpoints.group import AxisRows, UnitSpace
 from lawful.checkpoints.match import Tensors, assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 
-Relation = Literal["copy", "child", "sibling", "stranger", "undecided"]
+Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
 RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
-CLOSE = 0.5  # relative distance up to which a relative is a child and not a sibling
+CHILD, SIBLING = 0.15, 0.5  # relative distances: below a child, above a sibling; between, they are not told apart
 FEWEST = 16  # units in all from which agreement means anything
 EXPLAINED = 0.99  # of a difference's squares, by a low-rank matrix
 NULLS = 4
+ON_GRID = 1e-3  # of a step
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Change:
+class TensorChange:
     """What happened to a tensor: its relative distance, and the kind of change if it has one."""
 
     tensor: str
@@ -66,7 +66,7 @@ class Kinship:
     reason: str
     verdict: CheckpointVerdict
     agreements: tuple[Agreement, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[TensorChange, ...]
 
     @property
     def share(self) -> float | None:
@@ -88,7 +88,7 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in first.items()}
     one = fold(wide, pair.architecture.folds)
     agreements = _agreements(found, one)
-    changes = tuple(_changes(found, one, pair.second.state))
+    changes = tuple(_changes(found, first, one, pair.second.state))
     relation, reason = _judged(verdict, agreements, found.distances)
     return Kinship(relation, reason, verdict, agreements, changes)
 
@@ -109,9 +109,9 @@ def _judged(
         words += f" ({median(nulls):.0%} for mismatched layers)"
     words += f"; the median tensor is {apart:.2g} of its size apart"
     if share >= RELATED and (not nulls or share >= 3 * median(nulls)):
-        return ("child" if apart < CLOSE else "sibling"), words
+        return ("child" if apart < CHILD else "sibling" if apart > SIBLING else "relative"), words
     chance = max(UNRELATED if units < 200 else 0.1, 3 * max((1 / each.units for each in agreements), default=1.0))
-    if share <= min(chance, UNRELATED) and apart > CLOSE:
+    if share <= min(chance, UNRELATED) and apart > SIBLING:
         return "stranger", words
     return "undecided", words
 
@@ -119,8 +119,8 @@ def _judged(
 # Agreement
 
 
-def _agreements(found: Comparison, one: State) -> tuple[Agreement, ...]:
-    spaces = [each for each in found.architecture.group.spaces if isinstance(each, Units) and each.permutes]
+def _agreements(found: WeightComparison, one: State) -> tuple[Agreement, ...]:
+    spaces = [each for each in found.architecture.group.spaces if isinstance(each, UnitSpace) and each.permutes]
     split = [(space, parts) for space in spaces if space.size > 1 and (parts := _parts(space, one)) is not None]
     result = []
     for space, parts in split:
@@ -132,10 +132,10 @@ def _agreements(found: Comparison, one: State) -> tuple[Agreement, ...]:
     return tuple(result)
 
 
-Parts = tuple[list[Rows], list[Rows]]
+Parts = tuple[list[AxisRows], list[AxisRows]]
 
 
-def _parts(space: Units, tensors: Mapping[str, torch.Tensor]) -> Parts | None:
+def _parts(space: UnitSpace, tensors: Mapping[str, torch.Tensor]) -> Parts | None:
     """The members in two halves that share no tensor: the widest one, and the others."""
     width = {rows.tensor: tensors[rows.tensor].numel() // space.size for rows in space.members}
     widest = max(space.members, key=lambda rows: width[rows.tensor]).tensor
@@ -145,7 +145,9 @@ def _parts(space: Units, tensors: Mapping[str, torch.Tensor]) -> Parts | None:
     return halves if enough else None
 
 
-def _alike(space: Units, parts: Parts, other: Units, theirs: Parts, tensors: Mapping[str, torch.Tensor]) -> bool:
+def _alike(
+    space: UnitSpace, parts: Parts, other: UnitSpace, theirs: Parts, tensors: Mapping[str, torch.Tensor]
+) -> bool:
     if space.size != other.size or [len(half) for half in parts] != [len(half) for half in theirs]:
         return False
     return all(
@@ -155,7 +157,7 @@ def _alike(space: Units, parts: Parts, other: Units, theirs: Parts, tensors: Map
     )
 
 
-def _agreement(space: Units, parts: Parts, one: Tensors, two: Tensors, other: Units, theirs: Parts) -> int:
+def _agreement(space: UnitSpace, parts: Parts, one: Tensors, two: Tensors, other: UnitSpace, theirs: Parts) -> int:
     """On how many units two matchings agree, each from half of the weights; rows count by their direction."""
     orders = []
     for half, half_b in zip(parts, theirs, strict=True):
@@ -168,7 +170,7 @@ def _agreement(space: Units, parts: Parts, one: Tensors, two: Tensors, other: Un
     return int((orders[0] == orders[1]).sum())
 
 
-def _directions(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def _directions(rows: AxisRows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     table = as_rows(tensors[rows.tensor], rows.dims)[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
     return torch.nn.functional.normalize(table.double(), dim=1)
 
@@ -176,15 +178,23 @@ def _directions(rows: Rows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor
 # Changes
 
 
-def _changes(found: Comparison, one: State, second: State) -> list[Change]:
+def _changes(found: WeightComparison, first: State, one: State, second: State) -> list[TensorChange]:
+    """What was done to each tensor that is not the same: seen as stored if it lies as near as it is, else aligned."""
     changed = []
     for each in found.distances:
         name = each.tensor
         if each.fits or not one[name].is_floating_point():
             continue
-        gap = found.aligned[name] - one[name]
+        before, after = first[name].double(), second[name].double()
+        size = float(before.norm())
+        stored = float((after - before).norm()) / size if size else float("inf")
+        if stored > 1.05 * each.relative:
+            before, after = one[name], found.aligned[name]
+        if torch.equal(before, after):
+            continue
+        relative = min(stored, each.relative)
         changed.append(
-            Change(name, each.relative, _low_rank(gap), _zeroed(one[name], found.aligned[name]), _levels(second[name]))
+            TensorChange(name, relative, _low_rank(after - before), _zeroed(before, after), _levels(second[name]))
         )
     return sorted(changed, key=lambda change: -change.relative)
 
@@ -210,16 +220,14 @@ def _zeroed(one: torch.Tensor, two: torch.Tensor) -> float:
 
 
 def _levels(stored: torch.Tensor) -> int | None:
-    """The most distinct absolute values in a row as stored, if every row has at most 128 and longer rows exist."""
-    if stored.ndim != 2 or stored.shape[1] < 32:
+    """The largest step of a symmetric grid (127 or 7) on which every row, every column or the whole tensor lies."""
+    if stored.ndim != 2 or min(stored.shape) < 8:
         return None
-    most = 0
-    for row in stored[:64].double().abs():
-        values = np.unique(row.numpy())
-        steps = values / max(float(values[values > 0].min(initial=np.inf)), 1e-300)
-        if len(values) > 128 or len(values) > 0.8 * len(row):
-            return None
-        if np.abs(steps - np.round(steps)).max(initial=0.0) > 0.05:
-            return None
-        most = max(most, len(values))
-    return most
+    wide = stored.double()
+    for levels in (7, 127):
+        for dims in ([1], [0], [0, 1]):
+            step = wide.abs().amax(dims, keepdim=True) / levels
+            places = wide / torch.where(step > 0, step, 1.0)
+            if float((places - places.round()).abs().max()) < ON_GRID:
+                return levels
+    return None

@@ -10,19 +10,19 @@ import torch
 from scipy.linalg import solve_sylvester
 from scipy.optimize import linear_sum_assignment
 
-from lawful.checkpoints.element import BlockMove, HeadsMove, Move, UnitsMove, as_rows, turning
-from lawful.checkpoints.group import Block, Heads, Rows, Space, Units
+from lawful.checkpoints.element import BlockMove, HeadsMove, SpaceMove, UnitsMove, as_rows, turning
+from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, MatrixBlock, UnitSpace
 from lawful.types import Floats, Indices, Mask
 
 Tensors = Mapping[str, torch.Tensor]
 TINY = 1e-300
 
 
-def nearest(space: Space, a: Tensors, b: Tensors, usable: Callable[[Rows], bool]) -> Move:
+def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> SpaceMove:
     """The move of one space, found from those of its members that are usable."""
-    if isinstance(space, Units):
+    if isinstance(space, UnitSpace):
         return _units(space, a, b, usable)
-    if isinstance(space, Heads):
+    if isinstance(space, HeadSpace):
         return _heads(space, a, b)
     return BlockMove(_block(space, a, b, [rows for rows in space.members if usable(rows)]))
 
@@ -30,8 +30,8 @@ def nearest(space: Space, a: Tensors, b: Tensors, usable: Callable[[Rows], bool]
 # Units
 
 
-def _units(space: Units, a: Tensors, b: Tensors, usable: Callable[[Rows], bool]) -> UnitsMove:
-    classes: dict[tuple[tuple[float, ...], bool], list[Rows]] = defaultdict(list)
+def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
+    classes: dict[tuple[tuple[float, ...], bool], list[AxisRows]] = defaultdict(list)
     for rows in space.members:
         if usable(rows):
             classes[rows.powers, rows.odd].append(rows)
@@ -48,7 +48,7 @@ def _units(space: Units, a: Tensors, b: Tensors, usable: Callable[[Rows], bool])
     return UnitsMove(order, _scales(space, features, order), signs)
 
 
-def _features(members: Sequence[Rows], tensors: Tensors) -> torch.Tensor:
+def _features(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
     """For each unit all entries of its rows."""
     parts = []
     for rows in members:
@@ -60,7 +60,7 @@ def _features(members: Sequence[Rows], tensors: Tensors) -> torch.Tensor:
 Feature = tuple[tuple[float, ...], bool, torch.Tensor, torch.Tensor]
 
 
-def _similarity(space: Units, features: Sequence[Feature]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _similarity(space: UnitSpace, features: Sequence[Feature]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Inner products of rows of A and B, those that a sign turns apart; and the sums of squares to hold against them.
 
     Where a scale acts, rows count by their direction alone.
@@ -112,7 +112,7 @@ def assign(likeness: torch.Tensor, squares: torch.Tensor | None = None) -> Indic
     return order
 
 
-def _scales(space: Units, features: Sequence[Feature], order: Indices) -> Floats:
+def _scales(space: UnitSpace, features: Sequence[Feature], order: Indices) -> Floats:
     """Least squares for the logarithms: `log |A_i| − log |B_i| = Σ power · log t`, over the kinds of rows."""
     found = np.ones((space.size, space.scales))
     kinds = [(powers, one, two) for powers, _, one, two in features if any(powers)]
@@ -142,7 +142,7 @@ def _lengths(rows: torch.Tensor) -> Floats:
 # Blocks
 
 
-def _stacked(members: Sequence[Rows], tensors: Tensors) -> torch.Tensor:
+def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
     """The rows of a block, in float64: size × all columns of all copies."""
     parts = [
         as_rows(tensors[rows.tensor], rows.dims)[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
@@ -151,7 +151,7 @@ def _stacked(members: Sequence[Rows], tensors: Tensors) -> torch.Tensor:
     return torch.cat(parts, 1).double()
 
 
-def _block(block: Block, a: Tensors, b: Tensors, members: Sequence[Rows]) -> Floats:
+def _block(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
     if block.kind in ("O", "O fixing 1"):
         return _orthogonal(block, a, b, members)
     sides = [[rows for rows in members if rows.powers[0] * sign > 0] for sign in (1, -1)]
@@ -161,7 +161,7 @@ def _block(block: Block, a: Tensors, b: Tensors, members: Sequence[Rows]) -> Flo
     return _general(block, pairs)
 
 
-def _orthogonal(block: Block, a: Tensors, b: Tensors, members: Sequence[Rows]) -> Floats:
+def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
     """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement."""
     product = torch.zeros(block.size, block.size, dtype=torch.float64)
     for rows in members:
@@ -178,7 +178,7 @@ def _orthogonal(block: Block, a: Tensors, b: Tensors, members: Sequence[Rows]) -
 Pair = tuple[torch.Tensor, torch.Tensor] | None
 
 
-def _general(block: Block, pairs: Sequence[Pair]) -> Floats:
+def _general(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
     """`A₊ = M B₊` and `A₋ = M⁻ᵀ B₋`: solved on the side that determines M better."""
     best, least = np.eye(block.size), np.inf
     for number, pair in enumerate(pairs):
@@ -223,7 +223,7 @@ def _residual(matrix: Floats, pairs: Sequence[Pair]) -> float:
     return total
 
 
-def _rotary(block: Block, pairs: Sequence[Pair]) -> Floats:
+def _rotary(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
     """A complex number for each pair: `q_A = z q_B` and `k_A = k_B / z̄`."""
     first = np.array([a for a, _ in block.pairs])
     second = np.array([b for _, b in block.pairs])
@@ -247,7 +247,7 @@ def _rotary(block: Block, pairs: Sequence[Pair]) -> Floats:
 # Heads
 
 
-def _heads(space: Heads, a: Tensors, b: Tensors) -> HeadsMove:
+def _heads(space: HeadSpace, a: Tensors, b: Tensors) -> HeadsMove:
     count, copies = len(space.heads), space.copies
     likeness = np.zeros((count, copies, count, copies))
     for slot in range(len(space.heads[0])):
@@ -276,13 +276,13 @@ def _heads(space: Heads, a: Tensors, b: Tensors) -> HeadsMove:
     return HeadsMove(np.asarray(order, dtype=np.intp), chosen, tuple(matrices))
 
 
-def _recopied(rows: Rows, copies: Indices, count: int) -> Rows:
+def _recopied(rows: AxisRows, copies: Indices, count: int) -> AxisRows:
     if rows.places.shape[1] != count:
         return rows
-    return Rows(rows.tensor, rows.dims, rows.places[:, copies], rows.powers)
+    return AxisRows(rows.tensor, rows.dims, rows.places[:, copies], rows.powers)
 
 
-def _slot_likeness(space: Heads, slot: int, a: Tensors, b: Tensors) -> Floats:
+def _slot_likeness(space: HeadSpace, slot: int, a: Tensors, b: Tensors) -> Floats:
     """Cosines of `X Yᵀ` between query heads of A and B: what no matrix of the block can change.
 
     `⟨X_A Y_Aᵀ, X_B Y_Bᵀ⟩ = Σ (X_Aᵀ X_B) ∘ (Y_Aᵀ Y_B)`, summed over the coordinates of the block.
@@ -308,7 +308,7 @@ def _slot_likeness(space: Heads, slot: int, a: Tensors, b: Tensors) -> Floats:
     return np.asarray(np.divide(value, scale, out=np.zeros_like(value), where=scale > 0))
 
 
-def _sides(block: Block, tensors: Tensors, copies: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+def _sides(block: MatrixBlock, tensors: Tensors, copies: int) -> tuple[list[torch.Tensor], torch.Tensor]:
     """The rows that each query head has to itself (one matrix for each), and those that the group shares."""
     signs = sorted({rows.powers[0] for rows in block.members}, reverse=True)
     copied = next(
@@ -324,7 +324,7 @@ def _sides(block: Block, tensors: Tensors, copies: int) -> tuple[list[torch.Tens
     own = []
     for copy in range(copies):
         picked = [
-            Rows(rows.tensor, rows.dims, rows.places[:, copy : copy + 1], rows.powers)
+            AxisRows(rows.tensor, rows.dims, rows.places[:, copy : copy + 1], rows.powers)
             if rows.places.shape[1] == copies
             else rows
             for rows in mine
@@ -333,7 +333,7 @@ def _sides(block: Block, tensors: Tensors, copies: int) -> tuple[list[torch.Tens
     return own, _stacked(others, tensors)
 
 
-def _product_norm(block: Block, x: torch.Tensor, y: torch.Tensor) -> float:
+def _product_norm(block: MatrixBlock, x: torch.Tensor, y: torch.Tensor) -> float:
     if block.kind == "rotary":
         first, second = (torch.tensor([pair[k] for pair in block.pairs]) for k in (0, 1))
         lengths = [each[first].square().sum(1) + each[second].square().sum(1) for each in (x, y)]
@@ -341,7 +341,7 @@ def _product_norm(block: Block, x: torch.Tensor, y: torch.Tensor) -> float:
     return float(((x @ x.T) * (y @ y.T)).sum().clamp_min(0).sqrt())
 
 
-def _complex_products(block: Block, own: torch.Tensor, shared: torch.Tensor) -> Floats:
+def _complex_products(block: MatrixBlock, own: torch.Tensor, shared: torch.Tensor) -> Floats:
     """`Re Σ ⟨q_A, q_B⟩ conj⟨k_A, k_B⟩`, pair by pair."""
     first, second = (torch.tensor([pair[k] for pair in block.pairs]) for k in (0, 1))
 

@@ -27,7 +27,7 @@ NOT_COMPARED = {"_name_or_path", "torch_dtype", "dtype", "transformers_version",
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
+class OpenCheckpoint:
     """The tensors of a checkpoint under the module's names; `keys` are their names in the file."""
 
     state: State
@@ -40,8 +40,8 @@ class CheckpointPair:
     """Two checkpoints of one architecture."""
 
     architecture: CheckpointArchitecture
-    first: Checkpoint
-    second: Checkpoint
+    first: OpenCheckpoint
+    second: OpenCheckpoint
 
 
 def open_checkpoints(
@@ -81,12 +81,12 @@ def _same_settings(folder: Path, second: Source) -> None:
             raise InvalidNetwork(f"the checkpoints are of different architectures: {'; '.join(words)[:300]}")
 
 
-def open_checkpoint(source: Source, module: nn.Module) -> Checkpoint:
+def open_checkpoint(source: Source, module: nn.Module) -> OpenCheckpoint:
     """The tensors of one checkpoint, which have to fit the module."""
     if isinstance(source, nn.Module):
         if source is module:
             state = _own(module)
-            return Checkpoint(state, {name: name for name in state}, type(source).__name__)
+            return OpenCheckpoint(state, {name: name for name in state}, type(source).__name__)
         return _fitted(dict(source.state_dict()), module, type(source).__name__)
     if isinstance(source, Mapping):
         return _fitted(dict(source), module, "state dict")
@@ -101,7 +101,7 @@ def _own(module: nn.Module) -> State:
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
-def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -> Checkpoint:
+def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -> OpenCheckpoint:
     wanted = module.state_dict(keep_vars=True)
     names, _ = fitting(list(given), set(wanted))
     back = dict(zip(names, given, strict=True))
@@ -140,4 +140,4 @@ def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -
         parts = [f"the module has no {listed(unknown, 4)}"] * bool(unknown)
         parts += [f"the checkpoint has no {listed(missing, 4)}"] * bool(missing)
         raise InvalidNetwork(f"{source} does not fit {type(module).__name__}: {'; '.join(parts)}")
-    return Checkpoint(state, keys, source)
+    return OpenCheckpoint(state, keys, source)

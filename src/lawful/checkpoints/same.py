@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare import NOISES, ROUNDINGS, Comparison, compare, rounding_unit
+from lawful.checkpoints.compare import NOISES, ROUNDINGS, WeightComparison, compare, rounding_unit
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
 
@@ -23,7 +23,7 @@ Word = Literal["equal", "different", "undecided"]
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class OutputReplay:
     """Outputs of both checkpoints at one input, in float64, relative to their size.
 
     `error` is what another member of A's own orbit differs by in the same arithmetic (an estimate of the replay's
@@ -49,8 +49,8 @@ class CheckpointVerdict:
     within: str | None
     epsilon: float | None
     reason: str
-    comparison: Comparison
-    replay: Replay | None
+    comparison: WeightComparison
+    replay: OutputReplay | None
 
     @property
     def certified(self) -> bool:
@@ -78,14 +78,14 @@ def same_checkpoints(
     return CheckpointVerdict("undecided", None, None, reason, found, replay)
 
 
-def _pinned_down(found: Comparison) -> bool:
+def _pinned_down(found: WeightComparison) -> bool:
     """Whether most tensors were found again up to rounding, and some entry of the others is plainly another one."""
     near = sum(each.exact or each.relative <= NOISES * each.noise for each in found.distances)
     plainly = any(each.entry > PLAIN * ROUNDINGS * each.unit for each in found.distances if not each.fits)
     return plainly and 2 * near > len(found.distances)
 
 
-def _equal(found: Comparison) -> CheckpointVerdict:
+def _equal(found: WeightComparison) -> CheckpointVerdict:
     worked = [each for each in found.distances if each.entry > 0]
     if not any(not each.moved_only for each in found.distances):
         if not worked:
@@ -105,13 +105,13 @@ def _equal(found: Comparison) -> CheckpointVerdict:
 
 
 def _replayed(
-    architecture: CheckpointArchitecture, first: State, second: State, found: Comparison, seed: int
-) -> Replay:
+    architecture: CheckpointArchitecture, first: State, second: State, found: WeightComparison, seed: int
+) -> OutputReplay:
     """The input with the largest gap relative to what rounding does there."""
     kinds = {state[name].dtype for state in (first, second) for name in architecture.group.shapes}
     coarse = max(kinds, key=rounding_unit)
     twins = [_twin(architecture, first, seed + number) for number in range(2)]
-    trials: list[Replay] = []
+    trials: list[OutputReplay] = []
     harder = max(1.0, found.conditioning / 10.0)
     for trial in range(TRIALS):
         inputs = architecture.draw_inputs(seed + 100 + trial)
@@ -125,7 +125,7 @@ def _replayed(
             rounded = {name: tensor.to(coarse) if tensor.is_floating_point() else tensor
                        for name, tensor in twin.items()}  # fmt: skip
             rounding = max(rounding, _gap(one, architecture.outputs(rounded, inputs))[0] / size)
-        trials.append(Replay(tuple(inputs), gap / size, error, rounding * harder, outputs))
+        trials.append(OutputReplay(tuple(inputs), gap / size, error, rounding * harder, outputs))
     return max(trials, key=lambda each: each.gap / each.rounding)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lawful.checkpoints.compare import Comparison, compare
+from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import State, unfold
 from lawful.checkpoints.opening import CheckpointPair, Model, Source, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
@@ -19,7 +19,7 @@ class Aligned:
     """B in A's place: `weights` under the names of B's file, in its type of numbers, and what is left between them."""
 
     weights: dict[str, torch.Tensor]
-    comparison: Comparison
+    comparison: WeightComparison
     before: float  # ‖B − A‖/‖A‖ over all parameters
     after: float
 

@@ -131,6 +131,18 @@ def same_by_weights(
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
 
 
+def kin(first: str, second: str, model: str | None, size: str | None, activation: str | None, as_json: bool) -> None:
+    """How two checkpoints of a module are related, and what changed."""
+    from lawful.checkpoints.kinship import kinship
+    from lawful.report.checkpoints import kinship_json, kinship_text
+
+    found = kinship(open_pair(first, second, model, None if size is None else [size], activation))
+    if as_json:
+        print_json(kinship_json(found))
+    else:
+        typer.echo(kinship_text(found))
+
+
 def file_tensors(texts: list[str]) -> list[dict[str, Any]]:
     """The floating tensors of files, in float64, for a certificate that is about them."""
     from lawful.network.modules.load import state_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from lawful.checkpoints.compare import Comparison
+from lawful.checkpoints.compare import WeightComparison
 from lawful.checkpoints.folds import GainFold, StatisticsFold
-from lawful.checkpoints.group import Heads, Space, Units
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.kinship import Kinship, TensorChange
 from lawful.checkpoints.same import CheckpointVerdict
 from lawful.checkpoints.verbs import Aligned
 
@@ -43,7 +44,7 @@ def verdict_json(found: CheckpointVerdict, seconds: float) -> dict[str, Any]:
     }
 
 
-def _witness(found: Comparison) -> dict[str, Any]:
+def _witness(found: WeightComparison) -> dict[str, Any]:
     return {
         "spaces": len(found.architecture.group.spaces),
         "folds": _folds(found),
@@ -52,7 +53,7 @@ def _witness(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _profile(found: Comparison) -> dict[str, Any]:
+def _profile(found: WeightComparison) -> dict[str, Any]:
     return {
         "folds": _folds(found),
         "notes": list(found.architecture.notes),
@@ -64,7 +65,7 @@ def _profile(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _folds(found: Comparison) -> list[str]:
+def _folds(found: WeightComparison) -> list[str]:
     words = []
     for each in found.architecture.folds:
         if isinstance(each, GainFold):
@@ -76,12 +77,12 @@ def _folds(found: Comparison) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _space_words(space: Space) -> str:
-    if isinstance(space, Units):
+def _space_words(space: HiddenSpace) -> str:
+    if isinstance(space, UnitSpace):
         acts = [word for word, on in (("permutations", space.permutes), ("scales", space.scales),
                                       ("signs", space.signed)) if on]  # fmt: skip
         return f"{space.name}: {space.size} units, {' and '.join(acts) or 'fixed'}"
-    if isinstance(space, Heads):
+    if isinstance(space, HeadSpace):
         kinds = " and ".join(dict.fromkeys(f"{block.kind}({block.size})" for block in space.heads[0]))
         grouped = f" of {space.copies} queries" if space.copies > 1 else ""
         return f"{space.name}: {len(space.heads)} heads{grouped}, {kinds}{', permutations' if space.permutes else ''}"
@@ -108,7 +109,7 @@ def verdict_text(found: CheckpointVerdict, seconds: float) -> str:
     return "\n".join([*lines, *_profile_lines(found.comparison)])
 
 
-def _profile_lines(found: Comparison) -> list[str]:
+def _profile_lines(found: WeightComparison) -> list[str]:
     lines = [f"  aligned: {words}" for words in map(_space_words, found.architecture.group.spaces[:6])]
     more = len(found.architecture.group.spaces) - 6
     lines += [f"  and {more} more spaces"] * (more > 0)
@@ -144,3 +145,46 @@ def aligned_text(found: Aligned, out: str | None) -> str:
     lines = [f"distance of B from A: {found.before:.2e} before, {found.after:.2e} after alignment"]
     lines += _profile_lines(found.comparison)
     return "\n".join([*lines, *([f"{out}: B in A's place, the same function as B"] if out else [])])
+
+
+def kinship_json(found: Kinship) -> dict[str, Any]:
+    """The keys of `lawful diff --json` for checkpoints of modules."""
+    return {
+        "verdict": found.verdict.verdict,
+        "relation": found.relation,
+        "reason": found.reason,
+        "share": found.share,
+        "null": found.null,
+        "agreements": [
+            {"space": each.space, "units": each.units, "agree": each.agree, "null": each.null}
+            for each in found.agreements
+        ],
+        "changes": [
+            {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
+             "levels": each.levels} for each in found.changes
+        ],
+        **_profile(found.verdict.comparison),
+    }  # fmt: skip
+
+
+def kinship_text(found: Kinship) -> str:
+    """The relation first, then why, then what changed."""
+    lines = [found.relation.upper(), *_wrapped(found.reason + ".")]
+    for title, picked in (
+        ("low-rank differences", [each for each in found.changes if each.rank is not None]),
+        ("entries set to zero", [each for each in found.changes if each.zeroed]),
+        ("on a grid of few levels", [each for each in found.changes if each.levels is not None]),
+    ):
+        if picked:
+            named = ", ".join(_change_words(each) for each in picked[:6])
+            lines += _wrapped(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
+    lines += [f"  {each.relative:9.1e}  {each.tensor}" for each in found.changes[:6]]
+    if len(found.changes) > 6:
+        lines.append(f"  and {len(found.changes) - 6} more tensors that changed")
+    return "\n".join(lines)
+
+
+def _change_words(each: TensorChange) -> str:
+    if each.rank is not None:
+        return f"{each.tensor} (rank {each.rank})"
+    return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"
