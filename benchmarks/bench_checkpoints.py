@@ -1,4 +1,4 @@
-"""Checkpoints: a disguised copy read, aligned, decided; at the sizes that people have. Processor time is in the note."""
+"""Checkpoints: a disguised copy read, aligned, decided; at the sizes that people have."""
 
 from __future__ import annotations
 

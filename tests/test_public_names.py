@@ -175,8 +175,16 @@ def test_a_figure_becomes_matplotlibs() -> None:
     assert len(drawn.axes) == 2
 
 
-def test_verify_takes_text(tmp_path: Path) -> None:
+def test_verify_takes_files_text_and_objects(tmp_path: Path) -> None:
     from lawful.components import certificate
 
     proof = certificate(lawful.components("3-4-1 relu bias"))
-    assert lawful.verify(proof).kind == "components"
+    file = tmp_path / "proof.json"
+    file.write_text(json.dumps(proof))
+    for given in (proof, json.dumps(proof), file.read_bytes(), file, str(file)):
+        found = lawful.verify(given)
+        assert found.to_dict()["kind"] == "components"
+        assert found.statement in found._repr_html_()
+    for wrong in (tmp_path, tmp_path / "none.json", str(tmp_path / "none.json"), "nonsense"):
+        with pytest.raises(lawful.NotACertificate):
+            lawful.verify(wrong)

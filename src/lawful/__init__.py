@@ -80,7 +80,7 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}
 # What most people need; the other verbs are functions here too, all else is in the rooms.
 __all__ = [
-    "Architecture", "Dag", "LawfulError", "Mlp", "Monitor", "align", "audit", "canonical", "compare", "components",
+    "Architecture", "Dag", "LawfulError", "Mlp", "Monitor", "audit", "canonical", "compare", "components",
     "convert", "diff", "distance", "explore", "fiber", "fingerprint", "flow", "identifiable", "laws", "open", "path",
     "prune", "rebalance", "regions", "same", "show", "singular", "symmetries", "to_module", "verify", "write",
 ]  # fmt: skip

@@ -3,8 +3,8 @@
 Everything comes from the symmetries that are read from the graph. Three kinds of spaces:
 
 - `UnitSpace`: hidden units (neurons, channels, coordinates of a stream) that may change places, with scales and signs;
-- `MatrixBlock`: a hidden space on which all of GL(m), O(m), O(m) fixing the vector 1, or a complex number for each rotary
-  pair acts;
+- `MatrixBlock`: a hidden space on which all of GL(m), O(m), O(m) fixing the vector 1, or a complex number for each
+  rotary pair acts;
 - `HeadSpace`: blocks that belong together, head by head, and whole heads that may change places.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from lawful.symmetry.discrete import permutable_cells
+from lawful.symmetry.cells import Cells
 from lawful.symmetry.families import MatrixLaws, ScaleLaws, SpaceLaws
-from lawful.symmetry.gauges import PINNED
+from lawful.symmetry.gauges import PINNED, Gauges, Link
 from lawful.symmetry.labels import occurrences
 from lawful.symmetry.reading import Demands
 from lawful.symmetry.shift_solution import solve_shifts
@@ -166,7 +166,7 @@ class _GroupReader:
     def heads(self, blocks: dict[int, MatrixBlock]) -> tuple[list[HeadSpace], set[int]]:
         """For each attention, its heads; and the numbers of the blocks and units that are in them."""
         found, used = [], set[int]()
-        for query, key, value in self.demands.gauges.heads:
+        for query, key, value in self.demands.gauges.attentions:
             groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
             for head, labels in enumerate(key.tolist()):
                 groups[tuple(labels)].append(head)
@@ -266,7 +266,7 @@ class _GroupReader:
 
     def _families(self, taken: set[int]) -> list[Residues]:
         """Sets of units that may change places, as far as the graph says."""
-        cells, links = permutable_cells(self.demands.gauges)
+        cells, links = _permutable_cells(self.demands.gauges)
         sizes = np.bincount(cells.of)
         tails, heads = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for link in links:
@@ -346,6 +346,18 @@ class _GroupReader:
                 powers.append(each.pop())
             found.append(tuple(powers))
         return tuple(sorted(found))
+
+
+def _permutable_cells(gauges: Gauges) -> tuple[Cells, list[Link]]:
+    """Labels that may change places, as far as the operations of the graph demand, and the links between them."""
+    links = list(gauges.links)
+    for relation in gauges.relations:
+        for other in (relation.first, relation.second):
+            links.append(Link(relation.result, other, 1, np.zeros(len(other), dtype=np.int64)))
+    cells = Cells(gauges.axes, links)
+    cells.separate(np.concatenate([[0], *(pin.labels for pin in gauges.pins if not pin.permutes)]).astype(np.int64))
+    cells.settle()
+    return cells, links
 
 
 def _in_order(places: Indices) -> Indices:
