@@ -192,6 +192,8 @@ TABLE = {
         blocks?: array of object, dimension, movement and energy of each block
         narrowest?: string, the block of smallest effective dimension
         samples?: integer, that it was read on
+        steps?: array, layer steps, or the steps of training of a folder of checkpoints
+        checkpoints?: array of object, the blocks at each of them
         notes?: array of string, what carries over from Leaky ResNets""",
     "truncate": """
         classes: array of string, of the data
@@ -268,6 +270,7 @@ TABLE = {
         start: array of number, their values
         sgd_order: number?, how the drift grows with the step
         adam_order: number?, how the drift grows with the step
+        subtracted?: string, what drift is measured from
         optimizers: array of object, steps, loss, drift and what theory predicts
         network?: string, as it was named
         data?: string?, as it was named""",
@@ -292,7 +295,8 @@ TABLE = {
     "leaky": """
         out: string, the folder
         networks: array of object, cost and stationarity per effective depth
-        converged: boolean, whether all are geodesics""",
+        converged: boolean, whether all are geodesics
+        spread?: array of object, mean and standard deviation of the cost over seeds""",
     "verify": """
         valid: boolean, whether every fact was confirmed
         kind: string?, of certificate

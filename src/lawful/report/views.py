@@ -79,6 +79,9 @@ VIEWS: Mapping[str, View] = {
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
+    "OnnxPruning": View(
+        lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
+    ),
     "Exploration": View(explorer.facts, explorer.facts_text),
     "LeakyRuns": View(leaky.runs_json, lambda found: leaky.summary_text(found.networks, found.folder), "networks"),
     "Reproduction": View(reproduce.reproduction_json, lambda found: reproduce.runs_text(found.runs, True), "claims"),

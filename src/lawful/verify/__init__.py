@@ -11,6 +11,7 @@ from typing import Any
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
 from lawful.verify import (
+    channel_pruning,
     checkpoint_copy,
     components,
     distance,
@@ -38,6 +39,7 @@ __all__ = ["KINDS", "Verified", "speaks_of_files", "verify"]
 
 KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
     {
+        "channel-pruning": channel_pruning.check,
         "components": components.check,
         "distance": distance.check,
         "flow": flow.check,
