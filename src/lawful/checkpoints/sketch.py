@@ -22,7 +22,7 @@ import torch
 from lawful.checkpoints.align import shiftless
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import fold
-from lawful.checkpoints.group import Group, Heads, Rows, Units, members_of
+from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
 from lawful.types import Floats
 
 NUMBERS = 64  # kept of each block
@@ -62,11 +62,11 @@ def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Te
     return np.asarray(_directions(table.size, 0) @ table.ravel())
 
 
-def _labelled(group: Group) -> dict[str, tuple[str, Rows]]:
+def _labelled(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
     """The tensors of which one axis belongs to one space and all others have names, with the kind of that space."""
-    found: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
+    found: dict[str, list[tuple[str, AxisRows]]] = defaultdict(list)
     for space in group.spaces:
-        kind = "heads" if isinstance(space, Heads) else "units" if isinstance(space, Units) else space.kind
+        kind = "heads" if isinstance(space, HeadSpace) else "units" if isinstance(space, UnitSpace) else space.kind
         for rows in members_of(space):
             found[rows.tensor].append((kind, rows))
     alone = {name: entries[0] for name, entries in found.items() if len(entries) == 1}
@@ -77,7 +77,7 @@ def _labelled(group: Group) -> dict[str, tuple[str, Rows]]:
     }
 
 
-def _named(tensor: torch.Tensor, kind: str, rows: Rows, number: int) -> Floats:
+def _named(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) -> Floats:
     """Entries of K along random pairs of directions."""
     others = [d for d in range(tensor.ndim) if d not in rows.dims]
     table = tensor.permute(*others, *rows.dims)
