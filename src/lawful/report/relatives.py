@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.checkpoints.merge import Merged
-    from lawful.study.checkpoint_index import Found, Indexed
+    from lawful.study.checkpoint_index import Indexed, Relatives
 
 SHOWN = 5
 
@@ -26,7 +26,7 @@ def indexed_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines + ([f"  … and {len(failed) - SHOWN} more not read"] if len(failed) > SHOWN else []))
 
 
-def found_json(found: Found) -> dict[str, Any]:
+def found_json(found: Relatives) -> dict[str, Any]:
     """The keys of `lawful find --json`."""
     relatives = [
         {"path": each.path, "likeness": round(each.likeness, 4), "identical": each.identical}

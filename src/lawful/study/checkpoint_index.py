@@ -59,7 +59,7 @@ class Relative:
 
 
 @dataclass(frozen=True)
-class Found(Shown):
+class Relatives(Shown):
     """The most alike first. `calibrated` says whether enough others were there to take away what all have in common."""
 
     relatives: tuple[Relative, ...]
@@ -111,7 +111,7 @@ def find(
     model: Model | None = None,
     input: Input | Sequence[Input] | None = None,
     most: int = 10,
-) -> Found:
+) -> Relatives:
     """The checkpoints of an index that are most alike to this one, without opening their weights again."""
     if most < 1:
         raise LawfulError(f"asked for the {most} most alike: at least 1")
@@ -124,7 +124,7 @@ def find(
         ).fetchall()
     entries = [(str(path), str(code), _unpacked(blob, len(own))) for path, code, blob in rows]
     if not entries:
-        return Found((), 0, total, False)
+        return Relatives((), 0, total, False)
     table = np.array([each for _, _, each in entries])
     here = str(Path(checkpoint).resolve())
     others = np.array([path != here for path, _, _ in entries])
@@ -133,7 +133,7 @@ def find(
     alike = likeness(own, table, mean)
     order = [int(place) for place in np.argsort(-alike) if others[place]][:most]
     relatives = tuple(Relative(entries[i][0], float(alike[i]), entries[i][1] == digest) for i in order)
-    return Found(relatives, int(others.sum()), total, calibrated)
+    return Relatives(relatives, int(others.sum()), total, calibrated)
 
 
 def checkpoints_in(places: Sequence[str | Path]) -> list[Path]:
