@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lawful.network.reading import Reading
     from lawful.pruning import prune
     from lawful.study.audit import audit
+    from lawful.study.checkpoint_index import find
+    from lawful.study.checkpoint_merge import merge
     from lawful.study.demo import demo
     from lawful.study.diff import diff
     from lawful.study.explore import explore
@@ -64,6 +66,8 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.checkpoints": "align",
     "lawful.fibers.distance": "distance",
     "lawful.study.audit": "audit",
+    "lawful.study.checkpoint_index": "find",
+    "lawful.study.checkpoint_merge": "merge",
     "lawful.study.demo": "demo",
     "lawful.study.diff": "diff",
     "lawful.study.explore": "explore",

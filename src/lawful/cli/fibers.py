@@ -12,6 +12,7 @@ import typer
 
 from lawful.cli import checkpoints
 from lawful.cli.evidence import save_evidence
+from lawful.cli.find import make_index
 from lawful.cli.output import print_json, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import (
@@ -236,13 +237,19 @@ def canonical(
 def fingerprint(
     files: Annotated[list[str], typer.Argument(help="Networks: files, module:factory, or architectures.")],
     activation: ActivationOption = None,
+    index: Annotated[
+        Path | None, typer.Option(help="Sketch checkpoints, also in folders, into this file for `lawful find`.")
+    ] = None,
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Hash networks so that equal functions get equal hashes, and group the duplicates."""
+    """Hash networks so that equal functions get equal hashes, and group the duplicates; or index many checkpoints."""
+    if index is not None:
+        make_index(files, index, model, None if input_size is None else [input_size], as_json)
+        return
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_json, fingerprint_text
 
