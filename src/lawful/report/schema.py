@@ -326,9 +326,24 @@ TABLE = {
         report?: string, the page
         exceptions?: integer, answers that are not the predicted ones""",
     "fingerprint": """
-        files: array of object, each network's hash and how much it means
-        groups: array of array, names of equal functions
-        distinct: integer, functions""",
+        files?: array of object, each network's hash and how much it means
+        groups?: array of array, names of equal functions
+        distinct?: integer, functions
+        index?: string, with --index the file that holds the sketches
+        added?: integer, checkpoints new in the index
+        kept?: integer, checkpoints that were there
+        unread?: array of object, checkpoints that could not be read, and why""",
+    "find": """
+        relatives: array of object, path, likeness (1: the same up to symmetries, about 0: strangers), identical
+        compared: integer, checkpoints of the same architecture
+        indexed: integer, checkpoints in the index
+        calibrated: boolean, whether enough others were there to take away what all have in common""",
+    "merge": """
+        weight: number, the share of B
+        distance_before: number, of B from A relative to A
+        distance_after: number, the same after alignment
+        line: object?, with --data the loss on the way from A to B, as B is and aligned, and the barriers
+        out: string?, the file that was written""",
 }  # fmt: skip
 
 

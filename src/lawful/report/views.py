@@ -28,6 +28,7 @@ from lawful.report import (
     network,
     notebook,
     pruning,
+    relatives,
     reproduce,
     singular,
     symmetries,
@@ -92,6 +93,11 @@ VIEWS: Mapping[str, View] = {
     "Different": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
     "Distance": View(distance.distance_json, distance.distance_text, "per_output", charts.distance),
     "Equal": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
+    "Relatives": View(
+        relatives.found_json, lambda found: relatives.found_text(relatives.found_json(found)), "relatives"
+    ),
+    "Indexed": View(relatives.indexed_json, lambda done: relatives.indexed_text(relatives.indexed_json(done))),
+    "Merged": View(relatives.merged_json, lambda found: relatives.merged_text(relatives.merged_json(found))),
     "FunctionGroups": View(
         fibers.fingerprint_json, lambda found: fibers.fingerprint_text(fibers.fingerprint_json(found)), "files"
     ),
