@@ -144,7 +144,7 @@ def rebalance(
         print_json(rebalance_json(done, locked, change, out) | stored_json(stored))
     else:
         typer.echo(rebalance_text(done, locked, change, out))
-        say_rounding(stored)
+        say_rounding(stored, certificate)
     if not done.reached:
         raise typer.Exit(1)
 

@@ -76,7 +76,7 @@ def leaky(
             summaries = run_leaky(plan, depths, out, watch)
     except KeyboardInterrupt:
         typer.echo(f"stopped; what is finished is kept. Run the same command to go on: {out}", err=True)
-        raise typer.Exit(130) from None
+        raise
     if as_json:
         print_json({"out": str(out), "networks": summaries, "converged": all(s["converged"] for s in summaries)})
     else:
