@@ -9,7 +9,19 @@ import numpy as np
 import torch
 
 from benchmarks.harness import Row, best_of, compare
-from lawful.leaky import LeakyResNet, RepresentationPath, TeacherTask, adapted, energies, recipe, solve, teacher, trace
+from lawful.leaky import (
+    LeakyResNet,
+    RepresentationPath,
+    TeacherTask,
+    adapted,
+    energies,
+    read_blocks,
+    recipe,
+    refined,
+    solve,
+    teacher,
+    trace,
+)
 from lawful.leaky.mechanics import lifted
 from lawful.leaky.objective import Objective
 
@@ -20,6 +32,8 @@ def rows() -> Iterator[Row]:
     """All rows, in about a minute."""
     yield _solver_against_recipe()
     yield _solver_against_adam()
+    yield _grids()
+    yield _stream()
     train, _ = teacher((20, 5, 20), 1000)
     net = LeakyResNet.random(width=200, layers=50, effective_depth=5.0, inputs=20, outputs=20, softness=0.01)
     objective = Objective(net, train, 0.04)
@@ -69,6 +83,65 @@ def _solver_against_adam(steps: int = 2000) -> Row:
         if needed is None
         else f"{needed} evaluations: {steps / needed:.3g}x fewer",
     )
+
+
+def _grids(layers: int = 40, grids: int = 3) -> Row:
+    """Few layers first, doubled twice, against all layers from the start; counted in evaluations of one layer."""
+    train, _ = teacher((20, 5, 20), 200)
+
+    def start(count: int) -> LeakyResNet:
+        return LeakyResNet.random(
+            width=40, layers=count, effective_depth=4.0, inputs=20, outputs=20, softness=0.01
+        )  # fmt: skip
+
+    begin = time.process_time()
+    flat = solve(start(layers), train, 0.04, tolerance=1e-2, evaluations=4000, adaptations=4)
+    middle = time.process_time()
+    network, spent = start(layers >> (grids - 1)), 0
+    for number in reversed(range(grids)):
+        found = solve(
+            network, train, 0.04, tolerance=3e-2 if number else 1e-2, evaluations=4000,
+            adaptations=4 if number == grids - 1 else 0,
+        )  # fmt: skip
+        spent += found.evaluations * found.network.layers
+        if number:
+            network = refined(found.network, 2 * found.network.layers, train)
+    return Row(
+        f"geodesic to stationarity 0.01 by {grids} grids, 20-5-20, width 40, {layers} layers",
+        time.process_time() - middle,
+        "one grid",
+        middle - begin,
+        f"{spent} evaluations of a layer against {flat.evaluations * layers}; costs {found.cost:.4f}, {flat.cost:.4f}",
+    )
+
+
+class _Block(torch.nn.Module):
+    """A pre-norm residual MLP of GPT-2's width."""
+
+    def __init__(self, width: int = 768) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = (
+            torch.nn.LayerNorm(width), torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add what the two layers say."""
+        found: torch.Tensor = x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+        return found
+
+
+def _stream(blocks: int = 2) -> Row:
+    """The instrument on blocks of GPT-2's width with 4096 tokens; the model's own pass beside it."""
+    model = torch.nn.Sequential(*(_Block() for _ in range(blocks))).eval()
+    tokens = torch.randn(8, 512, 768)
+    begin = time.process_time()
+    with torch.no_grad():
+        model(tokens)
+    middle = time.process_time()
+    read_blocks(model, tokens)
+    seconds = (time.process_time() - middle) / blocks
+    return Row("instrument, a block of width 768, 4096 tokens", seconds, "its forward pass", (middle - begin) / blocks,
+               f"24 such blocks are GPT-2 small: {24 * seconds:.0f} s of processor time")  # fmt: skip
 
 
 def _gradient(net: LeakyResNet, train: TeacherTask, objective: Objective, point: np.ndarray) -> Row:

@@ -24,18 +24,13 @@ def laws() -> str:
 
 def components() -> str:
     """The invariant set of one neuron with two weights: two sheets, or one piece."""
-    w = np.linspace(-2, 2, 121)
+    t = np.linspace(-1.7, 1.7, 81)
+    along, across = np.cosh(t) * 0.5**0.5, np.sinh(t) * 0.5**0.5  # along² − across² = 0.5
     panels = []
     for c in (0.5, -0.5):
-        inside = w**2 >= c
-        upper = np.where(inside, np.sqrt(np.maximum(w**2 - c, 0)), np.nan)
         title = "c = 0.5: w cannot pass 0" if c > 0 else "c = −0.5: v cannot pass 0"
-        curves = [Series(part, w, colour="#2a6f97") for part in (upper, -upper)]
-        if c > 0:
-            left, right = w < 0, w > 0
-            curves = [
-                Series(sign * upper[half], w[half], colour="#2a6f97") for sign in (1, -1) for half in (left, right)
-            ]
+        sheets = [(along, across), (-along, across)] if c > 0 else [(across, along), (across, -along)]
+        curves = [Series(v, w, colour="#2a6f97") for w, v in sheets]
         panels.append(Panel(curves, title, "w (in)", "v (out)", equal=True, vertical=[0.0], horizontal=[0.0]))
     return shown(Figure("All (w, v) with w² − v² = c: training never leaves its curve, so one sign is locked.", panels))
 

@@ -46,12 +46,12 @@ def _verb(verb: str, command: Any) -> list[str]:
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
     usage = " ".join(["lawful", verb, *(p.metavar or str(p.name).upper() for p in arguments)])
     lines = [f"## lawful {verb}", "", cell(command.help or ""), "", "```text", f"{usage} [OPTIONS]", "```", ""]
-    rows = [(p.human_readable_name, p.help or "") for p in arguments]
+    rows = [(p.metavar or str(p.name).upper(), p.help or "") for p in arguments]
     rows += [(", ".join([*p.opts, *p.secondary_opts]), _described(p)) for p in options]
     lines += ["| option | meaning |", "|---|---|", *(f"| `{name}` | {cell(words)} |" for name, words in rows), ""]
     lines += ["```console", *(f"$ {line}" for line in EXAMPLES.get(verb, ())), "```", ""]
     if verb in TABLE:
-        keys = [(k, t, a, m) for k, t, a, m in lines_of(verb) if k not in ("schema", "reading", "readings")]
+        keys = [(k, t, a, m) for k, t, a, m in lines_of(verb) if k not in ("schema", "reading", "readings", "evidence")]
         lines += ["**JSON**", "", "| key | type | meaning |", "|---|---|---|"]
         lines += [
             f"| `{key}`{'' if always else ' (sometimes)'} | {cell(kind)} | {cell(m)} |" for key, kind, always, m in keys

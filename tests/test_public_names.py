@@ -46,6 +46,21 @@ def test_every_verb_is_a_function_of_that_name(verb: str) -> None:
     assert (function.__doc__ or "").strip()
 
 
+def test_the_core_answers_without_any_extra() -> None:
+    rooms = "components fibers flow laws pruning singular truncation verify study.audit study.demo study.verbs"
+    names = [*rooms.split(), "study.training_verbs", "report.views", "cli"]
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import core_only\n"
+    code += "\n".join(f"import lawful.{name}" for name in names)
+    code += (
+        "\nlawful.audit('3-4-1 relu bias'); lawful.prune('3-4-1 relu bias'); lawful.same('2-3-1 relu', '2-3-1 relu')"
+    )
+    code += (
+        "\nlawful.components('3-4-1 relu bias')._repr_html_(); lawful.explore('2-3-1 relu'); lawful.flow('2-3-1 relu')"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-1500:]
+
+
 def test_rooms_named_like_verbs_are_modules_too() -> None:
     code = (
         "import lawful, lawful.laws, lawful.components, lawful.flow, lawful.leaky, lawful.singular\n"
@@ -160,8 +175,16 @@ def test_a_figure_becomes_matplotlibs() -> None:
     assert len(drawn.axes) == 2
 
 
-def test_verify_takes_text(tmp_path: Path) -> None:
+def test_verify_takes_files_text_and_objects(tmp_path: Path) -> None:
     from lawful.components import certificate
 
     proof = certificate(lawful.components("3-4-1 relu bias"))
-    assert lawful.verify(proof).kind == "components"
+    file = tmp_path / "proof.json"
+    file.write_text(json.dumps(proof))
+    for given in (proof, json.dumps(proof), file.read_bytes(), file, str(file)):
+        found = lawful.verify(given)
+        assert found.to_dict()["kind"] == "components"
+        assert found.statement in found._repr_html_()
+    for wrong in (tmp_path, tmp_path / "none.json", str(tmp_path / "none.json"), "nonsense"):
+        with pytest.raises(lawful.NotACertificate):
+            lawful.verify(wrong)

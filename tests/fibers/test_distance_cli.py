@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful import Mlp, write
+from lawful import Mlp, read, write
 from lawful.fibers.distance.split import Splitting
 
 KEYS = {"status", "lower", "upper", "input", "per_output", "boxes"}
@@ -114,3 +114,16 @@ def test_ctrl_c_keeps_the_bounds(
     assert said["interrupted"] is True
     assert said["boxes"] < finished["boxes"]
     assert 0 < said["lower"] <= finished["upper"] <= said["upper"]
+
+
+def test_rebalancing_is_bounded_on_a_box(lawful: Callable[..., Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    network = Mlp([rng.normal(size=(4, 2)), rng.normal(size=(3, 4)), rng.normal(size=(1, 3))])
+    write(network, tmp_path / "a.json")
+    out = tmp_path / "b.json"
+    said = lawful("rebalance", tmp_path / "a.json", "--out", out, "--box", "-1,1", "--json").json
+    points = rng.uniform(-1, 1, (500, 2))
+    change = np.abs(read(out).evaluate(points) - network.evaluate(points)).max()
+    assert 0 < said["output_change_bound"] < 1e-11
+    assert change <= said["output_change_bound"] + 1e-14
+    assert "certified" in lawful("rebalance", tmp_path / "a.json", "--box", "-1,1").stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful import LawfulError, Mlp, write
+from lawful import CertificateError, LawfulError, Mlp, write
+from lawful.fibers.distance.certificate import certificate_of_property
 from lawful.fibers.distance.exact import exact_outputs
 from lawful.fibers.distance.layers import layers_of
 from lawful.fibers.distance.property import Forbidden, check_property
 from lawful.network.formats.vnnlib_outputs import Condition, equivalence, output_cases
+from lawful.verify import verify
 
 BOX = "".join(f"(declare-const X_{i} Real)(assert (<= X_{i} 1))(assert (>= X_{i} -1))\n" for i in range(2))
 TWO = """(vnnlib-version <2.0>)
@@ -60,6 +63,42 @@ def test_verdicts(lawful: Callable[..., Any], absolute: Path, condition: str, st
         assert "VIOLATED" in lawful("check", absolute, file, code=1).stdout
     if status == "holds":
         assert "HOLDS" in lawful("check", absolute, file).stdout
+
+
+def test_certificates(lawful: Callable[..., Any], absolute: Path) -> None:
+    file, proof = absolute.with_name("property.vnnlib"), absolute.with_name("proof.json")
+    for condition, code, words in (
+        ("(assert (or (>= Y_1 2.001) (and (>= Y_0 0.75) (<= Y_1 0.5))))", 0, "no input of"),
+        ("(assert (>= (+ Y_0 (* 0.1 Y_1)) 0.9))", 1, "an input of"),
+        ("(assert (< (+ Y_0 Y_1) (- 1)))", 0, "no input of"),
+    ):
+        file.write_text(BOX + condition)
+        lawful("check", absolute, file, "--certificate", proof, code=code)
+        assert words in lawful("verify", proof, absolute).stdout
+        body = json.loads(proof.read_text())
+        side = body["forbidden"][0][0]
+        forged = str(Fraction(side["bound"]) + 10) if code == 0 else str(Fraction(side["bound"]) - 10)
+        proof.write_text(json.dumps(body | {"forbidden": [[side | {"bound": forged}]]}))
+        assert "VERIFIED" not in lawful("verify", proof, code=1).stdout
+    file.write_text(BOX + "(assert (< Y_1 Y_0))")
+    said = lawful("check", absolute, file, "--time", 1, "--certificate", absolute.with_name("none.json"), code=3)
+    assert "no certificate" in said.stderr
+    assert not absolute.with_name("none.json").exists()
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+def test_trees_of_boxes_are_checked_leaf_by_leaf(slope: float) -> None:
+    rng = np.random.default_rng(3)
+    network = Mlp([rng.normal(size=(8, 2)), rng.normal(size=(8, 8)) / 2, rng.normal(size=(1, 8))], slopes=slope)
+    points = rng.uniform(-1, 1, (20_000, 2))
+    below = Fraction(float(network.evaluate(points).min())) - Fraction(1, 50)
+    found = check_property(network, (-np.ones(2), np.ones(2)), [[Forbidden((Fraction(1),), below, strict=False)]])
+    assert found.status == "holds"
+    proof = certificate_of_property(found, network)
+    assert verify(proof, network).facts["leaves"] == found.tree.count(0) > 4
+    for tree in ([0], [*found.tree, 0], list(found.tree[:-1])):
+        with pytest.raises(CertificateError):
+            verify(proof | {"tree": tree})
 
 
 @pytest.mark.parametrize("seed", range(6))

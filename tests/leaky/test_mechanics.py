@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lawful.errors import LawfulError
 from lawful.leaky import (
     hamiltonian,
     identity_cost,
@@ -96,7 +97,7 @@ def test_theorem_four_notices_a_velocity_that_does_not_belong() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_flow_conserves_energy(seed: int) -> None:
-    """At least second order for the soft network; kinks of ReLU cost accuracy but no drift."""
+    """Kinks are located: 100 steps of Runge and Kutta's method drift by up to 1.8e-2."""
     A, B = pair(seed, 4, 5)
     B = 0.1 * B / np.abs(B).max()
 
@@ -104,8 +105,17 @@ def test_flow_conserves_energy(seed: int) -> None:
         energy = hamiltonian(*integrate(A, B, 2.0, until=0.5, steps=steps, softness=softness), 2.0, softness)
         return float(np.ptp(energy) / np.abs(energy).max())
 
-    assert drift(400, 0.5) < drift(50, 0.5) / 15
-    assert drift(400, 0.0) < 1e-4
+    assert drift(20, 0.5) < 1e-7
+    assert drift(20, 0.0) < 1e-8
+
+
+def test_the_path_does_not_depend_on_where_it_is_looked_at() -> None:
+    A, B = pair(0, 4, 5)
+    few, many = (integrate(A, 0.1 * B / np.abs(B).max(), 2.0, until=0.5, steps=steps) for steps in (2, 40))
+    np.testing.assert_array_equal(few[0], many[0][::20])
+    assert ((many[0][0] > 0) != (many[0][-1] > 0)).any()  # entries did change sign
+    with pytest.raises(LawfulError, match="at least one step"):
+        integrate(A, B, 2.0, steps=0)
 
 
 def test_energy_is_kinetic_plus_potential_in_the_exact_norm() -> None:

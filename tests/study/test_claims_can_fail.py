@@ -41,7 +41,7 @@ def test_figure_one(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "rank": (rank + 1, found),
         "order": (rank, found[::-1]),
         "spectrum": (rank, tuple(replace(e, singular_values=np.ones_like(e.singular_values)) for e in found)),
-        "momenta": (rank, tuple(replace(e, rank_smooth=1.3 * e.rank_smooth) for e in found)),
+        "momenta": (rank, tuple(replace(e, rank=1.3 * e.rank) for e in found)),
     }
     assert leaky_training.figure_one.run(False).holds
     monkeypatch.setattr(leaky_training, "_depths", lambda full: variants[wrong])

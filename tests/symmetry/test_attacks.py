@@ -9,7 +9,7 @@ import torch
 from models import Function, plain
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 
 from lawful import Architecture, LawfulError, Unsupported
 from lawful.symmetry import symmetries
@@ -48,12 +48,65 @@ def test_a_layer_used_twice_shares_its_scales() -> None:
         assert len(symmetries(module, (3,)).laws) == 0
 
 
-def test_weight_norm_keeps_what_is_true() -> None:
-    """W = g v/‖v‖: scales of g pass, v is seen only through its direction (up to rounding in the norm)."""
+def test_weight_norm() -> None:
+    """W = g v/‖v‖: the length of each row of v is conserved, and g is balanced against what reads it."""
     module = nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 2))
     found = symmetries(module, (3,))
+    assert len(found.laws) == 8
     assert found.checked is not None
-    assert {name for space in found.spaces for name in space.parameters} <= set(found.shapes)
+    assert found.pinned == ()
+
+
+def test_parametrisations_without_a_rule_pin_and_are_named() -> None:
+    module = nn.Sequential(parametrizations.spectral_norm(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 2))
+    found = symmetries(module, (3,))
+    assert len(found.laws) == 0
+    assert found.pinned[0].share > 0.5
+
+
+def test_instance_norm_hides_biases() -> None:
+    module = nn.Sequential(nn.Conv2d(2, 3, 2), nn.InstanceNorm2d(3, affine=True), nn.ReLU(), nn.Conv2d(3, 2, 1))
+    found = symmetries(module, (2, 5, 5))
+    assert sum(part.entries for part in found.dead) == 3
+    assert len(found.laws) == 6
+
+
+def test_pruning_masks_are_checked_like_anything() -> None:
+    module = relu_net()
+    prune.l1_unstructured(module[0], "weight", 0.5)
+    found = symmetries(module, (3,))
+    assert found.checked is not None
+    assert len(found.laws) == 4
+
+
+def test_quantised_layers_are_refused() -> None:
+    class Packed(nn.Linear):
+        pass
+
+    Packed.__module__ = "torch.ao.nn.quantized.dynamic.modules.linear"
+    with pytest.raises(Unsupported, match="1 is quantised"):
+        symmetries(nn.Sequential(nn.ReLU(), Packed(3, 2)), (3,))
+
+
+class Dropping(nn.Module):
+    """Leaves its middle out at random, in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.a(x))
+        if self.training and torch.rand(()) < 0.5:
+            return self.c(h)
+        return self.c(torch.relu(self.b(h)))
+
+
+def test_random_branches_are_read_in_eval_mode_and_said() -> None:
+    found = symmetries(Dropping(), (3,))
+    assert found.mode == "eval"
+    assert "train mode cannot be read" in found.noted
+    assert "torch.rand(()) < 0.5" in found.noted
 
 
 def test_unused_parameters_are_dead() -> None:
@@ -64,6 +117,29 @@ def test_unused_parameters_are_dead() -> None:
         ("b.bias", 5, True),
     }
     assert len(found.laws) == 20
+
+
+class Sometimes(nn.Module):
+    """Stochastic depth: a branch that a coin switches on, for each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        if self.training:
+            noise = torch.empty(len(x), 1, dtype=x.dtype, device=x.device).bernoulli_(0.01)
+            return self.c(h + torch.tanh(self.b(h)) * noise)
+        return self.c(h + torch.tanh(self.b(h)))
+
+
+def test_what_a_coin_switches_off_is_not_dead() -> None:
+    """The coin is not thrown while reading: a branch that happens to be off is not said to be zero."""
+    for _ in range(3):
+        found = symmetries(Sometimes(), (3,), check=False)
+        assert found.dead == ()
+        assert not any("b.weight" in space.parameters for space in found.spaces if space.group == "shifts")
 
 
 def test_an_unknown_operation_pins_and_is_named() -> None:
@@ -143,7 +219,7 @@ class Branching(nn.Module):
 
 
 def test_control_flow_is_refused_with_its_line() -> None:
-    with pytest.raises(Unsupported, match=r"Branching.*"):
+    with pytest.raises(Unsupported, match=r"Branching, test_attacks.py line \d+: return self.a\(x\) if"):
         symmetries(Branching(), (3,))
 
 

@@ -36,6 +36,9 @@ def signed(proof: Proof) -> Proof:
             case "flow":
                 ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
                 about = [read_wiring(network).digest() for network in ends]
+            case "property":
+                network = proof["network"]
+                about = [(read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()]
             case "identifiable" | "regions":
                 about = [read_tower(proof["network"]).wiring().digest()]
             case _ if "network" in proof:

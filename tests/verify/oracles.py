@@ -120,6 +120,24 @@ def _distance(proof: Proof, found: Verified) -> bool:
     return bool(fine)
 
 
+def _property(proof: Proof, found: Verified) -> bool:
+    network = mlp_of(proof["network"])
+    low, high = np.array([[float(Fraction(end)) for end in side] for side in proof["box"]]).T
+    points = np.random.default_rng(0).uniform(low, high, (500, len(low)))
+    if proof["input"] is not None:
+        points = np.array([proof["input"]])
+    outputs = network.evaluate(points)
+    room = SLACK * (1 + np.abs(outputs).max()) * (1 if proof["input"] is not None else -1)
+    inside = np.zeros(len(points), dtype=bool)
+    for case in proof["forbidden"]:
+        held = np.ones(len(points), dtype=bool)
+        for space in case:
+            row = np.array([float(Fraction(a)) for a in space["coefficients"]])
+            held &= outputs @ row <= float(Fraction(space["bound"])) + room * (1 + np.abs(row).sum())
+        inside |= held
+    return bool(inside.all()) if proof["input"] is not None else not inside.any()
+
+
 def _singular(proof: Proof, found: Verified) -> bool:
     dag = dag_of(proof["network"])
     return singular_points(dag, exact_balance(dag)).exist is found.facts["exist"]
@@ -230,6 +248,7 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "module-pruning": _module,
     "same": _same,
     "distance": _distance,
+    "property": _property,
     "singular": _singular,
     "flow": _flow,
     "geodesic": _geodesic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,8 @@ from lawful.fibers.catalogue import count_regions
 from lawful.fibers.disguise import disguise, random_network
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as of_distance
+from lawful.fibers.distance.certificate import certificate_of_property as of_property
+from lawful.fibers.distance.property import Forbidden, check_property
 from lawful.fibers.fingerprint import canonical
 from lawful.fibers.identifiability import identifiable
 from lawful.fibers.identifiability_certificate import certificate as of_identifiable
@@ -104,6 +107,12 @@ def _distance(within: float | None) -> Proof:
     other = network.with_theta(network.theta * 1.01)
     found = distance(network, other, ([-1.0, -1.0], [1.0, 1.0]), within=within, seconds=5.0)
     return of_distance(found, network, other)
+
+
+def _property(bound: int) -> Proof:
+    network = random_network(2, 3, 2, seed=1)
+    forbidden = Forbidden((Fraction(1), Fraction(-1, 3)), Fraction(bound, 10), strict=False)
+    return of_property(check_property(network, (-np.ones(2), np.ones(2)), [[forbidden]], seconds=5.0), network)
 
 
 def chain() -> tuple[torch.nn.Sequential, torch.nn.Sequential]:
@@ -212,6 +221,8 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "distance": lambda: _distance(None),
     "distance proved": lambda: _distance(0.5),
     "distance violated": lambda: _distance(1e-6),
+    "property holds": lambda: _property(-100),
+    "property violated": lambda: _property(100),
     "path": lambda: _path([1, 1, 1, 1], [1, -1, -1, 1]),
     "a longer path": lambda: _path([1, 2, 1, 1, 1, 1], [-1, 2, -1, 1, -1, -1], "1-3-1"),
     "no path for a lock": lambda: _path([0, 0, 1, 1], [0, 0, -1, 1]),

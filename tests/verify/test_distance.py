@@ -1,4 +1,4 @@
-"""A certificate of distance verifies; no changed one does; bounds in integers hold every sample."""
+"""A certificate of distance verifies; no changed one does; bounds hold every sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lawful import Architecture, CertificateError, Dag, Mlp
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate
 from lawful.verify import verify
-from lawful.verify.distance_bounds import gaps
+from lawful.verify.distance import bounded
 from lawful.verify.distance_layers import Places, deepened, plain_layers, shared_layers
 from lawful.verify.wiring import wiring_of
 
@@ -102,13 +102,15 @@ def test_integer_bounds_hold_every_sample(seed: int) -> None:
     second = moved(first, rng, 10.0 ** rng.integers(-6, 1))
     layers = [plain_layers(wiring_of(network)) for network in (first, second)]
     matches = [Places(range(n), rng.permutation(n).tolist(), [Fraction(3, 7)] * n) for n in widths[1:-1]]
-    shared = shared_layers(*(deepened(each, len(layers[0]), widths[0]) for each in layers), matches, widths[0], 60)  # type: ignore[call-arg]
+    shared = shared_layers(*(deepened(each, len(layers[0]), widths[0]) for each in layers), matches, widths[0])  # type: ignore[call-arg]
     low = rng.normal(size=widths[0])
     high = low + 10.0 ** rng.integers(-3, 1)
-    bounds = gaps(shared, [(Fraction(a), Fraction(b)) for a, b in zip(low.tolist(), high.tolist(), strict=True)], 60)
+    box = [(Fraction(a), Fraction(b)) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    ((least, most),) = bounded(shared, [box])
     points = rng.uniform(low, high, (400, widths[0]))
-    worst = np.abs(second.evaluate(points) - first.evaluate(points)).max(axis=0)
-    assert (worst <= np.array(bounds, dtype=float) / 2.0**60 * (1 + 1e-12)).all()
+    gaps = second.evaluate(points) - first.evaluate(points)
+    assert (gaps.max(axis=0) <= most + 1e-12 * np.abs(most)).all()
+    assert (gaps.min(axis=0) >= least - 1e-12 * np.abs(least)).all()
 
 
 FORGERS = {

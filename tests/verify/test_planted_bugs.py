@@ -21,6 +21,8 @@ from lawful.components import components, find_path, path_certificate, rebalance
 from lawful.fibers import same
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as of_distance
+from lawful.fibers.distance.certificate import certificate_of_property as of_property
+from lawful.fibers.distance.property import Forbidden, check_property
 from lawful.fibers.verdict import certificate as of_same
 from lawful.flow import integrate, problem
 from lawful.flow.certificate import certificate as of_flow
@@ -117,6 +119,19 @@ def distances(plant: Plant) -> Proof:
     other = network.with_theta(network.theta * 1.25)
     found = distance(network, other, ([-1.0, -1.0], [1.0, 1.0]), seconds=5.0)
     return of_distance(replace(found, upper=float(found.lower) / 2, lower=Fraction(0)), network, other)
+
+
+def properties(plant: Plant) -> Proof:
+    """Bounds of the boxes are too high."""
+    network = Architecture.parse("2-3-1 relu bias").initialise(seed=0)
+    assert isinstance(network, Mlp)
+    true = part("fibers.distance.workers").bound
+    wrong = lambda *given: (found := true(*given))._replace(low=found.low + 100)  # noqa: E731
+    plant.setattr(part("fibers.distance.workers"), "bound", wrong)
+    everything = Forbidden((Fraction(1),), Fraction(50), strict=False)
+    found = check_property(network, (-np.ones(2), np.ones(2)), [[everything]])
+    assert found.status == "holds"
+    return of_property(found, network)
 
 
 def dead(plant: Plant) -> Proof:
@@ -244,8 +259,8 @@ def counted(plant: Plant) -> Proof:
 
 
 BUGS = (fixed, missed, counted,
-        locks, laws, module_laws, quiet, counterexample, distances, dead, bound, channels, refuted, parted, losses,
-        stationary, through_a_lock, rescaled)  # fmt: skip
+        locks, laws, module_laws, quiet, counterexample, distances, properties, dead, bound, channels, refuted, parted,
+        losses, stationary, through_a_lock, rescaled)  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -123,6 +123,9 @@ def rebalance(
     balance: Annotated[str, typer.Option("--balance", help="zero, unlock, or a JSON file of balances.")] = "zero",
     out: Annotated[Path | None, typer.Option(help="File to write; its ending chooses the format.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
+    box: Annotated[
+        str | None, typer.Option("--box", help="Bound what rounding changes on these inputs: lo,hi or as for distance.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
@@ -140,10 +143,13 @@ def rebalance(
     if certificate is not None:
         write_certificate(certificate, rebalance_certificate(found, done))
     change = function_change(found.to_dag(), done.dag, named.input_text)
+    most = None if box is None else change_bound(found, done, box)
     if as_json:
-        print_json(rebalance_json(done, locked, change, out) | stored_json(stored))
+        print_json(rebalance_json(done, locked, change, out) | {"output_change_bound": most} | stored_json(stored))
     else:
         typer.echo(rebalance_text(done, locked, change, out))
+        if most is not None:
+            typer.echo(f"no output changes by more than {most:.3g} on the box (certified)")
         say_rounding(stored, certificate)
     if not done.reached:
         raise typer.Exit(1)
@@ -182,6 +188,17 @@ def write(source: Mlp | Dag | EntryGraph, done: Rebalanced, out: Path) -> Writte
     from lawful.network.formats.files import write as write_network
 
     return write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
+
+
+def change_bound(source: Mlp | Dag | EntryGraph, done: Rebalanced, box: str) -> float:
+    """A certified bound of what the rescaled network changes on a box."""
+    from lawful.components import EntryGraph
+    from lawful.fibers.distance import bound_of_difference
+    from lawful.network.formats.box import read_box
+
+    if isinstance(source, EntryGraph) or isinstance(done.dag, EntryGraph):
+        raise LawfulError("--box bounds networks of layers and graphs, not modules with shared weights")
+    return bound_of_difference(source, done.dag, read_box(box, len(done.dag.inputs)))
 
 
 def function_change(before: Dag | EntryGraph, after: Dag | EntryGraph, input_text: str | None = None) -> float:

@@ -105,6 +105,7 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE.vnnlib", help="Inputs and outputs that must not occur.")],
     time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     activation: ActivationOption = None,
     model: ModelOption = None,
     order: OrderOption = None,
@@ -120,6 +121,7 @@ def check(
 
     if not time >= 0:
         raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
+    will_write(certificate)
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     opened = open_network(network, seed=seed, drop_useless=True, **reading)
     if file.suffix.lower() != ".vnnlib":
@@ -128,6 +130,12 @@ def check(
     box = read_box(str(file), len(dag.inputs))
     forbidden = forbidden_by(output_cases(file), len(dag.outputs))
     found = check_property(opened, box, forbidden, seconds=time, scheduler=scheduler, seed=seed)
+    if certificate is not None and found.status == "undecided":
+        typer.echo("nothing was decided: no certificate was written", err=True)
+    elif certificate is not None:
+        from lawful.fibers.distance.certificate import certificate_of_property
+
+        write_certificate(certificate, certificate_of_property(found, opened))
     print_json(property_json(found)) if as_json else typer.echo(property_text(found))
     raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
 

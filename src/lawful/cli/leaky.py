@@ -30,7 +30,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
-    from lawful.leaky import BlockReadings
+    from lawful.leaky import BlockReadings, TeacherTask
 
 DataOption = Annotated[
     Path | None, typer.Option(help="Samples: .npz with x (and y for Leaky ResNets), or .csv; a run has its own.")
@@ -44,9 +44,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def leaky(
-    teacher: Annotated[str, typer.Option(help="Sizes of the random teacher: 20-5-20 has rank 5.")],
     effective_depth: Annotated[str, typer.Option(help="Effective depths, such as 3,5,7,11.")],
     out: Annotated[Path, typer.Option(help="Folder for the run; the same command resumes it.")],
+    teacher: Annotated[str | None, typer.Option(help="Sizes of the random teacher: 20-5-20 has rank 5.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Instead of a teacher, your own x and y (.npz or .csv); columns are brought to variance 1."),
+    ] = None,
+    classes: Annotated[bool, typer.Option("--classes", help="y are labels: one target per class.")] = False,
     depth: Annotated[int, typer.Option(help="Number of layers.")] = 50,
     width: Annotated[int, typer.Option(help="Neurons per layer.")] = 200,
     samples: Annotated[int, typer.Option(help="Training samples.")] = 1000,
@@ -60,29 +65,67 @@ def leaky(
     method: Annotated[str, typer.Option(help="solver, or paper for Adam and SGD.")] = "solver",
     tolerance: Annotated[float, typer.Option(help="Stationarity at which a path counts as a geodesic.")] = 1e-3,
     evaluations: Annotated[int, typer.Option(help="Most gradient evaluations per effective depth.")] = 5000,
+    grids: Annotated[int, typer.Option(help="Start with depth / 2^(grids-1) layers, and double them.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Random starts; each has its folder, and their spread is shown.")] = 1,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Train Leaky ResNets to geodesics (exit 3 if one of them stopped short of the tolerance)."""
     depths = _depths(effective_depth)
     from lawful.leaky.task import parse_teacher
-    from lawful.report.leaky import summary_text
-    from lawful.study.leaky_runs import LeakyPlan, run_leaky
+    from lawful.report.leaky import spread_json, spread_text, summary_text
+    from lawful.study.leaky_runs import LeakyPlan, own_data, run_leaky
 
-    weight = 0.002 * parse_teacher(teacher)[-1] if ridge is None else ridge
-    plan = LeakyPlan(teacher, samples, depth, width, steps, a, weight, softness, method, tolerance, evaluations, seed)
+    if (teacher is None) == (data is None):
+        raise LawfulError("give either --teacher 20-5-20 or --data FILE with x and y")
+    if not 1 <= seeds <= 100:
+        raise LawfulError(f"--seeds takes 1 to 100, not {seeds}")
+    digest, task = ("", None) if data is None else own_data(_own_task(data, classes))
+    outputs = parse_teacher(teacher)[-1] if teacher is not None else len(task.targets[0]) if task is not None else 1
+    weight = 0.002 * outputs if ridge is None else ridge
+    plans = [
+        LeakyPlan(teacher or "", samples if task is None else len(task), depth, width, steps, a, weight, softness,
+                  method, tolerance, evaluations, seed + number, digest, grids)
+        for number in range(seeds)
+    ]  # fmt: skip
+    folders = [out] if seeds == 1 else [out / f"seed-{plan.seed}" for plan in plans]
+    every = []
     try:
         with _bar(len(depths), tolerance) as watch:
-            summaries = run_leaky(plan, depths, out, watch)
+            for plan, folder in zip(plans, folders, strict=True):
+                every.append(run_leaky(plan, depths, folder, watch, task))
     except KeyboardInterrupt:
         typer.echo(f"stopped; what is finished is kept. Run the same command to go on: {out}", err=True)
         raise
+    summaries = [summary for found in every for summary in found]
+    whole = all(summary["converged"] for summary in summaries)
     if as_json:
-        print_json({"out": str(out), "networks": summaries, "converged": all(s["converged"] for s in summaries)})
-    else:
+        words = {"out": str(out), "networks": summaries, "converged": whole}
+        print_json(words if seeds == 1 else words | {"spread": spread_json(every)})
+    elif seeds == 1:
         typer.echo(summary_text(summaries, str(out)))
-    if not all(summary["converged"] for summary in summaries):
+    else:
+        typer.echo(spread_text(every, str(out)))
+    if not whole:
         raise typer.Exit(3)
+
+
+def _own_task(data: Path, classes: bool) -> TeacherTask:
+    import numpy as np
+
+    from lawful.leaky.task import TeacherTask
+    from lawful.network.formats.data import read_data
+    from lawful.study.leaky_runs import load_task
+
+    if not classes:
+        return load_task(data)
+    found = read_data(data)
+    if found.classes is None:
+        raise LawfulError(f"{data}: --classes needs labels: `y` with one whole number per sample")
+    names, numbers = np.unique(found.classes, return_inverse=True)
+    if len(names) < 2:
+        raise LawfulError(f"{data}: one class only: there is nothing to tell apart")
+    return TeacherTask(found.x, np.eye(len(names))[numbers])
 
 
 def bottleneck(

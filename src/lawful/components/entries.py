@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp, Role
 from lawful.network.answers import answered
-from lawful.network.modules.export import twin_of
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, open_free
 from lawful.network.opening import open as open_any
@@ -143,6 +142,8 @@ class EntryGraph:
         """A copy of the module, in float64, with the entries at their values here."""
         import torch
 
+        from lawful.network.modules.export import twin_of
+
         twin = twin_of(self.module)
         own = dict(twin.named_parameters())
         with torch.no_grad():
@@ -239,16 +240,15 @@ def _twins(module: nn.Module) -> Mapping[str, str]:
 
 def told(result: Result, *graphs: Mlp | Balanced) -> Result:
     """The result, which says how its networks were read; modules are read as they train."""
+    modules = [graph for graph in graphs if isinstance(graph, EntryGraph)]
+    opened = (_as_module(graph) if isinstance(graph, EntryGraph) else graph for graph in graphs)
+    return answered(result, *opened, trained="train" if modules else None)
+
+
+def _as_module(graph: EntryGraph) -> ModuleNetwork:
     from lawful.network.modules.convert import module_reading
 
-    modules = [graph for graph in graphs if isinstance(graph, EntryGraph)]
-    opened = (
-        ModuleNetwork(graph.module, "its entries are edges", module_reading(graph.module))
-        if isinstance(graph, EntryGraph)
-        else graph
-        for graph in graphs
-    )
-    return answered(result, *opened, trained="train" if modules else None)
+    return ModuleNetwork(graph.module, "its entries are edges", module_reading(graph.module))
 
 
 def same_graph(first: Balanced, last: Balanced) -> None:

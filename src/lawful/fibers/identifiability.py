@@ -10,6 +10,7 @@ import numpy as np
 
 from lawful.fibers.genericity import Genericity
 from lawful.fibers.identification import RidgeWitness, balanced_subset, rank_of, ridge_witness
+from lawful.fibers.local_rank import fixed_directions
 from lawful.fibers.reduce import hidden_neuron
 from lawful.fibers.shallow import Kind, group_rows, normal_form
 from lawful.fibers.stack import Array, Stack
@@ -26,7 +27,8 @@ class Identifiability(Shown):
     """Whether the function determines the parameters up to permutation and scaling; None means undecided.
 
     A yes is meant among generic parameters of the same shape (P4 Definition 8). `layers` says of each hidden layer what
-    is known of its weights: "fixed" by the function, "free" to move, or "open"; `ridges` are the witnesses.
+    is known of its weights: "fixed" by the function, "locally fixed" if no other weights near these give it, "free" to
+    move, or "open"; `ridges` are the witnesses.
     """
 
     identifiable: bool | None
@@ -59,9 +61,15 @@ def identifiable(network: Mlp | Stack, *, seed: int = 0) -> Identifiability:
     shape = _not_a_bottleneck(stack)
     if shape:
         words = (f"no symmetry of single layers was found, but {shape}: what the layers hide together is open",)
-        return Identifiability(
-            None, words, Genericity(None, "not tested", "nothing"), tuple("open" for _ in stack.slopes)
-        )
+        near = fixed_directions(stack, seed)
+        settled = near is not None and near.fixed == near.most
+        if settled:
+            words += ("near these weights only rescaled neurons give the same function (rank of its derivatives)",)
+        elif near is not None:
+            count = f"at least {near.fixed} of {near.most} directions that are no rescalings"
+            words += (f"near these weights the function fixes {count} (rank of its derivatives)",)
+        status = ("locally fixed" if settled else "open",) * stack.hidden
+        return Identifiability(None, words, Genericity(None, "not tested", "nothing"), status)
     return _bottleneck(stack, seed)
 
 

@@ -78,27 +78,24 @@ def walls(domain: Domain) -> list[Array]:
     return rows
 
 
-def empties(rows: list[Array], support: list[int]) -> bool:
-    """Whether the half-spaces `row·(x, 1) > 0` of the support have no common point: Farkas, in rationals.
+def empties(rows: list[Array]) -> bool:
+    """Whether half-spaces `row·(x, 1) > 0` have no common point: Farkas, in rationals.
 
-    `y ≥ 0`, not zero, with `Σ y_i a_i = 0` and `Σ y_i c_i ≤ 0`; the support must leave one such y up to scale.
+    `y ≥ 0`, not zero, with `Σ y_i a_i = 0` and `Σ y_i c_i ≤ 0`; the rows must leave one such y up to scale.
     """
-    chosen = [rows[k] for k in support]
-    if not chosen:
+    if not rows:
         return False
-    columns = flint.fmpq_mat([[row[k] for row in chosen] for k in range(len(chosen[0]) - 1)])
-    reduced, rank = columns.rref()
-    if rank != len(chosen) - 1:
+    reduced, rank = flint.fmpq_mat([list(row[:-1]) for row in rows]).transpose().rref()
+    if rank != len(rows) - 1:
         return False
-    table = reduced.tolist()
-    pivots = [next(k for k, item in enumerate(table[line]) if item != 0) for line in range(rank)]
-    free = next(k for k in range(len(chosen)) if k not in pivots)
-    weights = [flint.fmpq(0)] * len(chosen)
-    weights[free] = flint.fmpq(1)
-    for line, pivot in enumerate(pivots):
-        weights[pivot] = -table[line][free]
-    total = sum((weight * row[-1] for weight, row in zip(weights, chosen, strict=True)), flint.fmpq(0))
-    return all(weight >= 0 for weight in weights) and total <= 0
+    free = next((k for k in range(rank) if reduced[k, k] == 0), rank)  # all columns before the free one are pivots
+    weights = [-reduced[k, free] for k in range(free)]
+    if any(weight < 0 for weight in weights):
+        return False
+    total = rows[free][-1]
+    for weight, row in zip(weights, rows, strict=False):
+        total = total + weight * row[-1]
+    return bool(total <= 0)
 
 
 def value_at(row: Array, point: Point) -> Any:

@@ -15,7 +15,7 @@ from lawful.fibers.cell import Cell, OutOfTime
 from lawful.fibers.domain import Domain
 from lawful.fibers.polyhedra import Polyhedron, empties, walls
 from lawful.fibers.scales import input_scales
-from lawful.fibers.stack import Stack, floating, rational
+from lawful.fibers.stack import Array, Stack, floating, rational
 from lawful.types import Floats
 
 
@@ -63,6 +63,7 @@ class _Walk:
         self.walls = walls(domain)
         self.pushed: list[_HalfSpace] = []
         self.values, self.errors = np.zeros((2, 64, stack.widths[0] + 1))
+        self.known: dict[int, dict[bool, Bits]] = {}  # per layer: sides that the signs of its weights rule out
 
     def start(self) -> Iterator[Found]:
         """From the whole domain."""
@@ -75,6 +76,7 @@ class _Walk:
             where = self.polyhedron.widest()[1] if point is None else point
             yield pattern, where, self.pushed, rows.values
             return
+        self.known[number] = self.ruled_out(number, pattern)
         yield from self.neuron(number, rows, np.zeros(len(rows.values), dtype=bool), 0, pattern, point)
 
     def neuron(
@@ -93,7 +95,7 @@ class _Walk:
                 at += 1
                 continue
             for active in (True, False):
-                if active not in sides:
+                if active not in sides and not self.known[number][active][at]:
                     self.find(self.half_space(rows, number, at, active), pattern, sides)
             if len(sides) == 2:
                 break
@@ -111,6 +113,22 @@ class _Walk:
             yield from self.neuron(number, rows, chosen, at + 1, pattern, sides[active])
             self.polyhedron.pop()
             self.pushed.pop()
+
+    def ruled_out(self, number: int, pattern: tuple[Bits, ...]) -> dict[bool, Bits]:
+        """Neurons that cannot be active, and that cannot be inactive, whatever the layer below is on the region.
+
+        What active neurons pass on is not negative, what others do is not positive: signs of weights decide.
+        """
+        stack = self.maps.stack
+        if number == 0 or self.maps.source.exact:
+            none = np.zeros(stack.widths[number + 1], dtype=bool)
+            return {True: none, False: none}
+        terms = stack.weights[number] * np.where(pattern[-1], 1.0, -stack.slopes[number - 1])
+        bias = stack.biases[number]
+        return {
+            True: (terms <= 0).all(axis=1) & (bias <= 0),
+            False: (terms >= 0).all(axis=1) & (bias >= 0),
+        }
 
     def push(self, half: _HalfSpace) -> None:
         """Remember a half-space, its numbers side by side with the others'."""
@@ -147,13 +165,21 @@ class _Walk:
         if radius > 0 and self.inside(where):
             sides[half.sign > 0] = where
         else:
-            exact = [*self.walls, *(self.maps.exact(one.layer, pattern)[one.neuron] * one.sign for one in self.pushed)]
-            if not empties(exact, support):
-                found = common_point([list(row) for row in exact])
+            if not empties([self.exact(place, pattern) for place in support]):
+                every = (self.exact(place, pattern) for place in range(len(self.walls) + len(self.pushed)))
+                found = common_point([list(row) for row in every])
                 if isinstance(found, InnerPoint):
                     point = floating(np.array(found.point, dtype=object))
                     sides[half.sign > 0] = point if self.inside(point) else None
         self.pushed.pop()
+
+    def exact(self, place: int, pattern: tuple[Bits, ...]) -> Array:
+        """A wall or a half-space in rationals."""
+        if place < len(self.walls):
+            return self.walls[place]
+        half = self.pushed[place - len(self.walls)]
+        row: Array = self.maps.exact(half.layer, pattern)[half.neuron]
+        return row if half.sign > 0 else -row
 
     def inside(self, point: Floats) -> bool:
         """Whether floats show that a point is strictly inside all half-spaces and the domain."""

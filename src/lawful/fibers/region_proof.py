@@ -160,7 +160,7 @@ class _Prover:
                 point = _rationals(where * self.scales)
                 if all(value_at(side, point) > 0 for side in sides):
                     return point
-            if empties(sides, support):
+            if empties([sides[k] for k in support]):
                 return support
         found = common_point([list(side) for side in sides])
         return found.point if isinstance(found, InnerPoint) else sorted(found.multipliers)

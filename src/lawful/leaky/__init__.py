@@ -1,5 +1,6 @@
 """Leaky ResNets as mechanics: representation geodesics, energies and the bottleneck (paper 3)."""
 
+from lawful.leaky.hamilton import integrate
 from lawful.leaky.history import BlockHistory, BlockWatch, block_lightning_callback, block_trainer_callback
 from lawful.leaky.instruments import BlockReading, BlockReadings, read_blocks
 from lawful.leaky.landscape import (
@@ -15,7 +16,6 @@ from lawful.leaky.mechanics import (
     TheoremFour,
     hamiltonian,
     identity_cost,
-    integrate,
     lagrangian,
     minimal_weights,
     motion,
@@ -25,7 +25,7 @@ from lawful.leaky.mechanics import (
 )
 from lawful.leaky.model import LeakyResNet, relayered
 from lawful.leaky.path import Energies, EnergyBalance, RepresentationPath, balance, energies, trace
-from lawful.leaky.solver import Geodesic, SolverProgress, deepened, recipe, solve, solve_depths
+from lawful.leaky.solver import Geodesic, SolverProgress, deepened, recipe, refined, solve, solve_depths
 from lawful.leaky.steps import adapted, equidistant, irregular
 from lawful.leaky.task import TeacherTask, parse_teacher, teacher
 
@@ -66,6 +66,7 @@ __all__ = [
     "parse_teacher",
     "read_blocks",
     "recipe",
+    "refined",
     "relayered",
     "solve",
     "solve_depths",

@@ -52,32 +52,6 @@ def motion(A: Floats, B: Floats, depth: float, softness: float = 0.0) -> tuple[F
     return depth * (product @ sigma - A), depth * (B - pull)
 
 
-def integrate(
-    A: Floats, B: Floats, depth: float, *, until: float = 1.0, steps: int = 1000, softness: float = 0.0
-) -> tuple[Floats, Floats]:
-    """Hamilton's equations from `(A, B)` by Runge and Kutta's method: `A_p` and `B_p` at `steps + 1` times.
-
-    >>> rng = np.random.default_rng(0)
-    >>> A, B = integrate(rng.normal(size=(3, 4)), 0.1 * rng.normal(size=(3, 4)), 2.0, until=0.5)  # kinks cost accuracy
-    >>> energy = hamiltonian(A, B, 2.0)
-    >>> bool(np.ptp(energy) < 1e-4 * abs(energy[0]))
-    True
-    """
-    h = until / steps
-    states, momenta = [A], [B]
-    for _ in range(steps):
-        slopes = [motion(A, B, depth, softness)]
-        for part in (h / 2, h / 2, h):
-            slopes.append(motion(A + part * slopes[-1][0], B + part * slopes[-1][1], depth, softness))
-        A, B = (
-            start + h / 6 * (slopes[0][i] + 2 * slopes[1][i] + 2 * slopes[2][i] + slopes[3][i])
-            for i, start in enumerate((A, B))
-        )
-        states.append(A)
-        momenta.append(B)
-    return np.stack(states), np.stack(momenta)
-
-
 @dataclass(frozen=True, eq=False)
 class RidgeFit:
     """`M ≈ W σ(A)` with `W = M σᵀ (σσᵀ + γ)⁻¹`, and what is left over: everything the γ-norm needs of `M`."""

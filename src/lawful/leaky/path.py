@@ -115,8 +115,8 @@ class Energies:
 
     @property
     def bottleneck_rank(self) -> float:
-        """The median of `-2𝓗/L̃` over the layers."""
-        return float(np.median(self.rank_smooth))
+        """The median of `-2𝓗/L̃` over the layers, whose values a certificate encloses one by one."""
+        return float(np.median(self.rank))
 
     @property
     def coi_min(self) -> float:

@@ -46,7 +46,7 @@ def energies_json(found: Energies) -> dict[str, Any]:
         },
         "rank_estimates": {
             "momenta": float(np.median(found.rank)),
-            "momenta_second_order": found.bottleneck_rank,
+            "momenta_second_order": float(np.median(found.rank_smooth)),
             "weights_alone": float(np.median(found.rank_weights)),
             "stable": float(np.median(found.rank_stable)),
         },
@@ -188,6 +188,32 @@ def history_text(found: BlockHistory) -> str:
         for name, row in zip(found.names, table, strict=True)
     ]
     return "\n".join([*lines, "", *CARRIES_OVER])
+
+
+def spread_json(every: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation of cost over the seeds, by effective depth."""
+    return [
+        {
+            "effective_depth": column[0]["effective_depth"],
+            "mean_cost": float(np.mean([each["cost"] for each in column])),
+            "standard_deviation": float(np.std([each["cost"] for each in column], ddof=1)),
+            "worst_stationarity": max(each["stationarity"] for each in column),
+        }
+        for column in zip(*every, strict=True)
+    ]
+
+
+def spread_text(every: Sequence[Sequence[Mapping[str, Any]]], folder: str) -> str:
+    """Several random starts beside each other."""
+    done = sum(bool(each["converged"]) for found in every for each in found)
+    lines = [f"{folder}: {len(every)} seeds, {done} of {sum(map(len, every))} networks are geodesics", ""]
+    lines.append("depth   mean cost     spread   worst stationarity")
+    lines += [
+        f"{row['effective_depth']:5g} {row['mean_cost']:11.5g} {row['standard_deviation']:10.2g} "
+        f"{row['worst_stationarity']:20.1e}"
+        for row in spread_json(every)
+    ]
+    return "\n".join(lines)
 
 
 def summary_text(summaries: Sequence[Mapping[str, Any]], folder: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lawful.study.module_audit import ModuleAudit
 
 MOST_LISTED = 500
-SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "reading")  # with `lawful symmetries`
+SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "noted")  # with `lawful symmetries`
 
 
 def module_audit_json(audit: ModuleAudit) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def module_sentences(audit: ModuleAudit) -> Iterator[tuple[str, str]]:
         yield "rank", f"rank J = {rank.rank:,} of {rank.hidden:,}{cut}."
     for each in found.pinned:
         yield "not understood", f"{each.operation} ({each.calls} calls) touches {each.share:.1%} of the parameters."
-    yield "read", found.reading
+    yield "read", found.noted
 
 
 def _where(audit: ModuleAudit) -> str:

@@ -13,6 +13,7 @@ COMMON = """
 schema: string, the verb and the version of this table
 reading?: object, how the network was read: format, layers, assumed, ignored
 readings?: array of object, the same of each network, where a verb takes several
+evidence?: string, how the answer is re-checked, or why it is not
 """
 ERROR = """
 error: string, what went wrong, in one line

@@ -9,6 +9,7 @@ RUN/depth-3.part.npz  an unfinished one
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -30,6 +31,7 @@ from lawful.leaky import (
     irregular,
     parse_teacher,
     recipe,
+    refined,
     solve,
     teacher,
 )
@@ -49,7 +51,7 @@ Watch = Callable[[float, SolverProgress], None]
 class LeakyPlan:
     """What to train; everything but the effective depths, which may be added later."""
 
-    teacher: str
+    teacher: str  # or "" for the user's own data
     samples: int = 1000
     layers: int = 50
     width: int = 200
@@ -61,18 +63,26 @@ class LeakyPlan:
     tolerance: float = 1e-3
     evaluations: int = 5000
     seed: int = 0
+    data: str = ""  # the digest of the user's own inputs and targets
+    grids: int = 1  # numbers of layers to solve on, each twice the one before; the last is `layers`
 
     def check(self, effective_depths: tuple[float, ...]) -> None:
         """Refuse what cannot run, before anything is written."""
-        sizes = parse_teacher(self.teacher)
+        if bool(self.teacher) == bool(self.data):
+            raise LawfulError("a run has a teacher or data of its own: give one of the two")
+        if not 1 <= self.grids <= 5 or self.layers >> (self.grids - 1) < 2:
+            raise LawfulError(
+                f"{self.grids} grids need at least {2 << (self.grids - 1)} layers, and at most 5 are used"
+            )
+        sizes = self.sizes(None)
         if self.steps not in ("equidistant", "irregular", "adaptive"):
             raise LawfulError(f"steps are equidistant, irregular or adaptive, not {self.steps!r}")
         if self.method not in ("solver", "paper"):
             raise LawfulError(f"the method is solver or paper, not {self.method!r}")
         if min(self.samples, self.layers, self.evaluations) < 2:
             raise LawfulError("samples, depth and evaluations must be at least 2")
-        if self.width < max(sizes[0], sizes[-1]):
-            raise LawfulError(f"the width {self.width} is smaller than the teacher's {max(sizes[0], sizes[-1])}")
+        if sizes is not None:
+            self.fits(*sizes)
         if not all(depth > 0 and depth * max(self.grid()) < 1 for depth in effective_depths):
             raise LawfulError(
                 f"effective depths must be positive and below {1 / max(self.grid()):.4g}, "
@@ -81,17 +91,37 @@ class LeakyPlan:
         if not (0 < self.ridge < np.inf and 0 < self.tolerance < np.inf and 0 <= self.softness < np.inf):
             raise LawfulError("ridge and tolerance must be positive numbers, softness not negative")
 
+    def sizes(self, task: TeacherTask | None) -> tuple[int, int] | None:
+        """Numbers of inputs and outputs."""
+        if self.teacher:
+            return parse_teacher(self.teacher)[0], parse_teacher(self.teacher)[-1]
+        return None if task is None else (task.inputs.shape[1], task.targets.shape[1])
+
+    def fits(self, inputs: int, outputs: int) -> None:
+        """Refuse data that are wider than the network."""
+        if self.width < max(inputs, outputs):
+            raise LawfulError(f"the width {self.width} is smaller than the data's {max(inputs, outputs)}")
+
     def grid(self) -> Any:
         """The layer steps to start from."""
         return irregular(self.layers, self.a) if self.steps == "irregular" else equidistant(self.layers)
 
 
 def run_leaky(
-    plan: LeakyPlan, effective_depths: tuple[float, ...], folder: Path, watch: Watch | None = None
+    plan: LeakyPlan,
+    effective_depths: tuple[float, ...],
+    folder: Path,
+    watch: Watch | None = None,
+    task: TeacherTask | None = None,
 ) -> list[dict[str, Any]]:
-    """Train what is missing, smallest effective depth first, each started from the one before."""
+    """Train what is missing, smallest effective depth first, each started from the one before.
+
+    `task` are the user's own data, if the plan has no teacher (`own_data`).
+    """
     plan.check(effective_depths)
-    train = _prepare(plan, folder)
+    if task is not None:
+        plan.fits(task.inputs.shape[1], task.targets.shape[1])
+    train = _prepare(plan, folder, task)
     network: LeakyResNet | None = None
     summaries = []
     for depth in sorted(set(effective_depths)):
@@ -121,7 +151,7 @@ def _train(
     elif (done_before := stem.with_name(stem.name + ".json")).exists():  # it stopped short: go on from there
         network, spent = load_network(stem.with_name(stem.name + ".npz")), int(_read_json(done_before)["evaluations"])
     else:
-        network = _start(plan, depth) if before is None else deepened(before, depth, train)
+        network = _start(plan, depth, train) if before is None else deepened(before, depth, train)
     tell = None if watch is None else lambda progress: watch(depth, progress)
     if plan.method == "paper":
         steps = plan.evaluations
@@ -175,20 +205,38 @@ def _finish(found: Geodesic, spent: int, seconds: float, stem: Path) -> None:
     write_text(stem.with_name(stem.name + ".json"), json.dumps(summary, indent=1) + "\n")
 
 
-def _start(plan: LeakyPlan, depth: float) -> LeakyResNet:
-    sizes = parse_teacher(plan.teacher)
-    return LeakyResNet.random(
-        width=plan.width, layers=plan.layers, effective_depth=depth, inputs=sizes[0], outputs=sizes[-1],
-        steps=plan.grid(), softness=plan.softness, seed=plan.seed,
+def _start(plan: LeakyPlan, depth: float, train: TeacherTask) -> LeakyResNet:
+    """A random network; with several grids, the geodesic of few layers carried over to more and more."""
+    inputs, outputs = train.inputs.shape[1], train.targets.shape[1]
+    layers = plan.layers >> (plan.grids - 1)
+    network = LeakyResNet.random(
+        width=plan.width, layers=layers, effective_depth=depth, inputs=inputs, outputs=outputs,
+        steps=plan.grid() if plan.grids == 1 else None, softness=plan.softness, seed=plan.seed,
     )  # fmt: skip
+    for number in range(1, plan.grids):
+        coarse = solve(
+            network, train, plan.ridge, tolerance=3 * plan.tolerance, evaluations=plan.evaluations, seed=plan.seed,
+            adaptations=ADAPTATIONS if plan.steps == "adaptive" and number == 1 else 0,
+        )  # fmt: skip
+        network = refined(coarse.network, plan.layers >> (plan.grids - 1 - number), train)
+    return network
 
 
-def _prepare(plan: LeakyPlan, folder: Path) -> TeacherTask:
+def own_data(data: TeacherTask) -> tuple[str, TeacherTask]:
+    """The user's data with every column centred and brought to variance 1, as teachers' are; and their digest."""
+    columns = [(each - each.mean(axis=0)) / np.where(each.std(axis=0) > 0, each.std(axis=0), 1.0)
+               for each in (data.inputs, data.targets)]  # fmt: skip
+    task = TeacherTask(*columns)
+    return hashlib.sha256(task.inputs.tobytes() + task.targets.tobytes()).hexdigest()[:16], task
+
+
+def _prepare(plan: LeakyPlan, folder: Path, task: TeacherTask | None) -> TeacherTask:
     """Write the plan and its data once; a folder that holds another plan is refused, another budget is not."""
     described = {"kind": "leaky run", **asdict(plan)}
     file = folder / "run.json"
     if file.exists():
         found = _read_json(file)
+        found = {"data": "", "grids": 1} | found
         changed = [name for name, value in described.items() if found.get(name) != value and name not in BUDGET]
         if changed:
             name = changed[0]
@@ -198,9 +246,10 @@ def _prepare(plan: LeakyPlan, folder: Path) -> TeacherTask:
             )
     else:
         make_folder(folder)
-        train, test = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed)
-        for name, task in (("train", train), ("test", test)):
-            _write(folder / f"{name}.npz", {"x": task.inputs, "y": task.targets})
+        names = ("train", "test") if task is None else ("train",)
+        made = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed) if task is None else (task,)
+        for name, each in zip(names, made, strict=True):
+            _write(folder / f"{name}.npz", {"x": each.inputs, "y": each.targets})
         write_text(file, json.dumps(described, indent=1) + "\n")
     return load_task(folder / "train.npz")
 

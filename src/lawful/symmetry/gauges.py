@@ -8,7 +8,7 @@ more than once in a field, the k-th copies move together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,8 @@ class Gauges:
         self.pins: list[Pin] = []
         self.ones: list[Residues] = []
         self.centres: dict[str, Floats] = {}
+        self.told_apart: list[tuple[Residues, Residues]] = []
+        self.heads: list[tuple[int, list[tuple[Residues, Residues]]]] = []
 
     def fresh(self, count: int) -> torch.Tensor:
         """Labels of a new axis: X may be any matrix on them."""
@@ -106,6 +108,23 @@ class Gauges:
     def diagonal(self, f: torch.Tensor) -> None:
         """Demand that M is diagonal."""
         self.diagonals.append(flat(f))
+
+    def tell_apart(self, f: torch.Tensor, dims: Iterable[int]) -> None:
+        """Note that the operation treats indices along dimensions differently: permutations do not pass, scales may."""
+        inside = sorted(set(varying(f)) & set(dims))
+        if inside:
+            size = int(np.prod([f.shape[d] for d in inside], dtype=int))
+            labels, place = squeezed(f, on(inside, f.shape, torch.arange(size)))[0]
+            self.told_apart.append((labels.reshape(-1).numpy(), place.reshape(-1).numpy()))
+
+    def tie_heads(self, heads: int, fields: Sequence[torch.Tensor], dim: int) -> None:
+        """Note that fields belong together, in equal runs of indices along a dimension: all change places, or none."""
+        found = []
+        for field in fields:
+            number = on([dim], field.shape, torch.arange(field.shape[dim]) // (field.shape[dim] // heads))
+            labels, place = (part.reshape(-1).numpy() for part in squeezed(field, number)[0])
+            found.append((labels, place))
+        self.heads.append((heads, found))
 
     def pin(self, f: torch.Tensor, operation: str, *, permutes: bool = False) -> None:
         """Demand that M vanishes."""

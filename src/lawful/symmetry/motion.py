@@ -36,6 +36,23 @@ class Motion:
     known: torch.Tensor | None = None
     absorber: str | None = None
 
+    def reshaped(self, shape: Shape) -> Motion:
+        """The same entries in another shape."""
+        return self._with(shape, lambda labels: labels.reshape(shape))
+
+    def turned(self) -> Motion:
+        """The last two dimensions exchanged."""
+        return self._with((*self.shape[:-2], self.shape[-1], self.shape[-2]), lambda labels: labels.transpose(-1, -2))
+
+    def _with(self, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
+        return replace(
+            self,
+            shape=shape,
+            gauges=tuple(map(move, self.gauges)),
+            shifts=tuple(shift.moved(move(shift.labels), move(shift.phases)) for shift in self.shifts),
+            indices=tuple(map(move, self.indices)),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Step:

@@ -116,6 +116,7 @@ class _Reader:
             self.gauges.same(labels, labels, line=place)
             whole = labels.expand(groups, across, inside).reshape(*shape[:2], *(1,) * (len(shape) - 2))
             found.append(compact(whole.expand(shape)))
+        self.gauges.tie_heads(groups, found, 0)
         return tuple(found)
 
     def _stacked_fields(self, shape: Shape) -> tuple[torch.Tensor, ...]:
@@ -125,6 +126,8 @@ class _Reader:
             labels = self.gauges.fresh(math.prod(shape[:-2]) * shape[axis]).reshape(-1, shape[axis])
             self.gauges.same(labels, labels, line=[1])
             found.append(labels.reshape(*shape[:-2], shape[axis]).unsqueeze(-3 - axis).expand(shape))
+        count = math.prod(shape[:-2])
+        self.gauges.tie_heads(count, [field.reshape(count, *shape[-2:]) for field in found], 0)
         return tuple(found)
 
     def _step(self, node: fx.Node, name: str, target: Any, shapes: tuple[Shape, ...]) -> Step:
@@ -141,7 +144,7 @@ class _Reader:
         rule = RULES.get(name)
         moving = any(_moves(value) for value in values)
         if not moving and name not in ("getitem", "embedding", "zeros", "zeros_like", "new_zeros"):
-            steady = all(isinstance(value, Motion) and value.steady for value in values)
+            steady = all(isinstance(value, Motion) and value.steady for value in values) and not _by_chance(node)
             kept = any(isinstance(value, Motion) and value.zero for value in values) and rule is not None
             if not kept:
                 parts = tuple(Motion(shape, steady=steady) for shape in step.shapes)
@@ -180,11 +183,7 @@ class _Reader:
         """The value of a call on constants alone, if it is small."""
         value = node.meta.get("val")
         inputs = [self.values[each] for each in node.all_input_nodes]
-        if (
-            not isinstance(value, torch.Tensor)
-            or value.numel() > KNOWN
-            or operator_name(node.target).startswith("rand")
-        ):
+        if not isinstance(value, torch.Tensor) or value.numel() > KNOWN or _by_chance(node):
             return None
         if not all(isinstance(each, Motion) and each.known is not None for each in inputs):
             return None
@@ -200,6 +199,12 @@ class _Reader:
             return None
         zero = found.is_floating_point() and not bool(found.any())
         return Motion(tuple(found.shape), steady=True, known=found, zero=zero)
+
+
+def _by_chance(node: fx.Node) -> bool:
+    """Whether a call gives other numbers each time: random ones, or whatever memory holds."""
+    random = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    return random or "empty" in operator_name(node.target)
 
 
 def _moves(value: Any) -> bool:

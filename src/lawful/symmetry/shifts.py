@@ -21,6 +21,7 @@ from lawful.symmetry.labels import compact, flat, narrowed, numbered, on, squeez
 from lawful.types import Residues
 
 ZERO = 0  # the label of what does not move
+MOST_PHASES = 4_000_000  # places of one value at which the data may do different things
 LARGEST = 2_000_000  # a parameter with more entries is followed by its axes alone
 
 
@@ -205,10 +206,14 @@ class Shifts:
         return tuple(replace(shift, factor=shift.factor * factor) for shift in self.alive(shifts))
 
     def weighted(self, shifts: Iterable[Shift], dims: Iterable[int]) -> tuple[Shift, ...]:
-        """Shifts of a product with something unknown that changes along dimensions."""
+        """Shifts of a product with something unknown that changes along dimensions; too long ones are given up."""
         found = []
         for shift in self.alive(shifts):
-            phases = self.phase(shift.labels.shape, {*varying(shift.phases), *dims})
+            changing = {*varying(shift.phases), *dims}
+            if int(np.prod([shift.labels.shape[d] for d in changing], dtype=float)) > MOST_PHASES:
+                self.vanish(shift.labels)
+                continue
+            phases = self.phase(shift.labels.shape, changing)
             found.append(replace(shift, phases=phases))
         return tuple(found)
 

@@ -1,36 +1,42 @@
 """How far apart two networks are on a box: an exact difference from below, a tree of boxes from above.
 
 The certificate holds the networks, the box, which neurons resemble which, and where boxes were halved: no slopes and no
-bounds. Each leaf is bounded here anew, in integers.
+bounds. Each leaf is bounded here anew, in float64 with errors that `distance_bounds` accounts for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.distance_bounds import gaps
-from lawful.verify.distance_layers import Places, Plain, Shared, deepened, plain_layers, shared_layers
+import numpy as np
+
+from lawful.verify.distance_bounds import bounds, hidden_ends
+from lawful.verify.distance_layers import Floats, Places, Plain, Shared, deepened, plain_layers, shared_layers
+from lawful.verify.distance_spectral import Weights, spectral_gaps
 from lawful.verify.finding import Finding, at_least, at_most, short
-from lawful.verify.schema import afford, exactly, listed, need, number, numbers, rational, record, wholes, word
+from lawful.verify.schema import afford, exactly, listed, matrix, need, number, numbers, rational, record, wholes, word
 from lawful.verify.wiring import Wiring, read_tower, read_wiring
 
-PLACES = 48  # binary places beyond the smallest weights
 MOST_HALVINGS = 3  # of a leaf that does not quite close here
+MOST_NUMBERS = 4_000_000  # in the forms of the boxes that are bounded together
 Sides = list[tuple[Fraction, Fraction]]
 
 
 def check(body: dict[str, Any]) -> Finding:
     """The bounds that hold."""
-    given = record(body, "certificate", "networks box outputs norm upper lower matching tree")
-    networks = [_network(each, at) for at, each in enumerate(listed(given["networks"], "networks", length=2))]
+    given = record(body, "certificate", "networks box outputs norm upper lower matching tree", "spectral")
+    networks = [
+        read_network(each, f"networks[{at}]") for at, each in enumerate(listed(given["networks"], "networks", length=2))
+    ]
     inputs = len(networks[0].inputs)
     need(inputs == len(networks[1].inputs), "the networks have different numbers of inputs")
     count = len(networks[0].outputs)
     need(count == len(networks[1].outputs), "the networks have different numbers of outputs")
     need(all(each.weights is not None for each in networks), "a network has no weights")
-    box = _box(given["box"], inputs)
+    box = read_box(given["box"], inputs)
     outputs = wholes(given["outputs"], "outputs", 0, count - 1, most=count)
     need(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
     norm = word(given["norm"], "norm", "inf", "1", "2")
@@ -45,8 +51,8 @@ def check(body: dict[str, Any]) -> Finding:
         depth = max(len(first), len(second))
         pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
         matches = _matching(given["matching"], depth - 1)
-        facts["leaves"] = _upper(facts["upper"], given["tree"], pair, matches, box, outputs, norm)
-        said.append(f"is at most {at_most(facts['upper'], 9)} on {_where(box)} ({facts['leaves']} boxes re-computed)")
+        facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm)
+        said.append(f"is at most {at_most(facts['upper'], 9)} on {shown(box)} ({facts['leaves']} boxes re-computed)")
     need(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
     where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
@@ -55,14 +61,15 @@ def check(body: dict[str, Any]) -> Finding:
     return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests)
 
 
-def _network(value: object, at: int) -> Wiring:
-    where = f"networks[{at}]"
+def read_network(value: object, where: str) -> Wiring:
+    """A network as layers or as a graph."""
     if isinstance(value, dict) and "biases" in value:
         return read_tower(value, where).wiring()
     return read_wiring(value, where)
 
 
-def _box(value: object, inputs: int) -> Sides:
+def read_box(value: object, inputs: int) -> Sides:
+    """The sides of a box."""
     found = []
     for side in listed(value, "box", length=inputs):
         low, high = (rational(end, "box") for end in listed(side, "box", length=2))
@@ -71,7 +78,8 @@ def _box(value: object, inputs: int) -> Sides:
     return found
 
 
-def _where(box: Sides) -> str:
+def shown(box: Sides) -> str:
+    """A box in few words."""
     sides = [f"[{low}, {high}]" for low, high in box]
     return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else " x ".join(sides[:4]) + " x ..." * (len(sides) > 4)
 
@@ -88,13 +96,14 @@ def _lower(
     need(above >= 0, "a bound from below is negative")
     need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
     afford(100.0 * sum(len(row) for layers in (first, second) for layer in layers for row in layer.rows))
-    ours, theirs = (_evaluated(layers, point) for layers in (first, second))
+    ours, theirs = (evaluated(layers, point) for layers in (first, second))
     sizes = [abs(theirs[which] - ours[which]) for which in outputs]
-    need(not _within(sizes, above, norm), "the networks do not differ by more than stated at this input")
+    need(not within(sizes, above, norm), "the networks do not differ by more than stated at this input")
     return above
 
 
-def _evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
+def evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
+    """The outputs at a point, exactly."""
     values = point
     for layer in layers:
         sums = [
@@ -105,7 +114,7 @@ def _evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
     return values
 
 
-def _within(sizes: Sequence[Fraction | int], most: Fraction, norm: str) -> bool:
+def within(sizes: Sequence[Fraction | float], most: Fraction, norm: str) -> bool:
     """Whether a norm of nonnegative numbers is at most a number."""
     if norm == "inf":
         return max(sizes) <= most
@@ -129,63 +138,98 @@ def _matching(value: object, hidden: int) -> list[Places]:
 
 def _upper(
     most: Fraction,
-    value: object,
+    given: dict[str, Any],
     pair: tuple[list[Plain], list[Plain]],
     matches: list[Places],
     box: Sides,
     outputs: list[int],
     norm: str,
 ) -> int:
-    """Walk through the tree, written in preorder (0 a leaf, 1 + k: halved along input k); how many leaves it has."""
-    tree = wholes(value, "tree", 0, len(box))
+    """Bound every leaf of the tree; how many it has."""
+    tree = wholes(given["tree"], "tree", 0, len(box))
     weights = sum(len(row) for layers in pair for layer in layers for row in layer.rows)
-    afford(4.0 * len(tree) * weights)
+    afford(20.0 * weights + 0.5 * len(tree) * weights * max(1, len(pair[0]) - 1))
     need(most >= 0, "a bound from above is negative")
-    point = PLACES + _extra(most, pair)
-    layers = shared_layers(*pair, matches, len(box), point)
+    layers = shared_layers(*pair, matches, len(box))
     if all(layer.same for layer in layers):
         return 0
-    threshold = most * (1 << point)
-    waiting, leaves = [box], 0
+    leaves = leaves_of(tree, box)
+    cap = _cap(given.get("spectral"), layers, box, outputs)
+    open_, deeper = leaves, MOST_HALVINGS
+    while open_:
+        open_ = [
+            leaf for leaf, gaps in zip(open_, _gaps(layers, open_), strict=True)
+            if not within([min(gaps[which], top) for which, top in zip(outputs, cap, strict=True)], most, norm)
+        ]  # fmt: skip
+        need(not open_ or deeper > 0, f"{len(open_)} of the boxes are not bounded as stated")
+        open_, deeper = [half for leaf in open_ for half in halves(leaf, widest(leaf))], deeper - 1
+    return len(leaves)
+
+
+def _cap(value: object, layers: list[Shared], box: Sides, outputs: list[int]) -> list[Fraction | float]:
+    """What singular values say of the gaps on the whole box, with the weights of the certificate."""
+    if value is None:
+        return [math.inf] * len(outputs)
+    need(len(layers) > 1, "a network without hidden layers has no bilinear form")
+    given = record(value, "spectral", "rows columns")
+    below = layers[-2].W.shape
+    rows = np.array(matrix(given["rows"], "spectral.rows", rows=len(outputs), columns=1 + below[0]))
+    columns = np.array(matrix(given["columns"], "spectral.columns", rows=len(outputs), columns=1 + 2 * below[1]))
+    afford(40.0 * rows.size * columns.shape[1])
+    need(bool((rows > 0).all() and (columns > 0).all()), "a weight of the bilinear form is not positive")
+    middle = np.array([_middle(*side) for side in box])
+    centre, radius = middle[:, 0], middle[:, 1]
+    ends = hidden_ends(layers, centre[None], radius[None])
+    found = spectral_gaps(layers, ends, (centre, radius), outputs, Weights(rows, columns))
+    return [Fraction(float(gap)) if np.isfinite(gap) else math.inf for gap in found]
+
+
+def leaves_of(tree: list[int], box: Sides) -> list[Sides]:
+    """The boxes of a tree in preorder: 0 is a leaf, `1 + k` a box that is halved along input k."""
+    waiting, leaves = [box], []
     for node in tree:
         need(bool(waiting), "the tree goes on after its end")
         here = waiting.pop()
         if node:
-            waiting += reversed(_halves(here, node - 1))
+            waiting += reversed(halves(here, node - 1))
         else:
-            leaves += 1
-            need(_closes(layers, here, point, threshold, outputs, norm), f"leaf {leaves} is not bounded as stated")
+            leaves.append(here)
     need(not waiting, "the tree ends too early")
     return leaves
 
 
-def _extra(most: Fraction, pair: tuple[list[Plain], list[Plain]]) -> int:
-    """More binary places where the bound is small or a weight is large."""
-    sizes = (abs(weight) for layers in pair for layer in layers for row in layer.rows for weight in row.values())
-    wanted = max(max(sizes, default=Fraction(1)), 1 / most if most else Fraction(1))
-    return max(0, wanted.numerator.bit_length() - wanted.denominator.bit_length() + 1)
-
-
-def _halves(box: Sides, along: int) -> list[Sides]:
+def halves(box: Sides, along: int) -> list[Sides]:
+    """Both halves of a box."""
     low, high = box[along]
     middle = (low + high) / 2
     return [[*box[:along], side, *box[along + 1 :]] for side in ((low, middle), (middle, high))]
 
 
-def _closes(
-    layers: list[Shared],
-    box: Sides,
-    point: int,
-    most: Fraction,
-    outputs: list[int],
-    norm: str,
-    deeper: int = MOST_HALVINGS,
-) -> bool:
-    """Whether a leaf's bound is small enough, or those of its halves are."""
-    found = gaps(layers, box, point)
-    if _within([found[which] for which in outputs], most, norm):
-        return True
-    if not deeper:
-        return False
-    along = max(range(len(box)), key=lambda side: box[side][1] - box[side][0])
-    return all(_closes(layers, half, point, most, outputs, norm, deeper - 1) for half in _halves(box, along))
+def widest(box: Sides) -> int:
+    """The longest side."""
+    return max(range(len(box)), key=lambda side: box[side][1] - box[side][0])
+
+
+def bounded(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, Floats]]:
+    """For each box lower and upper bounds of the outputs of `g - f`, computed many boxes at a time."""
+    width = max(max(layer.W.shape) for layer in layers)
+    many = max(1, min(64, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
+    for start in range(0, len(boxes), many):
+        chunk = [[_middle(*side) for side in box] for box in boxes[start : start + many]]
+        ends = np.array(chunk, dtype=np.float64)
+        yield from zip(*bounds(layers, ends[:, :, 0], ends[:, :, 1]), strict=True)
+
+
+def _middle(low: Fraction, high: Fraction) -> tuple[float, float]:
+    """A float near the middle of an interval, and one that is at least the distance to both ends."""
+    middle = float((low + high) / 2)
+    reach = max(high - Fraction(middle), Fraction(middle) - low)
+    radius = float(reach)
+    return middle, radius if Fraction(radius) >= reach else float(np.nextafter(radius, np.inf))
+
+
+def _gaps(layers: list[Shared], boxes: list[Sides]) -> Iterator[list[Fraction | float]]:
+    """For each box an upper bound of the size of each output's difference; an infinity stays one."""
+    for low, high in bounded(layers, boxes):
+        sizes = np.maximum(np.maximum(high, -low), 0.0)
+        yield [Fraction(float(size)) if np.isfinite(size) else math.inf for size in sizes]

@@ -1,20 +1,19 @@
-"""Two networks as matched layers of integers: weights at a fixed binary point, and whether rounding changed them."""
+"""Two networks as matched layers: exact rationals, then the floats nearest to them and to their differences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from flint import fmpz_mat
 from numpy.typing import NDArray
 
+from lawful.errors import CertificateError
 from lawful.verify.schema import need
 from lawful.verify.wiring import Wiring
 
-Integers = NDArray[Any]  # of Python integers
+Floats = NDArray[np.float64]
 Row = dict[int, Fraction]
 
 
@@ -28,44 +27,27 @@ class Plain:
 
 
 @dataclass(frozen=True, eq=False)
-class FixedMatrix:
-    """An integer matrix and its absolute values, for products from both sides; `loose`: each entry within one unit."""
-
-    entries: Integers
-    loose: bool
-
-    def __post_init__(self) -> None:
-        store = object.__setattr__
-        store(self, "plain", fmpz_mat(self.entries.tolist()))
-        store(self, "sizes", fmpz_mat(np.abs(self.entries).tolist()))
-
-    def times(self, right: Integers, *, size: bool = False) -> Integers:
-        """`A X`, or `|A| X`."""
-        return _integers((self.sizes if size else self.plain) * fmpz_mat(right.tolist()))  # type: ignore[attr-defined]
-
-    def under(self, left: Integers) -> Integers:
-        """`X A`."""
-        return _integers(fmpz_mat(left.tolist()) * self.plain)  # type: ignore[attr-defined]
-
-
-def _integers(matrix: Any) -> Integers:
-    found = np.empty(matrix.nrows() * matrix.ncols(), dtype=object)
-    found[:] = [int(entry) for entry in matrix.entries()]
-    return found.reshape(matrix.nrows(), matrix.ncols())
-
-
-@dataclass(frozen=True, eq=False)
 class Shared:
-    """One layer of both: `y = W h + b`, `z = V k + c`, `z − y = V (k − h) + E h + e`; biases at twice the point."""
+    """One layer of both, rounded to nearest: `y = W h + b`, `z = V k + c`, `z - y = V (k - h) + E h + e`."""
 
-    W: FixedMatrix
-    V: FixedMatrix
-    E: FixedMatrix
-    b: Integers
-    c: Integers
-    e: Integers
-    slopes: list[Fraction]
-    same: bool
+    W: Floats
+    V: Floats
+    E: Floats
+    b: Floats
+    c: Floats
+    e: Floats
+    slopes: Floats
+    same: bool  # decided in rationals
+
+    @property
+    def matrices(self) -> tuple[Floats, Floats]:
+        """Of f and of g."""
+        return self.W, self.V
+
+    @property
+    def biases(self) -> tuple[Floats, Floats]:
+        """Of f and of g."""
+        return self.b, self.c
 
 
 def plain_layers(network: Wiring) -> list[Plain]:
@@ -121,10 +103,8 @@ class Places:
     scale: Sequence[Fraction]
 
 
-def shared_layers(
-    first: list[Plain], second: list[Plain], matches: list[Places], inputs: int, point: int
-) -> list[Shared]:
-    """The pair after the matching, rounded to `point` binary places."""
+def shared_layers(first: list[Plain], second: list[Plain], matches: list[Places], inputs: int) -> list[Shared]:
+    """The pair after the matching, its differences taken before rounding."""
     before = Places(range(inputs), range(inputs), [Fraction(1)] * inputs)
     found = []
     for number, (mine, yours) in enumerate(zip(first, second, strict=True)):
@@ -137,13 +117,12 @@ def shared_layers(
             {k: right.get(k, Fraction(0)) - left.get(k, Fraction(0)) for k in {*left, *right}}
             for left, right in zip(W, V, strict=True)
         ]
-        width = len(before.first)
+        e = [right - left for left, right in zip(b, c, strict=True)]
         slopes = [mine.slopes[i] if i >= 0 else yours.slopes[j] for i, j in zip(here.first, here.second, strict=True)]
-        shifts = [np.array([_nearest(value, 2 * point)[0] for value in bias], dtype=object) for bias in (b, c)]
-        difference = np.array([_nearest(v - u, 2 * point)[0] for u, v in zip(b, c, strict=True)], dtype=object)
-        W_, V_, E_ = (_matrix(rows, width, point) for rows in (W, V, E))
-        same = b == c and not any(any(row.values()) for row in E)
-        found.append(Shared(W_, V_, E_, shifts[0], shifts[1], difference, slopes, same))
+        need(all(Fraction(float(slope)) == slope for slope in slopes), "a slope is no double")
+        same = not any(e) and not any(any(row.values()) for row in E)
+        W_, V_, E_ = (_matrix(rows, len(before.first)) for rows in (W, V, E))
+        found.append(Shared(W_, V_, E_, _nearest(b), _nearest(c), _nearest(e), _nearest(slopes), same))
         before = here
     return found
 
@@ -183,17 +162,23 @@ def _moved(
     return rows, bias
 
 
-def _nearest(value: Fraction, point: int) -> tuple[int, bool]:
-    """The integer nearest to `value · 2^point`, and whether it is exact."""
-    scaled = value * (1 << point)
-    return round(scaled), scaled.denominator == 1
+def nothing(layers: list[Plain]) -> list[Plain]:
+    """A network of as many layers that is zero and has no neurons."""
+    outputs, none = len(layers[-1].rows), Fraction(0)
+    empty: list[Row] = [{} for _ in range(outputs)]
+    return [*(Plain([], [], []) for _ in layers[:-1]), Plain(empty, [none] * outputs, [none + 1] * outputs)]
 
 
-def _matrix(rows: list[Row], width: int, point: int) -> FixedMatrix:
-    entries = np.zeros((len(rows), width), dtype=object)
-    loose = False
+def _nearest(values: Sequence[Fraction]) -> Floats:
+    """Each rounded to the nearest double."""
+    try:
+        return np.array([float(value) for value in values], dtype=np.float64)
+    except OverflowError:
+        raise CertificateError("a number is too large for doubles") from None
+
+
+def _matrix(rows: list[Row], width: int) -> Floats:
+    entries = np.zeros((len(rows), width))
     for number, row in enumerate(rows):
-        for place, value in row.items():
-            entries[number, place], exact = _nearest(value, point)
-            loose |= not exact
-    return FixedMatrix(entries, loose)
+        entries[number, list(row)] = _nearest(list(row.values()))
+    return entries

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from html import escape
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +36,15 @@ class Verified:
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     networks: tuple[str, ...] = ()
     given: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, fractions as text."""
+        facts = {key: str(value) if isinstance(value, Fraction) else value for key, value in self.facts.items()}
+        return {"kind": self.kind, "statement": self.statement, "facts": facts, "networks": list(self.networks)}
+
+    def _repr_html_(self) -> str:
+        about = "".join(f"<br><code>{escape(each)}</code>" for each in self.networks)
+        return f"<div><strong>verified</strong>: {escape(self.statement)}{about}</div>"
 
 
 def digest_of(what: str, *tables: Sequence[Sequence[float]]) -> str:

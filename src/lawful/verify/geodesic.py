@@ -7,6 +7,7 @@ Forward by definition; backward by the chain rule written out: `B_l = -(1/Î») âˆ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median_high, median_low
 from typing import Any
 
 from flint import arb, ctx
@@ -49,12 +50,14 @@ def check(body: dict[str, Any]) -> Finding:
         for layer, (rank, ends) in enumerate(zip(found, ranks, strict=True)):
             need(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
     whole = min(low for low, _ in ranks), max(high for _, high in ranks)
+    middle = median_low([low for low, _ in ranks]), median_high([high for _, high in ranks])
     network = digest_of("leaky", [[depth, soft]], [steps], *weights, into or [], out or [])
     data = digest_of("data", inputs, targets)
     words = (
         f"the Leaky ResNet {network[6:18]} of {len(steps)} layers, effective depth {depth!r}, softness {soft!r} "
         f"and ridge {ridge!r} on {len(inputs)} data ({short(data)}) "
-        f"has stationarity in {shown(stated)} and rank estimates -2H/L in {shown(whole)}"
+        f"has stationarity in {shown(stated)} and rank estimates -2H/L of median in {shown(middle)}, "
+        f"all in {shown(whole)}"
     )
     facts = {
         "stationarity": stated,

@@ -62,7 +62,7 @@ class Rows(NamedTuple):
 def sizes(layer: Layered, below: Hidden | None, box: Box) -> Roundings:
     """Bounds for the roundings at one layer."""
     size_W, size_V, size_E = layer.sizes
-    slack = 8 * (layer.W.shape[1] + 16) * ULP
+    slack = 8 * (max(layer.W.shape) + 16) * ULP
     if below is None:
         h = k = np.abs(box.centre) + box.radius
         D = np.zeros_like(h)

@@ -14,6 +14,8 @@ from lawful.types import Floats
 
 Relaxation = TypeVar("Relaxation", Lines, Planes)
 VERSIONS = ("low", "flat")
+MOST_BOXES = 64
+MOST_NUMBERS = 4_000_000  # in one of some twenty arrays
 
 
 class BoxBounds(NamedTuple):
@@ -27,13 +29,27 @@ class BoxBounds(NamedTuple):
     corner: Floats
 
 
+def boxes_together(pair: NetworkPair) -> int:
+    """How many boxes to bound at a time: many, unless their forms would fill the memory."""
+    width = max(int(max(layer.W.shape)) for layer in pair.layers)
+    return max(1, min(MOST_BOXES, MOST_NUMBERS // (width * (1 + pair.inputs))))
+
+
 def bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
     """Sound bounds over boxes given by their corners, of shape (boxes, n)."""
     with np.errstate(all="ignore"):
-        return _bound(pair, low, high)
+        return _bound(pair, low, high, [])
 
 
-def _bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
+def hidden_bounds(pair: NetworkPair, low: Floats, high: Floats) -> list[Bounds]:
+    """What is known of every hidden layer on one box, of shape (neurons,)."""
+    known: list[Bounds] = []
+    with np.errstate(all="ignore"):
+        _bound(pair, low[None], high[None], known)
+    return [Bounds(*(end[:, 0] for end in each)) for each in known]
+
+
+def _bound(pair: NetworkPair, low: Floats, high: Floats, known: list[Bounds]) -> BoxBounds:
     centre = low / 2 + high / 2
     radius = np.maximum(high - centre, centre - low)
     box = Box(centre, radius + ULP * np.abs(radius))
@@ -49,6 +65,7 @@ def _bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
             return _outputs(pair, box, hidden, rough, found, smear)
         if number:
             found = _refined(pair, number, hidden, rough, box, found)
+        known.append(found)
         smear += forward.smear(forms, found)
         slopes = layer.slopes[:, None]
         f, g = lines(found.y_low, found.y_high, slopes), lines(found.z_low, found.z_high, slopes)

@@ -1,4 +1,4 @@
-"""The evidence for a distance as one JSON object: networks, box, matching, and where boxes were halved."""
+"""The evidence for a distance or for a property as one JSON object: networks, box, and where boxes were halved."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 from lawful.errors import Unsupported
+from lawful.fibers.distance.property import PropertyCheck
 from lawful.fibers.distance.result import Distance
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, written
+from lawful.types import Floats
 
 ROOM = Fraction(1, 2**20)  # relative: the verifier rounds a little more than the maker
 
@@ -32,7 +34,7 @@ def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[st
         "version": 1,
         "about": [digest(network) for network in (first, second)],
         "networks": [_written(network) for network in (first, second)],
-        "box": [[str(Fraction(float(end))) for end in side] for side in zip(found.low, found.high, strict=True)],
+        "box": _sides(found.low, found.high),
         "outputs": [each.output for each in found.per_output],
         "norm": "inf" if found.norm == math.inf else str(int(found.norm)),
         "upper": None if upper is None else str(upper),
@@ -42,7 +44,36 @@ def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[st
             for each in found.pair.matches
         ],
         "tree": [] if upper is None else list(found.tree),
+        "spectral": None
+        if upper is None or found.spectral is None
+        else {"rows": found.spectral.rows.tolist(), "columns": found.spectral.columns.tolist()},
     }
+
+
+def certificate_of_property(found: PropertyCheck, network: Mlp | Dag) -> dict[str, Any]:
+    """What `lawful verify` needs to see that nothing forbidden occurs, or that it does."""
+    if found.status == "undecided":
+        raise Unsupported("nothing is known of this property that a certificate could state")
+    return {
+        "kind": "property",
+        "version": 1,
+        "about": [digest(network)],
+        "network": _written(network),
+        "box": _sides(*found.box),
+        "forbidden": [
+            [
+                {"coefficients": list(map(str, each.coefficients)), "bound": str(each.bound), "strict": each.strict}
+                for each in case
+            ]
+            for case in found.forbidden
+        ],
+        "input": None if found.input is None else found.input.tolist(),
+        "tree": None if found.input is not None else list(found.tree),
+    }
+
+
+def _sides(low: Floats, high: Floats) -> list[list[str]]:
+    return [[str(Fraction(float(end))) for end in side] for side in zip(low, high, strict=True)]
 
 
 def _written(network: Mlp | Dag) -> dict[str, Any]:

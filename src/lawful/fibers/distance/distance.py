@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
+from lawful.fibers.distance.bound import boxes_together
 from lawful.fibers.distance.exact import exact_difference
 from lawful.fibers.distance.layers import Layer, evaluate, gradients, layers_of
 from lawful.fibers.distance.lower import Candidates
 from lawful.fibers.distance.pair import NetworkPair, align
 from lawful.fibers.distance.result import Distance, OutputDistance, Status, float_below, norm_below
-from lawful.fibers.distance.split import Measure, Splitting, norm_above, run
+from lawful.fibers.distance.spectral import SpectralBound, spectral_bound
+from lawful.fibers.distance.split import Measure, Splitting, corners, norm_above, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
 from lawful.network.answers import answered
@@ -54,7 +56,7 @@ def distance(
     started = time.monotonic()
     networks = open_pair(first, second, seed=seed)
     pair = align(*_layers(*networks))
-    low, high = _corners(box, pair.inputs)
+    low, high = corners(box, pair.inputs)
     outputs = _chosen(output, pair.outputs)
     question = None if within is None else _question(within)
     if norm not in (1, 2, math.inf):
@@ -67,19 +69,25 @@ def distance(
     candidates = Candidates(low, high, score)
     replays = _Replays(pair, outputs, norm)
     replays.look(candidates.points[-1])
-    interrupted = False
+    interrupted, spectral = False, None
     with workers(pair, scheduler, threads) as bounder:
         measure = Measure(
             lambda found: np.maximum(np.maximum(found.high, -found.low)[:, outputs], 0.0),
             lambda gaps: norm_above(gaps, norm),
             slanted=norm != math.inf,
         )
-        splitting = Splitting(low, high, measure, bounder)
+        splitting = Splitting(low, high, measure, bounder, boxes_together(pair))
         if pair.same:
             splitting.settle(math.inf)
             splitting.done_gaps, splitting.done_value = np.zeros(len(outputs)), 0.0
         else:
-            interrupted = _search(splitting, candidates, score, replays, question, rng, started, deadline, tick)
+            try:
+                spectral = _spectral(splitting, pair, outputs, question, started, deadline)
+            except KeyboardInterrupt:
+                interrupted = True
+            interrupted = interrupted or _search(
+                splitting, candidates, score, replays, question, rng, started, deadline, tick
+            )
     for point in candidates.points[:-1][:MOST_REPLAYS]:
         replays.look(point)
     upper = splitting.upper
@@ -93,9 +101,40 @@ def distance(
     )
     found = Distance(
         replays.lower, upper, replays.point, per_output, splitting.bounded, tuple(splitting.preorder()), status,
-        question, norm, low, high, time.monotonic() - started, interrupted, pair,
+        question, norm, low, high, time.monotonic() - started, interrupted, pair, spectral,
     )  # fmt: skip
     return answered(found, *networks)
+
+
+def bound_of_difference(
+    first: Source, second: Source, box: tuple[ArrayLike, ArrayLike], *, seconds: float = 5.0, seed: int = 0
+) -> float:
+    """A number that `|g(x) − f(x)|` exceeds in no output on the box, certified; infinite if none is known.
+
+    >>> one, other = Mlp([[[1.0], [-1.0]], [[1.0, 1.0]]]), Mlp([[[1.0], [-1.0]], [[1.0, 0.5]]])
+    >>> 0.5 <= bound_of_difference(one, other, ([-1.0], [2.0])) < 0.501
+    True
+    """
+    return distance(first, second, box, seconds=seconds, seed=seed).upper
+
+
+def _spectral(
+    splitting: Splitting,
+    pair: NetworkPair,
+    outputs: Indices,
+    question: Fraction | None,
+    started: float,
+    deadline: float,
+) -> SpectralBound | None:
+    """A bound of the whole box by singular values, if it helps; it may take a tenth of the time."""
+    if question is not None and splitting.upper <= question:
+        return None
+    box, gaps = (splitting.open.low[0], splitting.open.high[0]), splitting.open.gaps[0]
+    found = spectral_bound(pair, box, outputs, gaps, min(deadline, started + max(2.0, 0.1 * (deadline - started))))
+    if found is None or not (found.gaps < gaps).any():
+        return None
+    splitting.cap(found.gaps)
+    return found
 
 
 class _Score:
@@ -203,22 +242,6 @@ def _layers(first: Mlp | Dag, second: Mlp | Dag) -> tuple[tuple[Layer, ...], tup
         if mine != yours:
             raise LawfulError(f"the networks have {mine} and {yours} {words}: a distance needs as many")
     return ours, theirs
-
-
-def _corners(box: tuple[ArrayLike, ArrayLike], inputs: int) -> tuple[Floats, Floats]:
-    low, high = (np.array(end, dtype=np.float64) for end in box)
-    if low.shape != (inputs,) or high.shape != (inputs,):
-        raise LawfulError(
-            f"a box for {inputs} inputs has as many lower and upper ends, not {low.shape} and {high.shape}"
-        )
-    wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
-    if len(wrong):
-        at = int(wrong[0])
-        raise LawfulError(
-            f"input {at} of the box goes from {low[at]} to {high[at]}: give finite lo <= hi "
-            "(whether two networks agree everywhere is the question of `same`)"
-        )
-    return low, high
 
 
 def _chosen(output: int | None, outputs: int) -> Indices:

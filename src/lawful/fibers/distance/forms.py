@@ -51,7 +51,7 @@ def start(centre: Floats, radius: Floats) -> Trio:
 def affine(layer: Layered, values: Trio, first: bool) -> Trio:
     """`y = W h + b`, `z = V k + c`, `z − y = V (k − h) + E h + e`."""
     size_W, size_V, size_E = layer.sizes
-    slack = 4 * (layer.W.shape[1] + 16) * ULP
+    slack = 8 * (max(layer.W.shape) + 16) * ULP
     h, k, D = values
     reach_h, reach_D = h.reach, D.reach
     y = _mapped([(layer.W, size_W, h)], layer.b, slack * (size_W @ reach_h))

@@ -63,20 +63,16 @@ class Candidates:
             self.climb(starts, int(place), rng, deadline)
 
     def ascend(self, starts: Floats, place: int, slope: Callable[[Floats, int], Floats], deadline: float) -> None:
-        """Follow the signs of gradients in long steps, and in shorter ones where those do not help."""
-        points, reach = starts, np.ones(len(starts))
-        value = self.offer(points)[:, place]
-        width = self.high - self.low
-        for _ in range(STEPS // 2):
+        """Follow the signs of gradients in steps that shorten; the best of all points on the way is kept."""
+        points, width = starts, self.high - self.low
+        self.offer(points)
+        for step in range(STEPS):
             if time.monotonic() > deadline:
                 return
             with np.errstate(all="ignore"):
-                tries = points + reach[:, None] * width * np.sign(slope(points, place))
-            tries = np.clip(np.where(np.isfinite(tries), tries, points), self.low, self.high)
-            scores = self.offer(tries)[:, place]
-            better = scores > value
-            points, value = np.where(better[:, None], tries, points), np.where(better, scores, value)
-            reach = np.where(better, reach, reach / 2)
+                tries = points + 0.5 * (1 - step / STEPS) * width * np.sign(slope(points, place))
+            points = np.clip(np.where(np.isfinite(tries), tries, points), self.low, self.high)
+            self.offer(points)
 
     def climb(self, starts: Floats, place: int, rng: np.random.Generator, deadline: float, radius: float = 0.1) -> None:
         """Move each start to the best of some tries around it; where none is better, look nearer."""

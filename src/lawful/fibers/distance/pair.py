@@ -108,7 +108,7 @@ def align(first: tuple[Layer, ...], second: tuple[Layer, ...]) -> NetworkPair:
             doubt += np.where(exact_V, 0.0, 4 * UNIT * np.abs(V) + TINY)
             shift_doubt = np.where(_exact_difference(c, b, e), 0.0, 2 * UNIT * np.abs(e))
             shift_doubt += np.where(exact_c, 0.0, 4 * UNIT * np.abs(c) + TINY)
-        slopes = np.where(here.first >= 0, mine.slopes[here.first], yours.slopes[here.second])
+        slopes = np.where(here.first >= 0, _rows(mine.slopes, here.first), _rows(yours.slopes, here.second))
         layers.append(Layered(W, b, V, c, E, e, doubt, shift_doubt, slopes))
         if number < depth - 1:
             matches.append(here)
@@ -130,7 +130,7 @@ def _match(mine: Layer, yours: Layer, W: Floats, V: Floats) -> Matching:
         first += [*rows[chosen[0]], *np.delete(rows, chosen[0]), *[-1] * (len(columns) - len(chosen[1]))]
         second += [*columns[chosen[1]], *[-1] * (len(rows) - len(chosen[0])), *np.delete(columns, chosen[1])]
     order = np.argsort([place if place >= 0 else len(A) for place in first], kind="stable")
-    ours, theirs = np.array(first)[order], np.array(second)[order]
+    ours, theirs = (np.array(places, dtype=np.intp)[order] for places in (first, second))
     scale = [_factor(A[i], B[j]) if i >= 0 and j >= 0 else 1.0 for i, j in zip(ours, theirs, strict=True)]
     return Matching(ours, theirs, np.array(scale))
 
@@ -172,9 +172,11 @@ def _exact_difference(a: Floats, b: Floats, difference: Floats) -> Floats:
 
 
 def _columns(matrix: Floats, places: Indices) -> Floats:
-    return np.where(places >= 0, matrix[:, places], 0.0)
+    return _rows(matrix.T, places).T
 
 
 def _rows(array: Floats, places: Indices) -> Floats:
-    here = places >= 0
-    return np.where(here[:, None] if array.ndim == 2 else here, array[places], 0.0)
+    """Rows at their places, zero where there is none."""
+    found = np.zeros((len(places), *array.shape[1:]))
+    found[places >= 0] = array[places[places >= 0]]
+    return found

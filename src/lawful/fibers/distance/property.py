@@ -13,11 +13,12 @@ from typing import Literal
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.fibers.distance.bound import boxes_together
 from lawful.fibers.distance.exact import exact_outputs
 from lawful.fibers.distance.layers import Layer, evaluate, layers_of
 from lawful.fibers.distance.lower import Candidates
 from lawful.fibers.distance.pair import align
-from lawful.fibers.distance.split import Measure, Splitting, run
+from lawful.fibers.distance.split import Measure, Splitting, corners, run
 from lawful.fibers.distance.workers import workers
 from lawful.network import Dag, Mlp
 from lawful.network.formats.vnnlib_outputs import Cases
@@ -38,6 +39,11 @@ class Forbidden:
         total = sum((a * y for a, y in zip(self.coefficients, outputs, strict=True)), Fraction(0))
         return total < self.bound if self.strict else total <= self.bound
 
+    def whole(self) -> Forbidden:
+        """The same half-space with whole coefficients."""
+        scale = math.lcm(*(a.denominator for a in self.coefficients))
+        return Forbidden(tuple(a * scale for a in self.coefficients), self.bound * scale, self.strict)
+
 
 @dataclass(frozen=True, eq=False)
 class PropertyCheck(Shown):
@@ -52,6 +58,9 @@ class PropertyCheck(Shown):
     boxes: int
     seconds: float
     interrupted: bool
+    box: tuple[Floats, Floats]
+    forbidden: tuple[tuple[Forbidden, ...], ...]
+    tree: tuple[int, ...] = (0,)  # the splitting that shows that it holds, in preorder
 
 
 def check_property(
@@ -73,25 +82,26 @@ def check_property(
     """
     started = time.monotonic()
     layers = layers_of(network)
-    conditions = [condition for case in forbidden for condition in case]
+    box = corners(box, layers[0].weight.shape[1])
+    question = tuple(tuple(case) for case in forbidden)
+    conditions = [condition for case in question for condition in case]
     if any(len(condition.coefficients) != len(layers[-1].weight) for condition in conditions):
         raise LawfulError(f"the specification is not about {len(layers[-1].weight)} outputs")
     if not all(forbidden):  # a case without conditions: every input of the box is in it
         point = box[0] / 2 + box[1] / 2
-        return PropertyCheck("violated", point, tuple(exact_outputs(layers, point)), 0, 0.0, False)
+        return PropertyCheck("violated", point, tuple(exact_outputs(layers, point)), 0, 0.0, False, box, question)
     if not conditions:
-        return PropertyCheck("holds", None, None, 0, 0.0, False)
+        return PropertyCheck("holds", None, None, 0, 0.0, False, box, question)
+    whole = [condition.whole() for condition in conditions]
     rows = Layer(
-        np.array([[float(a) for a in condition.coefficients] for condition in conditions]),
-        np.array([-_above(condition.bound) for condition in conditions]),
+        np.array([[float(a) for a in condition.coefficients] for condition in whole]),
+        np.array([-_above(condition.bound) for condition in whole]),
         np.ones(len(conditions)),
     )
-    if any(Fraction(float(a)) != a for condition in conditions for a in condition.coefficients):
-        raise LawfulError("a coefficient of the specification is no float64")
+    if any(Fraction(float(a)) != a for condition in whole for a in condition.coefficients):
+        raise LawfulError("a coefficient of the specification has too many digits for float64")
     margins = (*layers, rows)  # at most 0 where a condition holds
     ends = np.cumsum([0, *(len(case) for case in forbidden)])
-    inputs = layers[0].weight.shape[1]
-    nothing = (Layer(np.zeros((len(conditions), inputs)), np.zeros(len(conditions)), np.ones(len(conditions))),)
 
     def cases(values: Floats) -> Floats:
         return np.column_stack([-values[:, start:end].max(axis=1) for start, end in pairwise(ends)])
@@ -108,9 +118,10 @@ def check_property(
                 found.append(point.copy())
         return bool(found)
 
-    with workers(align(nothing, margins), scheduler, threads) as bounder:
+    pair = align(_nothing(margins), margins)
+    with workers(pair, scheduler, threads) as bounder:
         measure = Measure(lambda bounds: cases(bounds.low), lambda gaps: np.asarray(gaps.max(axis=1)), True)
-        splitting = Splitting(*box, measure, bounder)
+        splitting = Splitting(*box, measure, bounder, boxes_together(pair))
         splitting.settle(-math.ulp(0.0))
         ended = "closed"
         if len(splitting.open.value):
@@ -120,7 +131,16 @@ def check_property(
     status: Literal["holds", "violated", "undecided"] = "violated" if found else "holds" if closed else "undecided"
     witness = found[0] if found else None
     values = None if witness is None else tuple(exact_outputs(layers, witness))
-    return PropertyCheck(status, witness, values, splitting.bounded, time.monotonic() - started, ended == "interrupted")
+    return PropertyCheck(
+        status, witness, values, splitting.bounded, time.monotonic() - started, ended == "interrupted", box, question,
+        tuple(splitting.preorder()),
+    )  # fmt: skip
+
+
+def _nothing(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """A network of as many layers that is zero: no neurons, and outputs that hear none."""
+    widths = [layers[0].weight.shape[1], *[0] * (len(layers) - 1), len(layers[-1].weight)]
+    return tuple(Layer(np.zeros((m, n)), np.zeros(m), np.ones(m)) for n, m in pairwise(widths))
 
 
 def forbidden_by(cases: Cases, outputs: int) -> list[list[Forbidden]]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from lawful.fibers.distance.pair import NetworkPair
+from lawful.fibers.distance.spectral import SpectralBound
 from lawful.shown import Shown
 from lawful.types import Floats
 
@@ -33,7 +34,8 @@ class Distance(Shown):
     """Bounds of `max ‖g(x) − f(x)‖` over a box, and an input that attains the lower one.
 
     `lower` is exact: both networks were evaluated in rationals at `input`. `upper` was computed in float64, every
-    rounding error bounded and added. `tree` is the splitting that proves it, in preorder.
+    rounding error bounded and added. `tree` is the splitting that proves it, in preorder, and `spectral` what singular
+    values say of the whole box where that is more.
     """
 
     lower: Fraction
@@ -50,6 +52,7 @@ class Distance(Shown):
     seconds: float
     interrupted: bool
     pair: NetworkPair
+    spectral: SpectralBound | None = None
 
     @property
     def lower_float(self) -> float:

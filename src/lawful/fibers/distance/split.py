@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from lawful.errors import LawfulError
 from lawful.fibers.distance.bound import BoxBounds
 from lawful.types import Floats, Indices, Mask
 
 ROUND = 128  # boxes halved at a time
-CHUNK = 64  # boxes bounded together
 MOST_OPEN = 4_000_000
 
 
@@ -52,14 +53,16 @@ class Boxes(NamedTuple):
 class Splitting:
     """A tree of boxes that covers the given one; `open` boxes may still be halved, `done` ones need not be."""
 
-    def __init__(self, low: Floats, high: Floats, measure: Measure, bounder: Bounder) -> None:
-        """Bound the whole box."""
-        self.measure, self.bounder = measure, bounder
+    def __init__(self, low: Floats, high: Floats, measure: Measure, bounder: Bounder, together: int = 64) -> None:
+        """Bound the whole box; later this many `together`."""
+        self.measure, self.bounder, self.together = measure, bounder, together
+        self.ceiling: Floats | float = np.inf  # what is known of the gaps of all boxes together
         self.width = np.where(high > low, high - low, 1.0)
         self.tree = [-1]  # per node: the coordinate that was halved (children follow each other), −1 at a leaf
         self.children = [0]
         self.bounded = 1
-        self.open, self.corners = self._bounded(low[None], high[None], np.inf, np.zeros(1, dtype=np.intp))
+        self.open, self.corners = self._bounded(low[None], high[None], np.inf, np.inf, np.zeros(1, dtype=np.intp))
+        self.values = [float(self.open.value[0])]  # per node
         self.done_gaps = np.full(self.open.gaps.shape[1], -np.inf)
         self.done_value = -np.inf
         self.stuck = -np.inf  # the largest bound of a box that is too small to halve
@@ -73,6 +76,13 @@ class Splitting:
     def gaps(self) -> Floats:
         """The gaps for the whole box."""
         return np.asarray(np.maximum(self.done_gaps, self.open.gaps.max(axis=0, initial=-np.inf)))
+
+    def cap(self, ceiling: Floats) -> None:
+        """Use a bound of the gaps on the whole box that was found in another way, before any box is halved."""
+        self.ceiling = ceiling
+        gaps = np.minimum(self.open.gaps, ceiling)
+        self.open = self.open._replace(gaps=gaps, value=np.minimum(self.open.value, self.measure.value(gaps)))
+        self.values = self.open.value.tolist()
 
     def settle(self, enough: float) -> None:
         """Put aside the boxes whose bound is small enough."""
@@ -101,11 +111,13 @@ class Splitting:
         along = self._along(chosen, splittable)
         low, high = _halves(chosen, middle, along)
         nodes = np.arange(len(self.tree), len(self.tree) + len(low))
-        fresh, points = self._bounded(low, high, np.repeat(chosen.gaps, 2, axis=0), nodes)
+        above = np.repeat(chosen.gaps, 2, axis=0), np.repeat(chosen.value, 2)
+        fresh, points = self._bounded(low, high, *above, nodes)
         for number, (node, coordinate) in enumerate(zip(chosen.node, along, strict=True)):
             self.tree[node], self.children[node] = int(coordinate), int(nodes[2 * number])
         self.tree += [-1] * len(nodes)
         self.children += [0] * len(nodes)
+        self.values += fresh.value.tolist()
         self.bounded += len(nodes)
         self.open = rest.joined(fresh)  # last, so that an interruption finds boxes that cover everything
         return points
@@ -117,14 +129,17 @@ class Splitting:
         score = np.where(smear.max(axis=1, keepdims=True) > 0, smear, widest)
         return np.asarray(np.where(splittable, score, -1.0).argmax(axis=1))
 
-    def _bounded(self, low: Floats, high: Floats, above: Floats | float, nodes: Indices) -> tuple[Boxes, Floats]:
+    def _bounded(
+        self, low: Floats, high: Floats, gaps_above: Floats | float, value_above: Floats | float, nodes: Indices
+    ) -> tuple[Boxes, Floats]:
         """Bounds of new boxes, no worse than their parents'."""
-        chunks = [slice(at, at + CHUNK) for at in range(0, len(low), CHUNK)]
+        chunks = [slice(at, at + self.together) for at in range(0, len(low), self.together)]
         outcomes = self.bounder([(low[chunk], high[chunk]) for chunk in chunks])
         found = BoxBounds(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-        gaps = np.minimum(self.measure.gaps(found), above)
+        gaps = np.minimum(self.measure.gaps(found), self.ceiling)
+        value = np.minimum(self.measure.value(gaps), value_above)
         points = np.concatenate([low / 2 + high / 2, np.clip(found.corner, low, high)])
-        return Boxes(low, high, gaps, self.measure.value(gaps), self._smear(found), nodes), points
+        return Boxes(low, high, np.minimum(gaps, gaps_above), value, self._smear(found), nodes), points
 
     def _smear(self, found: BoxBounds) -> Floats:
         if not self.measure.slanted:
@@ -136,12 +151,16 @@ class Splitting:
         )
 
     def preorder(self) -> list[int]:
-        """The tree for a certificate: 0 is a leaf, `1 + k` a box that was halved along coordinate k."""
-        waiting, written = [0], []
+        """The tree for a certificate: 0 is a leaf, `1 + k` a box that was halved along coordinate k.
+
+        What lies below a box whose own bound is as good as the whole one is left out.
+        """
+        waiting, written, enough = [0], [], self.upper
         while waiting:
             node = waiting.pop()
-            written.append(self.tree[node] + 1)
-            if self.tree[node] >= 0:
+            halved = self.tree[node] >= 0 and not self.values[node] <= enough
+            written.append(self.tree[node] + 1 if halved else 0)
+            if halved:
                 waiting += [self.children[node] + 1, self.children[node]]
         return written
 
@@ -150,6 +169,23 @@ def _halves(boxes: Boxes, middle: Floats, along: Indices) -> tuple[Floats, Float
     rows = np.arange(len(along))
     low, high = np.repeat(boxes.low, 2, axis=0), np.repeat(boxes.high, 2, axis=0)
     high[2 * rows, along] = low[2 * rows + 1, along] = middle[rows, along]
+    return low, high
+
+
+def corners(box: tuple[ArrayLike, ArrayLike], inputs: int) -> tuple[Floats, Floats]:
+    """The ends of a box, checked."""
+    low, high = (np.array(end, dtype=np.float64) for end in box)
+    if low.shape != (inputs,) or high.shape != (inputs,):
+        raise LawfulError(
+            f"a box for {inputs} inputs has as many lower and upper ends, not {low.shape} and {high.shape}"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
+    if len(wrong):
+        at = int(wrong[0])
+        raise LawfulError(
+            f"input {at} of the box goes from {low[at]} to {high[at]}: give finite lo <= hi "
+            "(whether two networks agree everywhere is the question of `same`)"
+        )
     return low, high
 
 

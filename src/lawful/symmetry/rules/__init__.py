@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lawful.symmetry.rules import contract, elementwise, normalise, recurrent, regroup
+from lawful.symmetry.rules import attention, contract, elementwise, normalise, pool, recurrent, regroup
 from lawful.symmetry.rules.elementwise import other_elementwise
 
 Rule = Callable[..., Any]
@@ -99,19 +99,19 @@ RULES: dict[str, Rule] = {
     "group_norm": normalise.group_norm,
     "instance_norm": normalise.instance_norm,
     "_weight_norm": normalise.weight_norm,
-    **_named(normalise.softmax, "softmax _softmax log_softmax _log_softmax _safe_softmax"),
-    "scaled_dot_product_attention": normalise.attention,
+    **_named(attention.softmax, "softmax _softmax log_softmax _log_softmax _safe_softmax"),
+    "scaled_dot_product_attention": attention.attention,
     **_named(
-        normalise.pool,
+        pool.pool,
         "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
         "_adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_bilinear2d "
         "upsample_bicubic2d upsample_linear1d",
     ),
     **_named(
-        normalise.max_pool,
+        pool.max_pool,
         "max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
         "max_pool2d_with_indices max_pool1d_with_indices",
     ),
-    **_named(normalise.pad, "pad constant_pad_nd"),
+    **_named(pool.pad, "pad constant_pad_nd"),
 }
 KEEPS_SQUARES = {"mean", "sum", "linalg_vector_norm"}  # rules that may be given an open x²

@@ -37,11 +37,18 @@ def contract(step: Step, x: Motion, y: Motion, batch: int) -> Motion:
     for fields, other in ((left, y), (right, x)):
         outer = [field.select(line, 0) for field in fields if line not in varying(field)]
         shared = [d for d in range(batch) if other.shape[d] > 1]
+        carried = {d for field in other.gauges for d in _leading(field, batch)}
         for field in outer:
             step.gauges.blocks(field, [d for d in range(line) if d not in shared])
+            step.gauges.tell_apart(field, set(shared) - carried)
         passing.append(outer)
     gauges = multiply_fields(step, *passing, dims=range(batch), shape=shape)
     return Motion(shape, gauges, _contract_shifts(step, x, y, shape, batch))
+
+
+def _leading(field: torch.Tensor, batch: int) -> list[int]:
+    """The batch dimensions along which a field of a factor changes."""
+    return [d for d in varying(field) if d < batch]
 
 
 def _one_wide(step: Step, x: Motion, y: Motion, left: list[torch.Tensor], right: list[torch.Tensor]) -> None:
@@ -106,39 +113,17 @@ def _contract_shifts(step: Step, x: Motion, y: Motion, shape: Shape, batch: int)
 def _matrix(value: Motion, rank: int) -> Motion:
     """Leading dimensions of size 1 until the rank fits."""
     lead = (1,) * (rank - len(value.shape))
-    return _reshaped(value, lead + value.shape)
-
-
-def _reshaped(value: Motion, shape: Shape) -> Motion:
-    return replace(
-        value,
-        shape=shape,
-        gauges=tuple(field.reshape(shape) for field in value.gauges),
-        shifts=tuple(shift.moved(shift.labels.reshape(shape), shift.phases.reshape(shape)) for shift in value.shifts),
-        indices=tuple(index.reshape(shape) for index in value.indices),
-    )
-
-
-def _turned(value: Motion) -> Motion:
-    return replace(
-        value,
-        shape=(*value.shape[:-2], value.shape[-1], value.shape[-2]),
-        gauges=tuple(field.transpose(-1, -2) for field in value.gauges),
-        shifts=tuple(
-            shift.moved(shift.labels.transpose(-1, -2), shift.phases.transpose(-1, -2)) for shift in value.shifts
-        ),
-        indices=tuple(index.transpose(-1, -2) for index in value.indices),
-    )
+    return value.reshaped(lead + value.shape)
 
 
 def matmul(step: Step, self: Motion, other: Motion) -> Motion:
     """Matrix product of stacks of matrices, or with a vector: `contract`."""
-    x = _reshaped(self, (1, *self.shape)) if len(self.shape) == 1 else self
-    y = _reshaped(other, (*other.shape, 1)) if len(other.shape) == 1 else other
+    x = self.reshaped((1, *self.shape)) if len(self.shape) == 1 else self
+    y = other.reshaped((*other.shape, 1)) if len(other.shape) == 1 else other
     if self.zero or other.zero:
         return Motion(step.shape, zero=True)
     rank = max(len(x.shape), len(y.shape))
-    return _reshaped(contract(step, _matrix(x, rank), _matrix(y, rank), rank - 2), step.shape)
+    return contract(step, _matrix(x, rank), _matrix(y, rank), rank - 2).reshaped(step.shape)
 
 
 def mm(step: Step, self: Motion, mat2: Motion) -> Motion:
@@ -148,7 +133,7 @@ def mm(step: Step, self: Motion, mat2: Motion) -> Motion:
 
 def linear(step: Step, input: Motion, weight: Motion, bias: Motion | None = None) -> Motion:
     """`z = x Wᵀ + b`: anything acts on a hidden space, `W → W A⁻¹` where read, `W → A W`, `b → A b` where written."""
-    product = matmul(step, input, _turned(weight) if len(weight.shape) > 1 else weight)
+    product = matmul(step, input, weight.turned() if len(weight.shape) > 1 else weight)
     return product if bias is None else add_values(step, product, bias)
 
 
@@ -233,7 +218,7 @@ def _convolve(step: Step, input: Motion, weight: Motion, bias: Motion | None, gr
     product = Motion(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs))
     if bias is None:
         return product
-    return add_values(step, product, _reshaped(bias, (shape[1], *(1 for _ in spatial))))
+    return add_values(step, product, bias.reshaped((shape[1], *(1 for _ in spatial))))
 
 
 def _changes(field: torch.Tensor, dim: int) -> bool:

@@ -95,6 +95,10 @@ def multiply(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
         for field in own.gauges:
             if set(varying(field)) & set(dims):
                 step.gauges.diagonal(field)
+    for own, other, dims in ((x, y, moving), (y, x, still)):
+        carried = {d for field in other.gauges for d in varying(field)}
+        for field in own.gauges:
+            step.gauges.tell_apart(field, set(dims) - carried)
     left, right = list(x.gauges), list(y.gauges)
     if scalar and len(left) == len(right) == 1:  # a trained number times a value: one field, so that sums can match it
         gauges: tuple[torch.Tensor, ...] = (step.gauges.product(left[0], right[0], factor).expand(step.shape),)
@@ -135,7 +139,7 @@ def _plus_number(step: Step, x: Motion, number: float) -> Motion:
     elif number:
         for field in x.gauges:
             step.gauges.pin(field, step.name, permutes=True)
-        return replace(x, gauges=(), zero=False, square_of=None)
+        return replace(x, zero=False, square_of=None)
     return x
 
 
@@ -230,6 +234,9 @@ def reciprocal(step: Step, self: Motion) -> Motion:
 def prelu(step: Step, self: Motion, weight: Motion) -> Motion:
     """`max(x, 0) + w min(x, 0)`: degree 1 in x, the slopes w are seen."""
     step.pin(weight)
+    if torch.Size(weight.shape).numel() > 1:
+        for field in self.gauges:
+            step.gauges.tell_apart(field, [1])
     return homogeneous(step, self)
 
 
@@ -266,15 +273,17 @@ def same(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
 
 def detach(step: Step, self: Motion) -> Motion:
     """Training takes a detached value for data: as a function of what does get gradients, it stands still."""
+    for field in self.gauges:
+        step.gauges.tell_apart(field, range(len(step.shape)))
     return Motion(step.shape)
 
 
 def other_elementwise(step: Step, *values: Any, **options: Any) -> Motion:
     """GELU, SiLU, tanh, exp, clamp: of continuous gauges only the identity passes (and permutations do)."""
-    step.pin(*values, *options.values(), permutes=True)
-    steady = all(value.steady for value in values if isinstance(value, Motion))
     given = [value for value in values if isinstance(value, Motion)]
     alone = len(given) == 1 and given[0].shape == step.shape
+    step.pin(*values, *options.values(), permutes=alone)
+    steady = all(value.steady for value in given)
     kept = given[0].gauges if alone else ()  # pinned, but they still permute
     return Motion(step.shape, kept, steady=steady)
 

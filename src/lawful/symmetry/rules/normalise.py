@@ -1,4 +1,4 @@
-"""Norms, means, pools, softmax, attention."""
+"""Norms, means and sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 
 from lawful.symmetry.labels import varying
 from lawful.symmetry.motion import Motion, Step
-from lawful.symmetry.rules.contract import contract
 from lawful.symmetry.rules.elementwise import add_values, homogeneous, multiply
 from lawful.symmetry.shifts import Shift
 
@@ -121,16 +120,7 @@ def rms_norm(
 
 def _by_channel(value: Motion | None, rank: int) -> Motion | None:
     """A vector over channels, laid along dimension 1."""
-    if value is None:
-        return None
-    shape = (*value.shape, *(1,) * (rank - 2))
-    return replace(
-        value,
-        shape=shape,
-        gauges=tuple(field.reshape(shape) for field in value.gauges),
-        shifts=tuple(shift.moved(shift.labels.reshape(shape), shift.phases.reshape(shape)) for shift in value.shifts),
-        indices=tuple(index.reshape(shape) for index in value.indices),
-    )
+    return None if value is None else value.reshaped((*value.shape, *(1,) * (rank - 2)))
 
 
 def batch_norm(
@@ -154,14 +144,15 @@ def batch_norm(
         for field in x.gauges:
             step.gauges.pin(field, step.name, permutes=True)
         step.shifts.unseen(x.shifts, [d for d in range(rank) if d != 1])
-        result = Motion(step.shape)
+        result = Motion(step.shape, x.gauges)  # pinned, but they still permute
     else:
         absorbed = x.absorber is not None and running_mean is not None and running_mean.known is not None
         for field in x.gauges:
             if absorbed:
                 step.gauges.diagonal(field)
+                step.gauges.tell_apart(field, [1])
             else:
-                step.gauges.pin(field, step.name, permutes=True)
+                step.gauges.pin(field, step.name)
         if x.absorber is not None and running_mean is not None and running_mean.known is not None:
             step.gauges.recentre(x.absorber, -running_mean.known.double().cpu().numpy())
         kept = x.gauges if absorbed else ()
@@ -212,7 +203,7 @@ def group_norm(
     """Layer normalisation of the channels and places of each group; gauges of its input are pinned."""
     x, rank = step.settled(input), len(input.shape)
     for field in x.gauges:
-        step.gauges.pin(field, step.name, permutes=True)
+        step.gauges.pin(field, step.name)
     shape = (x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
     grouped = [shift.moved(shift.labels.reshape(shape), shift.phases.reshape(shape)) for shift in x.shifts]
     step.shifts.unseen(grouped, range(2, len(shape)))
@@ -252,103 +243,3 @@ def weight_norm(step: Step, v: Motion, g: Motion, dim: int = 0) -> Motion:
             step.gauges.diagonal(field)
     step.shifts.drop((*step.settled(v).shifts, *step.settled(g).shifts))
     return Motion(step.shape, tuple(field.expand(step.shape) for field in kept))
-
-
-def softmax(step: Step, self: Motion, dim: int, *rest: Any, **options: Any) -> Motion:
-    """What is constant along its dimension is not seen; gauges are."""
-    x = step.settled(self)
-    for field in x.gauges:
-        step.gauges.pin(field, step.name, permutes=True)
-    step.shifts.unseen(x.shifts, [dim % len(x.shape)], softmax=True)
-    return Motion(step.shape)
-
-
-def attention(
-    step: Step,
-    query: Motion,
-    key: Motion,
-    value: Motion,
-    attn_mask: Motion | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Motion:
-    """`softmax(q kᵀ) v` for each head.
-
-    Queries and keys meet in one contraction (GL(d_head) for each head); values pass, head by head; what is constant
-    along the keys does not show in the softmax: the key's bias is dead. Grouped heads repeat keys and values.
-    """
-    query, key, value = (step.settled(each) for each in (query, key, value))
-    rank = len(query.shape)
-    if rank > 2 and query.shape[-3] != key.shape[-3]:
-        key, value = (_repeated(step, each, query.shape[-3] // each.shape[-3]) for each in (key, value))
-    turned = replace(
-        key,
-        shape=(*key.shape[:-2], key.shape[-1], key.shape[-2]),
-        gauges=tuple(field.transpose(-1, -2) for field in key.gauges),
-        shifts=(),
-    )
-    step.shifts.drop(query.shifts)
-    step.shifts.unseen(key.shifts, [rank - 2])
-    step.shifts.drop(value.shifts)
-    scores = contract(step, replace(query, shifts=()), turned, rank - 2)
-    for field in scores.gauges:
-        step.gauges.pin(field, step.name)
-    if attn_mask is not None:
-        mask = step.settled(attn_mask)
-        for field in mask.gauges:
-            step.gauges.pin(field, step.name)
-        step.shifts.unseen(mask.shifts, [len(mask.shape) - 1])
-    gauges = []
-    for field in value.gauges:
-        if rank - 2 in varying(field):
-            step.gauges.pin(field, step.name)
-        else:
-            step.gauges.blocks(field, [rank - 1])
-            gauges.append(field.narrow(rank - 2, 0, 1).expand(step.shape))
-    return Motion(step.shape, tuple(gauges))
-
-
-def _repeated(step: Step, value: Motion, times: int) -> Motion:
-    shape = list(value.shape)
-    shape[-3] *= times
-    return replace(step, shape=tuple(shape)).regrouped(value, lambda labels: labels.repeat_interleave(times, -3))
-
-
-def pool(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion | tuple[Motion, ...]:
-    """Averages over windows: any gauge of the channels passes."""
-    return _pooled(step, self, largest=False)
-
-
-def max_pool(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion | tuple[Motion, ...]:
-    """The largest in a window: positive diagonals pass."""
-    return _pooled(step, self, largest=True)
-
-
-def _pooled(step: Step, self: Motion, largest: bool) -> Motion | tuple[Motion, ...]:
-    x, shape = step.settled(self), step.shapes[0]
-    step.shifts.drop(x.shifts)
-    spatial = next((int(letter) for letter in step.name if letter.isdigit()), len(shape) - 2)
-    changed = [d for d in range(len(shape)) if shape[d] != x.shape[d] or d >= len(shape) - spatial]
-    gauges = []
-    for field in x.gauges:
-        if set(varying(field)) & set(changed):
-            step.gauges.pin(field, step.name)
-            continue
-        if largest:
-            step.gauges.diagonal(field)
-        for d in changed:
-            field = field.narrow(d, 0, 1)
-        gauges.append(field.expand(shape))
-    result = Motion(shape, tuple(gauges))
-    return result if len(step.shapes) == 1 else (result, *(Motion(other) for other in step.shapes[1:]))
-
-
-def pad(step: Step, self: Motion, pad: Sequence[int], mode: Any = "constant", value: Any = 0) -> Motion:
-    """A border of zeros is linear; any other constant is seen."""
-    fill = mode if isinstance(mode, (int, float)) else value
-    if fill and (mode == "constant" or isinstance(mode, (int, float))):
-        step.pin(self)
-        return Motion(step.shape)
-    return _pooled(step, self, largest=False)  # type: ignore[return-value]

@@ -1,0 +1,74 @@
+"""Directions that a deep function fixes: numbers of finite differences, symmetries that take some away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful import Mlp, write
+from lawful.fibers.identifiability import identifiable
+from lawful.fibers.local_rank import fixed_directions
+from lawful.fibers.stack import Stack
+
+
+def network(widths: tuple[int, ...], seed: int, slope: float = 0.0) -> Mlp:
+    rng = np.random.default_rng(seed)
+    return Mlp([rng.normal(size=(m, n)) for n, m in pairwise(widths)], [rng.normal(size=m) for m in widths[1:]], slope)
+
+
+@pytest.mark.parametrize("widths", [(2, 3, 1), (2, 4, 3, 1), (3, 4, 4, 3, 2)])
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+def test_no_more_than_finite_differences_show(widths: tuple[int, ...], slope: float) -> None:
+    """Singular values of a float Jacobian at many inputs, an independent count."""
+    mlp = network(widths, 1, slope)
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.normal(size=(1500, widths[0])) * size for size in (0.5, 2.0, 10.0)])
+    step = 1e-6
+    columns = []
+    for place in range(mlp.parameters):
+        change = np.zeros(mlp.parameters)
+        change[place] = step
+        up, down = (mlp.with_theta(mlp.theta + sign * change).evaluate(points) for sign in (1, -1))
+        columns.append(((up - down) / (2 * step)).ravel())
+    values = np.linalg.svd(np.array(columns).T, compute_uv=False)
+    found = fixed_directions(Stack.of(mlp))
+    assert found is not None
+    assert found.fixed <= found.most == mlp.parameters - sum(widths[1:-1])
+    assert found.fixed <= int((values > 1e-6 * values[0]).sum())
+    if slope:  # no neuron is ever silent
+        assert found.fixed == found.most
+
+
+def test_rescaling_changes_no_count() -> None:
+    mlp = network((2, 4, 3, 1), 1, 0.25)
+    factors = 2.0 ** np.array([30, -30, 10, 0])
+    weights = [mlp.weights[0] * factors[:, None] * 2.0**-30, mlp.weights[1] / factors, mlp.weights[2]]
+    other = Mlp(weights, [mlp.biases[0] * factors, *mlp.biases[1:]], 0.25)
+    assert fixed_directions(Stack.of(other)) == fixed_directions(Stack.of(mlp))
+
+
+def test_duplicate_neurons_are_not_fixed() -> None:
+    mlp = network((2, 4, 3, 1), 1, 0.25)
+    weights, biases = [np.array(w) for w in mlp.weights], [np.array(b) for b in mlp.biases]
+    weights[0][1], biases[0][1] = weights[0][0], biases[0][0]
+    found = fixed_directions(Stack.of(Mlp(weights, biases, 0.25)))
+    assert found is not None
+    assert found.fixed < found.most
+
+
+def test_too_large_is_said() -> None:
+    assert fixed_directions(Stack.of(network((40, 40, 40, 1), 0))) is None
+
+
+def test_deep_networks_get_a_partial_answer(lawful: Callable[..., Any], tmp_path: Path) -> None:
+    found = identifiable(network((2, 4, 3, 1), 1, 0.25))
+    assert found.identifiable is None
+    assert found.layers == ("locally fixed", "locally fixed")
+    write(network((2, 4, 4, 3, 1), 3, 0.25), tmp_path / "deep.json")
+    said = lawful("identifiable", tmp_path / "deep.json", code=3).stdout
+    assert "near these weights" in said

@@ -1,0 +1,127 @@
+"""Permutations are counted only if moving the entries of all parameters at once leaves the function as it was."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models import RULES, THEORY, Function, Llama, plain, rotary_head
+from test_random_modules import random_module
+from torch import nn
+from torch.nn import functional
+
+from lawful.network.modules.export import export_module
+from lawful.symmetry import symmetries
+from lawful.symmetry.discrete import interchangeable, shuffle
+from lawful.symmetry.inputs import examples
+from lawful.symmetry.labels import occurrences
+from lawful.symmetry.orbit import output_difference
+from lawful.symmetry.reading import read_graph
+from lawful.symmetry.solve import solve
+
+
+def shuffled(module: nn.Module, given: Any, seed: int) -> tuple[nn.Module, int]:
+    """The module with its interchangeable parts shuffled, and how many kinds of parts there are."""
+    frozen = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
+    demands = read_graph(export_module(module, examples(module, given), training=True), frozen)
+    classes = interchangeable(demands.gauges, solve(demands.gauges))
+    moved = shuffle(classes, demands.gauges.count, np.random.default_rng(seed))
+    twin = copy.deepcopy(module)
+    own = dict(twin.named_parameters())
+    for name, fields in demands.fields.items():
+        rows = np.stack([field.reshape(-1).numpy() for field in fields], axis=1)
+        before, after = ([(*row, copy) for row, copy in zip(table.tolist(), repeats(table), strict=True)]
+                         for table in (rows, moved[rows]))  # fmt: skip
+        place = {key: number for number, key in enumerate(before)}
+        tensor = own[name].detach().reshape(-1)
+        mixed = torch.empty_like(tensor)
+        mixed[[place[key] for key in after]] = tensor
+        tensor = mixed.reshape(own[name].shape)
+        with torch.no_grad():
+            own[name].copy_(tensor)
+    return twin, len(classes)
+
+
+def repeats(table: np.ndarray) -> list[int]:
+    """How often each row came before: entries with equal labels keep their order."""
+    return occurrences(np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)).tolist()
+
+
+@pytest.mark.parametrize("name", [*THEORY, *RULES])
+def test_shuffled_parts_leave_the_function(name: str) -> None:
+    torch.manual_seed(0)
+    make, given, _ = {**THEORY, **RULES}[name]
+    module = make().double()
+    twin, _ = shuffled(module, given, 1)
+    assert output_difference(module, twin, given) < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 2))
+def test_shuffled_parts_of_random_modules(seed: int) -> None:
+    module, given = random_module(seed)
+    module = module.double()
+    twin, _ = shuffled(module, given, seed)
+    assert output_difference(module, twin, given) < 1e-9
+
+
+class Bent(nn.Module):
+    """Constants and detached copies tell units apart."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.a, self.b, self.kind = nn.Linear(3, 4), nn.Linear(4, 2), kind
+        self.register_buffer("c", torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.a(x))
+        if self.kind == "scaled":
+            h = torch.tanh(h * self.c)
+        elif self.kind == "shifted":
+            h = torch.relu(h) + 1
+        elif self.kind == "detached":
+            h = h * h.detach().cumsum(-1)
+        elif self.kind == "maximum":
+            h = torch.maximum(h, self.c)
+        return self.b(h)
+
+
+COUNTED: dict[str, tuple[Any, Any, int]] = {
+    "units": (lambda: nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2)), (3,), 24),
+    "channels through batch norm": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 2), nn.BatchNorm1d(4), nn.ReLU(), nn.Conv1d(4, 2, 1)), (2, 5), 24,
+    ),
+    "heads and units": (lambda: nn.TransformerEncoderLayer(6, 3, 2, 0.0, batch_first=True), (4, 6), 6 * 2),
+    "groups of heads, and the stream": (lambda: Llama(width=8, heads=4, groups=2, inner=3), "4:int", 2 * 6 * 40320),
+    "rotary pairs": (lambda: rotary_head(4), (5, 3), 1),
+    "constant factors": (lambda: Bent("scaled"), (3,), 1),
+    "a number added": (lambda: Bent("shifted"), (3,), 24),
+    "detached": (lambda: Bent("detached"), (3,), 1),
+    "beside a constant": (lambda: Bent("maximum"), (3,), 1),
+    "slopes": (lambda: nn.Sequential(nn.Linear(3, 4), nn.PReLU(4), nn.Linear(4, 2)), (3,), 1),
+    "a gate": (
+        lambda: Function(
+            lambda s, x: s.c(functional.silu(s.a(x)) * s.b(x)), a=plain(3, 3), b=plain(3, 3), c=plain(3, 2)
+        ),
+        (3,),
+        6,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_and_shuffles(name: str) -> None:
+    torch.manual_seed(0)
+    make, given, expected = COUNTED[name]
+    module = make().double()
+    assert 10 ** symmetries(module, given).log10_discrete == pytest.approx(expected)
+    twin, kinds = shuffled(module, given, 2)
+    assert (kinds > 0) == (expected > 1)
+    assert output_difference(module, twin, given) < 1e-9
+    if math.isclose(expected, 1):
+        return
+    moved = zip(module.parameters(), twin.parameters(), strict=True)
+    assert any(not torch.equal(one, two) for one, two in moved)
