@@ -32,6 +32,7 @@ from lawful.verify import verify
 def rows() -> Iterator[Row]:
     """All comparisons."""
     yield from _copies()
+    yield from _wide()
     yield from _certificates()
     yield from _against_milp()
     yield from _growth()
@@ -70,6 +71,13 @@ def _copies() -> Iterator[Row]:
     for name, copy in (("pruned by 5%", pruned(original, 0.05)), ("int8", quantised(original))):
         found = distance(original, copy, box, seconds=20.0)
         yield Row(f"distance 5-50x6-5, {name}, until 4 digits or 20 s", found.seconds, note=_note(found))
+
+
+def _wide() -> Iterator[Row]:
+    """Many inputs: splitting is hopeless, singular values bound the whole box."""
+    original = network((64, 64, 10))
+    found = distance(original, quantised(original), (np.zeros(64), np.ones(64)), seconds=20.0)
+    yield Row("distance 64-64-10, int8, on [0, 1]^64, 20 s", found.seconds, note=_note(found))
 
 
 def _certificates() -> Iterator[Row]:

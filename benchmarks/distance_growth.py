@@ -1,7 +1,7 @@
-"""How the time of a certified distance grows with width and box: `python -m benchmarks.distance_growth docs`.
+"""How a certified distance fares as width and box grow: `python -m benchmarks.distance_growth docs`.
 
-Prints the table of docs/distance.md and writes the plot beside it. Times are processor seconds of one thread until the
-bounds agree to four digits; a search that reaches the limit counts as the limit and says how far apart its bounds are.
+Prints the table of docs/distance.md and writes the plot beside it: processor seconds of one thread until the bounds
+agree to four digits or a minute has passed, and how far apart they are then.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def _name(width: int) -> str:
 
 
 def figure(rows: list[Measured]) -> Figure:
-    """Seconds against the box, a line for each width."""
-    lines = [Series([row.seconds for row in rows if row.width == width], RADII, _name(width)) for width in WIDTHS]
-    panel = Panel(lines, x="half the side of the box", y="processor seconds", log_x=True, log_y=True)
-    return Figure("Time until certified bounds of the distance agree to four digits", [panel])
+    """How far the bounds are apart, against the box: a line for each width."""
+    lines = [Series([row.ratio for row in rows if row.width == width], RADII, _name(width)) for width in WIDTHS]
+    panel = Panel(lines, x="half the side of the box", y="upper / lower bound", log_x=True)
+    return Figure("Certified distances against width and box", [panel])
 
 
 def main(folder: Path) -> None:

@@ -53,6 +53,8 @@ def write_generated() -> None:
     """Pages that would be wrong one day if they were typed by hand."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
+    for old in folder.glob("api-*.md"):
+        old.unlink()
     claims = all_claims()
     lines = ["# Claims", "", "Each line runs: `lawful reproduce ID`.", ""]
     errata = [

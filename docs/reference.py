@@ -92,19 +92,16 @@ def write_glossary(folder: Path) -> None:
 
 
 def write_api(folder: Path, source: Path) -> None:
-    """A page per room that lists its files, and a page per file."""
+    """A page per room, a section per file."""
     rooms = [room.name for room in sorted(source.iterdir()) if (room / "__init__.py").exists() and room.name != "cli"]
     for room in rooms:
-        rows = [f"# lawful.{room}", "", "```{eval-rst}", f".. automodule:: lawful.{room}", "   :no-members:", "```", "",
-                "```{toctree}", ":maxdepth: 1", ""]  # fmt: skip
+        rows = [f"# lawful.{room}", "", "```{eval-rst}", f".. automodule:: lawful.{room}", "   :no-members:", "```", ""]
         for path in sorted((source / room).rglob("*.py")):
-            module = ".".join(("lawful", *path.relative_to(source).with_suffix("").parts)).removesuffix(".__init__")
-            if path.name == "__init__.py" or "claims" in module:
-                continue
-            rows.append(f"api-{module}")
-            page = [f"# {module.removeprefix('lawful.')}", "", "```{eval-rst}", f".. automodule:: {module}", "```", ""]
-            (folder / f"api-{module}.md").write_text("\n".join(page), encoding="utf-8")
-        (folder / f"api-{room}.md").write_text("\n".join([*rows, "```", ""]), encoding="utf-8")
+            module = ".".join(("lawful", *path.relative_to(source).with_suffix("").parts))
+            if path.name != "__init__.py" and "claims" not in module:
+                heading = module.removeprefix(f"lawful.{room}.")
+                rows += [f"## {heading}", "", "```{eval-rst}", f".. automodule:: {module}", "```", ""]
+        (folder / f"api-{room}.md").write_text("\n".join(rows), encoding="utf-8")
     about = (
         "The rooms; how data flow through them is [drawn here](../architecture.md). In Python every verb is a function "
     )

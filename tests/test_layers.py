@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "truncation": GROUND | {"exact", "network"},
     "leaky": GROUND | {"network"},
     "fibers": GROUND | {"exact", "network", "symmetry"},
+    "checkpoints": GROUND | {"exact", "network", "symmetry"},
 }
 MAY_IMPORT["study"] = {*MAY_IMPORT}
 MAY_IMPORT["report"] = MAY_IMPORT["study"] | {"study"}

@@ -46,6 +46,19 @@ def test_the_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert sum(map(len, outputs)) < 2_000_000
 
 
+def test_text_does_not_escape_to_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich would print past the text that is asked for, into the cell."""
+    import rich.console
+
+    import lawful
+
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    for found in (lawful.show("3-4-1 relu"), lawful.audit("3-4-1 relu")):
+        assert "parameters" in str(found)
+        assert "<strong>" in found._repr_html_()
+        assert f"<strong>{type(found).__name__}</strong>" not in found._repr_html_()
+
+
 def test_there_are_notebooks_and_a_broken_one_would_fail() -> None:
     assert NOTEBOOKS
     with pytest.raises(ZeroDivisionError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lawful.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from lawful.checkpoints import align
     from lawful.components import components, rebalance
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.fibers import same
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lawful.network.reading import Reading
     from lawful.pruning import prune
     from lawful.study.audit import audit
+    from lawful.study.checkpoint_index import find
+    from lawful.study.checkpoint_merge import merge
     from lawful.study.demo import demo
     from lawful.study.diff import diff
     from lawful.study.explore import explore
@@ -60,8 +63,11 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.components.rebalance": "rebalance",
     "lawful.pruning.prune": "prune",
     "lawful.fibers": "same",
+    "lawful.checkpoints": "align",
     "lawful.fibers.distance": "distance",
     "lawful.study.audit": "audit",
+    "lawful.study.checkpoint_index": "find",
+    "lawful.study.checkpoint_merge": "merge",
     "lawful.study.demo": "demo",
     "lawful.study.diff": "diff",
     "lawful.study.explore": "explore",
@@ -74,9 +80,9 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}
 # What most people need; the other verbs are functions here too, all else is in the rooms.
 __all__ = [
-    "Architecture", "Dag", "LawfulError", "Mlp", "Monitor", "audit", "canonical", "compare", "components", "convert",
-    "diff", "distance", "explore", "fiber", "fingerprint", "flow", "identifiable", "laws", "open", "path", "prune",
-    "rebalance", "regions", "same", "show", "singular", "symmetries", "to_module", "verify", "write",
+    "Architecture", "Dag", "LawfulError", "Mlp", "Monitor", "audit", "canonical", "compare", "components",
+    "convert", "diff", "distance", "explore", "fiber", "fingerprint", "flow", "identifiable", "laws", "open", "path",
+    "prune", "rebalance", "regions", "same", "show", "singular", "symmetries", "to_module", "verify", "write",
 ]  # fmt: skip
 
 

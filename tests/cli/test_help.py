@@ -15,6 +15,7 @@ from lawful import Architecture
 from lawful.cli import app
 from lawful.cli.help import EXAMPLES, GROUPS, sentence
 from lawful.network.formats.files import write
+from lawful.study.checkpoint_index import index_folder
 
 COMMAND: Any = typer.main.get_command(app)
 VERBS = sorted(COMMAND.commands)
@@ -76,6 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = "".join(f"(declare-const {name} Real)" for name in ("X_0", "X_1", "X_2", "Y_0"))
     (place / "specification.vnnlib").write_text(f"{names}{bounds}(assert (>= Y_0 100))")
     (place / "plan.toml").write_text('job = "count_laws"\n[grid]\narchitecture = ["2-2-1 relu"]\n')
+    index_folder([place], place / "checkpoints.sqlite")
     return place
 
 

@@ -74,6 +74,21 @@ def test_bad_folders(folder: Path, lawful: Any) -> None:
     assert "does not fit the 3 columns" in said.stderr
 
 
+def test_tokens_are_whole_numbers(folder: Path, lawful: Any) -> None:
+    (folder / "words.py").write_text(
+        FACTORY.replace("nn.Linear(3, 6), Block()", "nn.Embedding(5, 6), Block()").replace("def make", "def tokens")
+    )
+    sys.modules.pop("words", None)
+    np.savez(folder / "tokens.npz", x=np.random.default_rng(0).integers(0, 5, size=(8, 4)))
+    np.savez(folder / "halves.npz", x=np.full((8, 4), 0.5))
+    found = lawful("bottleneck", "words:tokens", "--data", folder / "tokens.npz", "--json").json
+    assert found["samples"] == 32
+    said = lawful("bottleneck", "words:tokens", "--data", folder / "halves.npz", code=2)
+    assert "must be whole numbers" in said.stderr
+    np.savez(folder / "beyond.npz", x=np.full((8, 4), 7))
+    assert "does not run" in lawful("bottleneck", "words:tokens", "--data", folder / "beyond.npz", code=2).stderr
+
+
 def test_live_by_both_trainers(folder: Path) -> None:
     model, x = __import__("streams").make(), torch.randn(12, 3)
     for hooks in (BlockHooks, BlockTrainerHooks):

@@ -265,12 +265,145 @@ def test_the_command_line(lawful: Any, tmp_path: Path) -> None:
     assert ".safetensors" in lawful(*options, "--out", tmp_path / "a.json", code=2, cwd=tmp_path).stderr
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_onnx_file_that_would_grow_is_refused(lawful: Any, tmp_path: Path) -> None:
-    """A kernel at many places, unrolled, has more weights than the file."""
-    torch.manual_seed(7)
-    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 3)).eval()
-    torch.onnx.export(model, (torch.zeros(1, 1, 8, 8),), tmp_path / "bn.onnx", dynamo=False)
-    error = lawful("prune", tmp_path / "bn.onnx", "--out", tmp_path / "small.onnx", code=2).stderr
-    assert "larger than the file" in error
-    assert not (tmp_path / "small.onnx").exists()
+# Attacks: what must not be called the same
+
+
+def planted(*parts: nn.Module, size: int = 9) -> Any:
+    """A constant channel and a pair of multiples before some layers, then a convolution."""
+    torch.manual_seed(8)
+    model: Any = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), *parts)
+    with torch.no_grad():
+        width = model(torch.zeros(2, 2, size, size)).shape[1]
+        model.append(nn.Conv2d(width, 2, 1))
+        model[0].weight[1], model[0].bias[1] = 0.0, 0.5
+        model[0].weight[2], model[0].bias[2] = 2 * model[0].weight[3], 2 * model[0].bias[3]
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("part", "gone"),
+    [
+        (nn.MaxPool2d(2, padding=1), {"constant", "duplicate"}),
+        (nn.AvgPool2d(2, padding=1), {"duplicate"}),
+        (nn.AvgPool2d(2, ceil_mode=True), {"duplicate"}),
+        (nn.AvgPool2d(2, divisor_override=3), {"duplicate"}),
+        (nn.Upsample(scale_factor=2), {"constant", "duplicate"}),
+        (nn.ZeroPad2d(1), {"duplicate"}),
+        (nn.ReflectionPad2d(1), {"constant", "duplicate"}),
+        (nn.ReplicationPad2d(1), {"constant", "duplicate"}),
+        (nn.CircularPad2d(1), {"constant", "duplicate"}),
+        (nn.ConstantPad2d(1, 0.7), set()),
+        (nn.Softplus(), {"constant"}),
+        (nn.PixelShuffle(2), set()),
+        (nn.ChannelShuffle(2), set()),
+        (nn.PReLU(4), set()),
+        (nn.GroupNorm(2, 4), set()),
+        (nn.Softmax(1), set()),
+        (nn.AdaptiveMaxPool2d(2), set()),
+    ],
+)
+@torch.no_grad()
+def test_what_comes_between_decides(part: nn.Module, gone: set[str]) -> None:
+    model = planted(part)
+    found = prune_channels(model, [(2, 2, 9, 9)])
+    assert set(kinds(found)) == gone
+    same(model, found, 2, 9, 9)
+
+
+@torch.no_grad()
+def test_two_readers_must_both_see_a_multiple() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.a(x)
+            return self.b(h.relu()) + self.c(torch.tanh(h))
+
+    torch.manual_seed(9)
+    model = Two()
+    model.a.weight[1], model.a.bias[1] = 2 * model.a.weight[0], 2 * model.a.bias[0]  # a multiple for one reader only
+    model.a.weight[3], model.a.bias[3] = model.a.weight[2], model.a.bias[2]
+    found = prune_channels(model, [(2, 4)])
+    assert [(gone.layer, gone.channel) for gone in found.removed] == [("a", 3)]
+    same(model, found, 4)
+
+
+@torch.no_grad()
+def test_rounded_multiples_are_none() -> None:
+    """0.3 times a row, in float32, is not 0.3 times that row; 3 times small integers is."""
+    torch.manual_seed(10)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    model[0].weight[1], model[0].bias[1] = 0.3 * model[0].weight[0], 0.3 * model[0].bias[0]
+    model[0].weight[2], model[0].bias[2] = torch.tensor([1.0, -2.0, 0.0, 5.0]), torch.tensor(7.0)
+    model[0].weight[3], model[0].bias[3] = 3 * model[0].weight[2], 3 * model[0].bias[2]
+    found = prune_channels(model, [(2, 4)])
+    assert [(gone.layer, gone.channel) for gone in found.removed] == [("0", 3)]
+    same(model, found, 4)
+
+
+def test_tiny_multiples() -> None:
+    """Rounding at the bottom of the range of doubles makes rows look proportional."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).double()
+    with torch.no_grad():
+        model[0].weight[0], model[0].bias[0] = torch.tensor([1.0, 1 / 3], dtype=torch.float64), 0.0
+        model[0].weight[1], model[0].bias[1] = model[0].weight[0] * 2.0**-1060, 0.0  # a third has 14 bits left
+    assert not prune_channels(model, [(2, 2)]).removed
+
+
+@torch.no_grad()
+def test_a_zero_is_a_zero_only_where_it_is_exact() -> None:
+    """0.1 + 0.2 - 0.3 is not 0: beside a border of zeros such a channel shows, however small."""
+    model = nn.Sequential(nn.Conv1d(1, 3, 1), nn.Conv1d(3, 2, 1), nn.Conv1d(2, 1, 3, padding=1)).double()
+    model[0].weight[1:], model[0].bias[1], model[0].bias[2] = 0.0, 0.1, 0.2
+    model[1].weight[0], model[1].bias[0] = torch.tensor([[0.0], [1.0], [1.0]]), -0.3
+    found = prune_channels(model, [(2, 1, 5)])
+    assert ("1", 0) not in {(gone.layer, gone.channel) for gone in found.removed}
+    model[0].bias[1], model[0].bias[2], model[1].bias[0] = 0.25, 0.5, -0.75
+    found = prune_channels(model, [(2, 1, 5)])
+    assert ("1", 0) in {(gone.layer, gone.channel) for gone in found.removed}
+
+
+@torch.no_grad()
+def test_a_smaller_module_must_have_the_same_graph() -> None:
+    """A factor of 1 + 1e-12 would pass for rounding."""
+
+    class Sly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.one(x).relu()
+            return self.two(hidden) * (1.0 if hidden.shape[1] == 4 else 1 + 1e-12)
+
+    model = Sly()
+    model.one.weight[1] = 0.0
+    with pytest.raises(Unsupported, match="once it is smaller"):
+        prune_channels(model, [(2, 3)])
+
+
+@torch.no_grad()
+def test_a_flattened_size_in_the_code_keeps_what_feeds_it() -> None:
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.last = nn.Conv1d(1, 4, 3), nn.Conv1d(4, 3, 3), nn.Linear(12, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.two(self.one(x).relu()).relu().view(-1, 12))
+
+    torch.manual_seed(11)
+    model = Fixed()
+    model.one.weight[1], model.two.weight[1] = 0.0, 0.0
+    found = prune_channels(model, [(2, 1, 8)])
+    assert {gone.layer for gone in found.removed} == {"one"}
+    same(model, found, 1, 8)
+
+
+def test_quantised_layers_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+    with pytest.raises(Unsupported, match="quantised"):
+        prune_channels(quantised, [(2, 4)])

@@ -139,3 +139,36 @@ def test_bad_input_is_one_line(lawful: Any, tmp_path: Path, options: tuple[str, 
     error = lawful("prune", tmp_path / "a.npz", *options, code=2, cwd=tmp_path).stderr
     assert words in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_around_the_data_more_can_go_than_on_their_box() -> None:
+    """Samples on a line in a box of four dimensions: the bound holds near each of them, and is checked there."""
+    rng = np.random.default_rng(0)
+    mlp = Architecture.parse("4-12-8-2 relu bias").initialise(seed=1)
+    data = rng.uniform(-1, 1, (60, 1)) @ np.array([[1.0, -0.5, 0.25, 0.75]])
+    on_the_box = prune(mlp, tolerance=0.05, data=data)
+    near = prune(mlp, tolerance=0.05, data=data, around=0.02)
+    assert near.neurons_after < on_the_box.neurons_after
+    assert near.around == 0.02
+    assert near.bound <= 0.05
+    points = np.clip(data[rng.integers(60, size=2000)] + rng.choice([-0.02, 0.0, 0.02], (2000, 4)), *near.box)
+    assert near.change_on(points) <= near.bound
+    assert near.change_on(data) <= near.bound
+    with pytest.raises(LawfulError, match="around the data"):
+        prune(mlp, tolerance=0.05, around=0.02)
+    with pytest.raises(LawfulError, match="around the data"):
+        prune(mlp, tolerance=0.05, data=data, around=-1.0)
+
+
+def test_the_command_line_draws_curves_and_bounds_near_the_data(lawful: Any, tmp_path: Path) -> None:
+    data = np.random.default_rng(0).uniform(-1, 1, (20, 1)) @ np.array([[1.0, -0.5]])
+    np.savez(tmp_path / "data.npz", x=data)
+    options = ("prune", "2-6-4-1 relu bias", "--data", tmp_path / "data.npz", "--around", "0.01")
+    got = lawful(*options, "--tolerance", "0.1", "--json").json
+    assert got["around"] == 0.01
+    assert max(got["bounds"]) <= 0.1
+    assert "within 0.01 of a sample" in lawful(*options, "--keep", "4").stdout
+    plot = tmp_path / "curve.svg"
+    lawful(*options, "--curve", "--plot", plot)
+    assert "<svg" in plot.read_text()
+    assert "--curve" in lawful(*options, "--tolerance", "0.1", "--plot", plot, code=2).stderr

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 from models import Function, plain, residual
+from test_random_modules import random_module
 from torch import nn
 from torch.nn import functional
 
 from lawful import Architecture, Unsupported
+from lawful.components import EntryGraph, components, entry_graph
 from lawful.components.balance import balance
 from lawful.network.modules.convert import to_module
 from lawful.symmetry import symmetries
@@ -124,3 +126,37 @@ def test_scales_about_a_centre_are_left_out() -> None:
     assert len(symmetries(module, (3,)).laws) == 8
     graph = scaling_graph(module, (3,))
     assert all(graph.parameters[owner] != "g" for owner in graph.owners)
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_locks_of_random_modules_survive_training(block: int) -> None:
+    """Stacks of embeddings, norms, gated units and heads, heavy somewhere: no locked weight comes below its barrier."""
+    stated = 0
+    for seed in range(30 * block, 30 * block + 30):
+        module, given = random_module(seed)
+        module = module.double()
+        torch.manual_seed(seed)
+        trainable = [tensor for tensor in module.parameters() if tensor.requires_grad]
+        with torch.no_grad():
+            for tensor in trainable:
+                tensor *= 0.2 + 3 * float(torch.rand(()))
+        found = components(entry_graph(module, given))
+        if not found.locked:
+            continue
+        x = torch.randint(4, (8, 3)) if isinstance(given, str) else torch.randn(8, *given, dtype=torch.float64)
+        y = 5 * torch.randn_like(module(x))
+        graph = found.dag
+        assert isinstance(graph, EntryGraph)
+        least = np.full(len(found.locked), np.inf)
+        for _ in range(60):
+            slopes = torch.autograd.grad(((module(x) - y) ** 2).mean(), trainable, allow_unused=True)
+            steepest = max(float(slope.abs().max()) for slope in slopes if slope is not None)
+            with torch.no_grad():
+                for tensor, slope in zip(trainable, slopes, strict=True):
+                    if slope is not None:
+                        tensor -= min(1e-3, 4e-3 / max(steepest, 1e-9)) * slope
+            values = graph.scaling.edge_values(dict(module.named_parameters()))
+            least = np.minimum(least, [lock.sign * values[lock.edge] for lock in found.locked])
+        assert (least > [0.95 * lock.barrier for lock in found.locked]).all(), seed
+        stated += len(found.locked)
+    assert stated > 10

@@ -56,7 +56,7 @@ def corners(tmp_path: Path) -> Path:
 
 def test_truncate_a_network(corners: Path) -> None:
     found = json.loads(lawful("truncate", "2-2-2-3 relu bias", "--data", corners, "--json"))
-    assert set(found) == {"classes", "sizes", "residual", "layers", "reading", "certified", "evidence"}
+    assert set(found) >= {"classes", "sizes", "residual", "layers", "reading", "certified", "evidence"}
     assert found["classes"] == ["3", "5"]
     assert len(found["layers"]) == 2
     for layer in found["layers"]:

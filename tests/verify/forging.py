@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
+from lawful.verify.channel_program import read_tensor
+from lawful.verify.channel_pruning import digest as channels_digest
 from lawful.verify.wiring import read_tower, read_wiring
 
 REFUSED = (CertificateError, NotACertificate, Unsupported)
@@ -36,6 +38,11 @@ def signed(proof: Proof) -> Proof:
             case "flow":
                 ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
                 about = [read_wiring(network).digest() for network in ends]
+            case "channel-pruning":
+                about = [
+                    channels_digest({k: read_tensor(v) for k, v in proof[key].items()}, proof["others"])
+                    for key in ("before", "after")
+                ]
             case "property":
                 network = proof["network"]
                 about = [(read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()]
@@ -45,7 +52,7 @@ def signed(proof: Proof) -> Proof:
                 about = [read_wiring(proof["network"]).digest()]
             case _:
                 return proof
-    except (NotACertificate, LookupError, TypeError):
+    except (*REFUSED, LookupError, TypeError, ValueError, AttributeError):
         return proof
     return proof | {"about": about}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -88,6 +89,70 @@ def _part(part: Proof) -> torch.nn.Module:
         layer.weight = torch.nn.Parameter(weight.reshape(layer.weight.shape))
         layer.bias = torch.nn.Parameter(torch.tensor(part["bias"] or [0.0] * len(weight), dtype=torch.float64))
     return layer
+
+
+def _channels(proof: Proof, _: Verified) -> bool:
+    """Both programs run on random signals of five places; one that does not fit them says nothing false."""
+    rng = np.random.default_rng(0)
+    signals = [rng.normal(size=(step["channels"], 5)) for step in proof["program"] if step["kind"] == "input"]
+    gained = {str(place): name for place, name in proof["added"]}
+    try:
+        before = channels_run(proof["program"], proof["before"], {}, signals)
+        after = channels_run(proof["program"], proof["after"], gained, signals)
+    except ValueError:
+        return True
+    pairs = [(before[at], after[at]) for at in proof["results"]]
+    return all(one.shape == two.shape and np.allclose(one, two, atol=1e-4) for one, two in pairs)
+
+
+def channels_run(program: list[Proof], tensors: Proof, gained: dict[str, str], signals: list[Any]) -> list[Any]:
+    """The values of a program of channels: kernels slide along the places without a border, or with one of zeros."""
+
+    def of(name: str | None) -> Any:
+        if name is None:
+            return None
+        given = tensors[name]
+        kind = np.float32 if given["dtype"] == "float32" else np.float64
+        return np.frombuffer(base64.b64decode(given["data"]), kind).reshape(given["shape"]).astype(float)
+
+    found: list[Any] = []
+    inputs = iter(signals)
+    for at, step in enumerate(program):
+        sources = [found[source] for source in step["sources"]]
+        names = step["tensors"]
+        match step["kind"]:
+            case "input":
+                value = next(inputs)
+            case "layer" | "depthwise":
+                weight, bias = of(names["weight"]), of(names["bias"] or gained.get(str(at)))
+                kernel = weight.reshape(*weight.shape[:2], -1)
+                source = np.pad(sources[0], ((0, 0), (1, 1))) if step["padded"] else sources[0]
+                windows = np.lib.stride_tricks.sliding_window_view(source, kernel.shape[2], axis=1)
+                form = "oik,ilk->ol" if step["kind"] == "layer" else "oik,olk->ol"
+                value = np.einsum(form, kernel, windows) + (0 if bias is None else bias[:, None])
+            case "norm":
+                gain, shift, mean, spread = (of(names[role]) for role in ("weight", "bias", "mean", "variance"))
+                value = (sources[0] - mean[:, None]) / np.sqrt(spread + step["arguments"][0])[:, None]
+                value = value * (1 if gain is None else gain[:, None]) + (0 if shift is None else shift[:, None])
+            case "same" | "bend":
+                functions = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "abs": np.abs, "neg": np.negative}
+                if step["function"] not in functions:
+                    raise ValueError
+                value = functions[step["function"]](sources[0])
+            case "flat":
+                value = sources[0].reshape(-1, 1)
+                if step["width"] != sources[0].shape[1]:
+                    raise ValueError
+            case "add" | "sub" | "mul":
+                value = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[step["kind"]](*sources)
+            case "cat":
+                value = np.concatenate(sources)
+            case "copy" | "pool":
+                value = sources[0]
+            case _:
+                raise ValueError
+        found.append(value)
+    return found
 
 
 def _same(proof: Proof, found: Verified) -> bool:
@@ -246,6 +311,7 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "identifiable": _identifiable,
     "regions": _regions,
     "pruning": _pruning,
+    "channel-pruning": _channels,
     "module-pruning": _module,
     "same": _same,
     "distance": _distance,

@@ -34,6 +34,8 @@ from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
 from lawful.leaky.certificate import certificate as of_geodesic
 from lawful.network import Architecture, Mlp
 from lawful.pruning.certificate import certificate as of_pruning
+from lawful.pruning.channel_certificate import certificate as channels_certificate
+from lawful.pruning.channels import prune_channels
 from lawful.pruning.module import ModulePruning, prune_module
 from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
@@ -166,6 +168,29 @@ def _singular(weights: list[float]) -> Proof:
     return of_singular(dag, singular_points(dag, exact_balance(dag)))
 
 
+def _channels() -> Proof:
+    """A convolution with a constant, a duplicate and a silent channel, normalised, with a residual sum."""
+    torch.manual_seed(0)
+    model = ChannelModel().eval()
+    with torch.no_grad():
+        model.one.weight[1] = 0.0
+        model.one.weight[2], model.one.bias[2] = 2 * model.one.weight[3], 2 * model.one.bias[3]
+        model.two.weight[:, 4] = 0.0
+    return channels_certificate(prune_channels(model, [(2, 1, 5)]))
+
+
+class ChannelModel(torch.nn.Module):
+    """Two convolutions, a normalisation and a Linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Conv1d(1, 5, 2), torch.nn.Conv1d(5, 2, 2, bias=False)
+        self.norm, self.last = torch.nn.BatchNorm1d(2), torch.nn.Linear(6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.norm(self.two(self.one(x).relu()))).flatten(1))
+
+
 def _laws_of_module() -> Proof:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 1))
@@ -204,6 +229,7 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "linear laws by a theorem": lambda: of_laws(count_laws("60-90-10 linear")),
     "pruning": lambda: of_pruning(prune(redundant(), replayable=True)),
     "pruning on a box": lambda: of_pruning(prune(redundant(), tolerance=0.05, box=(-1.0, 1.0), replayable=True)),
+    "channel pruning": _channels,
     "module pruning": _module,
     "same exactly": lambda: _same(True),
     "same by weights": lambda: _same(False),

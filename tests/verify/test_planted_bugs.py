@@ -32,6 +32,8 @@ from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
 from lawful.leaky.certificate import certificate as of_geodesic
 from lawful.network import Architecture, Mlp
 from lawful.pruning.certificate import certificate as of_pruning
+from lawful.pruning.channel_certificate import certificate as of_channels
+from lawful.pruning.channels import prune_channels
 from lawful.pruning.module import prune_module
 from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
@@ -230,6 +232,16 @@ def rescaled(plant: Plant) -> Proof:
     return proof | {"rounding": 1e-15, "residual": 1e-12}
 
 
+def borders(plant: Plant) -> Proof:
+    """A constant channel is folded although its reader pads with zeros."""
+    plant.setattr(part("pruning.channel_weights"), "_foldable", lambda operation, values: None not in values)
+    plant.setattr(part("pruning.channels"), "compared", lambda *_: 0.0)
+    model = torch.nn.Sequential(torch.nn.Conv1d(1, 3, 1), torch.nn.ReLU(), torch.nn.Conv1d(3, 1, 3, padding=1))
+    with torch.no_grad():
+        model[0].weight[1], model[0].bias[1] = 0.0, 0.5
+    return of_channels(prune_channels(model, [(2, 1, 4)]))
+
+
 def fixed(plant: Plant) -> Proof:
     """Neurons that can be reversed together are not noticed."""
     plant.setattr(part("fibers.identifiability"), "balanced_subset", lambda _: ())
@@ -258,7 +270,7 @@ def counted(plant: Plant) -> Proof:
     return dict(of_laws(count_laws("60-90-10 linear")))
 
 
-BUGS = (fixed, missed, counted,
+BUGS = (fixed, missed, counted, borders,
         locks, laws, module_laws, quiet, counterexample, distances, properties, dead, bound, channels, refuted, parted,
         losses, stationary, through_a_lock, rescaled)  # fmt: skip
 

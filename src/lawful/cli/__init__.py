@@ -13,12 +13,14 @@ import typer
 
 from lawful.cli import (
     audit,
+    checkpoints,
     components,
     convert,
     demo,
     distance,
     explore,
     fibers,
+    find,
     flow,
     laws,
     leaky,
@@ -56,6 +58,8 @@ VERBS = (
     leaky,
     fibers,
     distance,
+    checkpoints,
+    find,
     explore,
     audit,
     demo,

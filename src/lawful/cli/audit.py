@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lawful.cli.checkpoints import compares_weights, kin
 from lawful.cli.laws import LossOption
 from lawful.cli.output import console, print_json, will_write, write_text
 from lawful.cli.source import (
@@ -115,11 +116,14 @@ def diff(
     input_size: InputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What changed between two checkpoints, and how far the training was from gradient flow."""
+    """What changed between two checkpoints: how far from gradient flow, or (modules) copy, child or stranger."""
     from lawful.network.formats.data import read_data
     from lawful.report.diff import diff_text, to_json
     from lawful.study.diff import diff as run
 
+    if data is None and compares_weights(first, second, model, input_size, activation, order):
+        kin(first, second, model, input_size, activation, as_json)
+        return
     shape = input_shape(input_size)
     one, two = (
         open_network(text, activation=activation, model=model, order=order, shape=shape) for text in (first, second)

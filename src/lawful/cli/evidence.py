@@ -13,8 +13,6 @@ from lawful.errors import Unsupported
 OPTIONS = {"bottleneck": "save", "separate": "out"}  # where it is not called --certificate
 NONE = {
     "align": "nothing is written down that could be checked again",
-    "find": "nothing is written down that could be checked again",
-    "merge": "nothing is written down that could be checked again",
     "audit": "a page of many answers: each verb saves its own evidence with --certificate",
     "check": "the bounds are not written down",
     "diff": "distances and drifts are measured in floating point",
@@ -22,13 +20,23 @@ NONE = {
     "drift": "drifts are measured in floating point",
     "fiber": "its dimension and components follow from theorems, and nothing is written down that could be checked "
     "again; `lawful same A SAMPLE --certificate FILE` proves that a sample has the same function",
+    "find": "a likeness is a hint, not a proof; `lawful same A B --certificate FILE` proves two checkpoints equal",
     "fingerprint": "a hash is a name, not a proof; `lawful same A B --certificate FILE` proves two networks equal",
     "leaky": "`lawful bottleneck RUN --save FILE` certifies its deepest network",
     "symmetries": "generators are checked in floating point; `lawful laws --certificate` certifies counts",
     "truncate": "layers are read in floating point",
     "truncation-flow": "the flow is integrated in floating point; `lawful separate --out FILE` certifies separability",
 }
-PLAIN = ("convert", "demo", "explore", "reproduce", "show", "sweep", "verify")  # they state nothing to be proved
+PLAIN = (
+    "convert",
+    "demo",
+    "explore",
+    "merge",
+    "reproduce",
+    "show",
+    "sweep",
+    "verify",
+)  # they state nothing to be proved
 
 
 def option_of(command: Any) -> str | None:

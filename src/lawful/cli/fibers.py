@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import time as clock
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lawful.cli import checkpoints
 from lawful.cli.evidence import save_evidence
+from lawful.cli.find import make_index
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import (
@@ -90,10 +93,20 @@ def same(
     if not time > 0:
         raise LawfulError(f"--time takes a positive number of seconds, not {time}")
     will_write(certificate)
+    started = clock.perf_counter()
+    plain = not exact and box is None and within is None and tolerance is None
+    if plain and checkpoints.compares_weights(first, second, model, input_size, activation, order):
+        sizes = None if input_size is None else [input_size]
+        pair = checkpoints.open_pair(first, second, model, sizes, activation)
+        checkpoints.same_by_weights(pair, certificate, seed, as_json, started)
     reading = {"model": model, "order": order, "shape": input_shape(input_size)}
     networks = _open(first, seed, activation, **reading), _open(second, seed, activation, **reading)
     place = read_box(box)
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
+    if plain and model is not None and found.verdict != "equal":  # perhaps a copy in which weights were rounded
+        sizes = None if input_size is None else [input_size]
+        pair = checkpoints.open_pair(first, second, model, sizes, activation)
+        checkpoints.same_by_weights(pair, certificate, seed, as_json, started, only_equal=True)
     result = verdict_json(found)
     if certificate is not None and result["certified"]:
         write_certificate(certificate, evidence(found, *networks))
@@ -225,13 +238,19 @@ def canonical(
 def fingerprint(
     files: Annotated[list[str], typer.Argument(help="Networks: files, module:factory, or architectures.")],
     activation: ActivationOption = None,
+    index: Annotated[
+        Path | None, typer.Option(help="Sketch checkpoints, also in folders, into this file for `lawful find`.")
+    ] = None,
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Hash networks so that equal functions get equal hashes, and group the duplicates."""
+    """Hash networks so that equal functions get equal hashes, and group the duplicates; or index many checkpoints."""
+    if index is not None:
+        make_index(files, index, model, None if input_size is None else [input_size], as_json)
+        return
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_json, fingerprint_text
 

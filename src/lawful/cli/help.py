@@ -14,13 +14,13 @@ A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory",
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Ask what a network is, and what its training can do": (
-        "audit", "explore", "show", "laws", "symmetries", "components", "path", "singular", "same", "distance", "check",
-        "diff", "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
+        "audit", "explore", "show", "laws", "symmetries", "components", "path", "singular", "same", "align", "distance",
+        "check", "diff", "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
     ),
-    "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical"),
+    "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical", "merge"),
     "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
     "Trust nothing unseen": ("verify", "reproduce", "demo"),
-    "Many networks at once": ("sweep", "fingerprint"),
+    "Many networks at once": ("sweep", "fingerprint", "find"),
 }  # fmt: skip
 
 # The tests run these in a folder with small files of these names.
@@ -45,6 +45,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "same": (
         "lawful same model.safetensors later.safetensors",
         "lawful same model.safetensors model.onnx --box=-1,1 --certificate same.json",
+    ),
+    "align": (
+        "lawful align model.safetensors later.safetensors",
+        "lawful align model.safetensors later.safetensors --out aligned.safetensors --json",
+    ),
+    "merge": (
+        "lawful merge model.safetensors later.safetensors --out mean.safetensors",
+        "lawful merge model.safetensors later.safetensors --weight 0.25 --data data.csv",
+    ),
+    "find": (
+        "lawful find model.safetensors --index checkpoints.sqlite",
+        "lawful find model.safetensors --index checkpoints.sqlite --top 3 --json",
     ),
     "distance": (
         "lawful distance model.safetensors later.safetensors --box=-1,1 --time 2",

@@ -301,6 +301,8 @@ def _read(
     inputs = torch.from_numpy(samples.copy()).reshape(len(samples), *(shape or (-1,)))
     first = next((part for part in module.modules() if next(part.parameters(recurse=False), None) is not None), None)
     if isinstance(first, torch.nn.Embedding):  # tokens
+        if not bool((inputs == inputs.round()).all()):
+            raise LawfulError(f"{data}: the network takes tokens, so x must be whole numbers")
         inputs = inputs.long()
     else:
         inputs = inputs.to(next((parameter.dtype for parameter in module.parameters()), torch.float64))

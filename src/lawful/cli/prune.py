@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
+from lawful.cli.prune_channels import prune_by_channels
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 
 def add_to(app: typer.Typer) -> None:
@@ -71,6 +69,10 @@ def prune(
     data: Annotated[
         Path | None, typer.Option(help="Samples (.npz with x, .csv): their box, and the error on them.")
     ] = None,
+    around: Annotated[
+        float | None, typer.Option(help="The bound holds within this distance of each sample, not on all of the box.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
     ] = None,
@@ -83,14 +85,14 @@ def prune(
     from lawful.pruning.curve import size_curve
     from lawful.pruning.measure import measure
     from lawful.pruning.prune import prune as run
-    from lawful.report.pruning import curve_json, curve_text, pruning_json, pruning_text
+    from lawful.report.pruning import curve_figure, curve_json, curve_text, pruning_json, pruning_text
+    from lawful.study.figure_file import save
 
-    will_write(out, certificate)
-    whole = entangled_module(named)
-    if whole is not None:
-        if certify or curve or any(option is not None for option in (keep, box, data, certificate)) or tolerance != "0":
-            raise LawfulError("tolerances, boxes, data and certificates are for networks of Linear layers")
-        prune_whole(whole, named, out, as_json)
+    will_write(out, certificate, plot)
+    if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
+        raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
+    approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
+    if prune_by_channels(named, approximate, out, certificate, certify, as_json):
         return
     found = named.network()
     inputs = len(found.to_dag().inputs)
@@ -99,13 +101,16 @@ def prune(
     batch = None if data is None else read_data(data, inputs).x
     if curve:
         with working("bounding smaller and smaller networks"):
-            points = size_curve(found, box=region, data=batch)
+            points = size_curve(found, box=region, data=batch, around=around)
+        if plot is not None:
+            save(curve_figure(points), plot)
         if as_json:
             print_json(curve_json(points))
         else:
             typer.echo(curve_text(points))
         return
     options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
+    options["around"] = around
     with working("looking for neurons to remove"):
         pruning = run(found, **options, replayable=certify or certificate is not None)
     if certify or certificate is not None:
@@ -128,59 +133,6 @@ def prune(
     else:
         typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
         say_rounding(stored, certificate)
-
-
-def entangled_module(named: Named) -> Module | None:
-    """The module, where its graph would have other weights than it has; a file without a module is refused then."""
-    from lawful.errors import Unsupported
-    from lawful.network.modules.network import ModuleNetwork
-
-    found = named.anything()
-    if isinstance(found, ModuleNetwork):
-        return found.module
-    reading = found.reading
-    if reading is None or not reading.entangled:
-        return None
-    if reading.module is None:
-        raise Unsupported(
-            f"{named.text}: {reading.entangled[0]}, so its unrolled graph would be larger than the file; "
-            "prune the PyTorch module instead"
-        )
-    return reading.module  # type: ignore[no-any-return]
-
-
-def prune_whole(module: Module, named: Named, out: Path | None, as_json: bool) -> None:
-    """Prune a module channel by channel, and write its smaller state dict."""
-    from lawful.network.formats.writing import write_bytes
-    from lawful.pruning.channels import prune_channels
-    from lawful.report.pruning import channels_json, channels_text
-
-    if named.shape is None:
-        raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
-    if out is not None and out.suffix.lower() not in (".safetensors", ".pt", ".pth"):
-        raise LawfulError(f"{out}: a module's weights are written as .safetensors or .pt")
-    with working("looking for channels to remove"):
-        found = prune_channels(module, [(2, *named.shape)], seed=named.seed)
-    if out is not None:
-        write_bytes(out, _state(found.module, out.suffix.lower()))
-    if as_json:
-        print_json(channels_json(found, out))
-    else:
-        typer.echo(channels_text(found, out))
-
-
-def _state(module: Module, suffix: str) -> bytes:
-    import io
-
-    import torch
-    from safetensors.torch import save
-
-    state = {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
-    if suffix == ".safetensors":
-        return save(state)
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
 
 
 def read_tolerance(text: str) -> tuple[float, bool]:

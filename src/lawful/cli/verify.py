@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lawful.cli.checkpoints import file_tensors
 from lawful.cli.output import print_json
 from lawful.cli.source import (
     ActivationOption,
@@ -48,12 +49,17 @@ def verify(
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
     from lawful.network.formats.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
+    from lawful.verify import speaks_of_files
     from lawful.verify import verify as check
     from lawful.verify.schema import MOST_BYTES
 
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
-    given = [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in networks or []]
     content = read_bytes(file, MOST_BYTES)
+    given: list[Any] = (
+        file_tensors(networks or [])
+        if speaks_of_files(content)
+        else [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in networks or []]
+    )
     try:
         found = check(content, *given)
     except CertificateError as error:

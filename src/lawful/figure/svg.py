@@ -87,7 +87,13 @@ def _curves(panel: Panel, colours: Sequence[str]) -> tuple[str, PlotFrame]:
     pieces = [_numbers(series) for series in panel.series]
     across = [value for x, _, _ in pieces for value in x] + list(panel.vertical)
     up = [value for _, y, upper in pieces for value in (*y, *upper)] + list(panel.horizontal)
-    if any(series.style == "bars" for series in panel.series) and not panel.log_y:
+    bars = sorted(
+        {x for series, (xs, _, _) in zip(panel.series, pieces, strict=True) if series.style == "bars" for x in xs}
+    )
+    if bars and not panel.log_x:  # a bar has a width
+        half = 0.5 * min((b - a for a, b in pairwise(bars)), default=1.0)
+        across += [bars[0] - half, bars[-1] + half]
+    if bars and not panel.log_y:
         up.append(0.0)
     frame = PlotFrame(scale_of(across, panel.log_x), scale_of(up, panel.log_y))
     if panel.equal:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.pruning.prune import UNIT_BOX, prune
 from lawful.pruning.standins import Search
@@ -34,6 +34,7 @@ def size_curve(
     *,
     box: tuple[ArrayLike, ArrayLike] | None = None,
     data: Floats | None = None,
+    around: float | None = None,
     points: int = 12,
 ) -> tuple[SizePoint, ...]:
     """Sizes from the network without what is redundant down to one neuron a layer, each with its smallest bound found.
@@ -47,7 +48,9 @@ def size_curve(
     first = prune(network, box=UNIT_BOX if box is None and data is None else box, data=data)
     if not isinstance(first.network, Mlp) or first.box is None:
         raise AssertionError("a layered network on a box stays one")
-    search = Search(first.network, first.box, data=data)
+    if around is not None and (data is None or not around >= 0):
+        raise LawfulError("a distance around the data is at least 0, and needs data")
+    search = Search(first.network, first.box, data=data, around=around)
     found = []
     for gone in sorted({round(part * search.most / max(points - 1, 1)) for part in range(points)}):
         point = search.without(gone)

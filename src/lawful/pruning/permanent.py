@@ -40,6 +40,8 @@ def permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             elif isinstance(hook, WeightNorm):
                 remove_weight_norm(part, hook.name)
                 notes.append(f"{where}: weight normalisation of its {hook.name} was made permanent")
+        if "quantized" in type(part).__module__:
+            raise Unsupported(f"{where} is quantised: its numbers are no real weights; prune before quantising")
         if is_parametrized(part):
             notes += [f"{where}: {note}" for note in _without_parametrisations(part)]
         if part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part):

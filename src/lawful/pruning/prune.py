@@ -23,7 +23,7 @@ from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
 from lawful.pruning.rebuild import rebuilt, rounding_defects
-from lawful.pruning.standins import Search, samples
+from lawful.pruning.standins import Search, near_samples, samples
 from lawful.shown import Shown
 from lawful.types import Floats
 
@@ -59,7 +59,8 @@ class Stage:
 class Pruning(Shown):
     """A smaller network and why it is the same function, or how far from it.
 
-    `box` is None when the bound holds for every input. Rounding is then bounded for inputs in [−1, 1].
+    `box` is None when the bound holds for every input. Rounding is then bounded for inputs in [−1, 1]. With `around`
+    the bound holds for inputs of the box that differ from one of the `near` samples by at most that in every entry.
     """
 
     original: Mlp | Dag
@@ -67,6 +68,8 @@ class Pruning(Shown):
     stages: tuple[Stage, ...]
     box: Box | None
     compared: tuple[float, ...] | None = None  # per output, rounding included, where the two were compared as a whole
+    around: float | None = None
+    near: Floats | None = None
 
     @property
     def neurons_before(self) -> int:
@@ -103,8 +106,10 @@ class Pruning(Shown):
         return self.change_on(self.batch(count, seed))
 
     def batch(self, count: int, seed: int = 0) -> Floats:
-        """Random inputs from the box (or from [−1, 1])."""
+        """Random inputs from the box (or from [−1, 1]), or from around the samples."""
         low, high = self.box or make_box(self.original.to_dag(), UNIT_BOX)
+        if self.around is not None and self.near is not None:
+            return near_samples(self.near, self.around, (low, high), seed)[:count]
         low, high = np.maximum(low, -1e6), np.minimum(high, 1e6)
         return np.random.default_rng(seed).uniform(low, high, (count, len(low)))
 
@@ -117,6 +122,7 @@ def prune(
     keep: int | None = None,
     box: tuple[ArrayLike, ArrayLike] | None = None,
     data: Floats | None = None,
+    around: float | None = None,
     replayable: bool = False,
     skips: bool = False,
 ) -> Pruning:
@@ -125,6 +131,7 @@ def prune(
     Without a box only what changes nothing for any input goes; a box allows neurons that are dead or linear on it. A
     tolerance (one number, or one per output; `relative` to the range of each output on the data or on samples) and
     `keep`, which asks for the smallest bound with so many neurons left, need a box: by default the data's, or [−1, 1].
+    With `around` their bound need not hold on all of the box, but within that distance of each sample of the data.
     A layered network stays layered, unless `skips` lets edges pass layers: then more neurons can go, and the answer is
     a graph. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
     relaxations, and stand-ins that are sums of neurons.
@@ -143,6 +150,10 @@ def prune(
     if keep is not None and keep < 0:
         raise LawfulError(f"a number of neurons to keep is at least 0, not {keep}")
     approximate = bool(allowed.any()) or keep is not None
+    if around is not None and (data is None or not (approximate and around >= 0) or replayable):
+        raise LawfulError(
+            "a distance around the data is at least 0, and needs data and a tolerance or a number to keep"
+        )
     if box is None and data is not None:
         box = data.min(axis=0), data.max(axis=0)
     region = make_box(start, UNIT_BOX if box is None and approximate else box)
@@ -161,7 +172,10 @@ def prune(
             ways.append([*stages, nearly, *_exact(nearly.after, within, for_rounding, layered)])
     found = [_finished(network, way, None if everywhere else region) for way in ways]
     if approximate and layered and not replayable:
-        further = [_replaced(network, way, region, allowed, keep, data) for way in ways]
+        further = [
+            _replaced(network, way, region, allowed, keep, data, around)
+            for way in (ways if around is None else ways[:1])
+        ]
         found += [pruning for pruning in further if pruning is not None]
     if keep is not None:
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
@@ -196,12 +210,18 @@ def _allowed(dag: Dag, tolerance: float | Floats) -> Floats:
 
 
 def _replaced(
-    network: Mlp | Dag, stages: list[Stage], region: Box, allowed: Floats, keep: int | None, data: Floats | None
+    network: Mlp | Dag,
+    stages: list[Stage],
+    region: Box,
+    allowed: Floats,
+    keep: int | None,
+    data: Floats | None,
+    around: float | None,
 ) -> Pruning | None:
     """Fewer neurons than the stages leave; what the stages and the stand-ins change at most adds up."""
     latest = stages[-1].after if stages else network.to_dag()
     spent = float(np.nextafter(sum(stage.bound + stage.rounding for stage in stages), np.inf)) if stages else 0.0
-    search = Search(Mlp.from_dag(latest), region, data=data)
+    search = Search(Mlp.from_dag(latest), region, data=data, around=around)
     hidden = len(latest.hidden)
     if keep is None:
         found = search.within(np.nextafter(allowed - spent, 0.0))
@@ -215,7 +235,8 @@ def _replaced(
     stage = Stage("replaced", latest, found.network.to_dag(), dict.fromkeys(names), found.bound, 0.0)
     bounds = np.nextafter(found.bounds + spent, np.inf)
     small = found.network if isinstance(network, Mlp) else found.network.to_dag()
-    return Pruning(network, small, (*stages, stage), region, tuple(bounds.tolist()))
+    near = None if around is None else data
+    return Pruning(network, small, (*stages, stage), region, tuple(bounds.tolist()), around, near)
 
 
 RULES = (rules.silent, rules.constant, rules.dead, rules.duplicate, linear.opposite, linear.linear)

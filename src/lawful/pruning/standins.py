@@ -2,7 +2,8 @@
 
 A removed neuron is replaced by the affine combination of the neurons left in its layer that comes nearest to it on
 samples of the box. How far that moves any output on the *whole* box is then bounded by linear relaxations of the two
-networks and their difference: samples only propose, bounds decide.
+networks and their difference: samples only propose, bounds decide. Instead of one box there may be a small one around
+each sample of the data, where relaxations lose little: a few of them propose, all of them decide.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from lawful.types import Floats
 
 SAMPLES = 2000
 RIDGES = (0.01, 1.0, np.inf)  # from least squares to a constant: large combinations are bounded badly
+NEAR_RIDGES = (1e-6, 1e-3, 0.01)  # small boxes forgive large combinations
 EXCHANGES = 12
+FEW, AT_ONCE = 48, 32  # boxes that propose, boxes that are bounded together
+ALL = 10**9
 Box = tuple[Floats, Floats]
 Neuron = tuple[int, int]  # hidden layer, place in it
 
@@ -32,6 +36,7 @@ class Replacement:
     network: Mlp
     removed: tuple[Neuron, ...]
     bounds: Floats
+    ridge: float
 
     @property
     def bound(self) -> float:
@@ -40,14 +45,21 @@ class Replacement:
 
 
 class Search:
-    """Smaller and smaller networks near one, on a box."""
+    """Smaller and smaller networks near one, on a box or `around` the data."""
 
-    def __init__(self, mlp: Mlp, box: Box, *, data: Floats | None = None, seed: int = 0) -> None:
-        self.mlp, self.box = mlp, box
-        batch = samples(box, seed)
-        self.batch = batch if data is None else np.concatenate([batch[: SAMPLES // 2], data[:SAMPLES]])
+    def __init__(
+        self, mlp: Mlp, box: Box, *, data: Floats | None = None, around: float | None = None, seed: int = 0
+    ) -> None:
+        self.mlp = mlp
+        if around is None or data is None:
+            batch = samples(box, seed)
+            self.batch = batch if data is None else np.concatenate([batch[: SAMPLES // 2], data[:SAMPLES]])
+            self.low, self.high = box[0][None], box[1][None]
+        else:
+            self.low, self.high = boxes_around(data, around, box)
+            self.batch = np.concatenate([data[:SAMPLES], near_samples(data, around, box, seed)])
         self.values = mlp.activations(self.batch)[1:-1]
-        self.orders = {ridge: self._order(ridge) for ridge in RIDGES}
+        self.orders = {ridge: self._order(ridge) for ridge in (RIDGES if len(self.low) == 1 else NEAR_RIDGES)}
         self._layers = layers_of(mlp)
 
     @property
@@ -57,7 +69,8 @@ class Search:
 
     def without(self, count: int) -> Replacement:
         """The best of the ways to remove so many neurons."""
-        return min(self._ways(count), key=lambda found: found.bound)
+        best = min(self._ways(count), key=lambda found: found.bound)
+        return best if len(self.low) <= FEW else self._bounded(best.removed, best.ridge, ALL)
 
     def within(self, allowed: Floats) -> Replacement | None:
         """As many neurons as possible, such that no output moves by more than is allowed on the box.
@@ -84,7 +97,17 @@ class Search:
             found = self._exchanged(found, order, ridge, allowed)
             if found is not None and (best is None or len(found.removed) > len(best.removed)):
                 best = found
-        return best
+        return self._everywhere(best, allowed)
+
+    def _everywhere(self, found: Replacement | None, allowed: Floats) -> Replacement | None:
+        """What holds on all boxes: fewer neurons leave, until it does."""
+        while found is not None and len(self.low) > FEW:
+            found = self._bounded(found.removed, found.ridge, ALL)
+            if (found.bounds <= allowed).all():
+                break
+            left = found.removed[: int(0.9 * len(found.removed))]
+            found = Replacement(found.network, left, found.bounds, found.ridge) if left else None
+        return found
 
     def _exchanged(
         self, found: Replacement | None, order: Sequence[Neuron], ridge: float, allowed: Floats
@@ -101,11 +124,16 @@ class Search:
         for ridge, order in self.orders.items():
             yield self._bounded(order[:count], ridge)
 
-    def _bounded(self, gone: Sequence[Neuron], ridge: float) -> Replacement:
+    def _bounded(self, gone: Sequence[Neuron], ridge: float, boxes: int = FEW) -> Replacement:
         small = self._replaced(gone, ridge)
-        found = bound(align(self._layers, layers_of(small)), self.box[0][None], self.box[1][None])
-        sizes = np.maximum(np.abs(found.low), np.abs(found.high))[0]
-        return Replacement(small, tuple(gone), np.where(np.isnan(sizes), np.inf, sizes))
+        pair = align(self._layers, layers_of(small))
+        sizes = np.zeros(len(small.weights[-1]))
+        for start in range(0, min(boxes, len(self.low)), AT_ONCE):
+            chosen = slice(start, min(start + AT_ONCE, boxes))
+            found = bound(pair, self.low[chosen], self.high[chosen])
+            largest = np.maximum(np.abs(found.low), np.abs(found.high))
+            sizes = np.maximum(sizes, np.where(np.isnan(largest), np.inf, largest).max(axis=0))
+        return Replacement(small, tuple(gone), sizes, ridge)
 
     def _replaced(self, gone: Sequence[Neuron], ridge: float) -> Mlp:
         weights = [weight.copy() for weight in self.mlp.weights]
@@ -157,6 +185,19 @@ def samples(box: Box, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     where, inside = rng.random((SAMPLES, len(box[0]))), rng.uniform(*box, (SAMPLES, len(box[0])))
     return np.where(where < 0.25, box[0], np.where(where > 0.75, box[1], inside))
+
+
+def boxes_around(data: Floats, radius: float, box: Box) -> Box:
+    """A box around each sample, in an order without pattern, within the box of all."""
+    order = np.random.default_rng(0).permutation(len(data))
+    return np.maximum(data[order] - radius, box[0]), np.minimum(data[order] + radius, box[1])
+
+
+def near_samples(data: Floats, radius: float, box: Box, seed: int) -> Floats:
+    """Points near samples, within the box of all."""
+    rng = np.random.default_rng(seed)
+    chosen = data[rng.integers(len(data), size=SAMPLES)]
+    return np.clip(chosen + rng.uniform(-radius, radius, chosen.shape), *box)
 
 
 def _fitted(left: Floats, gone: Floats, ridge: float) -> tuple[Floats, Floats]:

@@ -19,6 +19,7 @@ from lawful.singular.regulariser import NuclearPenalty
 from lawful.singular.spectrum import NULL, Singularity, singularity
 
 Loss = Callable[[Any, Any], Tensor]
+PROXIMAL_GAP = 1e-5  # of half the square of all weights: a step of training is far coarser
 
 
 class SingularTrainer:
@@ -67,7 +68,7 @@ class SingularTrainer:
         self.steps += 1
         if self.proximal and self.steps % self.every == 0:
             size = float(self.optimiser.param_groups[0]["lr"])
-            self.penalty.proximal_step(size * self.strength * self.every)
+            self.penalty.proximal_step(size * self.strength * self.every, tolerance=PROXIMAL_GAP)
         return float(loss.detach())
 
     def fit(self, batches: Sequence[tuple[Any, Any]] | Any, epochs: int) -> list[float]:

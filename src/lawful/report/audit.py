@@ -227,7 +227,7 @@ def print_audit(audit: Audit, console: Console) -> None:
 def audit_text(audit: Audit) -> str:
     """The same page as plain text."""
     lines = io.StringIO()
-    print_audit(audit, Console(file=lines, width=80, color_system=None))
+    print_audit(audit, Console(file=lines, width=80, color_system=None, force_jupyter=False))
     return lines.getvalue().rstrip()
 
 

@@ -162,8 +162,12 @@ def runs_json(found: LeakyRuns) -> dict[str, Any]:
 
 
 def history_json(found: BlockHistory) -> dict[str, Any]:
-    """The steps, and everything that is known of the blocks at each."""
+    """The steps, and everything that is known of the blocks at each; what needs a Leaky ResNet is null."""
     return {
+        "hamiltonian": None,
+        "bottleneck_rank": None,
+        "stationarity": None,
+        "coi_min": float(found.table("coi").min()),
         "steps": list(found.steps),
         "names": list(found.names),
         "stable_rank": found.table("dimension"),

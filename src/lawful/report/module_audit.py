@@ -116,7 +116,7 @@ def print_module_audit(audit: ModuleAudit, console: Console) -> None:
 def module_audit_text(audit: ModuleAudit) -> str:
     """The same page as plain text."""
     lines = io.StringIO()
-    print_module_audit(audit, Console(file=lines, width=80, color_system=None))
+    print_module_audit(audit, Console(file=lines, width=80, color_system=None, force_jupyter=False))
     return lines.getvalue().rstrip()
 
 

@@ -59,7 +59,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 def summary_text(summary: Summary) -> str:
     """The same screen as plain text."""
     lines = io.StringIO()
-    print_summary(summary, Console(file=lines, width=100, color_system=None))
+    print_summary(summary, Console(file=lines, width=100, color_system=None, force_jupyter=False))
     return lines.getvalue().rstrip()
 
 

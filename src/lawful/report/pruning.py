@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lawful.figure import Figure, Panel, Series
 from lawful.pruning.curve import SizePoint
 from lawful.pruning.measure import PruningMeasurement, measure
 from lawful.pruning.prune import Pruning
@@ -13,6 +14,7 @@ from lawful.report.singular import named
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
+    from lawful.pruning.onnx_channels import OnnxPruning
 
 WHY = {
     "silent": "all outgoing weights lead nowhere",
@@ -43,6 +45,7 @@ def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out
         "samples": seen.samples,
         "rank": seen.rank,
         "box": pruning.box,
+        "around": pruning.around,
         "verified": verified,
         "steps": [
             {"kind": step.kind, "removed": list(step.removed), "bound": step.bound, "rounding": step.rounding}
@@ -70,6 +73,8 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -
         f"{pruning.original.parameters:,} -> {pruning.network.parameters:,} parameters"
     ]
     where = "for every input" if pruning.box is None else "for every input in the box"
+    if pruning.around is not None:
+        where = f"for every input within {pruning.around:g} of a sample, entry by entry"
     if pruning.bound == 0:
         lines.append(f"the function is the same {where}")
     else:
@@ -90,7 +95,7 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -
     return "\n".join(lines)
 
 
-def channels_json(found: ChannelPruning, out: Path | None) -> dict[str, Any]:
+def channels_json(found: ChannelPruning | OnnxPruning, out: Path | None, verified: bool = False) -> dict[str, Any]:
     """The documented keys of `lawful prune --json` for a module that is pruned channel by channel."""
     return {
         "channels_before": found.channels_before,
@@ -100,17 +105,23 @@ def channels_json(found: ChannelPruning, out: Path | None) -> dict[str, Any]:
         "removed": [vars(gone) for gone in found.removed],
         "compared": found.compared,
         "notes": found.notes,
+        "verified": verified,
         "written": None if out is None else str(out),
     }
 
 
-def channels_text(found: ChannelPruning, out: Path | None) -> str:
-    """What went from a module, layer by layer."""
+def channels_text(
+    found: ChannelPruning | OnnxPruning, out: Path | None, certified: bool = False, verified: bool = False
+) -> str:
+    """What went from a module or an ONNX file, layer by layer."""
+    checked = "re-checked in rational arithmetic" if verified else "its evidence is saved"
+    if not certified:
+        checked = "not re-checked: --verify or --certificate do that"
     lines = [
         f"{len(found.removed)} of {found.channels_before} hidden channels removed, {found.channels_after} left; "
         f"{found.parameters_before:,} -> {found.parameters_after:,} parameters",
-        "the function is the same, up to rounding of the weights that took over what left",
-        f"compared on random inputs in float64: outputs differ by at most {found.compared:.1e}",
+        f"the function is the same, up to rounding of the weights that took over what left ({checked})",
+        f"compared on random inputs: outputs differ by at most {found.compared:.1e}",
         *found.notes,
     ]
     layers: dict[tuple[str, str], list[str]] = {}
@@ -120,6 +131,15 @@ def channels_text(found: ChannelPruning, out: Path | None) -> str:
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(lines)
+
+
+def curve_figure(points: Sequence[SizePoint]) -> Figure:
+    """Bounds (and errors on the data) over sizes."""
+    sizes = [point.neurons for point in points]
+    series = [Series([max(point.bound, 1e-16) for point in points], sizes, label="certified bound")]
+    if any(point.on_data is not None for point in points):
+        series.append(Series([max(point.on_data or 0.0, 1e-16) for point in points], sizes, label="on the data"))
+    return Figure("Largest change of any output.", [Panel(series, "", "hidden neurons left", "change", log_y=True)])
 
 
 def curve_json(points: Sequence[SizePoint]) -> dict[str, Any]:

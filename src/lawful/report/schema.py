@@ -192,6 +192,8 @@ TABLE = {
         blocks?: array of object, dimension, movement and energy of each block
         narrowest?: string, the block of smallest effective dimension
         samples?: integer, that it was read on
+        steps?: array, layer steps, or the steps of training of a folder of checkpoints
+        checkpoints?: array of object, the blocks at each of them
         notes?: array of string, what carries over from Leaky ResNets""",
     "truncate": """
         classes: array of string, of the data
@@ -268,6 +270,7 @@ TABLE = {
         start: array of number, their values
         sgd_order: number?, how the drift grows with the step
         adam_order: number?, how the drift grows with the step
+        subtracted?: string, what drift is measured from
         optimizers: array of object, steps, loss, drift and what theory predicts
         network?: string, as it was named
         data?: string?, as it was named""",
@@ -292,7 +295,8 @@ TABLE = {
     "leaky": """
         out: string, the folder
         networks: array of object, cost and stationarity per effective depth
-        converged: boolean, whether all are geodesics""",
+        converged: boolean, whether all are geodesics
+        spread?: array of object, mean and standard deviation of the cost over seeds""",
     "verify": """
         valid: boolean, whether every fact was confirmed
         kind: string?, of certificate
@@ -322,9 +326,24 @@ TABLE = {
         report?: string, the page
         exceptions?: integer, answers that are not the predicted ones""",
     "fingerprint": """
-        files: array of object, each network's hash and how much it means
-        groups: array of array, names of equal functions
-        distinct: integer, functions""",
+        files?: array of object, each network's hash and how much it means
+        groups?: array of array, names of equal functions
+        distinct?: integer, functions
+        index?: string, with --index the file that holds the sketches
+        added?: integer, checkpoints new in the index
+        kept?: integer, checkpoints that were there
+        unread?: array of object, checkpoints that could not be read, and why""",
+    "find": """
+        relatives: array of object, path, likeness (1: the same up to symmetries, about 0: strangers), identical
+        compared: integer, checkpoints of the same architecture
+        indexed: integer, checkpoints in the index
+        calibrated: boolean, whether enough others were there to take away what all have in common""",
+    "merge": """
+        weight: number, the share of B
+        distance_before: number, of B from A relative to A
+        distance_after: number, the same after alignment
+        line: object?, with --data the loss on the way from A to B, as B is and aligned, and the barriers
+        out: string?, the file that was written""",
 }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from lawful.report import (
     network,
     notebook,
     pruning,
+    relatives,
     reproduce,
     singular,
     symmetries,
@@ -78,6 +79,9 @@ VIEWS: Mapping[str, View] = {
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
+    "OnnxPruning": View(
+        lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
+    ),
     "Exploration": View(explorer.facts, explorer.facts_text),
     "LeakyRuns": View(leaky.runs_json, lambda found: leaky.summary_text(found.networks, found.folder), "networks"),
     "Reproduction": View(reproduce.reproduction_json, lambda found: reproduce.runs_text(found.runs, True), "claims"),
@@ -89,6 +93,11 @@ VIEWS: Mapping[str, View] = {
     "Different": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
     "Distance": View(distance.distance_json, distance.distance_text, "per_output", charts.distance),
     "Equal": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
+    "Relatives": View(
+        relatives.found_json, lambda found: relatives.found_text(relatives.found_json(found)), "relatives"
+    ),
+    "Indexed": View(relatives.indexed_json, lambda done: relatives.indexed_text(relatives.indexed_json(done))),
+    "Merged": View(relatives.merged_json, lambda found: relatives.merged_text(relatives.merged_json(found))),
     "FunctionGroups": View(
         fibers.fingerprint_json, lambda found: fibers.fingerprint_text(fibers.fingerprint_json(found)), "files"
     ),

@@ -42,12 +42,16 @@ class EdgeWeights:
 
 @dataclass(frozen=True)
 class LayeredWeights:
-    """`ω` of every weight matrix and bias of a layered network, in their shapes, and `‖J‖_*`."""
+    """`ω` of every weight matrix and bias of a layered network, in their shapes, and `‖J‖_*`.
+
+    `floor` is what smoothed the norm: at least what was asked for, and what block solves can resolve.
+    """
 
     weights: tuple[Floats, ...]
     biases: tuple[Floats | None, ...]
     norm: float
     error: float
+    floor: float
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def layered_edge_weights(
     )
     # tr √(L + s) = tr L (L + s)^{-1/2} + s tr (L + s)^{-1/2}, less what it is at θ = 0
     norm += 2 * sum(float((smooth * corner - smooth**0.5).sum()) for corner in corners)
-    return LayeredWeights(tuple(omegas), tuple(vectors), norm, error)
+    return LayeredWeights(tuple(omegas), tuple(vectors), norm, error, 2 * smooth**0.5)
 
 
 def selected_inverse(diagonals: Sequence[Any], couplings: Sequence[Any], shift: float) -> tuple[list[Any], list[Any]]:

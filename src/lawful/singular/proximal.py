@@ -24,11 +24,16 @@ from lawful.types import Floats
 
 @dataclass(frozen=True)
 class Omegas:
-    """`ω` in the shapes of the parameters, and the norm where it was computed."""
+    """`ω` in the shapes of the parameters, and the norm where it was computed, smoothed by `floor`."""
 
     values: tuple[Floats, ...]
     norm: float
     error: float
+    floor: float
+
+    def norm_above(self, neurons: int) -> float:
+        """Not below the norm without smoothing, which takes at most `floor` from each singular value."""
+        return self.norm * (1 + self.error) + neurons * self.floor
 
 
 class EdgeParameters(Protocol):
@@ -60,9 +65,18 @@ class ProximalStep:
 
 
 def nuclear_prox(
-    edges: EdgeParameters, target: Sequence[Floats], strength: float, *, tolerance: float = 1e-12, most: int = 400
+    edges: EdgeParameters,
+    target: Sequence[Floats],
+    strength: float,
+    *,
+    tolerance: float = 1e-12,
+    most: int = 400,
+    start: Sequence[Floats] | None = None,
 ) -> ProximalStep:
-    """The proximal point of `strength · ‖J‖_*` at `target`; `tolerance` is a gap relative to `½‖target‖²`."""
+    """The proximal point of `strength · ‖J‖_*` at `target`; `tolerance` is a gap relative to `½‖target‖²`.
+
+    `start` is a guess, such as the shrinking of an earlier step: a good one saves most iterations.
+    """
     if not strength >= 0:
         raise LawfulError(f"a proximal step has a strength of at least 0, not {strength}")
     if (edges.source < 0).any():
@@ -70,7 +84,7 @@ def nuclear_prox(
     dag = edges.to_dag(target)
     if not (_hidden_ends(dag) == 2).any() and len(np.unique(edges.source)) == len(edges.source):
         return ProximalStep(_group_prox(dag, edges, target, strength), 0.0, 1)
-    return _reweighted(edges, target, strength, tolerance, most)
+    return _reweighted(edges, target, strength, tolerance, most, start)
 
 
 def _hidden_ends(dag: Dag) -> NDArray[np.intp]:
@@ -90,32 +104,57 @@ def _group_prox(dag: Dag, edges: EdgeParameters, target: Sequence[Floats], stren
 
 
 def _reweighted(
-    edges: EdgeParameters, target: Sequence[Floats], strength: float, tolerance: float, most: int
+    edges: EdgeParameters,
+    target: Sequence[Floats],
+    strength: float,
+    tolerance: float,
+    most: int,
+    start: Sequence[Floats] | None,
 ) -> ProximalStep:
     goal = np.concatenate([part.ravel() for part in target])
-    size = float(np.abs(goal).max(initial=0.0))
-
-    def objective(theta: Floats) -> float:
-        norm = edges.omegas(0.0, 1e-12, _split(theta, target)).norm
-        return float(0.5 * (theta - goal) @ (theta - goal) + strength * norm)
-
-    theta, best, floor, gap = goal, goal, size, np.inf
-    for iteration in range(1, most + 1):
-        floor = max(0.5 * floor, 1e-12 * size)
-        found = edges.omegas(floor, 1e-10, _split(theta, target))
+    energy = float(0.5 * goal @ goal)
+    neurons = len(edges.to_dag(target).hidden)
+    size = float(np.sqrt(2 * energy))
+    floors = _Floors(size, neurons, strength, tolerance * energy, warm=start is not None)
+    theta = goal if start is None else np.concatenate([part.ravel() for part in start])
+    precision, gap, iteration = 1e-3, np.inf, 0
+    while iteration < most:
+        iteration += 1
+        found = edges.omegas(floors.now, precision, _split(theta, target))
         omega = np.concatenate([part.ravel() for part in found.values])
-        if iteration % 10 == 0 or iteration == most:
-            left = goal - strength * omega * theta
-            bound = float(0.5 * goal @ goal - 0.5 * left @ left)
-            value = objective(theta)
-            landed = _landed(edges, theta, target, max(np.sqrt(2 * max(value - bound, 0.0)), 1e-9 * size))
-            at_landed = objective(landed)
-            best, value = (landed, at_landed) if at_landed <= value else (theta, value)
-            gap = value - bound
-            if gap <= tolerance * 0.5 * float(goal @ goal):
-                break
+        left = goal - strength / (1 + found.error) * omega * theta  # feasible: its operator norm is at most 1
+        bound = energy - float(0.5 * left @ left)
+        away = theta - goal
+        gap = float(0.5 * away @ away) + strength * found.norm_above(neurons) - bound
+        if gap <= tolerance * energy:
+            break
+        lost = strength * found.norm * found.error
+        precision = max(0.1 * precision, 1e-12) if lost > 0.25 * gap else precision
+        floors.lower(gap)
         theta = goal / (1 + strength * omega)
-    return ProximalStep(_split(best, target), gap, iteration)
+    landed = _landed(edges, theta, target, max(np.sqrt(2 * max(gap, 0.0)), 1e-9 * float(np.abs(goal).max(initial=0.0))))
+    if (landed != theta).any():
+        away = landed - goal
+        norm = edges.omegas(floors.least, precision, _split(landed, target)).norm_above(neurons)
+        at_landed = float(0.5 * away @ away) + strength * norm
+        if at_landed - bound <= max(2 * gap, tolerance * energy):
+            theta, gap = landed, at_landed - bound
+    return ProximalStep(_split(theta, target), gap, iteration)
+
+
+class _Floors:
+    """How much the norm is smoothed: halved as long as that is what keeps the gap open."""
+
+    def __init__(self, size: float, neurons: int, strength: float, goal: float, warm: bool) -> None:
+        self.weight = neurons * strength
+        least = 0.1 * goal / self.weight if self.weight else size
+        self.least = min(max(least, 1e-15 * size), size)
+        self.now = max(self.least, 1e-3 * size / max(neurons, 1) ** 0.5) if warm else 0.1 * size
+
+    def lower(self, gap: float) -> None:
+        """Smooth less; at once where smoothing alone explains the gap."""
+        mostly = self.weight * self.now > 0.5 * gap
+        self.now = max((0.1 if mostly else 0.5) * self.now, self.least)
 
 
 def _landed(edges: EdgeParameters, theta: Floats, target: Sequence[Floats], indistinct: float) -> Floats:

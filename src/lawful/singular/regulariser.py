@@ -48,7 +48,8 @@ class Layers:
         """`ω` of every parameter, in the order of `parameters`."""
         found = layered_edge_weights(*self.arrays(values), floor=floor, tolerance=tolerance)
         pairs = zip(found.weights, found.biases, strict=True)
-        return Omegas(tuple(part for pair in pairs for part in pair if part is not None), found.norm, found.error)
+        values = tuple(part for pair in pairs for part in pair if part is not None)
+        return Omegas(values, found.norm, found.error, found.floor)
 
     def to_dag(self, values: Sequence[Floats] | None = None) -> Dag:
         """The graph; its edges are the entries of the parameters in their order (activations do not matter here)."""
@@ -128,7 +129,7 @@ class Mapped:
         own = self.source >= 0
         count = sum(p.numel() for p in self.parameters)
         flat = np.bincount(self.source[own], found.values[own], minlength=count).astype(np.float64)
-        return Omegas(tuple(self.split(flat)), found.norm, found.error)
+        return Omegas(tuple(self.split(flat)), found.norm, found.error, floor)
 
     def row_squares(self) -> list[Tensor]:
         """The sum of squares of all weights that touch each hidden neuron; differentiable."""
@@ -197,6 +198,7 @@ class NuclearPenalty(nn.Module):
         self.edges = edges_of(module, input_shape)
         self._omegas: list[Tensor] = []
         self._rest = 0.0
+        self._shares: list[Floats] | None = None
 
     def refresh(self) -> Omegas:
         """Compute ω at the parameters as they are."""
@@ -241,9 +243,21 @@ class NuclearPenalty(nn.Module):
             parameter.div_(1.0 + step * omega)
 
     @torch.no_grad()
-    def proximal_step(self, step: float) -> ProximalStep:
-        """Replace the parameters by the exact proximal point of `step · ‖J‖_*`: neurons land on zero and stay there."""
-        found = nuclear_prox(self.edges, [_array(p) for p in self.edges.parameters], step)
+    def proximal_step(self, step: float, tolerance: float = 1e-12) -> ProximalStep:
+        """Replace the parameters by the proximal point of `step · ‖J‖_*`: neurons land on zero and stay there.
+
+        `tolerance` is a duality gap relative to half the square of all weights. Each step starts where the one before
+        ended: shrunk by as much.
+        """
+        target = [_array(p) for p in self.edges.parameters]
+        start = (
+            None if self._shares is None else [part * share for part, share in zip(target, self._shares, strict=True)]
+        )
+        found = nuclear_prox(self.edges, target, step, tolerance=tolerance, start=start)
+        self._shares = [
+            np.divide(value, part, out=np.ones_like(part), where=part != 0)
+            for value, part in zip(found.values, target, strict=True)
+        ]
         for parameter, value in zip(self.edges.parameters, found.values, strict=True):
             parameter.copy_(torch.as_tensor(value))
         return found

@@ -63,6 +63,7 @@ class Gauges:
         self.centres: dict[str, Floats] = {}
         self.told_apart: list[tuple[Residues, Residues]] = []
         self.heads: list[tuple[int, list[tuple[Residues, Residues]]]] = []
+        self.attentions: list[tuple[Residues, Residues, Residues]] = []  # labels (head, coordinate) of q, k, v
 
     def fresh(self, count: int) -> torch.Tensor:
         """Labels of a new axis: X may be any matrix on them."""

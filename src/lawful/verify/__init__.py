@@ -11,6 +11,8 @@ from typing import Any
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
 from lawful.verify import (
+    channel_pruning,
+    checkpoint_copy,
     components,
     distance,
     flow,
@@ -33,10 +35,11 @@ from lawful.verify.binding import matched, opened
 from lawful.verify.finding import Finding, Verified
 from lawful.verify.schema import VERSION, listed, on_the_clock, parse, whole
 
-__all__ = ["KINDS", "Verified", "verify"]
+__all__ = ["KINDS", "Verified", "speaks_of_files", "verify"]
 
 KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
     {
+        "channel-pruning": channel_pruning.check,
         "components": components.check,
         "distance": distance.check,
         "flow": flow.check,
@@ -56,7 +59,16 @@ KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
         "truncation-separation": separation.check,
     }
 )
+OF_FILES = {"checkpoint-copy": checkpoint_copy.check}  # kinds that speak of tensors in files: these have to be given
 DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+def speaks_of_files(certificate: str | bytes) -> bool:
+    """Whether a certificate is about tensors in files rather than networks."""
+    try:
+        return parse(certificate).get("kind") in OF_FILES
+    except NotACertificate:
+        return False
 
 
 def verify(certificate: Any, *networks: Any) -> Verified:
@@ -79,16 +91,16 @@ def verify(certificate: Any, *networks: Any) -> Verified:
         if key not in body:
             raise NotACertificate(f"not a certificate of version {VERSION}: {key!r} is missing")
     kind, about = body.pop("kind"), listed(body.pop("about"), "about", most=16)
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise NotACertificate(f"not a certificate: its kind is none of {', '.join(KINDS)}")
+    if not isinstance(kind, str) or kind not in {*KINDS, *OF_FILES}:
+        raise NotACertificate(f"not a certificate: its kind is none of {', '.join((*KINDS, *OF_FILES))}")
     if whole(body.pop("version"), "version") != VERSION:
         raise NotACertificate(f"this program reads certificates of version {VERSION} only")
     try:
         with on_the_clock():
-            found = KINDS[kind](body)
+            found = OF_FILES[kind](body, networks) if kind in OF_FILES else KINDS[kind](body)
         if about != list(found.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
-        given = matched((*found.networks, *found.others), networks)
+        given = tuple(range(len(networks))) if kind in OF_FILES else matched((*found.networks, *found.others), networks)
     except CertificateError as error:
         error.kind = kind
         raise

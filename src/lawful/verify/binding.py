@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lawful.errors import CertificateError, NotACertificate
-from lawful.verify import module_pruning
+from lawful.verify import channel_pruning, module_pruning
 from lawful.verify.finding import digest_of
 from lawful.verify.schema import MOST_BYTES
 from lawful.verify.wiring import wiring_of
@@ -51,8 +51,8 @@ def matched(digests: Sequence[str], given: Sequence[Any]) -> tuple[int, ...]:
 def names_of(thing: Any) -> tuple[str, ...]:
     """The digests that can stand for something.
 
-    A graph with weights or without; a chain of layers; data alone or with targets; a Leaky ResNet; or what it says
-    itself in `digests`.
+    A graph with weights or without; a chain of layers, or all weights of a module; data alone or with targets; a Leaky
+    ResNet; or what it says itself in `digests`.
     """
     if hasattr(thing, "digests"):
         return tuple(thing.digests)
@@ -60,8 +60,10 @@ def names_of(thing: Any) -> tuple[str, ...]:
         return (leaky_digest(thing),)
     if isinstance(thing, tuple) or (hasattr(thing, "shape") and not hasattr(thing, "to_dag")):
         return data_digests(*thing) if isinstance(thing, tuple) else data_digests(thing)
-    if not hasattr(thing, "to_dag") and (chain := module_pruning.digest_of(thing)) is not None:
-        return (chain,)
+    if not hasattr(thing, "to_dag"):
+        names = module_pruning.digest_of(thing), channel_pruning.digest_of(thing)
+        if any(names):
+            return tuple(name for name in names if name is not None)
     wiring = wiring_of(thing)
     return wiring.digest(), wiring.digest(weights=False)
 

@@ -27,7 +27,7 @@ Sides = list[tuple[Fraction, Fraction]]
 
 def check(body: dict[str, Any]) -> Finding:
     """The bounds that hold."""
-    given = record(body, "certificate", "networks box outputs norm upper lower matching tree", "spectral")
+    given = record(body, "certificate", "networks box outputs norm upper lower matching tree spectral")
     networks = [
         read_network(each, f"networks[{at}]") for at, each in enumerate(listed(given["networks"], "networks", length=2))
     ]
@@ -154,7 +154,7 @@ def _upper(
     if all(layer.same for layer in layers):
         return 0
     leaves = leaves_of(tree, box)
-    cap = _cap(given.get("spectral"), layers, box, outputs)
+    cap = _cap(given["spectral"], layers, box, outputs)
     open_, deeper = leaves, MOST_HALVINGS
     while open_:
         open_ = [

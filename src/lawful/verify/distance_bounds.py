@@ -138,7 +138,7 @@ class _Pass:
                 line, size = (below.f, below.g)[which], below.sizes[which]
                 negative = np.minimum(rows, 0.0)
                 constant += _dot(negative, line.shift[at])
-                error += self.slacks[layer] * _dot(np.abs(rows), (size + line.shift)[at]) + _underflow(size)[at]
+                error += self.bent(layer, rows, size, line.shift, at) + _underflow(size)[at]
                 rows = (rows - negative) * getattr(line, version)[at] + negative * line.high[at]
         return rows, constant, error
 
@@ -157,16 +157,21 @@ class _Pass:
             line, _, below, above, sizes = self.known[layer - 1]
             negative = np.minimum(on_h, 0.0)
             constant += _dot(negative, line.shift[at])
-            error += self.slacks[layer] * _dot(np.abs(on_h), (sizes[0] + line.shift)[at])
+            error += self.bent(layer, on_h, sizes[0], line.shift, at)
             on_y = (on_h - negative) * line.low[at] + negative * line.high[at]
             negative = np.minimum(on_D, 0.0)
             positive = on_D - negative
             constant += _dot(positive, below.shift[at]) + _dot(negative, above.shift[at])
-            error += self.slacks[layer] * (_dot(positive, below.size[at]) - _dot(negative, above.size[at]))
+            error += self.bent(layer, positive, below.size, below.shift, at)
+            error += self.bent(layer, negative, above.size, above.shift, at)
             error += _underflow(sizes[0] + sizes[2])[at]
             on_d = positive * below.d[at] + negative * above.d[at]
             on_y += positive * below.y[at] + negative * above.y[at]
         raise AssertionError("a network has at least one layer")
+
+    def bent(self, layer: int, rows: Floats, size: Floats, shift: Floats, at: Indices) -> Floats:
+        """What an activation's lines may change: few roundings of each coefficient, and a sum of shifts."""
+        return np.asarray(_dot(np.abs(rows), (8 * UNIT * size + self.slacks[layer] * np.abs(shift))[at]))
 
     def lost(
         self, layer: int, rows: Floats, parts: Sequence[tuple[Floats, Floats]], bias: Floats, at: Indices

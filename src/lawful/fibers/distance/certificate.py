@@ -6,14 +6,18 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from lawful.errors import Unsupported
+from lawful.fibers.distance.layers import evaluate
 from lawful.fibers.distance.property import PropertyCheck
 from lawful.fibers.distance.result import Distance
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, written
 from lawful.types import Floats
 
-ROOM = Fraction(1, 2**20)  # relative: the verifier rounds a little more than the maker
+ROOM = Fraction(1, 2**20)  # relative: the verifier rounds otherwise than the maker
+ROUNDING = Fraction(1, 10**11)  # relative to the outputs
 
 
 def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
@@ -25,7 +29,7 @@ def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[st
     if found.status == "proved":
         upper = found.within
     elif found.status != "violated" and found.upper < math.inf:
-        upper = Fraction(found.upper) * (1 + ROOM)
+        upper = Fraction(found.upper) * (1 + ROOM) + _rounding(found)
     lower = found.within if found.status == "violated" else found.lower * (1 - ROOM)
     if upper is None and not lower:
         raise Unsupported("nothing is known of this distance that a certificate could state")
@@ -70,6 +74,14 @@ def certificate_of_property(found: PropertyCheck, network: Mlp | Dag) -> dict[st
         "input": None if found.input is None else found.input.tolist(),
         "tree": None if found.input is not None else list(found.tree),
     }
+
+
+def _rounding(found: Distance) -> Fraction:
+    """Where the bound is all rounding errors the verifier's may be others: a share of the outputs' size."""
+    if not found.upper:
+        return Fraction(0)
+    outputs = np.abs(evaluate(found.pair.first, found.input[None])).max(initial=0.0)
+    return ROUNDING * Fraction(float(outputs)) if np.isfinite(outputs) else Fraction(0)
 
 
 def _sides(low: Floats, high: Floats) -> list[list[str]]:

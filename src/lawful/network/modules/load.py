@@ -118,7 +118,7 @@ def fill(module: torch.nn.Module, state: State) -> tuple[str, ...]:
     import torch
 
     wanted = module.state_dict(keep_vars=True)
-    names, dropped = _fitting(list(state), set(wanted))
+    names, dropped = fitting(list(state), set(wanted))
     renamed = dict(zip(names, state.values(), strict=True))
     unknown = [name for name in renamed if name not in wanted]
     present = {id(tensor) for name, tensor in wanted.items() if name in renamed}
@@ -143,7 +143,7 @@ def fill(module: torch.nn.Module, state: State) -> tuple[str, ...]:
     return () if not dropped else (f"the prefix {dropped!r} of every name",)
 
 
-def _fitting(names: list[str], wanted: set[str]) -> tuple[list[str], str]:
+def fitting(names: list[str], wanted: set[str]) -> tuple[list[str], str]:
     """The names less a prefix that all of them have, if the module then knows more of them."""
     best, dropped = names, ""
     current, so_far = names, ""

@@ -40,6 +40,7 @@ def attention(
     rank = len(query.shape)
     if rank > 2 and query.shape[-3] != key.shape[-3]:
         key, value = (_repeated(step, each, query.shape[-3] // each.shape[-3]) for each in (key, value))
+    _note_heads(step, query, key, value)
     step.shifts.drop(query.shifts)
     step.shifts.unseen(key.shifts, [rank - 2])
     step.shifts.drop(value.shifts)
@@ -61,6 +62,18 @@ def attention(
             step.gauges.blocks(field, [rank - 1])
             gauges.append(field.narrow(rank - 2, 0, 1).expand(step.shape))
     return Motion(step.shape, tuple(gauges))
+
+
+def _note_heads(step: Step, *values: Motion) -> None:
+    """Remember which coordinates belong to which head."""
+    tables = []
+    for value in values:
+        rank = len(value.shape)
+        if rank < 3 or len(value.gauges) != 1 or not set(varying(value.gauges[0])) <= {rank - 3, rank - 1}:
+            return
+        lead = (0,) * (rank - 3)
+        tables.append(value.gauges[0][lead][:, 0].numpy().copy())
+    step.gauges.attentions.append((tables[0], tables[1], tables[2]))
 
 
 def _tie_heads(step: Step, values: Sequence[Motion], mask: Motion | None, dim: int) -> None:

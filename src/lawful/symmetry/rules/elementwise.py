@@ -46,12 +46,22 @@ def add_values(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
 
 
 def _partner(field: torch.Tensor, others: Sequence[torch.Tensor]) -> int | None:
-    """The field that changes along the same dimensions, or else along some of them."""
+    """The field that changes along the same dimensions, or else along some of them: where no label comes twice, first.
+
+    (Beside a class token, the labels of patches change once along positions and always along channels.)
+    """
     own = set(varying(field))
     for place, other in enumerate(others):
         if own == set(varying(other)):
             return place
-    return next((place for place, other in enumerate(others) if own & set(varying(other))), None)
+    met = [place for place, other in enumerate(others) if own & set(varying(other))]
+    return min(met, key=lambda place: not _all_distinct(field, own & set(varying(others[place]))), default=None)
+
+
+def _all_distinct(field: torch.Tensor, dims: set[int]) -> bool:
+    """Whether no label comes twice along some dimensions."""
+    line = field[tuple(slice(None) if d in dims else 0 for d in range(field.dim()))]
+    return len(torch.unique(line)) == line.numel()
 
 
 def multiply_fields(

@@ -1,0 +1,206 @@
+"""An architecture ready for comparison: its module, what can be folded in it, and the group that acts on what is left.
+
+What was only proposed (permutations, signs, heads that change places, rotary phases, folds) is tried before it is
+used: random members of the group act on random weights in float64, and the outputs have to stay.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import fx, nn
+
+from lawful.checkpoints.element import draw, frames, moved
+from lawful.checkpoints.find_folds import find_folds, gains_of
+from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, read_group
+from lawful.errors import LawfulError
+from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.symmetry.check import casts, random_inputs, tensors_in
+from lawful.symmetry.inputs import Input, examples
+from lawful.symmetry.reading import read_graph
+
+AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointArchitecture:
+    """What two checkpoints of one architecture have in common."""
+
+    module: nn.Module
+    exported: ExportedModule
+    inputs: tuple[torch.Tensor, ...]
+    folds: tuple[Fold, ...]
+    group: OrbitGroup
+    tolerance: float
+    notes: tuple[str, ...]
+
+    def state(self, given: Mapping[str, torch.Tensor] | None = None) -> State:
+        """The tensors of the module (or of a state dict that fits it), each under the first of its names."""
+        own = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        names = self.module.state_dict(keep_vars=True)
+        found = {}
+        for name, tensor in own.items():
+            source: torch.Tensor = tensor
+            if given is not None:
+                alias = next((each for each, other in names.items() if other is tensor and each in given), None)
+                source = given[name] if name in given else tensor if alias is None else given[alias]
+            found[name] = source.detach()
+        return found
+
+    def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What the module computes with these tensors, in float64."""
+        wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            found = torch.func.functional_call(self.module, wide, tuple(inputs))
+        return [tensor.double() for tensor in tensors_in(found)]
+
+    def draw_inputs(self, seed: int) -> list[torch.Tensor]:
+        """Random inputs of the right sizes and kinds."""
+        return random_inputs(list(self.inputs), self.exported, torch.Generator().manual_seed(seed))
+
+
+def read_architecture(
+    module: nn.Module, input: Input | Sequence[Input] | None = None, *, seed: int = 0
+) -> CheckpointArchitecture:
+    """Read a module (in evaluation) once for all its checkpoints.
+
+    >>> found = read_architecture(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,))
+    >>> [(type(space).__name__, space.size, space.permutes, space.signed) for space in found.group.spaces]
+    [('UnitSpace', 4, True, False)]
+    """
+    module.eval()
+    inputs = tuple(examples(module, input))
+    if any(tensor.is_meta for tensor in module.parameters()):
+        raise LawfulError("a module on the meta device has no weights to compare")
+    exported = export_module(module, list(inputs))
+    original = [*exported.graph.nodes]
+    readers = _readers(exported)
+    folds = find_folds(exported)
+    group = read_group(read_graph(exported), gains_of(exported))
+    folds += _value_folds(group, readers)
+    whole = export_module(module, list(inputs)) if len(original) != len([*exported.graph.nodes]) else exported
+    tolerance = AGREE_SINGLE if casts(whole) else AGREE
+    found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
+    return _tried(found, seed)
+
+
+def _readers(exported: ExportedModule) -> dict[str, LinearReader]:
+    """The linear layers of a graph by the name of their weight, where nothing else reads weight or bias."""
+    found = {}
+    for node in exported.calls:
+        name = operator_name(node.target)
+        if name == "linear":
+            weight, axis, bias = node.args[1], 1, node.args[2] if len(node.args) > 2 else None
+        elif name == "addmm":
+            weight, axis, bias = node.args[2], 0, node.args[0]
+        else:
+            continue
+        names = [
+            exported.names.get(each.name) if isinstance(each, fx.Node) and len(each.users) == 1 else None
+            for each in (weight, bias)
+        ]
+        if names[0] is not None and names[1] is not None:
+            found[names[0]] = LinearReader(names[0], axis, names[1])
+    return found
+
+
+def _value_folds(group: OrbitGroup, readers: dict[str, LinearReader]) -> tuple[Fold, ...]:
+    found: list[Fold] = []
+    for space in group.spaces:
+        for block in (head[-1] for head in space.heads) if isinstance(space, HeadSpace) else ():
+            biases = [rows for rows in block.members if len(group.shapes[rows.tensor]) == 1]
+            for rows in biases:
+                others = [each for each in block.members if each.powers[0] == -rows.powers[0]]
+                if len(others) != 1 or rows.places.shape[1] != 1 or block.kind != "GL":
+                    continue
+                reader = readers.get(others[0].tensor)
+                if reader is None or others[0].dims != (reader.axis,) or others[0].tensor == rows.tensor:
+                    continue
+                columns = tuple(tuple(int(row) for row in copy) for copy in others[0].places.T)
+                found.append(ValueFold(rows.tensor, tuple(int(row) for row in rows.places[:, 0]), columns, reader))
+    return tuple(found)
+
+
+# Trying
+
+
+def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
+    """Drop what changes the outputs: all at once if all is well, otherwise space by space."""
+    probe = _Probe(given, seed)
+    notes: list[str] = []
+    if not probe.stays(given.folds, given.group):
+        nothing = replace(given.group, spaces=())
+        kept = [each for each in given.folds if probe.stays((each,), nothing)]
+        if len(kept) < len(given.folds):
+            raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
+        spaces: list[HiddenSpace] = []
+        for space in given.group.spaces:
+            settled = next(
+                (each for each in _weaker(space) if probe.stays(given.folds, _only(given.group, each))), None
+            )
+            if settled is None:
+                notes.append(f"{space.name}: what was read of its symmetries changed the outputs and is not used")
+            else:
+                spaces.append(settled)
+        given = replace(given, group=replace(given.group, spaces=tuple(spaces)))
+        if not probe.stays(given.folds, given.group):
+            raise LawfulError("members of the group change the outputs: the graph of this module is not understood")
+    if given.group.left_out:
+        notes.append(f"{given.group.left_out} scales that several spaces share are not used")
+    return replace(given, notes=tuple(notes))
+
+
+def _only(group: OrbitGroup, space: HiddenSpace) -> OrbitGroup:
+    return replace(group, spaces=(space,))
+
+
+def _weaker(space: HiddenSpace) -> list[HiddenSpace]:
+    """A space, then less and less of it."""
+    if isinstance(space, UnitSpace):
+        return [space, *(replace(space, signed=s, permutes=p) for p, s in ((space.permutes, False), (False, False)))]
+    if isinstance(space, HeadSpace):
+        return [space, replace(space, permutes=False)]
+    return [space]
+
+
+class _Probe:
+    """Outputs at random weights before and after."""
+
+    def __init__(self, given: CheckpointArchitecture, seed: int) -> None:
+        self.given, self.seed = given, seed
+        generator = torch.Generator().manual_seed(seed)
+        self.theta: State = {}
+        parameters = dict(given.module.named_parameters())
+        statistics = {each.variance for each in given.folds if isinstance(each, StatisticsFold)} | {
+            each.mean for each in given.folds if isinstance(each, StatisticsFold)
+        }
+        for name, tensor in given.state().items():
+            wide = tensor.double() if tensor.is_floating_point() else tensor
+            if name in parameters or name in statistics:
+                spread = float(wide.std()) if wide.numel() > 1 else 0.0
+                noise = torch.randn(wide.shape, generator=generator, dtype=torch.float64)
+                wide = wide + 0.5 * (spread or 0.5) * (noise.abs() if name in statistics else noise)
+            self.theta[name] = wide
+        self.inputs = given.draw_inputs(seed)
+        self.before = given.outputs(self.theta, self.inputs)
+        self.size = max((float(tensor.abs().max()) for tensor in self.before), default=0.0)
+
+    def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
+        """Whether the outputs stay after folds, a random member of the group and random shifts."""
+        rng = np.random.default_rng(self.seed)
+        state = fold(self.theta, folds)
+        state |= moved(state, frames(group, draw(group, rng)), list(group.shapes))
+        for laws in group.shifts if group.spaces else ():
+            steps = rng.normal(scale=0.3, size=len(laws.values(state)))
+            for name, piece in laws.pull(state, steps):
+                state[name] = state[name] + piece
+        after = self.given.outputs(state, self.inputs)
+        gap = max(float((one - two).abs().max()) for one, two in zip(self.before, after, strict=True))
+        return gap <= self.given.tolerance * self.size

@@ -1,0 +1,126 @@
+"""The evidence that a checkpoint is a copy: folds, the group element axis by axis, shifts; for `lawful verify`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.element import AxisFrame
+from lawful.checkpoints.folds import Fold, GainFold, StatisticsFold
+from lawful.checkpoints.group import AxisPlace
+from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
+from lawful.checkpoints.same import CheckpointVerdict
+from lawful.errors import LawfulError
+from lawful.types import Floats
+
+KIND, VERSION = "checkpoint-copy", 1
+
+
+def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[str, Any]:
+    """What a separate program needs to find B's numbers in A's."""
+    if verdict.verdict != "equal":
+        raise LawfulError("only an equality of checkpoints has a certificate")
+    found = verdict.comparison
+    matrices = _Matrices()
+    axes = [_frame_json(place, frame, matrices) for place, frame in found.frames.items()]
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "about": [digest(pair.first), digest(pair.second)],
+        "tensors": [
+            [name, pair.first.keys[name], pair.second.keys[name]]
+            for name, tensor in pair.first.state.items()
+            if name in pair.first.keys and name in pair.second.keys and tensor.is_floating_point()
+        ],
+        "folds": [_fold_json(each) for each in found.architecture.folds],
+        "matrices": matrices.json(),
+        "frames": axes,
+        "shifts": [
+            {"tensor": name, "shape": list(piece.shape), "values": _packed(piece.numpy())}
+            for name, pieces in found.shifts.items()
+            for piece in pieces
+        ],
+        "moved": sorted(each.tensor for each in found.distances if each.moved_only and each.exact),
+    }
+
+
+def digest(checkpoint: OpenCheckpoint) -> str:
+    """Names a checkpoint by its numbers: SHA-256 of names in the file, shapes and values in float64."""
+    given = {key: checkpoint.state[name] for name, key in checkpoint.keys.items()}
+    return tensors_digest({key: tensor for key, tensor in given.items() if tensor.is_floating_point()})
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """The digest of tensors by name."""
+    total = hashlib.sha256()
+    for key in sorted(tensors):
+        tensor = tensors[key]
+        total.update(f"{key}\n{list(tensor.shape)}\n".encode())
+        total.update(np.ascontiguousarray(tensor.detach().double().cpu().numpy(), dtype="<f8").tobytes())
+    return f"checkpoint:{total.hexdigest()[:32]}"
+
+
+def _packed(values: Floats) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode()
+
+
+class _Matrices:
+    """Each matrix once, with the number of its inverse transposed (orthogonal ones are their own)."""
+
+    def __init__(self) -> None:
+        self.found: list[Floats] = []
+        self._places: dict[bytes, int] = {}
+
+    def place(self, matrix: Floats) -> int:
+        """The number of a matrix."""
+        key = matrix.tobytes()
+        if key not in self._places:
+            self._places[key] = len(self.found)
+            self.found.append(matrix)
+        return self._places[key]
+
+    def json(self) -> list[dict[str, Any]]:
+        """All of them; a partner that acts nowhere is added."""
+        partners = []
+        for matrix in list(self.found):
+            if np.allclose(matrix @ matrix.T, np.eye(len(matrix)), atol=1e-9):
+                partners.append(self.place(matrix))
+            else:
+                partners.append(self._inverse(matrix))
+        for matrix in self.found[len(partners) :]:
+            partners.append(self._inverse(matrix))
+        return [
+            {"size": len(matrix), "values": _packed(matrix), "partner": partner}
+            for matrix, partner in zip(self.found, partners, strict=True)
+        ]
+
+    def _inverse(self, matrix: Floats) -> int:
+        wanted: Floats = np.asarray(np.linalg.inv(matrix).T, dtype=np.float64)
+        near = [n for n, each in enumerate(self.found)
+                if each.shape == wanted.shape and np.allclose(each, wanted, rtol=1e-9, atol=1e-12)]  # fmt: skip
+        return near[0] if near else self.place(wanted)
+
+
+def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices) -> dict[str, Any]:
+    return {
+        "tensor": place[0],
+        "dims": list(place[1]),
+        "source": frame.source.tolist(),
+        "factor": _packed(frame.factor),
+        "blocks": [{"rows": rows.tolist(), "matrix": matrices.place(matrix)} for rows, matrix in frame.blocks],
+    }
+
+
+def _fold_json(each: Fold) -> dict[str, Any]:
+    if isinstance(each, GainFold):
+        return {"fold": "gain", **asdict(each)}
+    if isinstance(each, StatisticsFold):
+        return {"fold": "statistics", **asdict(each)}
+    return {"fold": "value", "bias": each.bias, "rows": list(each.rows),
+            "columns": [list(copy) for copy in each.columns], "reader": asdict(each.reader)}  # fmt: skip

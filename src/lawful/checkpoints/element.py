@@ -1,0 +1,227 @@
+"""Members of the group: how they act on tensors, follow one another, and are drawn at random."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, HiddenSpace, MatrixBlock, OrbitGroup, UnitSpace
+from lawful.types import Floats, Indices
+
+SPREAD = 0.3  # of the logarithm of a random scale
+
+
+@dataclass(frozen=True, eq=False)
+class UnitsMove:
+    """Unit i of the result is unit `order[i]`, times its signs and scales."""
+
+    order: Indices
+    scales: Floats  # units × scales
+    signs: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class HeadsMove:
+    """Head h of the result is head `order[h]`, its query head c is copy `copies[h, c]`; then a matrix for each slot."""
+
+    order: Indices
+    copies: Indices
+    matrices: tuple[tuple[Floats, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockMove:
+    """A matrix."""
+
+    matrix: Floats
+
+
+SpaceMove = UnitsMove | HeadsMove | BlockMove
+
+
+def identity(space: HiddenSpace) -> SpaceMove:
+    """The move that changes nothing."""
+    if isinstance(space, UnitSpace):
+        return UnitsMove(np.arange(space.size), np.ones((space.size, space.scales)), np.ones(space.size))
+    if isinstance(space, MatrixBlock):
+        return BlockMove(np.eye(space.size))
+    count = len(space.heads)
+    matrices = tuple(tuple(np.eye(block.size) for block in head) for head in space.heads)
+    return HeadsMove(np.arange(count), np.tile(np.arange(space.copies), (count, 1)), matrices)
+
+
+def then(first: SpaceMove, second: SpaceMove) -> SpaceMove:
+    """The move that does the first, then the second."""
+    if isinstance(first, UnitsMove) and isinstance(second, UnitsMove):
+        order = second.order
+        return UnitsMove(first.order[order], second.scales * first.scales[order], second.signs * first.signs[order])
+    if isinstance(first, HeadsMove) and isinstance(second, HeadsMove):
+        order = second.order
+        copies = np.stack([first.copies[order[h]][second.copies[h]] for h in range(len(order))])
+        matrices = tuple(
+            tuple(after @ before for after, before in zip(own, first.matrices[order[h]], strict=True))
+            for h, own in enumerate(second.matrices)
+        )
+        return HeadsMove(first.order[order], copies, matrices)
+    if isinstance(first, BlockMove) and isinstance(second, BlockMove):
+        return BlockMove(second.matrix @ first.matrix)
+    raise TypeError(f"a {type(second).__name__} cannot follow a {type(first).__name__}")
+
+
+@dataclass(eq=False)
+class AxisFrame:
+    """What a member of the group does to the rows of one axis: row i becomes row `source[i]` times `factor[i]`; then
+    rows of each block are mixed by its matrix."""
+
+    source: Indices
+    factor: Floats
+    blocks: list[tuple[Indices, Floats]] = field(default_factory=list)  # rows (copies × size) and a matrix
+
+    def acts(self, rows: torch.Tensor, absolute: bool = False) -> torch.Tensor:
+        """The rows after it (`absolute`: with the absolute values of everything)."""
+        factor = torch.as_tensor(self.factor, dtype=rows.dtype)[:, None]
+        if np.array_equal(self.source, np.arange(len(self.source))):
+            found = rows * (factor.abs() if absolute else factor)
+        else:
+            found = rows[torch.as_tensor(self.source)] * (factor.abs() if absolute else factor)
+        for places, matrix in self.blocks:
+            mixing = torch.as_tensor(np.abs(matrix) if absolute else matrix, dtype=rows.dtype)
+            for copy in places:
+                where = torch.as_tensor(copy)
+                if len(copy) == len(found) and np.array_equal(copy, np.arange(len(copy))):
+                    found = mixing @ found
+                else:
+                    found[where] = mixing @ found[where]
+        return found
+
+
+Frames = Mapping[AxisPlace, AxisFrame]
+
+
+def frames(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> dict[AxisPlace, AxisFrame]:
+    """What moves of some spaces (by their number) do to every axis of every tensor."""
+    found: dict[AxisPlace, AxisFrame] = {}
+
+    def at(rows: AxisRows) -> AxisFrame:
+        shape = group.shapes[rows.tensor]
+        count = int(np.prod([shape[d] for d in rows.dims], dtype=int))
+        if rows.place not in found:
+            found[rows.place] = AxisFrame(np.arange(count), np.ones(count))
+        return found[rows.place]
+
+    for number, move in moves.items():
+        space = group.spaces[number]
+        if isinstance(space, UnitSpace) and isinstance(move, UnitsMove):
+            for rows in space.members:
+                frame = at(rows)
+                frame.source[rows.places] = rows.places[move.order]
+                frame.factor[rows.places] = _factor(space, rows, move)[:, None]
+        elif isinstance(space, MatrixBlock) and isinstance(move, BlockMove):
+            _mix(space, move.matrix, at)
+        elif isinstance(space, HeadSpace) and isinstance(move, HeadsMove):
+            for h, head in enumerate(space.heads):
+                other = space.heads[int(move.order[h])]
+                for block, twin, matrix in zip(head, other, move.matrices[h], strict=True):
+                    for rows, before in zip(block.members, twin.members, strict=True):
+                        copies = move.copies[h] if rows.places.shape[1] == space.copies else slice(None)
+                        at(rows).source[rows.places] = before.places[:, copies]
+                    _mix(block, matrix, at)
+    return found
+
+
+def _mix(block: MatrixBlock, matrix: Floats, at: object) -> None:
+    if np.array_equal(matrix, np.eye(len(matrix))):
+        return
+    dual = np.linalg.inv(matrix).T if block.kind in ("GL", "rotary") else matrix
+    for rows in block.members:
+        at(rows).blocks.append((rows.places.T, matrix if rows.powers[0] > 0 else dual))  # type: ignore[operator]
+
+
+def _factor(space: UnitSpace, rows: AxisRows, move: UnitsMove) -> Floats:
+    """By what the rows of each unit are multiplied; a negative scale acts where an odd power of it does."""
+    found = move.signs.copy() if rows.odd else np.ones(space.size)
+    for scale, power in zip(move.scales.T, rows.powers, strict=True):
+        if power:
+            found = found * (scale if power == 1 else 1.0 / scale if power == -1 else scale**power)
+    return found
+
+
+def moved(
+    tensors: Mapping[str, torch.Tensor], by: Frames, names: list[str] | None = None, *, absolute: bool = False
+) -> dict[str, torch.Tensor]:
+    """Tensors (some of them) after a member of the group."""
+    places: dict[str, list[tuple[tuple[int, ...], AxisFrame]]] = defaultdict(list)
+    for (owner, dims), frame in by.items():
+        places[owner].append((dims, frame))
+    found = {}
+    for name in names if names is not None else list(tensors):
+        tensor = tensors[name]
+        for dims, frame in places[name]:
+            tensor = back(frame.acts(as_rows(tensor, dims), absolute), dims, tensor.shape)
+        found[name] = tensor
+    return found
+
+
+def as_rows(tensor: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """A tensor as rows along some of its dimensions."""
+    count = int(np.prod([tensor.shape[d] for d in dims], dtype=int))
+    return tensor.movedim(dims, tuple(range(len(dims)))).reshape(count, -1) if dims else tensor.reshape(1, -1)
+
+
+def back(rows: torch.Tensor, dims: tuple[int, ...], shape: torch.Size) -> torch.Tensor:
+    """Rows put back into the shape of their tensor."""
+    if not dims:
+        return rows.reshape(shape)
+    sizes = [shape[d] for d in dims] + [size for d, size in enumerate(shape) if d not in dims]
+    return rows.reshape(sizes).movedim(tuple(range(len(dims))), dims)
+
+
+def draw(group: OrbitGroup, rng: np.random.Generator, *, discrete: bool = True) -> dict[int, SpaceMove]:
+    """A random member of the group: well conditioned; without permutations, signs and phases if not `discrete`."""
+    return {number: _drawn(space, rng, discrete) for number, space in enumerate(group.spaces)}
+
+
+def _drawn(space: HiddenSpace, rng: np.random.Generator, discrete: bool) -> SpaceMove:
+    if isinstance(space, UnitSpace):
+        order = rng.permutation(space.size) if discrete and space.permutes else np.arange(space.size)
+        signs = rng.choice([-1.0, 1.0], space.size) if discrete and space.signed else np.ones(space.size)
+        return UnitsMove(order, np.exp(rng.normal(scale=SPREAD, size=(space.size, space.scales))), signs)
+    if isinstance(space, MatrixBlock):
+        return BlockMove(_matrix(space, rng, discrete))
+    count = len(space.heads)
+    order = rng.permutation(count) if discrete and space.permutes else np.arange(count)
+    copies = np.stack(
+        [rng.permutation(space.copies) if discrete and space.permutes else np.arange(space.copies) for _ in order]
+    )
+    matrices = tuple(tuple(_matrix(block, rng, discrete) for block in head) for head in space.heads)
+    return HeadsMove(order, copies, matrices)
+
+
+def _matrix(block: MatrixBlock, rng: np.random.Generator, discrete: bool) -> Floats:
+    size = block.size
+    if block.kind == "rotary":
+        phases = rng.uniform(0, 2 * np.pi, len(block.pairs)) if discrete else np.zeros(len(block.pairs))
+        return turning(block, np.exp(rng.normal(scale=SPREAD, size=len(block.pairs))) * np.exp(1j * phases))
+    turn = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    if block.kind == "GL":
+        other = np.linalg.qr(rng.normal(size=(size, size)))[0]
+        return np.asarray(turn * np.exp(rng.normal(scale=SPREAD, size=size)) @ other)
+    if block.kind == "O":
+        return np.asarray(turn)
+    basis = np.linalg.qr(np.column_stack([np.ones(size), rng.normal(size=(size, size - 1))]))[0]
+    inner = np.eye(size)
+    inner[1:, 1:] = np.linalg.qr(rng.normal(size=(size - 1, size - 1)))[0]
+    return np.asarray(basis @ inner @ basis.T)
+
+
+def turning(block: MatrixBlock, numbers: Floats) -> Floats:
+    """The matrix that multiplies each rotary pair by a complex number."""
+    found = np.zeros((block.size, block.size))
+    for (a, b), number in zip(block.pairs, numbers, strict=True):
+        found[a, a] = found[b, b] = number.real
+        found[b, a], found[a, b] = number.imag, -number.imag
+    return found

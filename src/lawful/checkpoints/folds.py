@@ -1,0 +1,205 @@
+"""Folds: gains, offsets and statistics that a linear layer beside them can take over.
+
+A normalised value `γ x̂ + β` that only linear layers read is the same function with `W γ` for W, `b + W β` for b, and
+γ = 1, β = 0. A BatchNorm in evaluation after a convolution is that convolution with other weights. The bias of values
+in attention is a bias of its output, because attention weights add up to 1. Two checkpoints that differ by a fold
+have one form after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+State = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class LinearReader:
+    """A linear layer that reads a value along `axis` of its weight, and its bias if it has one."""
+
+    weight: str
+    axis: int
+    bias: str | None
+
+
+@dataclass(frozen=True)
+class GainFold:
+    """`W (γ x̂ + β) + b`: the gain goes into W, the offset into b (or stays, divided by the gain).
+
+    Values of a LayerNorm add up to 0: what is constant along the rows of W is not seen, and is taken off (`centred`).
+    """
+
+    gain: str | None
+    offset: str | None
+    plus: float  # the graph multiplies by `plus + gain`
+    readers: tuple[LinearReader, ...]
+    centred: bool
+
+
+@dataclass(frozen=True)
+class StatisticsFold:
+    """BatchNorm in evaluation: `γ (W x + c − μ)/√(v + ε) + β`, with `writer` the layer before it if it can take γ."""
+
+    gain: str
+    offset: str
+    mean: str
+    variance: str
+    epsilon: float
+    writer: LinearReader | None
+
+
+@dataclass(frozen=True, eq=False)
+class ValueFold:
+    """The bias of values, in rows `rows` of `bias`: attention passes it on, so `b_out += W_out b_value`.
+
+    `columns[c]` are the columns of the output weight that copy c of the head meets.
+    """
+
+    bias: str
+    rows: tuple[int, ...]
+    columns: tuple[tuple[int, ...], ...]
+    reader: LinearReader
+
+
+Fold = GainFold | StatisticsFold | ValueFold
+
+
+def fold(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], *, absolute: bool = False) -> State:
+    """The same function with its folds carried out; `absolute`: the sums of the absolute values of all terms."""
+    found = {name: tensor.abs() if absolute else tensor for name, tensor in state.items()}
+    for each in folds:
+        if isinstance(each, GainFold):
+            _fold_gain(found, each, absolute)
+        elif isinstance(each, StatisticsFold):
+            _fold_statistics(found, state, each, absolute)
+        else:
+            _fold_value(found, each)
+    return found
+
+
+def _fold_gain(state: State, each: GainFold, absolute: bool) -> None:
+    gain = None if each.gain is None else state[each.gain] + each.plus
+    for reader in each.readers:
+        weight = state[reader.weight]
+        if each.offset is not None and all(other.bias for other in each.readers):
+            state[str(reader.bias)] = state[str(reader.bias)] + torch.tensordot(
+                state[each.offset], weight, dims=([0], [reader.axis])
+            )
+        if gain is not None:
+            state[reader.weight] = weight * along(gain, reader.axis, weight.ndim)
+        if each.centred:
+            mean = state[reader.weight].mean(reader.axis, keepdim=True)
+            state[reader.weight] = state[reader.weight] + (mean if absolute else -mean)
+    if each.offset is not None:
+        carried = all(reader.bias for reader in each.readers)
+        state[each.offset] = (
+            torch.zeros_like(state[each.offset]) if carried or gain is None else state[each.offset] / gain
+        )
+    if each.gain is not None:
+        state[each.gain] = torch.full_like(state[each.gain], 1.0 - each.plus)
+
+
+def _fold_statistics(state: State, given: Mapping[str, torch.Tensor], each: StatisticsFold, absolute: bool) -> None:
+    factor = state[each.gain] / torch.sqrt(given[each.variance] + each.epsilon)
+    mean = state[each.mean] if absolute else -state[each.mean]
+    writer = each.writer
+    if writer is not None:
+        weight = state[writer.weight]
+        if writer.bias is not None:
+            mean = mean + state[writer.bias]
+            state[writer.bias] = torch.zeros_like(state[writer.bias])
+        state[writer.weight] = weight * along(factor, writer.axis, weight.ndim)
+    state[each.offset] = state[each.offset] + factor * mean
+    state[each.gain] = torch.ones_like(factor) if writer is not None else factor
+    state[each.mean] = torch.zeros_like(mean)
+    state[each.variance] = torch.full_like(mean, 1.0 - each.epsilon)
+
+
+def _fold_value(state: State, each: ValueFold) -> None:
+    values = state[each.bias].clone()
+    rows = torch.tensor(each.rows)
+    weight = state[each.reader.weight].movedim(each.reader.axis, 0)
+    bias = state[str(each.reader.bias)].clone()
+    for columns in each.columns:
+        bias += torch.tensordot(values[rows], weight[torch.tensor(columns)], dims=([0], [0]))
+    values[rows] = 0
+    state[each.bias], state[str(each.reader.bias)] = values, bias
+
+
+def along(vector: torch.Tensor, axis: int, rank: int) -> torch.Tensor:
+    """A vector laid along one axis, to be broadcast."""
+    return vector.reshape([-1 if d == axis else 1 for d in range(rank)])
+
+
+def unfold(state: State, folds: tuple[Fold, ...], like: Mapping[str, torch.Tensor]) -> State:
+    """Undo folds so that gains, offsets and statistics are those of another checkpoint (where they are not zero)."""
+    found = dict(state)
+    stages = [dict(like)]  # the other checkpoint before each fold
+    for each in folds:
+        stages.append(fold(stages[-1], (each,)))
+    for each, like in zip(reversed(folds), reversed(stages[:-1]), strict=True):
+        if isinstance(each, GainFold):
+            _unfold_gain(found, each, like)
+        elif isinstance(each, StatisticsFold):
+            _unfold_statistics(found, each, like)
+        else:
+            negative = {**found, each.bias: -like[each.bias].to(found[each.bias].dtype)}
+            _fold_value(negative, each)
+            rows = torch.tensor(each.rows)
+            values = found[each.bias].clone()
+            values[rows] = like[each.bias].to(values.dtype)[rows]
+            found[each.bias], found[str(each.reader.bias)] = values, negative[str(each.reader.bias)]
+    return found
+
+
+def _unfold_gain(state: State, each: GainFold, like: Mapping[str, torch.Tensor]) -> None:
+    gain = None
+    if each.gain is not None:
+        own = like[each.gain].to(state[each.gain].dtype) + each.plus
+        gain = torch.where(own == 0, torch.ones_like(own), own)
+        state[each.gain] = gain - each.plus
+    carried = all(reader.bias for reader in each.readers)
+    for reader in each.readers:
+        weight = state[reader.weight]
+        if each.centred:
+            other = like[reader.weight].to(weight.dtype)
+            if gain is not None:
+                other = other * along(gain, reader.axis, weight.ndim)
+            weight = weight + other.mean(reader.axis, keepdim=True)
+        if gain is not None:
+            weight = weight / along(gain, reader.axis, weight.ndim)
+        state[reader.weight] = weight
+        if each.offset is not None and carried:
+            offset = like[each.offset].to(weight.dtype)
+            bias = state[str(reader.bias)]
+            state[str(reader.bias)] = bias - torch.tensordot(offset, weight, dims=([0], [reader.axis]))
+    if each.offset is not None:
+        dtype = state[each.offset].dtype
+        if carried:
+            state[each.offset] = like[each.offset].to(dtype)
+        elif gain is not None:
+            state[each.offset] = state[each.offset] * gain
+
+
+def _unfold_statistics(state: State, each: StatisticsFold, like: Mapping[str, torch.Tensor]) -> None:
+    dtype = state[each.offset].dtype
+    gain, mean, variance = (like[name].to(dtype) for name in (each.gain, each.mean, each.variance))
+    deviation = torch.sqrt(variance + each.epsilon)
+    writer = each.writer
+    if writer is None:
+        factor = state[each.gain]
+        state[each.gain] = factor * deviation
+    else:
+        gain = torch.where(gain == 0, torch.ones_like(gain), gain)
+        factor = gain / deviation
+        weight = state[writer.weight]
+        state[writer.weight] = weight / along(factor, writer.axis, weight.ndim)
+        state[each.gain] = gain
+        if writer.bias is not None:
+            state[writer.bias] = like[writer.bias].to(dtype)
+            mean = mean - state[writer.bias]
+    state[each.offset] = state[each.offset] + factor * mean
+    state[each.mean], state[each.variance] = like[each.mean].to(dtype), variance

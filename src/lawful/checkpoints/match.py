@@ -1,0 +1,355 @@
+"""One space at a time: the move that brings its rows in B nearest to those in A, while everything else stands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from scipy.linalg import solve_sylvester
+from scipy.optimize import linear_sum_assignment
+
+from lawful.checkpoints.element import BlockMove, HeadsMove, SpaceMove, UnitsMove, as_rows, turning
+from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, MatrixBlock, UnitSpace
+from lawful.types import Floats, Indices, Mask
+
+Tensors = Mapping[str, torch.Tensor]
+TINY = 1e-300
+
+
+def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> SpaceMove:
+    """The move of one space, found from those of its members that are usable."""
+    if isinstance(space, UnitSpace):
+        return _units(space, a, b, usable)
+    if isinstance(space, HeadSpace):
+        return _heads(space, a, b)
+    return BlockMove(_block(space, a, b, [rows for rows in space.members if usable(rows)]))
+
+
+# Units
+
+
+def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
+    classes: dict[tuple[tuple[float, ...], bool], list[AxisRows]] = defaultdict(list)
+    for rows in space.members:
+        if usable(rows):
+            classes[rows.powers, rows.odd].append(rows)
+    features = [
+        (powers, odd, _features(members, a), _features(members, b)) for (powers, odd), members in classes.items()
+    ]
+    odd_part, even_part, squares = _similarity(space, features)
+    likeness = (odd_part.abs() if space.signed else odd_part) + even_part
+    order = assign(likeness, squares) if space.permutes else np.arange(space.size)
+    signs = np.ones(space.size)
+    if space.signed:
+        picked = odd_part[torch.arange(space.size), torch.as_tensor(order)].numpy()
+        signs = np.where(picked < 0, -1.0, 1.0)
+    return UnitsMove(order, _scales(space, features, order), signs)
+
+
+def _features(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
+    """For each unit all entries of its rows."""
+    parts = []
+    for rows in members:
+        table = as_rows(tensors[rows.tensor], rows.dims)
+        parts.append(table[torch.as_tensor(rows.places)].reshape(len(rows.places), -1))
+    return torch.cat(parts, 1)
+
+
+Feature = tuple[tuple[float, ...], bool, torch.Tensor, torch.Tensor]
+
+
+def _similarity(space: UnitSpace, features: Sequence[Feature]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Inner products of rows of A and B, those that a sign turns apart; and the sums of squares to hold against them.
+
+    Where a scale acts, rows count by their direction alone.
+    """
+    size = space.size
+    odd = torch.zeros(size, size, dtype=torch.float64)
+    even, squares = odd.clone(), odd.clone()
+    whole = sum(float(one.double().square().sum()) for _, _, one, _ in features) or 1.0
+    for powers, turns, one, two in features:
+        if any(powers):
+            left, right = _directions(one), _directions(two)
+            weight = 1.0
+        else:
+            left, right = one, two
+            weight = (size if space.scales else 1.0) / (
+                (float(one.double().square().sum()) or 1.0) if space.scales else whole
+            )
+        product = (left @ right.T).double() * weight
+        if turns:
+            odd += product
+        else:
+            even += product
+        lengths = [part.double().square().sum(1) * weight for part in (left, right)]
+        squares += lengths[0][:, None] + lengths[1][None]
+    return odd, even, squares
+
+
+def _directions(rows: torch.Tensor) -> torch.Tensor:
+    largest = rows.abs().amax(1, keepdim=True)
+    rows = torch.where(largest > 0, rows / torch.where(largest > 0, largest, 1.0), torch.zeros_like(rows))
+    lengths = rows.norm(dim=1, keepdim=True)
+    return torch.where(lengths > 0, rows / torch.where(lengths > 0, lengths, 1.0), torch.zeros_like(rows))
+
+
+def assign(likeness: torch.Tensor, squares: torch.Tensor | None = None) -> Indices:
+    """For each unit of A the one of B: mutual nearest neighbours first, linear assignment for the others."""
+    cost = (-2.0 * likeness if squares is None else squares - 2.0 * likeness).numpy()
+    count = len(cost)
+    forth, back = cost.argmin(1), cost.argmin(0)
+    every = np.arange(count)
+    mutual: Mask = back[forth] == every
+    order = np.full(count, -1, dtype=np.intp)
+    order[mutual] = forth[mutual]
+    rest = np.flatnonzero(~mutual)
+    if len(rest):
+        free = np.setdiff1d(every, forth[mutual])
+        rows, columns = linear_sum_assignment(cost[np.ix_(rest, free)])
+        order[rest[rows]] = free[columns]
+    return order
+
+
+def _scales(space: UnitSpace, features: Sequence[Feature], order: Indices) -> Floats:
+    """Least squares for the logarithms: `log |A_i| − log |B_i| = Σ power · log t`, over the kinds of rows."""
+    found = np.ones((space.size, space.scales))
+    kinds = [(powers, one, two) for powers, _, one, two in features if any(powers)]
+    if not space.scales or not kinds:
+        return found
+    design = np.array([powers for powers, _, _ in kinds])
+    ratios = np.full((len(kinds), space.size), np.nan)
+    for number, (_, one, two) in enumerate(kinds):
+        lengths = [_lengths(one), _lengths(two[torch.as_tensor(order)])]
+        good = (lengths[0] > 0) & (lengths[1] > 0)
+        ratios[number, good] = np.log(lengths[0][good]) - np.log(lengths[1][good])
+    known = np.isfinite(ratios)
+    for pattern in np.unique(known, axis=1).T:
+        here = np.flatnonzero((known == pattern[:, None]).all(0))
+        if pattern.any():
+            found[here] = np.exp(np.linalg.pinv(design[pattern]) @ ratios[np.ix_(pattern, here)]).T
+    return found
+
+
+def _lengths(rows: torch.Tensor) -> Floats:
+    wide = rows.double()
+    largest = wide.abs().amax(1)
+    safe = torch.where(largest > 0, largest, 1.0)
+    return np.asarray((safe * (wide / safe[:, None]).norm(dim=1) * (largest > 0)).numpy())
+
+
+# Blocks
+
+
+def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
+    """The rows of a block, in float64: size × all columns of all copies."""
+    parts = [
+        as_rows(tensors[rows.tensor], rows.dims)[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
+        for rows in members
+    ]
+    return torch.cat(parts, 1).double()
+
+
+def _block(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
+    if block.kind in ("O", "O fixing 1"):
+        return _orthogonal(block, a, b, members)
+    sides = [[rows for rows in members if rows.powers[0] * sign > 0] for sign in (1, -1)]
+    pairs = [(_stacked(side, a), _stacked(side, b)) if side else None for side in sides]
+    if block.kind == "rotary":
+        return _rotary(block, pairs)
+    return _general(block, pairs)
+
+
+def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
+    """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement."""
+    product = torch.zeros(block.size, block.size, dtype=torch.float64)
+    for rows in members:
+        product += _stacked([rows], a) @ _stacked([rows], b).T
+    if block.kind == "O fixing 1":
+        ones = torch.full((block.size, 1), block.size**-0.5, dtype=torch.float64)
+        basis = torch.linalg.qr(torch.cat([ones, torch.eye(block.size, dtype=torch.float64)[:, 1:]], 1))[0][:, 1:]
+        left, _, right = torch.linalg.svd(basis.T @ product @ basis)
+        return np.asarray((ones @ ones.T + basis @ (left @ right) @ basis.T).numpy())
+    left, _, right = torch.linalg.svd(product)
+    return np.asarray((left @ right).numpy())
+
+
+Pair = tuple[torch.Tensor, torch.Tensor] | None
+
+
+def _general(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
+    """`A₊ = M B₊` and `A₋ = M⁻ᵀ B₋`: solved on the side that determines M better."""
+    best, least = np.eye(block.size), np.inf
+    for number, pair in enumerate(pairs):
+        if pair is None:
+            continue
+        one, two = pair
+        solved = torch.linalg.lstsq(two.T, one.T, driver="gelsd").solution.T.numpy()
+        if not np.isfinite(solved).all() or np.linalg.matrix_rank(solved) < block.size:
+            continue
+        matrix = solved if number == 0 else np.linalg.inv(solved).T
+        off = _residual(matrix, pairs)
+        if off < least:
+            best, least = matrix, off
+    if None in pairs or not np.isfinite(least):
+        return best
+    polished = _polished(best, pairs)
+    return polished if _residual(polished, pairs) < least else best
+
+
+def _polished(matrix: Floats, pairs: Sequence[Pair]) -> Floats:
+    """One Gauss-Newton step `M → (1 + X) M` on both sides at once: a Sylvester equation for X."""
+    (one, two), (other, another) = ((pair[0], pair[1]) for pair in pairs if pair is not None)
+    moved, turned = torch.as_tensor(matrix) @ two, torch.as_tensor(np.linalg.inv(matrix).T) @ another
+    weights = [1.0 / (float(each.square().sum()) or 1.0) for each in (one, other)]
+    left = weights[1] * turned @ turned.T
+    right = weights[0] * moved @ moved.T
+    rest = weights[0] * (one - moved) @ moved.T - weights[1] * turned @ (other - turned).T
+    try:
+        step = solve_sylvester(left.numpy(), right.numpy(), rest.numpy())
+    except np.linalg.LinAlgError:
+        return matrix
+    found = matrix + step @ matrix
+    return found if np.isfinite(found).all() and np.linalg.matrix_rank(found) == len(found) else matrix
+
+
+def _residual(matrix: Floats, pairs: Sequence[Pair]) -> float:
+    total = 0.0
+    for pair, acting in zip(pairs, (matrix, np.linalg.inv(matrix).T), strict=True):
+        if pair is not None:
+            one, two = pair
+            total += float((one - torch.as_tensor(acting) @ two).norm()) / (float(one.norm()) or 1.0)
+    return total
+
+
+def _rotary(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
+    """A complex number for each pair: `q_A = z q_B` and `k_A = k_B / z̄`."""
+    first = np.array([a for a, _ in block.pairs])
+    second = np.array([b for _, b in block.pairs])
+    phase, logarithm, known = np.zeros(len(first), dtype=complex), np.zeros(len(first)), np.zeros(len(first))
+    for pair, sign in zip(pairs, (1, -1), strict=True):
+        if pair is None:
+            continue
+        one, two = (torch.complex(each[first], each[second]) for each in pair)
+        product = (one * two.conj()).sum(1).numpy()
+        lengths = [_lengths(torch.view_as_real(each).flatten(1)) for each in (one, two)]
+        good = (lengths[0] > 0) & (lengths[1] > 0) & (np.abs(product) > 0)
+        weight = lengths[0] * lengths[1]
+        phase[good] += product[good] / weight[good]
+        logarithm[good] += sign * (np.log(lengths[0][good]) - np.log(lengths[1][good]))
+        known[good] += 1
+    modulus = np.exp(np.divide(logarithm, known, out=np.zeros_like(logarithm), where=known > 0))
+    size = np.abs(phase)
+    return turning(block, modulus * np.where(size > TINY, phase / np.where(size > TINY, size, 1.0), 1.0))
+
+
+# Heads
+
+
+def _heads(space: HeadSpace, a: Tensors, b: Tensors) -> HeadsMove:
+    count, copies = len(space.heads), space.copies
+    likeness = np.zeros((count, copies, count, copies))
+    for slot in range(len(space.heads[0])):
+        likeness += _slot_likeness(space, slot, a, b)
+    inner = np.zeros((count, count, copies), dtype=np.intp)
+    total = np.zeros((count, count))
+    for i in range(count):
+        for j in range(count):
+            table = likeness[i, :, j]
+            rows, columns = linear_sum_assignment(-table) if copies > 1 else (np.zeros(1, int), np.zeros(1, int))
+            inner[i, j, rows] = columns
+            total[i, j] = table[rows, columns].sum()
+    order = linear_sum_assignment(-total)[1] if space.permutes else np.arange(count)
+    chosen = np.stack([inner[i, j] if space.permutes else np.arange(copies) for i, j in enumerate(order)])
+    matrices = []
+    for i, j in enumerate(order.tolist()):
+        own = []
+        for block, twin in zip(space.heads[i], space.heads[j], strict=True):
+            pairs: list[Pair] = []
+            for sign in (1, -1):
+                mine = [rows for rows in block.members if rows.powers[0] * sign > 0]
+                others = [_recopied(rows, chosen[i], copies) for rows in twin.members if rows.powers[0] * sign > 0]
+                pairs.append((_stacked(mine, a), _stacked(others, b)) if mine else None)
+            own.append(_rotary(block, pairs) if block.kind == "rotary" else _general(block, pairs))
+        matrices.append(tuple(own))
+    return HeadsMove(np.asarray(order, dtype=np.intp), chosen, tuple(matrices))
+
+
+def _recopied(rows: AxisRows, copies: Indices, count: int) -> AxisRows:
+    if rows.places.shape[1] != count:
+        return rows
+    return AxisRows(rows.tensor, rows.dims, rows.places[:, copies], rows.powers)
+
+
+def _slot_likeness(space: HeadSpace, slot: int, a: Tensors, b: Tensors) -> Floats:
+    """Cosines of `X Yᵀ` between query heads of A and B: what no matrix of the block can change.
+
+    `⟨X_A Y_Aᵀ, X_B Y_Bᵀ⟩ = Σ (X_Aᵀ X_B) ∘ (Y_Aᵀ Y_B)`, summed over the coordinates of the block.
+    """
+    sides = []
+    for tensors in (a, b):
+        one = [_sides(head[slot], tensors, space.copies) for head in space.heads]
+        sides.append(([copy for own, _ in one for copy in own], [shared for _, shared in one]))
+    (left, left_shared), (right, right_shared) = sides
+    count, copies, block = len(space.heads), space.copies, space.heads[0][slot]
+    size = block.size
+    own = torch.cat(left) @ torch.cat(right).T
+    shared = torch.cat(left_shared) @ torch.cat(right_shared).T
+    own = own.reshape(count, copies, size, count, copies, size)
+    shared = shared.reshape(count, 1, size, count, 1, size)
+    norms = [
+        np.array([_product_norm(block, x, ys[n // copies]) for n, x in enumerate(xs)]).reshape(count, copies)
+        for xs, ys in sides
+    ]
+    turned = block.kind == "rotary"
+    value = _complex_products(block, own, shared) if turned else (own * shared).sum((2, 5)).numpy()
+    scale = norms[0][:, :, None, None] * norms[1][None, None]
+    return np.asarray(np.divide(value, scale, out=np.zeros_like(value), where=scale > 0))
+
+
+def _sides(block: MatrixBlock, tensors: Tensors, copies: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """The rows that each query head has to itself (one matrix for each), and those that the group shares."""
+    signs = sorted({rows.powers[0] for rows in block.members}, reverse=True)
+    copied = next(
+        (
+            sign
+            for sign in signs
+            if copies > 1 and any(r.powers[0] == sign and r.places.shape[1] == copies for r in block.members)
+        ),
+        signs[0],
+    )
+    mine = [rows for rows in block.members if rows.powers[0] == copied]
+    others = [rows for rows in block.members if rows.powers[0] != copied]
+    own = []
+    for copy in range(copies):
+        picked = [
+            AxisRows(rows.tensor, rows.dims, rows.places[:, copy : copy + 1], rows.powers)
+            if rows.places.shape[1] == copies
+            else rows
+            for rows in mine
+        ]
+        own.append(_stacked(picked, tensors))
+    return own, _stacked(others, tensors)
+
+
+def _product_norm(block: MatrixBlock, x: torch.Tensor, y: torch.Tensor) -> float:
+    if block.kind == "rotary":
+        first, second = (torch.tensor([pair[k] for pair in block.pairs]) for k in (0, 1))
+        lengths = [each[first].square().sum(1) + each[second].square().sum(1) for each in (x, y)]
+        return float((lengths[0] * lengths[1]).sum().sqrt())
+    return float(((x @ x.T) * (y @ y.T)).sum().clamp_min(0).sqrt())
+
+
+def _complex_products(block: MatrixBlock, own: torch.Tensor, shared: torch.Tensor) -> Floats:
+    """`Re Σ ⟨q_A, q_B⟩ conj⟨k_A, k_B⟩`, pair by pair."""
+    first, second = (torch.tensor([pair[k] for pair in block.pairs]) for k in (0, 1))
+
+    def inner(table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        turned = table.permute(0, 1, 3, 4, 2, 5)
+        real = turned[..., first, first] + turned[..., second, second]
+        imaginary = turned[..., second, first] - turned[..., first, second]
+        return real, imaginary
+
+    (real, imaginary), (other, turned) = inner(own), inner(shared)
+    return np.asarray((real * other + imaginary * turned).sum(-1).numpy())

@@ -1,0 +1,122 @@
+"""A few hundred numbers of a checkpoint that no disguise changes, to find its relatives among many.
+
+Two kinds of blocks. *Function*: outputs at fixed random inputs. *Labelled*: a tensor that joins something with names
+(tokens, pixels, classes) to hidden units. Which units these are, their scales, signs and rotations do not matter to
+
+    K = Σ_j m_j m_jᵀ / ‖m_j‖²      (units that may change places, be scaled and turn their sign),
+    K = M̂ M̂ᵀ, rows of length 1     (coordinates of a rotated stream),
+    K = M (MᵀM)⁻¹ Mᵀ               (any linear change of the hidden space),
+
+of which some entries `uᵀKv` along fixed random directions are kept. Trained strangers share what the task demands, so
+sketches are compared after the mean over all checkpoints of the architecture is taken away.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.align import shiftless
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.folds import fold
+from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
+from lawful.types import Floats
+
+NUMBERS = 64  # kept of each block
+PROBES = 16  # times the batch of an example
+LABELS = 1024  # of an axis with more names, some
+SEED = 20_240_917
+
+
+def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor]) -> Floats:
+    """Blocks of 64 numbers, a row each, of length 1 (or 0 where a block says nothing).
+
+    >>> from torch import nn
+    >>> from lawful.checkpoints.architecture import read_architecture
+    >>> net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> turned = {"0.weight": 3 * net[0].weight.flip(0), "0.bias": 3 * net[0].bias.flip(0),
+    ...           "2.weight": net[2].weight.flip(1) / 3, "2.bias": net[2].bias}
+    >>> found = read_architecture(net, (5,))
+    >>> one, two = sketch(found, found.state()), sketch(found, found.state(turned))
+    >>> one.shape, bool(np.abs(one - two).max() < 1e-5)
+    ((3, 64), True)
+    """
+    wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    blocks = [_function(architecture, wide)]
+    folded = shiftless(fold(wide, architecture.folds), architecture.group.shifts)
+    for number, (name, (kind, rows)) in enumerate(sorted(_labelled(architecture.group).items())):
+        blocks.append(_named(folded[name], kind, rows, number))
+    return np.array([_unit(block) for block in blocks], dtype=np.float32).astype(np.float64)
+
+
+def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor]) -> Floats:
+    values = []
+    for number in range(PROBES):
+        outputs = architecture.outputs(state, architecture.draw_inputs(SEED + number))
+        values.append(torch.cat([tensor.reshape(len(tensor), -1) for tensor in outputs], dim=1).numpy())
+    table = np.concatenate(values)
+    table = table - table.mean(axis=0)
+    return np.asarray(_directions(table.size, 0) @ table.ravel())
+
+
+def _labelled(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
+    """The tensors of which one axis belongs to one space and all others have names, with the kind of that space."""
+    found: dict[str, list[tuple[str, AxisRows]]] = defaultdict(list)
+    for space in group.spaces:
+        kind = "heads" if isinstance(space, HeadSpace) else "units" if isinstance(space, UnitSpace) else space.kind
+        for rows in members_of(space):
+            found[rows.tensor].append((kind, rows))
+    alone = {name: entries[0] for name, entries in found.items() if len(entries) == 1}
+    return {
+        name: (kind, rows)
+        for name, (kind, rows) in alone.items()
+        if kind in ("units", "O", "O fixing 1", "GL") and len(group.shapes[name]) > len(rows.dims)
+    }
+
+
+def _named(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) -> Floats:
+    """Entries of K along random pairs of directions."""
+    others = [d for d in range(tensor.ndim) if d not in rows.dims]
+    table = tensor.permute(*others, *rows.dims)
+    table = table.reshape(int(np.prod([tensor.shape[d] for d in others])), -1)
+    rng = np.random.default_rng((SEED, number))
+    if len(table) > LABELS:
+        table = table[torch.as_tensor(np.sort(rng.choice(len(table), LABELS, replace=False)))]
+    matrix = table[:, torch.as_tensor(rows.places.T.reshape(-1))].numpy()
+    if kind == "units":
+        matrix = _normal(matrix.T).T
+    elif kind == "GL":
+        if matrix.shape[0] <= matrix.shape[1]:
+            return np.zeros(NUMBERS)  # the whole space: K is 1
+        matrix = np.linalg.qr(matrix)[0]
+    else:
+        matrix = _normal(matrix)
+    first, second = rng.normal(size=(2, NUMBERS, len(matrix)))
+    second -= first * ((first * second).sum(axis=1) / (first**2).sum(axis=1))[:, None]
+    return np.asarray(((first @ matrix) * (second @ matrix)).sum(axis=1))
+
+
+def _normal(matrix: Floats) -> Floats:
+    sizes = np.linalg.norm(matrix, axis=1, keepdims=True)
+    return np.asarray(matrix / np.where(sizes > 0, sizes, 1.0))
+
+
+def _directions(size: int, number: int) -> Floats:
+    return np.random.default_rng((SEED, size, number)).normal(size=(NUMBERS, size))
+
+
+def _unit(block: Floats) -> Floats:
+    size = float(np.linalg.norm(block))
+    return block / size if np.isfinite(size) and size > 0 else np.zeros(NUMBERS)
+
+
+def likeness(one: Floats, many: Floats, mean: Floats) -> Floats:
+    """Mean over blocks of the cosine between sketches without the mean: about 1 for copies, about 0 for strangers."""
+    left, right = one - mean, many - mean
+    sizes = np.linalg.norm(left, axis=-1) * np.linalg.norm(right, axis=-1)
+    cosines = (left * right).sum(axis=-1) / np.where(sizes > 0, sizes, 1.0)
+    told = (np.linalg.norm(one, axis=-1) > 0) & (np.linalg.norm(many, axis=-1) > 0)
+    return np.asarray((cosines * told).sum(axis=-1) / np.maximum(told.sum(axis=-1), 1))

@@ -1,0 +1,214 @@
+"""Weights of a program of channels as they change: cells leave in sweeps, and their readers take over what they said.
+
+Folded numbers are computed exactly and rounded to float64 as they come; no exact statement rests on a row that was
+rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.pruning.constants import Value, combined, is_double, nearest
+from lawful.pruning.facts import Facts, ordinary, power_of_two
+from lawful.pruning.program import ChannelProgram, Operation
+from lawful.types import Floats
+
+Reason = tuple[Any, ...]  # ("silent",), ("constant",) or ("duplicate", cell that stays)
+
+
+@dataclass(frozen=True)
+class RemovedChannel:
+    """A channel that left: the layer that wrote it, its place there, and why."""
+
+    layer: str
+    channel: int
+    kind: str
+
+
+class ChannelWeights:
+    """The weights of a program as they change, and the cells that are left."""
+
+    def __init__(self, program: ChannelProgram, arrays: dict[str, Floats]) -> None:
+        self.program, self.arrays = program, arrays
+        self.added: dict[str, Floats] = {}  # biases of layers that had none, by their weight's name
+        self.alive = dict.fromkeys(program.cells, True)
+        self.pinned = program.pinned
+        self.layers = [operation for operation in program.operations if operation.kind == "layer"]
+        self.removed: list[RemovedChannel] = []
+        self.sweeps: list[dict[int, Reason]] = []
+        self.readers = self._readers()
+        self._exact: dict[tuple[str, int], Value] = {}  # entries of biases that are no doubles
+        self._rounded: dict[str, NDArray[np.bool_]] = {}
+        members = [set(spot.cells.tolist()) for spot in program.spots.values()]
+        self.left = [len(cells) for cells in members]  # channels of every activation
+        self.places: dict[int, list[int]] = {}
+        for place, cells in enumerate(members):
+            for cell in cells:
+                self.places.setdefault(cell, []).append(place)
+        self.channels = sum(
+            int(cell) not in self.pinned for layer in self.layers for cell in program.spots[layer.name].cells
+        )
+
+    def weight(self, operation: Operation) -> Floats:
+        """The weight of a layer."""
+        return self.arrays[str(operation.tensors["weight"])]
+
+    def bias(self, operation: Operation) -> Floats:
+        """The bias of a layer, zeros if it has none."""
+        place = operation.tensors["bias"]
+        if place is not None:
+            return self.arrays[place]
+        weight = str(operation.tensors["weight"])
+        return self.added.get(weight, np.zeros(len(self.arrays[weight])))
+
+    def exact_bias(self, operation: Operation, row: int) -> Value:
+        """One entry of the bias, before it was rounded."""
+        found = self._exact.get((operation.name, row))
+        return Fraction(float(self.bias(operation)[row])) if found is None else found
+
+    def rounded(self, operation: Operation) -> NDArray[np.bool_]:
+        """Rows with an entry that was rounded."""
+        if operation.name not in self._rounded:
+            self._rounded[operation.name] = np.zeros(len(self.weight(operation)), dtype=bool)
+        return self._rounded[operation.name]
+
+    def alive_at(self, name: str) -> NDArray[np.bool_]:
+        """For every channel of an activation whether it is left."""
+        return np.array([self.alive[int(cell)] for cell in self.program.spots[name].cells])
+
+    def sweep_all(self) -> None:
+        """Until nothing leaves any more."""
+        while self.sweep():
+            pass
+
+    def sweep(self) -> bool:
+        """Look at all cells once and remove what can be; whether anything was."""
+        facts = Facts(self)
+        gone: dict[int, Reason] = {}
+        for cell, reason in self._redundant(facts).items():
+            if any(self.left[place] <= 1 for place in self.places[cell]):  # an activation keeps one channel
+                continue
+            for place in self.places[cell]:
+                self.left[place] -= 1
+            self._absorb(cell, reason, facts)
+            gone[cell] = reason
+            self.removed += [
+                RemovedChannel(layer_name(operation), int(at), str(reason[0]))
+                for operation in self.layers
+                for at in np.flatnonzero(self.program.spots[operation.name].cells == cell)
+            ]
+        for cell in gone:
+            self.alive[cell] = False
+        if gone:
+            self.sweeps.append(gone)
+        return bool(gone)
+
+    def _redundant(self, facts: Facts) -> dict[int, Reason]:
+        """Cells that can leave now, each with its reason; a twin that another relies on stays."""
+        found: dict[int, Reason] = {}
+        leaders: dict[tuple[Any, ...], int] = {}
+        columns = {operation.name: self._heard(operation) for operation in self.layers}
+        kept: set[int] = set()
+        for cell in sorted(cell for cell, alive in self.alive.items() if alive and cell not in self.pinned):
+            heard = self.readers.get(cell, [])
+            live = [(operation, places) for operation, places in heard if columns[operation.name][places].any()]
+            if not live:
+                found[cell] = ("silent",)
+            elif all(_foldable(operation, facts.values(operation.sources[0], places)) for operation, places in live):
+                found[cell] = ("constant",)
+            else:
+                key = tuple(
+                    (operation.name, tuple(facts.keys[operation.sources[0]][place] for place in places))
+                    for operation, places in heard
+                )
+                leader = leaders.setdefault(key, cell)
+                if leader != cell and leader not in found:
+                    found[cell] = ("duplicate", leader)
+                    kept.add(leader)
+        return {cell: reason for cell, reason in found.items() if cell not in kept}
+
+    def _readers(self) -> dict[int, list[tuple[Operation, list[int]]]]:
+        """For every cell the layers that read it, and at which of their columns."""
+        found: dict[int, list[tuple[Operation, list[int]]]] = {}
+        for operation in self.layers:
+            places: dict[int, list[int]] = {}
+            for place, cell in enumerate(self.program.spots[operation.sources[0]].cells.tolist()):
+                places.setdefault(cell, []).append(place)
+            for cell, where in places.items():
+                found.setdefault(cell, []).append((operation, where))
+        return found
+
+    def _heard(self, operation: Operation) -> NDArray[np.bool_]:
+        """For every column of a layer whether a row that is left hears it."""
+        weight = self.weight(operation)
+        rows = self.alive_at(operation.name)
+        return np.asarray(weight.reshape(*weight.shape[:2], -1)[rows].any(axis=(0, 2)))
+
+    def _absorb(self, cell: int, reason: Reason, facts: Facts) -> None:
+        """Readers take over what the cell said, and no longer hear it."""
+        for operation, places in self.readers.get(cell, []):
+            weight, source = self.weight(operation), operation.sources[0]
+            if reason[0] == "constant":
+                self._fold(operation, places, facts.values(source, places))
+            elif reason[0] == "duplicate":
+                twins = np.flatnonzero(self.program.spots[source].cells == reason[1]).tolist()
+                for mine, theirs in zip(places, twins, strict=True):
+                    ratio = facts.factors[source][mine] / facts.factors[source][theirs]
+                    inexact = _add_multiple(weight, mine, theirs, ratio)
+                    self.rounded(operation)[inexact] = True
+            weight[:, places] = 0.0
+
+    def _fold(self, operation: Operation, places: Sequence[int], values: Sequence[Value | None]) -> None:
+        weight = self.weight(operation)
+        flat = weight.reshape(len(weight), weight.shape[1], -1)
+        bias = self.bias(operation).copy()
+        pairs = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
+        for row in np.flatnonzero(flat[:, [place for place, _ in pairs]].any(axis=(1, 2))).tolist():
+            terms = ((tap, value) for place, value in pairs for tap in flat[row, place].tolist())
+            total = combined(terms, self.exact_bias(operation, row))
+            bias[row] = nearest(total)
+            self._exact[operation.name, row] = total
+            if not is_double(total):
+                self.rounded(operation)[row] = True
+        name = operation.tensors["bias"]
+        if name is not None:
+            self.arrays[name] = bias
+        elif bias.any():
+            self.added[str(operation.tensors["weight"])] = bias
+
+
+def layer_name(operation: Operation) -> str:
+    """The module that holds a layer's weight."""
+    return str(operation.tensors["weight"]).rpartition(".")[0]
+
+
+def _foldable(operation: Operation, values: Sequence[Value | None]) -> bool:
+    """Whether a layer hears nothing but constants: beside a border of zeros only zeros are."""
+    return all(value is not None and (not operation.padded or value == 0) for value in values)
+
+
+def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:
+    """`weight[:, theirs] += ratio · weight[:, mine]`, each rounded once; which rows that was needed for."""
+    own, other = weight[:, theirs], weight[:, mine]
+    if (
+        power_of_two(ratio) and ordinary(own) and ordinary(other)
+    ):  # the product is exact, and the error of a sum is a float
+        term = other * float(ratio)
+        total = own + term
+        late = total - own
+        error = (own - (total - late)) + (term - late)
+        weight[:, theirs] = total
+        return np.asarray((error != 0).reshape(len(weight), -1).any(axis=1))
+    inexact = np.zeros(len(weight), dtype=bool)
+    for at in np.argwhere(other != 0):
+        place = tuple(at.tolist())
+        exact = Fraction(float(own[place])) + ratio * Fraction(float(other[place]))
+        own[place] = float(exact)
+        inexact[place[0]] |= Fraction(float(own[place])) != exact
+    return inexact

@@ -1,0 +1,150 @@
+"""Values of channels that are the same for every input: rationals where they are, balls around them elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+from flint import arb, fmpq
+
+from lawful.pruning.program import Arguments
+
+BITS = 200
+Value = Any  # a Fraction, or a ball of FLINT that holds the real number
+ZERO = Fraction(0)
+
+
+def ball(value: Value) -> Any:
+    """A ball around a value."""
+    return arb(fmpq(value.numerator, value.denominator)) if isinstance(value, Fraction) else value
+
+
+def nearest(value: Value) -> float:
+    """A value as a double."""
+    return float(value) if isinstance(value, Fraction) else float(value.mid())
+
+
+def is_double(value: Value) -> bool:
+    """Whether a value is known exactly, and is a double."""
+    return isinstance(value, Fraction) and Fraction(nearest(value)) == value
+
+
+def combined(terms: Iterable[tuple[float | Fraction, Value]], start: Value = ZERO) -> Value:
+    """`start + Σ weight · value`.
+
+    >>> combined([(2.0, Fraction(1, 3)), (0.5, Fraction(1))])
+    Fraction(7, 6)
+    """
+    total = start
+    for weight, value in terms:
+        factor = Fraction(weight)
+        if not factor or (isinstance(value, Fraction) and not value):
+            continue
+        if isinstance(total, Fraction) and isinstance(value, Fraction):
+            total = total + factor * value
+        else:
+            total = ball(total) + ball(factor) * ball(value)
+    return total
+
+
+def product(one: Value, two: Value) -> Value:
+    """The product; a rational 0 stays one."""
+    if isinstance(one, Fraction) and isinstance(two, Fraction):
+        return one * two
+    return ZERO if one == ZERO or two == ZERO else ball(one) * ball(two)
+
+
+def normalised(value: Value, mean: float, variance: float, epsilon: float, gain: float, shift: float) -> Value:
+    """`(value − mean)/√(variance + epsilon) · gain + shift`."""
+    away = combined([(-1.0, Fraction(mean))], value)
+    if gain == 0 or (isinstance(away, Fraction) and not away):
+        return Fraction(shift)
+    root = ball(Fraction(variance) + Fraction(epsilon)).sqrt()
+    return ball(away) * ball(Fraction(gain)) / root + ball(Fraction(shift))
+
+
+def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
+    """An elementwise function of a value; None where the function is not known here.
+
+    >>> applied("leaky_relu", (0.5,), Fraction(-3)), applied("hardtanh", (0.0, 6.0), Fraction(9))
+    (Fraction(-3, 2), Fraction(6, 1))
+    >>> applied("tanh", (), Fraction(0))
+    Fraction(0, 1)
+    """
+    numbers = [Fraction(part) for part in arguments if not isinstance(part, str)]
+    match function:
+        case "relu":
+            return _bent(value, ZERO)
+        case "leaky_relu":
+            return _bent(value, numbers[0])
+        case "hardtanh":
+            return _clipped(value, numbers[0], numbers[1])
+        case "relu6":
+            return _clipped(value, ZERO, Fraction(6))
+        case "hardsigmoid":
+            return _clipped(combined([(1.0, Fraction(3))], value), ZERO, Fraction(6)) / 6
+        case "hardswish":
+            return product(value, applied("hardsigmoid", (), value))
+        case "abs":
+            return abs(value)
+        case "neg":
+            return -value
+        case "add number" | "sub number":
+            return combined([(1.0 if function == "add number" else -1.0, numbers[0])], value)
+        case "mul number" | "div number":
+            if function == "div number" and not numbers[0]:
+                return None
+            return product(value, numbers[0] if function == "mul number" else 1 / numbers[0])
+    return _smooth(function, arguments, numbers, value)
+
+
+def _smooth(function: str, arguments: Arguments, numbers: list[Fraction], value: Value) -> Value | None:
+    if value == ZERO and function in ("tanh", "gelu", "silu", "mish", "elu", "celu", "selu"):
+        return ZERO
+    x, one = ball(value), arb(1)
+    match function:
+        case "sigmoid":
+            return one / (one + (-x).exp())
+        case "tanh":
+            return x.tanh()
+        case "silu":
+            return x / (one + (-x).exp())
+        case "gelu" if arguments == ("none",):
+            return x * (one + (x / arb(2).sqrt()).erf()) / 2
+        case "gelu":
+            return x * (one + ((x + ball(Fraction(0.044715)) * x**3) * (2 / arb.pi()).sqrt()).tanh()) / 2
+        case "softplus" if bool(x * ball(numbers[0]) < ball(numbers[1])):
+            return (one + (x * ball(numbers[0])).exp()).log() / ball(numbers[0])
+        case "mish":
+            return x * (one + x.exp()).log().tanh()
+        case "elu" if numbers[1:] == [1, 1] and _sign(value):
+            return value if _sign(value) > 0 else ball(numbers[0]) * (x.exp() - one)
+    return None
+
+
+def _sign(value: Value) -> int:
+    """1 or −1 where it is sure, else 0."""
+    return 1 if value > 0 else -1 if value < 0 else 0
+
+
+def _bent(value: Value, slope: Fraction) -> Value:
+    if isinstance(value, Fraction):
+        return value if value > 0 else slope * value
+    if _sign(value) > 0:
+        return value
+    if _sign(value) < 0:
+        return product(slope, value)
+    return (ball(1 + slope) * value + ball(1 - slope) * abs(value)) / 2
+
+
+def _clipped(value: Value, low: Fraction, high: Fraction) -> Value:
+    """`min(max(value, low), high)`; a ball that holds an end is joined with it."""
+    if isinstance(value, Fraction):
+        return min(max(value, low), high)
+    for end, beyond in ((low, -1), (high, 1)):
+        sign = _sign(value - ball(end))
+        if sign == beyond:
+            return end
+        value = value if sign else value.union(ball(end))
+    return value

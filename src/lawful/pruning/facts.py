@@ -1,0 +1,248 @@
+"""What is known of every channel of every activation: its constant value, and which others it is a multiple of.
+
+Both are facts of algebra about the weights as rational numbers; nothing is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.pruning.constants import Value, applied, combined, normalised, product
+from lawful.pruning.program import ChannelProgram, Operation, Spot
+from lawful.types import Floats
+
+ONE = Fraction(1)
+
+
+class RowWeights(Protocol):
+    """The weights of a program as they are now."""
+
+    program: ChannelProgram
+
+    @property
+    def arrays(self) -> Mapping[str, Floats]:
+        """All tensors by name."""
+
+    def weight(self, operation: Operation) -> Floats:
+        """The weight of a layer."""
+
+    def bias(self, operation: Operation) -> Floats:
+        """Its bias, zeros if it has none."""
+
+    def exact_bias(self, operation: Operation, row: int) -> Value:
+        """One entry of the bias, before it was rounded."""
+
+    def rounded(self, operation: Operation) -> NDArray[np.bool_]:
+        """Rows that are not exactly what they should be: no exact statement rests on them."""
+
+
+class Facts:
+    """For every activation: constants by place, and for each place a key and a factor.
+
+    Channels with one key are multiples of one function, by their positive factors.
+    """
+
+    def __init__(self, weights: RowWeights) -> None:
+        self.weights = weights
+        self.constant: dict[str, dict[int, Value]] = {}
+        self.keys: dict[str, list[int]] = {}
+        self.factors: dict[str, list[Fraction]] = {}
+        self._numbers: dict[Any, int] = {}
+        known = {operation.name: operation for operation in weights.program.operations}
+        for name, spot in weights.program.spots.items():
+            operation = known.get(name)
+            if operation is None or operation.kind == "other":
+                self._set(name, {}, [(name, place) for place in range(len(spot.cells))])
+            else:
+                getattr(self, f"_{operation.kind}")(operation, spot)
+
+    def values(self, name: str, places: Sequence[int]) -> list[Value | None]:
+        """The constant at each place, or None."""
+        found = self.constant[name]
+        return [found.get(place) for place in places]
+
+    def _set(
+        self, name: str, constant: dict[int, Value], keys: Sequence[Any], factors: list[Fraction] | None = None
+    ) -> None:
+        self.constant[name] = constant
+        self.keys[name] = [self._numbers.setdefault(key, len(self._numbers)) for key in keys]
+        self.factors[name] = factors or [ONE] * len(self.keys[name])
+
+    def _layer(self, operation: Operation, spot: Spot) -> None:
+        name, source = operation.name, operation.sources[0]
+        weight, bias = self.weights.weight(operation), self.weights.bias(operation)
+        flat = weight.reshape(len(weight), weight.shape[1], -1)
+        steady = self._steady(operation)
+        moving = np.ones(weight.shape[1], dtype=bool)
+        moving[list(steady)] = False
+        constant: dict[int, Value] = {}
+        for row in np.flatnonzero(~flat[:, moving].any(axis=(1, 2))).tolist():
+            heard = [place for place in steady if flat[row, place].any()]
+            terms = ((tap, self.constant[source][place]) for place in heard for tap in flat[row, place].tolist())
+            constant[row] = combined(terms, self.weights.exact_bias(operation, row))
+        keys, factors = rays(np.concatenate([weight.reshape(len(weight), -1), bias[:, None]], axis=1))
+        rounded = self.weights.rounded(operation)
+        alone = [(name, "row", row) if rounded[row] else (name, key) for row, key in enumerate(keys)]
+        self._set(name, constant, alone, factors)
+
+    def _steady(self, operation: Operation) -> dict[int, Value]:
+        """Channels whose value is the same wherever the operation reads: not beside a border of zeros."""
+        found = self.constant[operation.sources[0]]
+        return {place: value for place, value in found.items() if not operation.padded or value == 0}
+
+    def _depthwise(self, operation: Operation, spot: Spot) -> None:
+        name, source = operation.name, operation.sources[0]
+        weight, bias = self.weights.weight(operation), self.weights.bias(operation)
+        flat, steady = weight.reshape(len(weight), -1), self._steady(operation)
+        constant: dict[int, Value] = {}
+        for row in range(len(flat)):
+            if not flat[row].any():
+                constant[row] = Fraction(float(bias[row]))
+            elif row in steady:
+                constant[row] = combined(((tap, steady[row]) for tap in flat[row].tolist()), Fraction(float(bias[row])))
+        rows = [row.tobytes() for row in np.concatenate([flat, bias[:, None]], axis=1) + 0.0]
+        pairs = zip(self.keys[source], self.factors[source], rows, strict=True)
+        self._set(name, constant, [(name, *pair) for pair in pairs])
+
+    def _norm(self, operation: Operation, spot: Spot) -> None:
+        name, source = operation.name, operation.sources[0]
+        mean, variance, gain, shift = norm_tensors(operation, self.weights.arrays)
+        epsilon = float(operation.arguments[0])
+        constant = {place: Fraction(float(shift[place])) for place in np.flatnonzero(gain == 0).tolist()}
+        for place, value in self.constant[source].items():
+            at, spread, by, up = (float(array[place]) for array in (mean, variance, gain, shift))
+            constant[place] = normalised(value, at, spread, epsilon, by, up)
+        keys, factors = rays(np.stack([gain, shift], axis=1))
+        parts = zip(self.keys[source], self.factors[source], mean.tolist(), variance.tolist(), keys, strict=True)
+        self._set(name, constant, [(name, *part) for part in parts], factors)
+
+    def _copy(self, operation: Operation, spot: Spot) -> None:
+        source = operation.sources[0]
+        self._follow(operation, dict(self.constant[source]))
+
+    def _same(self, operation: Operation, spot: Spot) -> None:
+        self._follow(operation, self._applied(operation))
+
+    def _bend(self, operation: Operation, spot: Spot) -> None:
+        name, source = operation.name, operation.sources[0]
+        pairs = zip(self.keys[source], self.factors[source], strict=True)
+        self._set(name, self._applied(operation), [(name, *pair) for pair in pairs])
+
+    def _applied(self, operation: Operation) -> dict[int, Value]:
+        found = {
+            place: applied(operation.function, operation.arguments, value)
+            for place, value in self.constant[operation.sources[0]].items()
+        }
+        return {place: value for place, value in found.items() if value is not None}
+
+    def _pool(self, operation: Operation, spot: Spot) -> None:
+        self._follow(operation, self._steady(operation))
+
+    def _follow(self, operation: Operation, constant: dict[int, Value]) -> None:
+        name, source = operation.name, operation.sources[0]
+        self._set(name, constant, [(name, key) for key in self.keys[source]], self.factors[source])
+
+    def _flat(self, operation: Operation, spot: Spot) -> None:
+        name, source, width = operation.name, operation.sources[0], operation.width
+        keys = [(name, key, place) for key in self.keys[source] for place in range(width)]
+        factors = [factor for factor in self.factors[source] for _ in range(width)]
+        values = self.constant[source].items()
+        self._set(name, {place * width + at: value for place, value in values for at in range(width)}, keys, factors)
+
+    def _cat(self, operation: Operation, spot: Spot) -> None:
+        sources = operation.sources
+        keys = [(operation.name, key) for source in sources for key in self.keys[source]]
+        factors = [factor for source in sources for factor in self.factors[source]]
+        constant: dict[int, Value] = {}
+        start = 0
+        for source in sources:
+            constant |= {start + place: value for place, value in self.constant[source].items()}
+            start += len(self.keys[source])
+        self._set(operation.name, constant, keys, factors)
+
+    def _add(self, operation: Operation, spot: Spot, sign: float = 1.0) -> None:
+        name, (one, two) = operation.name, operation.sources
+        parts = zip(self.keys[one], self.keys[two], self.factors[one], self.factors[two], strict=True)
+        keys = [(name, first, second, other / own) for first, second, own, other in parts]
+        both = self.constant[one].keys() & self.constant[two].keys()
+        constant = {place: combined([(sign, self.constant[two][place])], self.constant[one][place]) for place in both}
+        self._set(name, constant, keys, self.factors[one])
+
+    def _sub(self, operation: Operation, spot: Spot) -> None:
+        self._add(operation, spot, -1.0)
+
+    def _mul(self, operation: Operation, spot: Spot) -> None:
+        name, (one, two) = operation.name, operation.sources
+        keys = [(name, first, second) for first, second in zip(self.keys[one], self.keys[two], strict=True)]
+        factors = [own * other for own, other in zip(self.factors[one], self.factors[two], strict=True)]
+        first, second = self.constant[one], self.constant[two]
+        constant = {place: product(first[place], second[place]) for place in first.keys() & second.keys()}
+        constant |= {place: Fraction(0) for each in (first, second) for place, value in each.items() if value == 0}
+        self._set(name, constant, keys, factors)
+
+
+def norm_tensors(operation: Operation, arrays: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean, variance, gain and shift of a normalisation."""
+    mean, variance = (arrays[str(operation.tensors[role])] for role in ("mean", "variance"))
+    gain, shift = (
+        np.full(len(mean), default) if operation.tensors[role] is None else arrays[str(operation.tensors[role])]
+        for role, default in (("weight", 1.0), ("bias", 0.0))
+    )
+    return mean, variance, gain, shift
+
+
+def rays(rows: Floats) -> tuple[list[Any], list[Fraction]]:
+    """For every row a key, equal only for rows that are exact positive multiples of each other, and its factor.
+
+    >>> rays(np.array([[1.0, -0.0], [3.0, 0.0], [-1.0, 0.0]]))[0]
+    [0, 0, 2]
+    """
+    groups: dict[bytes, list[int]] = {}
+    keys: list[Any] = []
+    factors: list[Fraction] = []
+    for place, row in enumerate(rows):
+        size = float(np.abs(row).max(initial=0.0))
+        if not size:
+            keys.append(("zero",))
+            factors.append(ONE)
+            continue
+        leaders = groups.setdefault((row / size + 0.0).tobytes(), [])
+        leader = next((other for other in leaders if _multiple(row, rows[other])), None)
+        if leader is None:
+            leaders.append(place)
+        at = place if leader is None else leader
+        keys.append(at)
+        factors.append(Fraction(size) / Fraction(float(np.abs(rows[at]).max())))
+    return keys, factors
+
+
+def ordinary(values: Floats) -> bool:
+    """Whether no entry but 0 is so small that products with powers of two could be rounded."""
+    return bool(np.abs(values[values != 0]).min(initial=1.0) > 1e-200)
+
+
+def power_of_two(ratio: Fraction) -> bool:
+    """Whether doubles of ordinary size times a ratio are doubles.
+
+    >>> power_of_two(Fraction(1, 4)), power_of_two(Fraction(3))
+    (True, False)
+    """
+    plain = all(part & (part - 1) == 0 for part in (ratio.numerator, ratio.denominator))
+    return ratio > 0 and plain and max(ratio.numerator, ratio.denominator) < 2**200
+
+
+def _multiple(row: Floats, leader: Floats) -> bool:
+    """Whether one row is an exact positive multiple of another, as rational numbers."""
+    at = int(np.argmax(np.abs(leader)))
+    own, other = Fraction(float(row[at])), Fraction(float(leader[at]))
+    ratio = own / other if other else Fraction(0)
+    if ratio <= 0:
+        return False
+    if power_of_two(ratio) and ordinary(row) and ordinary(leader):
+        return bool((row == leader * float(ratio)).all())
+    return all(Fraction(a) == ratio * Fraction(b) for a, b in zip(row.tolist(), leader.tolist(), strict=True))

@@ -1,0 +1,235 @@
+"""The exported graph of a PyTorch module as operations on channels."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import fx
+
+from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.pruning.program import Arguments, ChannelProgram, Operation, Spot
+
+COPIES = ("clone", "contiguous", "detach", "alias")
+HOMOGENEOUS = ("relu", "leaky_relu", "abs", "neg")
+ELEMENTWISE = ("gelu", "silu", "sigmoid", "tanh", "hardtanh", "hardswish", "hardsigmoid", "elu", "softplus", "mish",
+               "relu6", "celu", "selu")  # fmt: skip
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
+POOLS = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
+AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
+UPSAMPLED = ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+PADS = ("pad", "constant_pad_nd")
+
+
+def traced_channels(read: ExportedModule, stay: Sequence[str] = ()) -> ChannelProgram:
+    """The operations of a module; kinds of operation that are to `stay` are not followed."""
+    return _Tracer(read, stay).program
+
+
+class _Tracer:
+    def __init__(self, read: ExportedModule, stay: Sequence[str]) -> None:
+        self.read, self.stay = read, stay
+        self.program = ChannelProgram()
+        self.spots = self.program.spots
+        self._norms: set[str] = set()
+        uses = Counter(name for call in read.calls for name in _names(call) if name in read.tensors)
+        self.shared = {name for name, times in uses.items() if times > 1}
+        for name in read.inputs:
+            node = next(node for node in read.graph.nodes if node.name == name)
+            self.program.fresh(name, min(1, max(_rank(node) - 1, 0)), _sizes(node), pinned=True)
+        for call in read.calls:
+            self._add(call)
+        self.program.end([each.name for each in read.results if isinstance(each, fx.Node) and each.name in self.spots])
+
+    def _add(self, call: Any) -> None:
+        name = operator_name(call.target)
+        sources = [part.name for part in _nodes(call) if part.name in self.spots]
+        tensors = [part.name for part in _nodes(call) if part.name in self.read.tensors]
+        own = all(tensor in self.read.names and tensor not in self.shared for tensor in tensors)
+        if sources and own and name not in self.stay and self._understood(name, call, sources):
+            return
+        for source in sources:
+            self.program.pin(source)
+        if _shape(call) is not None:
+            axis = min(1, max(_rank(call) - 1, 0)) if sources else max(_rank(call) - 1, 0)
+            self.program.fresh(call.name, axis, _sizes(call), pinned=True)
+            self.program.add(Operation("other", call.name, tuple(sources), function=name))
+
+    def _understood(self, name: str, call: Any, sources: list[str]) -> bool:
+        args, spot = list(call.args), self.spots[sources[0]]
+        first = args[0].name if isinstance(args[0], fx.Node) else None
+        alone = len(sources) == 1 and first == sources[0]
+        if name in CONVOLUTIONS and alone:
+            seen = self.program.along(sources[0], 1)
+            return seen is not None and self._convolution(call, seen)
+        if name == "linear" and alone:
+            seen = self.program.along(sources[0], len(spot.shape) - 1)
+            if seen is not None:
+                self._layer(call, seen, len(spot.shape) - 1, padded=False)
+            return seen is not None
+        if name in NORMS and spot.axis == 1 and alone:
+            return self._norm(name, call, sources)
+        if (name == "getitem" and args[1] == 0 and sources[0] in self._norms) or name in COPIES:
+            return self._pass(call, "copy", sources, spot)
+        if name == "dropout" and not args[2]:
+            return self._pass(call, "copy", sources, spot)
+        if name in (*HOMOGENEOUS, *ELEMENTWISE) and alone:
+            kind = "same" if name in HOMOGENEOUS else "bend"
+            return self._pass(call, kind, sources, spot, function=name, arguments=_numbers(call))
+        if name in ("add", "sub", "mul", "div") and alone and len(args) == 2 and not call.kwargs:
+            if not isinstance(args[1], (int, float)):
+                return False
+            kind = "same" if name in ("mul", "div") else "bend"
+            return self._pass(call, kind, sources, spot, function=f"{name} number", arguments=(float(args[1]),))
+        if name in (*POOLS, *AVERAGES) and spot.axis == 1 and len(spot.shape) == int(name[-2]) + 2:
+            odd = [part for part in args[3:] if part is not None] if name in AVERAGES else []
+            plain = all(not np.any(part) for part in odd[:2]) and len(odd) < 4  # padding, ceiling, divisor
+            return self._pass(call, "pool", sources, Spot(1, spot.cells, _sizes(call)), padded=not plain)
+        if name in UPSAMPLED and spot.axis == 1:
+            return self._pass(call, "pool", sources, Spot(1, spot.cells, _sizes(call)))
+        if name in PADS and alone:
+            return self._pad(call, sources, spot)
+        if name == "mean" and len(args) > 1 and isinstance(args[1], (list, tuple)):
+            return self._mean(call, sources, spot)
+        if name in ("add", "sub", "mul") and len(sources) == len(args) == 2 and not call.kwargs:
+            return self._together(name, call, [part.name for part in args])
+        if name in ("flatten", "view", "reshape"):
+            return self._flat(call, sources, spot)
+        if name == "cat":
+            return self._cat(call)
+        return False
+
+    def _convolution(self, call: Any, source: str) -> bool:
+        spot = self.spots[source]
+        args = [*call.args, *[None] * 7][:7]
+        groups = 1 if args[6] is None else int(args[6])
+        padded = args[4] is not None and args[4] != "valid" and bool(np.any(args[4] if args[4] != "same" else 1))
+        if len(spot.shape) != len(_sizes(call)) or len(spot.shape) != _rank(call.args[1]):
+            return False
+        if groups == 1:
+            self._layer(call, source, 1, padded=padded)
+            return True
+        if groups == len(spot.cells) == _sizes(call)[1]:
+            tensors = self._tensors(call, ("weight", "bias"))
+            return self._pass(call, "depthwise", [source], Spot(1, spot.cells, _sizes(call)), tensors, padded)
+        return False
+
+    def _layer(self, call: Any, source: str, axis: int, *, padded: bool) -> None:
+        self.program.fresh(call.name, axis, _sizes(call))
+        tensors = self._tensors(call, ("weight", "bias"))
+        self.program.add(Operation("layer", call.name, (source,), tensors, padded))
+
+    def _norm(self, name: str, call: Any, sources: list[str]) -> bool:
+        if name == "batch_norm" and call.args[5]:
+            return False
+        tensors = self._tensors(call, ("weight", "bias", "mean", "variance"))
+        if tensors["mean"] is None or tensors["variance"] is None:
+            return False
+        epsilon = float(call.args[7 if name == "batch_norm" else 6])
+        self._pass(call, "norm", sources, self.spots[sources[0]], tensors, arguments=(epsilon,))
+        self._norms.add(call.name)
+        return True
+
+    def _pad(self, call: Any, sources: list[str], spot: Spot) -> bool:
+        """Zeros or anything else beside the places; no padding of channels."""
+        pads, mode = call.args[1], call.args[2] if operator_name(call.target) == "pad" and len(call.args) > 2 else ""
+        if len(pads) // 2 > len(spot.shape) - 1 - spot.axis or any(pad < 0 for pad in pads):
+            return False
+        value = call.args[3] if len(call.args) > 3 else call.args[2] if mode == "" and len(call.args) > 2 else 0
+        zeros = mode in ("", "constant")
+        if zeros and value not in (0, None):
+            return False
+        return self._pass(call, "pool", sources, Spot(spot.axis, spot.cells, _sizes(call)), padded=zeros)
+
+    def _mean(self, call: Any, sources: list[str], spot: Spot) -> bool:
+        axes = {axis % len(spot.shape) for axis in call.args[1]}
+        if 0 in axes or spot.axis in axes or not axes:
+            return False
+        keep = len(call.args) > 2 and bool(call.args[2])
+        axis = spot.axis if keep else spot.axis - sum(other < spot.axis for other in axes)
+        return self._pass(call, "pool", sources, Spot(axis, spot.cells, _sizes(call)))
+
+    def _together(self, name: str, call: Any, sources: list[str]) -> bool:
+        one, two = (self.spots[source] for source in sources)
+        if one.axis != two.axis or len(one.cells) != len(two.cells) or len(one.shape) != len(two.shape):
+            return False
+        if name != "mul" and one.shape != two.shape:
+            return False
+        self.program.join(*sources)
+        return self._pass(call, name, sources, Spot(one.axis, one.cells, _sizes(call)))
+
+    def _flat(self, call: Any, sources: list[str], spot: Spot) -> bool:
+        shape = _sizes(call)
+        joined = spot.axis == 1 and len(shape) == 2 and shape[0] == spot.shape[0]
+        if not joined or shape[1] != math.prod(spot.shape[1:]):
+            return False
+        width = math.prod(spot.shape[2:])
+        return self._pass(call, "flat", sources, Spot(1, np.repeat(spot.cells, width), shape), width=width)
+
+    def _cat(self, call: Any) -> bool:
+        shape = _sizes(call)
+        axis = int(call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", 0)) % len(shape)
+        parts = [part.name for part in call.args[0]]
+        if not all(part in self.spots and self.spots[part].axis == axis for part in parts):
+            return False
+        cells = np.concatenate([self.spots[part].cells for part in parts])
+        return self._pass(call, "cat", parts, Spot(axis, cells, shape))
+
+    def _pass(
+        self,
+        call: Any,
+        kind: str,
+        sources: Sequence[str],
+        spot: Spot,
+        tensors: dict[str, str | None] | None = None,
+        padded: bool = False,
+        width: int = 1,
+        function: str = "",
+        arguments: Arguments = (),
+    ) -> bool:
+        found = Operation(kind, call.name, tuple(sources), tensors or {}, padded, width, function, arguments)
+        self.program.add(found, spot)
+        return True
+
+    def _tensors(self, call: Any, roles: Sequence[str]) -> dict[str, str | None]:
+        """The module's names of the tensors behind a call's arguments after the first."""
+        parts = [*call.args[1:], *[None] * len(roles)][: len(roles)]
+        names = [self.read.names[part.name] if isinstance(part, fx.Node) else None for part in parts]
+        return dict(zip(roles, names, strict=True))
+
+
+def _numbers(call: Any) -> Arguments:
+    """All that an elementwise call takes beside its activation, in the order of its schema."""
+    found = list(call.args[1:])
+    for argument in call.target._schema.arguments[1 + len(found) :]:
+        found.append(call.kwargs.get(argument.name, argument.default_value))
+    return tuple(part if isinstance(part, str) else float(part) for part in found)
+
+
+def _nodes(call: Any) -> list[fx.Node]:
+    return list(call.all_input_nodes)
+
+
+def _names(call: Any) -> list[str]:
+    found: list[str] = []
+    fx.map_arg((call.args, call.kwargs), lambda node: found.append(node.name))
+    return found
+
+
+def _shape(node: Any) -> tuple[int, ...] | None:
+    value: Any = node.meta.get("val")
+    if isinstance(value, (tuple, list)) and value:
+        value = value[0]
+    return tuple(int(size) for size in value.shape) if hasattr(value, "shape") else None
+
+
+def _sizes(node: Any) -> tuple[int, ...]:
+    return _shape(node) or ()
+
+
+def _rank(node: Any) -> int:
+    return len(_sizes(node))

@@ -1,0 +1,190 @@
+"""Answers about checkpoints as JSON and as text; computes nothing."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from lawful.checkpoints.compare import WeightComparison
+from lawful.checkpoints.folds import GainFold, StatisticsFold
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.kinship import Kinship, TensorChange
+from lawful.checkpoints.same import CheckpointVerdict
+from lawful.checkpoints.verbs import Aligned
+
+WIDTH = 80
+KINDS = {"exactly": "exactly", "weight by weight": "weights", "copy by weights": "sums"}
+
+
+def verdict_json(found: CheckpointVerdict, seconds: float) -> dict[str, Any]:
+    """The keys of `lawful same --json`, and those that checkpoints add."""
+    replay = found.replay
+    within = None if found.within is None else {"kind": KINDS[found.within], "value": found.epsilon}
+    different = replay is not None and found.verdict == "different"
+    return {
+        "verdict": found.verdict,
+        "within": within,
+        "method": "alignment",
+        "reason": found.reason,
+        "domain": None,
+        "witness": _witness(found.comparison) if found.verdict == "equal" else None,
+        "counterexample": {
+            "input": [tensor.tolist() for tensor in replay.inputs],
+            "outputs": list(replay.outputs),
+            "gap": replay.gap,
+            "error": replay.error,
+            "rounding": replay.rounding,
+        }
+        if replay is not None and different
+        else None,
+        "certified": found.certified,
+        "tolerance": found.epsilon,
+        "seconds": round(seconds, 4),
+        **_profile(found.comparison),
+    }
+
+
+def _witness(found: WeightComparison) -> dict[str, Any]:
+    return {
+        "spaces": len(found.architecture.group.spaces),
+        "folds": _folds(found),
+        "shifted": sorted(found.shifts),
+        "conditioning": found.conditioning,
+    }
+
+
+def _profile(found: WeightComparison) -> dict[str, Any]:
+    return {
+        "folds": _folds(found),
+        "notes": list(found.architecture.notes),
+        "spaces": [_space_words(space) for space in found.architecture.group.spaces],
+        "tensors": [
+            {"tensor": each.tensor, "distance": each.relative, "entry": each.entry, "fits": each.fits}
+            for each in found.distances
+        ],
+    }
+
+
+def _folds(found: WeightComparison) -> list[str]:
+    words = []
+    for each in found.architecture.folds:
+        if isinstance(each, GainFold):
+            words.append(f"{each.gain or 'norm'} into {', '.join(reader.weight for reader in each.readers)}")
+        elif isinstance(each, StatisticsFold):
+            words.append(f"{each.gain} and statistics into {each.writer.weight if each.writer else each.offset}")
+        else:
+            words.append(f"values in {each.bias} into {each.reader.bias}")
+    return list(dict.fromkeys(words))
+
+
+def _space_words(space: HiddenSpace) -> str:
+    if isinstance(space, UnitSpace):
+        acts = [word for word, on in (("permutations", space.permutes), ("scales", space.scales),
+                                      ("signs", space.signed)) if on]  # fmt: skip
+        return f"{space.name}: {space.size} units, {' and '.join(acts) or 'fixed'}"
+    if isinstance(space, HeadSpace):
+        kinds = " and ".join(dict.fromkeys(f"{block.kind}({block.size})" for block in space.heads[0]))
+        grouped = f" of {space.copies} queries" if space.copies > 1 else ""
+        return f"{space.name}: {len(space.heads)} heads{grouped}, {kinds}{', permutations' if space.permutes else ''}"
+    return f"{space.name}: {space.kind.replace('O', f'O({space.size})', 1).replace('GL', f'GL({space.size})', 1)}"
+
+
+def verdict_text(found: CheckpointVerdict, seconds: float) -> str:
+    """Verdict first, then what it rests on, then where the two differ most."""
+    head = found.verdict.upper()
+    if found.within == "exactly":
+        head += " exactly"
+    elif found.within == "weight by weight":
+        head += f" weight by weight within {found.epsilon:.1e}"
+    elif found.within is not None:
+        head += f": a copy by weights within {found.epsilon:.1e} of each entry's sum (outputs are not bounded)"
+    lines = [f"{head} ({seconds:.2f} s)", *_wrapped(found.reason + ".")]
+    replay = found.replay
+    if replay is not None and found.verdict == "different":
+        lines += _wrapped(
+            f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: "
+            f"{replay.gap:.1e} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
+            f"the arithmetic {replay.error:.1e} (both estimated)."
+        )
+    return "\n".join([*lines, *_profile_lines(found.comparison)])
+
+
+def _profile_lines(found: WeightComparison) -> list[str]:
+    lines = [f"  aligned: {words}" for words in map(_space_words, found.architecture.group.spaces[:6])]
+    more = len(found.architecture.group.spaces) - 6
+    lines += [f"  and {more} more spaces"] * (more > 0)
+    if folds := _folds(found):
+        lines.append(f"  folded: {'; '.join(folds[:3])}" + (f"; and {len(folds) - 3} more" if len(folds) > 3 else ""))
+    lines += [f"  note: {words}" for words in found.architecture.notes]
+    worst = sorted(found.distances, key=lambda each: -each.relative)[:4]
+    lines += [f"  {each.relative:9.1e}  {each.tensor}{'' if each.fits else '   *'}" for each in worst if each.relative]
+    if any(not each.fits for each in worst):
+        lines.append("  (relative distance after alignment; * more than rounding explains)")
+    return lines
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def aligned_json(found: Aligned, out: str | None) -> dict[str, Any]:
+    """The keys of `lawful align --json`."""
+    return {
+        "written": out,
+        "before": found.before,
+        "after": found.after,
+        "passes": found.comparison.alignment.passes,
+        "fits": found.comparison.fits,
+        "conditioning": found.comparison.conditioning,
+        **_profile(found.comparison),
+    }
+
+
+def aligned_text(found: Aligned, out: str | None) -> str:
+    """How far apart they were and are, space by space."""
+    lines = [f"distance of B from A: {found.before:.2e} before, {found.after:.2e} after alignment"]
+    lines += _profile_lines(found.comparison)
+    return "\n".join([*lines, *([f"{out}: B in A's place, the same function as B"] if out else [])])
+
+
+def kinship_json(found: Kinship) -> dict[str, Any]:
+    """The keys of `lawful diff --json` for checkpoints of modules."""
+    return {
+        "verdict": found.verdict.verdict,
+        "relation": found.relation,
+        "reason": found.reason,
+        "share": found.share,
+        "null": found.null,
+        "agreements": [
+            {"space": each.space, "units": each.units, "agree": each.agree, "null": each.null}
+            for each in found.agreements
+        ],
+        "changes": [
+            {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
+             "levels": each.levels} for each in found.changes
+        ],
+        **_profile(found.verdict.comparison),
+    }  # fmt: skip
+
+
+def kinship_text(found: Kinship) -> str:
+    """The relation first, then why, then what changed."""
+    lines = [found.relation.upper(), *_wrapped(found.reason + ".")]
+    for title, picked in (
+        ("low-rank differences", [each for each in found.changes if each.rank is not None]),
+        ("entries set to zero", [each for each in found.changes if each.zeroed]),
+        ("on a grid of few levels", [each for each in found.changes if each.levels is not None]),
+    ):
+        if picked:
+            named = ", ".join(_change_words(each) for each in picked[:6])
+            lines += _wrapped(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
+    lines += [f"  {each.relative:9.1e}  {each.tensor}" for each in found.changes[:6]]
+    if len(found.changes) > 6:
+        lines.append(f"  and {len(found.changes) - 6} more tensors that changed")
+    return "\n".join(lines)
+
+
+def _change_words(each: TensorChange) -> str:
+    if each.rank is not None:
+        return f"{each.tensor} (rank {each.rank})"
+    return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"

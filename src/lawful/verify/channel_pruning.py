@@ -1,0 +1,291 @@
+"""A network of channels and the smaller one that replaces it, replayed in rationals and balls.
+
+In every sweep cells leave together: a silent one is heard by no row that is left, a constant one has one value wherever
+it is read, a duplicate is a positive multiple of a cell that stays. What their readers take over is computed exactly;
+the smaller network must hold it, each number rounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from flint import ctx
+
+from lawful.verify.balls import BITS, ball
+from lawful.verify.channel_program import ChangedWeights, ChannelFacts, ChannelStep, Tensor, read_program, read_tensor
+from lawful.verify.channel_values import Value, exact, is_zero, plus
+from lawful.verify.finding import Finding, short
+from lawful.verify.schema import afford, listed, need, record, whole, wholes, word
+
+ROOM = {"float32": Fraction(1, 2**22), "float64": Fraction(1, 2**48)}  # of the sum of the sizes of what was added
+Cell = tuple[int, int]
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """How many channels went while the function stayed, up to rounding."""
+    given = record(body, "certificate", "program results before after others added sweeps")
+    before, after = (
+        {str(name): read_tensor(each) for name, each in record_of(given[key], key).items()}
+        for key in ("before", "after")
+    )
+    others = {str(name): line for name, line in record_of(given["others"], "others").items()}
+    need(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "others: expected texts")
+    need(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
+    steps = read_program(given["program"], before)
+    results = wholes(given["results"], "results", 0, len(steps) - 1, most=1000)
+    sweeps = listed(given["sweeps"], "sweeps", most=10_000)
+    size = sum(prod(tensor.shape) for tensor in before.values())
+    afford(10.0 * size + 200.0 * sum(len(listed(sweep, "sweeps")) for sweep in sweeps) * _largest(before))
+    with ctx.workprec(BITS):
+        replay = ChannelReplay(steps, before, results)
+        for sweep in sweeps:
+            replay.sweep(sweep)
+        _compare(replay, after, _added(given["added"], steps))
+    layers = [at for at, step in enumerate(steps) if step.kind == "layer"]
+    hidden = [cell for at in layers for cell in replay.cells[at] if cell not in replay.pinned]
+    gone = sum(cell not in replay.alive for cell in hidden)
+    digests = digest(before, others), digest(after, others)
+    words = (
+        f"{gone} of {len(hidden)} hidden channels of {short(digests[0])} are gone in {short(digests[1])}: the same "
+        "function of real numbers, for the program written in the certificate, but for the rounding of folded weights"
+    )
+    return Finding(words, {"channels_before": len(hidden), "channels_after": len(hidden) - gone}, digests)
+
+
+def record_of(value: object, where: str) -> dict[str, Any]:
+    """An object with any keys."""
+    return record(value, where, "", " ".join(value) if isinstance(value, dict) else "")
+
+
+def _largest(tensors: Mapping[str, Tensor]) -> int:
+    return max((prod(tensor.shape) for tensor in tensors.values()), default=0)
+
+
+def _added(value: object, steps: list[ChannelStep]) -> dict[int, str]:
+    found = {}
+    for item in listed(value, "added", most=len(steps)):
+        at, name = listed(item, "added", length=2)
+        place = whole(at, "added", 0, len(steps) - 1)
+        need(steps[place].kind == "layer" and steps[place].tensors["bias"] is None, "a bias is added to no layer")
+        need(isinstance(name, str) and place not in found, "a bias is added twice")
+        found[place] = name
+    need(len(set(found.values())) == len(found), "two layers gain one bias")
+    return found
+
+
+class ChannelReplay:
+    """Cells of channels that leave together, and the weights as they change."""
+
+    def __init__(self, steps: list[ChannelStep], tensors: Mapping[str, Tensor], results: list[int]) -> None:
+        self.steps, self.weights = steps, ChangedWeights(steps, tensors)
+        parent: dict[Cell, Cell] = {}
+
+        def root(cell: Cell) -> Cell:
+            while parent[cell] != cell:
+                parent[cell] = parent[parent[cell]]
+                cell = parent[cell]
+            return cell
+
+        places: list[list[Cell]] = []
+        fixed: list[Cell] = []
+        for at, step in enumerate(steps):
+            if step.kind in ("input", "other", "layer"):
+                mine = [(at, place) for place in range(step.channels)]
+                parent |= {cell: cell for cell in mine}
+            elif step.kind == "cat":
+                mine = [cell for source in step.sources for cell in places[source]]
+            else:
+                mine = [cell for cell in places[step.sources[0]] for _ in range(step.width)]
+            for source in step.sources[1:] if step.kind in ("add", "sub", "mul") else ():
+                for one, two in zip(mine, places[source], strict=True):
+                    parent[root(two)] = root(one)
+            if step.kind in ("input", "other"):
+                fixed += [*mine, *(cell for source in step.sources for cell in places[source])]
+            places.append(mine)
+        fixed += [cell for result in results for cell in places[result]]
+        self.cells = [[root(cell) for cell in mine] for mine in places]
+        self.pinned = {root(cell) for cell in fixed}
+        self.alive = {cell for mine in self.cells for cell in mine}
+        self.readers: dict[Cell, dict[int, list[int]]] = {}
+        for at, step in enumerate(steps):
+            if step.kind == "layer":
+                for column, cell in enumerate(self.cells[step.sources[0]]):
+                    self.readers.setdefault(cell, {}).setdefault(at, []).append(column)
+
+    def sweep(self, value: object) -> None:
+        """Cells that leave at once: all is checked before anything changes."""
+        known = ChannelFacts(self.weights)
+        rows = {
+            at: [row for row, cell in enumerate(self.cells[at]) if cell in self.alive]
+            for at, step in enumerate(self.steps)
+            if step.kind == "layer"
+        }
+        reasons = self._reasons(value)
+        updates: list[tuple[int, int, int | None, list[Value]]] = []
+        for cell, (kind, leader) in reasons.items():
+            need(cell in self.alive and cell not in self.pinned, "a channel that must stay leaves, or leaves twice")
+            for at, columns in self.readers.get(cell, {}).items():
+                twins = self.readers.get(leader, {}).get(at, []) if leader is not None else columns
+                need(len(twins) == len(columns), "a twin is read elsewhere")
+                for column, twin in zip(columns, twins, strict=True):
+                    heard = [row for row in rows[at] if self.weights.hears(at, row, column)]
+                    updates += self._taken_over(known, kind, at, column, twin, heard)
+        for at, row, target, terms in updates:
+            self._add(at, row, target, terms)
+        for cell in reasons:
+            self._forget(cell, rows)
+        self.alive -= set(reasons)
+
+    def _reasons(self, value: object) -> dict[Cell, tuple[str, Cell | None]]:
+        found: dict[Cell, tuple[str, Cell | None]] = {}
+        for item in listed(value, "sweeps"):
+            need(isinstance(item, list) and len(item) in (2, 3), "a removal is not understood")
+            kind = word(item[1], "sweeps", "silent", "constant", "duplicate")
+            need((len(item) == 3) is (kind == "duplicate"), "a removal is not understood")
+            cell = self._cell(item[0])
+            need(cell not in found, "a channel leaves twice")
+            found[cell] = kind, self._cell(item[2]) if kind == "duplicate" else None
+        stay = {leader for _, leader in found.values() if leader is not None}
+        need(not stay & set(found) and stay <= self.alive, "a twin leaves as well")
+        return found
+
+    def _cell(self, value: object) -> Cell:
+        at, place = wholes(value, "sweeps", 0, length=2)
+        need(at < len(self.steps) and place < len(self.cells[at]), "a channel is not there")
+        return self.cells[at][place]
+
+    def _taken_over(
+        self, known: ChannelFacts, kind: str, at: int, column: int, twin: int, heard: list[int]
+    ) -> Iterable[tuple[int, int, int | None, list[Value]]]:
+        if not heard:
+            if kind == "duplicate":
+                need(known.ratio(self.steps[at].sources[0], column, twin) is not None, "a channel is no multiple")
+            return
+        need(kind != "silent", "a silent channel is heard")
+        if kind == "constant":
+            value = known.read(at, column)
+            need(value is not None, "a channel is not constant wherever it is read")
+            for row in () if is_zero(value) else heard:
+                yield at, row, None, [plus([(tap, value)], Fraction(0)) for tap in self.weights.kernel(at, row, column)]
+            return
+        ratio = known.ratio(self.steps[at].sources[0], column, twin)
+        need(ratio is not None, "a channel is no multiple of its twin")
+        for row in heard:
+            yield at, row, twin, [ratio * tap for tap in self.weights.kernel(at, row, column)]  # type: ignore[operator]
+
+    def _add(self, at: int, row: int, column: int | None, terms: list[Value]) -> None:
+        """Add to a bias, or tap by tap to a kernel."""
+        weights, names = self.weights, self.steps[at].tensors
+        if column is not None:
+            name, taps = str(names["weight"]), weights.taps(at)
+            start = (row * weights.tensors[name].shape[1] + column) * taps
+            places = [(weights.changed, (name, start + tap), [term]) for tap, term in enumerate(terms)]
+        elif names["bias"] is not None:
+            places = [(weights.changed, (str(names["bias"]), row), terms)]
+        else:
+            places = [(weights.added, (at, row), terms)]  # type: ignore[list-item]
+        for table, key, parts in places:
+            old = table.get(key)
+            if old is None:
+                first = weights.entry(*key) if table is weights.changed else Fraction(0)
+                old = first, abs(first)
+            size = old[1] + sum((_size(part) for part in parts), Fraction(0))
+            table[key] = plus([(Fraction(1), part) for part in parts], old[0]), size
+
+    def _forget(self, cell: Cell, rows: Mapping[int, list[int]]) -> None:
+        """No row hears it any more."""
+        for at, columns in self.readers.get(cell, {}).items():
+            name, taps = str(self.steps[at].tensors["weight"]), self.weights.taps(at)
+            width = self.weights.tensors[name].shape[1]
+            for row in rows[at]:
+                for column in columns:
+                    if self.weights.hears(at, row, column):
+                        start = (row * width + column) * taps
+                        zeros = ((name, place) for place in range(start, start + taps))
+                        self.weights.changed |= dict.fromkeys(zeros, (Fraction(0), Fraction(0)))
+
+
+def _size(value: Value) -> Fraction:
+    if isinstance(value, Fraction):
+        return abs(value)
+    return 2 * Fraction(float(abs(value).upper()))
+
+
+def _compare(replay: ChannelReplay, after: Mapping[str, Tensor], added: Mapping[int, str]) -> None:
+    """Every number of the smaller network is the one that follows, rounded."""
+    left = set(after)
+    for at, step in enumerate(replay.steps):
+        rows = [place for place, cell in enumerate(replay.cells[at]) if cell in replay.alive]
+        for role, name in step.tensors.items():
+            if name is None:
+                continue
+            need(name in left, "a tensor is missing")
+            left.discard(name)
+            columns = None
+            if step.kind == "layer" and role == "weight":
+                source = replay.cells[step.sources[0]]
+                columns = [place for place, cell in enumerate(source) if cell in replay.alive]
+            _compare_tensor(replay.weights, name, after[name], rows, columns)
+        gained = {row: value for (place, row), value in replay.weights.added.items() if place == at and row in rows}
+        if gained or at in added:
+            need(at in added and added[at] in left, "a layer lacks the bias that it gains")
+            left.discard(added[at])
+            tensor = after[added[at]]
+            need(tensor.shape == (len(rows),), "a bias has another size")
+            for place, row in enumerate(rows):
+                _near(tensor.values[place], gained.get(row, (Fraction(0), Fraction(0))), tensor.dtype)
+    need(not left, "a tensor comes from nowhere")
+
+
+def _compare_tensor(
+    weights: ChangedWeights, name: str, new: Tensor, rows: list[int], columns: list[int] | None
+) -> None:
+    old = weights.tensors[name]
+    shape = (len(rows), *((len(columns),) if columns is not None else old.shape[1:2]), *old.shape[2:])
+    need(new.dtype == old.dtype and new.shape == shape, "a tensor has another type or other sizes than what is left")
+    wide, taps = (old.shape[1] if len(old.shape) > 1 else 1), prod(old.shape[2:])
+    kept = list(range(wide)) if columns is None else columns
+    place = 0
+    for row in rows:
+        for column in kept:
+            start = (row * wide + column) * taps
+            for at in range(start, start + taps):
+                changed = weights.changed.get((name, at))
+                if changed is None:
+                    need(new.values[place] == old.values[at], "a weight that nothing was added to has changed")
+                else:
+                    _near(new.values[place], changed, new.dtype)
+                place += 1
+
+
+def _near(stored: float, wanted: tuple[Value, Fraction], dtype: str) -> None:
+    value, size = wanted
+    room = ROOM[dtype] * size
+    if exact(value):
+        need(abs(Fraction(stored) - value) <= room, "a folded weight is not what follows")
+    else:
+        need(bool(abs(ball(stored) - value) <= ball(room)), "a folded bias is not what follows")
+
+
+def digest(tensors: Mapping[str, Tensor], others: Mapping[str, str]) -> str:
+    """A name for all weights together."""
+    lines = {name: tensor.line for name, tensor in tensors.items()} | dict(others)
+    text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
+    return "weights:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of(module: Any) -> str | None:
+    """The digest of the weights of a module given in Python; None if it has none."""
+    if not hasattr(module, "state_dict"):
+        return None
+    lines = {}
+    for name, tensor in module.state_dict().items():
+        raw = tensor.detach().cpu().contiguous().reshape(-1).numpy().tobytes()
+        code = hashlib.sha256(raw).hexdigest()
+        lines[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} {code}"
+    text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
+    return "weights:" + hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,119 @@
+"""Values of constant channels: rationals where they are, balls elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from flint import arb
+
+from lawful.verify.balls import ball
+from lawful.verify.schema import need
+
+ZERO = Fraction(0)
+Value = Any  # a Fraction or a ball
+ODD = ("tanh", "gelu", "silu", "mish", "elu", "celu", "selu")  # 0 at 0
+CLIPS = {"relu6": (Fraction(0), Fraction(6))}
+
+
+def exact(value: Value) -> bool:
+    """Whether it is a rational."""
+    return isinstance(value, Fraction)
+
+
+def is_zero(value: Value) -> bool:
+    """Whether it surely is 0."""
+    return exact(value) and not value
+
+
+def _ball(value: Value) -> Any:
+    return ball(value) if exact(value) else value
+
+
+def plus(terms: Iterable[tuple[Fraction, Value]], start: Value) -> Value:
+    """`start + Σ factor · value`."""
+    total = start
+    for factor, value in terms:
+        if factor and not is_zero(value):
+            both = exact(total) and exact(value)
+            total = total + factor * value if both else _ball(total) + ball(factor) * _ball(value)
+    return total
+
+
+def times(one: Value, two: Value) -> Value:
+    """The product."""
+    if is_zero(one) or is_zero(two):
+        return ZERO
+    return one * two if exact(one) and exact(two) else _ball(one) * _ball(two)
+
+
+def standardised(value: Value, mean: Fraction, variance: Fraction, gain: Fraction, shift: Fraction) -> Value:
+    """`(value − mean)/√variance · gain + shift`."""
+    away = plus([(Fraction(-1), mean)], value)
+    if not gain or is_zero(away):
+        return shift
+    need(variance > 0, "a normalisation divides by the root of a number that is not positive")
+    return _ball(away) * ball(gain) / ball(variance).sqrt() + ball(shift)
+
+
+def bent(function: str, given: Sequence[Fraction | str], value: Value) -> Value | None:
+    """A function of a constant; None if it is not known here."""
+    numbers = [item for item in given if isinstance(item, Fraction)]
+    if function in ("relu", "leaky_relu"):
+        slope = numbers[0] if function == "leaky_relu" else ZERO
+        if value > 0:
+            return value
+        if exact(value) or value < 0:
+            return times(slope, value)
+        return None
+    if function in ("hardtanh", "relu6"):
+        return _clip(value, *CLIPS.get(function, numbers[:2]))
+    if function in ("hardsigmoid", "hardswish"):
+        part = _clip(plus([(Fraction(1), Fraction(3))], value), Fraction(0), Fraction(6))
+        share = None if part is None else times(Fraction(1, 6), part)
+        return share if function == "hardsigmoid" or share is None else times(value, share)
+    match function:
+        case "abs":
+            return abs(value)
+        case "neg":
+            return -value
+        case "add number":
+            return plus([(Fraction(1), numbers[0])], value)
+        case "sub number":
+            return plus([(Fraction(-1), numbers[0])], value)
+        case "mul number":
+            return times(value, numbers[0])
+        case "div number":
+            return times(value, 1 / numbers[0]) if numbers[0] else None
+    return ZERO if function in ODD and is_zero(value) else _smooth(function, given, _ball(value))
+
+
+def _clip(value: Value, low: Fraction, high: Fraction) -> Value | None:
+    if exact(value):
+        return min(max(value, low), high)
+    if value < ball(low):
+        return low
+    if value > ball(high):
+        return high
+    return value if value > ball(low) and value < ball(high) else None
+
+
+def _smooth(function: str, given: Sequence[Fraction | str], x: Any) -> Any | None:
+    if function == "sigmoid":
+        return 1 / (1 + (-x).exp())
+    if function == "silu":
+        return x / (1 + (-x).exp())
+    if function == "tanh":
+        return x.tanh()
+    if function == "softplus" and len(given) == 2:
+        rate, linear = (ball(part) for part in given if isinstance(part, Fraction))
+        return (1 + (x * rate).exp()).log() / rate if x * rate < linear else None
+    if function == "mish":
+        return x * (1 + x.exp()).log().tanh()
+    if function == "gelu" and list(given) == ["none"]:
+        return x * (1 + (x / arb(2).sqrt()).erf()) / 2
+    if function == "gelu" and list(given) == ["tanh"]:
+        cubed = x + ball(Fraction(0.044715)) * x * x * x
+        return x * (1 + (cubed * (2 / arb.pi()).sqrt()).tanh()) / 2
+    return None

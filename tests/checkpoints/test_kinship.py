@@ -1,0 +1,100 @@
+"""Copies, children and strangers of a small language model that is trained here."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+
+import pytest
+import torch
+from checkpoints.conftest import disguise, narrow
+from symmetry.models import Gpt
+from torch import nn
+from torch.nn import functional
+
+from lawful.checkpoints.kinship import Kinship, kinship
+from lawful.checkpoints.opening import open_checkpoints
+
+TOKENS, LENGTH = 48, 8
+
+
+def chain(generator: torch.Generator, count: int) -> torch.Tensor:
+    """Sentences of a fixed random Markov chain."""
+    table = torch.softmax(2.5 * torch.randn(TOKENS, TOKENS, generator=torch.Generator().manual_seed(7)), -1)
+    words = [torch.randint(0, TOKENS, (count,), generator=generator)]
+    for _ in range(LENGTH):
+        words.append(torch.multinomial(table[words[-1]], 1, generator=generator)[:, 0])
+    return torch.stack(words, 1)
+
+
+def train(module: nn.Module, seed: int, steps: int, rate: float = 3e-3) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.AdamW(module.parameters(), rate)
+    for _ in range(steps):
+        words = chain(generator, 24)
+        loss = functional.cross_entropy(module(words[:, :-1]).flatten(0, 1), words[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return module.eval()
+
+
+def fresh(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return Gpt(TOKENS, LENGTH, 24, 3, 48, 2, tied=False)
+
+
+@cache
+def parent() -> nn.Module:
+    return train(fresh(0), 0, 80)
+
+
+def related(second: dict[str, torch.Tensor], disguised: bool = False) -> Kinship:
+    size = torch.zeros(2, LENGTH, dtype=torch.int64)
+    pair = open_checkpoints(parent(), second, input=size)
+    if disguised:
+        hidden = narrow(disguise(pair.architecture, pair.second.state, 4), torch.float32)
+        pair = open_checkpoints(parent(), hidden, input=size)
+    return kinship(pair)
+
+
+def state(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("disguised", [False, True])
+def test_a_fine_tuned_child_is_found(disguised: bool) -> None:
+    found = related(state(train(copy.deepcopy(parent()), 9, 20, 1e-3)), disguised)
+    assert found.relation == "child"
+    assert found.share > 0.9
+    assert found.null < 0.3
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_strangers_are_strangers(seed: int) -> None:
+    found = related(state(train(fresh(seed), seed, 80)))
+    assert found.relation == "stranger"
+    assert found.share < 0.25
+
+
+def test_a_copy_is_a_copy() -> None:
+    assert related(state(parent()), disguised=True).relation == "copy"
+
+
+def test_low_rank_pruned_and_quantised_children_are_named() -> None:
+    weights = state(parent())
+    torch.manual_seed(3)
+    step = torch.randn(48, 3) @ torch.randn(3, 24)
+    name = "blocks.0.up.weight"
+    tuned = {**weights, name: weights[name] + 0.05 * weights[name].norm() / step.norm() * step}
+    for disguised in (False, True):
+        found = related(tuned, disguised)
+        assert found.relation == "child"
+        assert next(each for each in found.changes if each.tensor == name).rank == 3
+    least = weights[name].abs().flatten().kthvalue(115)[0]
+    found = related({**weights, name: weights[name] * (weights[name].abs() > least)})
+    assert found.relation == "child"
+    assert [(each.tensor, round(each.zeroed, 2)) for each in found.changes] == [(name, 0.10)]
+    grid = weights[name].abs().amax(1, keepdim=True) / 127
+    found = related({**weights, name: torch.round(weights[name] / grid) * grid})
+    assert [(each.tensor, each.levels) for each in found.changes] == [(name, 127)]

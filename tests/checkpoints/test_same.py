@@ -1,0 +1,187 @@
+"""Equal, different or undecided: what rounding explains, and what it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints.conftest import architecture, disguise, narrow
+from checkpoints.models import FAMILIES, make
+
+from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.folds import State
+from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
+from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.errors import CertificateError, LawfulError
+from lawful.verify import verify
+
+
+def decided(family: str, second: State, first: State | None = None) -> CheckpointVerdict:
+    found = architecture(family)
+    return same_checkpoints(found, found.state() if first is None else first, second)
+
+
+def certified(family: str, second: State) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
+    found = architecture(family)
+    pair = CheckpointPair(
+        found, *(OpenCheckpoint(state, {name: name for name in state}, "") for state in (found.state(), second))
+    )
+    certificate = copy_certificate(pair, same_checkpoints(found, pair.first.state, pair.second.state))
+    files = [
+        {name: tensor.double().numpy() for name, tensor in each.state.items() if tensor.is_floating_point()}
+        for each in (pair.first, pair.second)
+    ]
+    return certificate, files
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rounded_disguises_are_equal_within_their_rounding(family: str, kind: torch.dtype) -> None:
+    found = architecture(family)
+    verdict = decided(family, narrow(disguise(found, found.state(), 1), kind))
+    assert verdict.verdict == "equal"
+    assert verdict.within == ("weight by weight" if family == "mlp" else "copy by weights")
+    assert verdict.epsilon < 10 * torch.finfo(kind).eps + 1e-7 * (kind == torch.float64)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_copy_is_equal_exactly_and_a_cast_weight_by_weight(family: str) -> None:
+    state = architecture(family).state()
+    assert decided(family, dict(state)).within == "exactly"
+    cast = decided(family, narrow(state, torch.bfloat16))
+    assert (cast.verdict, cast.within) == ("equal", "weight by weight")
+    assert 1e-3 < cast.epsilon < 2**-7
+
+
+def test_permutations_and_powers_of_two_are_exact() -> None:
+    state = dict(architecture("mlp").state())
+    order, powers = torch.randperm(7), torch.exp2(torch.randint(-3, 4, (7,)))
+    state["0.weight"] = powers[:, None] * state["0.weight"][order]
+    state["0.bias"] = powers * state["0.bias"][order]
+    state["2.weight"] = state["2.weight"][:, order] / powers
+    assert decided("mlp", state).within == "exactly"
+    certificate, files = certified("mlp", state)
+    assert verify(json.dumps(certificate), *files).facts["moved_only"] == sum(t.numel() for t in state.values())
+
+
+def test_a_permuted_stream_with_its_gains_is_exact() -> None:
+    state = dict(architecture("llama").state())
+    order = torch.randperm(16)
+    for name, tensor in state.items():
+        if tensor.ndim == 1 or any(part in name for part in ("out.", "down.")):
+            state[name] = tensor[order]
+        else:
+            state[name] = tensor[:, order]
+    verdict = decided("llama", state)
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_weight_off_by_a_thousandth_is_different(family: str) -> None:
+    found = architecture(family)
+    state = narrow(disguise(found, found.state(), 3), torch.float32)
+    name = [name for name in found.group.shapes if state[name].ndim > 1][-2]
+    flat = state[name].reshape(-1).clone()
+    flat[int(flat.abs().argsort()[len(flat) // 2])] *= 1.001
+    state[name] = flat.reshape(state[name].shape)
+    verdict = decided(family, state)
+    assert verdict.verdict == "different" or (family == "resnet" and verdict.verdict == "undecided")
+    assert verdict.replay.gap > 1e3 * verdict.replay.error
+    worst = max(verdict.comparison.distances, key=lambda each: each.relative)
+    assert worst.tensor == name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_unit_in_the_last_place_without_a_disguise_is_not_equal(family: str) -> None:
+    state = dict(architecture(family).state())
+    for name in list(architecture(family).group.shapes)[1::5][:3]:
+        changed = {**state, name: state[name].clone()}
+        flat = changed[name].view(-1)
+        flat[1 % len(flat)] = torch.nextafter(flat[1 % len(flat)], torch.tensor(9.0))
+        assert decided(family, changed).verdict != "equal"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_strangers_and_children_are_different(family: str) -> None:
+    other = make(family, seed=1)
+    stranger = {name: tensor.detach() for name, tensor in (*other.named_parameters(), *other.named_buffers())}
+    assert decided(family, stranger).verdict == "different"
+    found = architecture(family)
+    torch.manual_seed(0)
+    child = {
+        name: tensor * (1 + 0.05 * torch.randn_like(tensor)) if name in found.group.shapes else tensor
+        for name, tensor in found.state().items()
+    }
+    assert decided(family, narrow(disguise(found, child, 1), torch.bfloat16)).verdict != "equal"
+
+
+@pytest.mark.parametrize("family", ["gpt", "llama", "resnet", "vit"])
+def test_certificates_are_verified_from_the_tensors(family: str) -> None:
+    found = architecture(family)
+    certificate, files = certified(family, narrow(disguise(found, found.state(), 1), torch.float32))
+    seen = verify(json.dumps(certificate), *files)
+    assert seen.facts["entry"] < 1e-6
+    assert "Not checked" in seen.statement
+    with pytest.raises(CertificateError, match="give both files"):
+        verify(json.dumps(certificate))
+    with pytest.raises(CertificateError):
+        verify(json.dumps(certificate), files[1], files[0])
+
+
+def test_forged_certificates_are_rejected_or_say_so() -> None:
+    found = architecture("gpt")
+    certificate, files = certified("gpt", narrow(disguise(found, found.state(), 1), torch.float32))
+    text = json.dumps(certificate)
+    honest = verify(text, *files).facts["entry"]
+    changed = copy.deepcopy(files)
+    changed[1]["blocks.0.up.weight"][0, 0] += 0.5
+    with pytest.raises(CertificateError, match="digests"):
+        verify(text, *changed)
+    forged = json.loads(text)
+    forged["frames"][0]["source"] = [0] * len(forged["frames"][0]["source"])
+    with pytest.raises(CertificateError, match="permuted"):
+        verify(json.dumps(forged), *files)
+    forged = json.loads(text)
+    forged["matrices"][1]["partner"] = 0
+    with pytest.raises(CertificateError):
+        verify(json.dumps(forged), *files)
+    forged = json.loads(text)
+    forged["moved"] = ["head.weight"]
+    with pytest.raises(CertificateError, match="another one"):
+        verify(json.dumps(forged), *files)
+    forged = json.loads(text)
+    del forged["tensors"][0]
+    with pytest.raises(CertificateError, match=r"does not speak of|digests|not in the file"):
+        verify(json.dumps(forged), *files)
+    for key in ("folds", "shifts", "frames"):  # without a part, the statement is weaker, never wrong
+        forged = json.loads(text)
+        forged[key] = []
+        with contextlib.suppress(CertificateError, LawfulError):
+            assert verify(json.dumps(forged), *files).facts["entry"] > 1e3 * honest
+
+
+def test_a_gain_that_was_not_moved_with_its_layer_is_seen() -> None:
+    """Weights equal as stored, but another gain: folds are compared too, and give the forgery away."""
+    found = architecture("llama")
+    state = dict(found.state())
+    certificate, files = certified("llama", dict(state))
+    assert verify(json.dumps(certificate), *files).facts["entry"] == 0.0
+    files[1] = {**files[1], "blocks.0.first.weight": files[1]["blocks.0.first.weight"][::-1].copy()}
+    forged = json.loads(json.dumps(certificate))
+    forged["moved"].remove("blocks.0.first.weight")
+    from lawful.verify.checkpoint_copy import tensors_digest
+
+    forged["about"][1] = tensors_digest(files[1])
+    with pytest.raises(CertificateError, match="not moved with it"):
+        verify(json.dumps(forged), *files)
+
+
+def test_only_equality_has_a_certificate() -> None:
+    other = make("mlp", seed=1)
+    with pytest.raises(LawfulError, match="only an equality"):
+        certified("mlp", {name: tensor.detach() for name, tensor in other.named_parameters()})
