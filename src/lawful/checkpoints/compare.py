@@ -22,7 +22,9 @@ from lawful.checkpoints.group import AxisPlace
 from lawful.errors import InvalidNetwork
 from lawful.types import Floats
 
-LARGE = 40_000_000  # parameters from which the search runs in single precision
+LARGE = (
+    200_000_000  # parameters from which the search runs in single precision (too coarse to call float32 copies equal)
+)
 SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
 ROUNDINGS = 16.0  # units of rounding that an entry may be off, relative to the sum of its terms
 MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
