@@ -89,3 +89,15 @@ def test_command_line(lawful, tmp_path, monkeypatch):
     assert (found["laws"], found["status"]) == (2, "proved")
     assert "sizes like" in lawful("laws", "several:Two", "--inputs", "3", code=2).stderr
     assert "token ids" in lawful("laws", "several:Two", "--input", "3:float", code=2).stderr
+
+
+@pytest.mark.parametrize("bend", [nn.Tanh, nn.ReLU])
+def test_a_layer_that_is_used_twice_is_counted_and_left_alone(bend):
+    """functional_call of PyTorch 2.13 leaves the tensors of a call behind in a layer with two names."""
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 3)
+    module = nn.Sequential(layer, bend(), layer, bend(), nn.Linear(3, 2))
+    before = [value.detach().clone() for value in module.parameters()]
+    count = count_laws(module, input_shape=(3,))
+    assert (count.laws, count.status) == (0, "proved")
+    assert all(torch.equal(one, two) for one, two in zip(before, module.parameters(), strict=True))

@@ -19,6 +19,7 @@ from lawful.checkpoints.find_folds import find_folds, gains_of
 from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
 from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, read_group
 from lawful.errors import LawfulError
+from lawful.network.modules.calling import called_with
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
 from lawful.symmetry.check import casts, random_inputs, tensors_in
 from lawful.symmetry.inputs import Input, examples
@@ -58,7 +59,7 @@ class CheckpointArchitecture:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
-            found = torch.func.functional_call(self.module, wide, tuple(inputs))
+            found = called_with(self.module, wide, tuple(inputs))
         return [tensor.double() for tensor in tensors_in(found)]
 
     def draw_inputs(self, seed: int) -> list[torch.Tensor]:

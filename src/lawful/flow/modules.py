@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.func import functional_call
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -17,6 +16,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.flow.loss_value import LossValue
 from lawful.flow.losses import checked, find_loss
 from lawful.flow.piecewise import rewritten, unlocated
+from lawful.network.modules.calling import called_with
 from lawful.types import Floats, Indices
 
 
@@ -85,7 +85,7 @@ class ModuleProblem:
         if first.loss != second.loss:
             raise Unsupported("the module answers differently each time: call .eval() before taking its flow")
         with torch.no_grad():
-            plain = self._loss(functional_call(self.module, self._weights(torch.as_tensor(self.start)), (self.x,)))
+            plain = self._loss(called_with(self.module, self._weights(torch.as_tensor(self.start)), (self.x,)))
         if not abs(plain.item() - first.loss) <= 1e-9 * max(1.0, abs(first.loss)) and np.isfinite(first.loss):
             raise Unsupported("the module changes a tensor in place (relu_): take its flow without inplace calls")
 
@@ -144,7 +144,7 @@ class ModuleProblem:
         mode = _Gates(None if gates is None else torch.as_tensor(gates))
         with mode:
             try:
-                outputs = functional_call(self.module, self._weights(flat), (self.x,))
+                outputs = called_with(self.module, self._weights(flat), (self.x,))
             except (RuntimeError, ValueError, IndexError) as error:
                 raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
             loss = self._loss(outputs)

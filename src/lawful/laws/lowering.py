@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lawful.errors import Unsupported
@@ -16,6 +15,7 @@ from lawful.laws.composite import composite
 from lawful.laws.lowering_rules import Rules, Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
+from lawful.network.modules.calling import called_with
 
 MOST_ENTRIES = 5_000_000
 COPIES = {  # the output's entries are entries of the inputs: run on their numbers to learn which
@@ -32,7 +32,7 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
     names = list(case.names)
 
     def function(parts: list[torch.Tensor], inputs: torch.Tensor) -> Any:
-        return functional_call(case.module, dict(zip(names, parts, strict=True)), (inputs,))
+        return called_with(case.module, dict(zip(names, parts, strict=True)), (inputs,))
 
     parts = [torch.zeros(shape, dtype=torch.float64) for shape in case.shapes]
     try:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws.one_tensor import joined
+from lawful.network.modules.calling import called_with
 from lawful.network.modules.convert import input_shapes
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
@@ -55,7 +55,7 @@ class Probe:
 
     def value(self, theta: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """`⟨w, g_θ(x)⟩`."""
-        output: torch.Tensor = functional_call(self.module, self.unflatten(theta), (inputs,))
+        output: torch.Tensor = called_with(self.module, self.unflatten(theta), (inputs,))
         return (output * weights).sum()
 
     def theta(self, seed: int, spread: float) -> torch.Tensor:
