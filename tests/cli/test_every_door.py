@@ -83,6 +83,7 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {  # where the example alone w
     ("demo", "out"): (),
     ("fingerprint", "index"): ("folder",),
     ("sweep", "out"): ("plan.toml", "--workers", "1"),
+    ("prune", "plot"): ("a.safetensors", "--curve"),
 }
 PARTIAL = ("flow", "truncation-flow", "distance", "check")  # what is known by then is an answer, and says so
 NAMES = {"out": "target.safetensors", "network": "target.safetensors", "svg": "target.svg", "plot": "target.svg",
