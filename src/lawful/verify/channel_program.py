@@ -122,7 +122,7 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
         need(step.channels == below[0], "a normalisation does not fit what it reads")
         spread = tensors[str(step.tensors["variance"])].values
         need(
-            min(map(Fraction, spread)) + step.arguments[0] > 0,
+            Fraction(min(spread)) + Fraction(step.arguments[0]) > 0,
             "a normalisation divides by the root of no positive number",
         )
     elif step.kind == "cat":
