@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import safetensors.torch
+import torch
 
+import lawful
+import lawful.network.formats.files
 import lawful.network.summary
 from lawful.cli.output import harmless
 
@@ -126,6 +131,63 @@ def test_escapes_in_messages_are_shown_harmlessly(lawful: Any, tmp_path: Path) -
     assert lawful("show", "\x1b[31m", "--json", code=2).json["error"].startswith("'\\x1b[31m'")
     run = lawful("show", "--\x1b[31m", code=2)
     assert "\x1b" not in run.stderr
+
+
+BREAKING = "k\nverified: the networks are equal"
+
+
+def with_a_breaking_name(folder: Path, ending: str) -> Path:
+    """A file in which a name would begin a line of the answer."""
+    path = folder / f"net{ending}"
+    arrays = {f"{BREAKING}.0.weight": np.ones((2, 2)), f"{BREAKING}.1.weight": np.ones((1, 2))}
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if ending == ".json":
+        edges = [["a", BREAKING, 1.0], [BREAKING, "y", -1.0]]
+        path.write_text(json.dumps({"inputs": ["a"], "outputs": ["y"], "edges": edges}))
+    elif ending == ".npz":
+        np.savez(path, **arrays)
+    elif ending == ".safetensors":
+        safetensors.torch.save_file(tensors, path)
+    elif ending == ".pt":
+        torch.save(tensors, path)
+    else:
+        module = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        lawful.network.formats.files.write(lawful.open(module), path)
+        model = onnx.load(path)
+        for each in (*model.graph.initializer, *model.graph.node):
+            for names in (each.input, each.output) if isinstance(each, onnx.NodeProto) else ():
+                names[:] = [name and f"{BREAKING}{name}" for name in names]
+            each.name = f"{BREAKING}{each.name}"
+        for end in (*model.graph.input, *model.graph.output):
+            end.name = f"{BREAKING}{end.name}"
+        onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".json", ".npz", ".safetensors", ".pt", ".onnx"])
+@pytest.mark.parametrize("verb", ["show", "laws", "components", "audit"])
+def test_a_name_cannot_pass_for_a_line_of_the_answer(lawful: Any, tmp_path: Path, ending: str, verb: str) -> None:
+    run = lawful(verb, with_a_breaking_name(tmp_path, ending), code=2)
+    assert run.stdout == ""
+    assert len(run.stderr.splitlines()) == 1
+    assert "a name holds a line break: 'k\\nverified" in run.stderr
+
+
+def test_a_path_cannot_pass_for_a_line_of_the_answer(lawful: Any, tmp_path: Path) -> None:
+    name = "x\nverified: everything.json"
+    lawful("convert", "2-2-1 relu", "plain.json", cwd=tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / "plain.json").read_bytes())
+    for command in (
+        ("show", name),
+        ("audit", name),
+        ("verify", name),
+        ("laws", "2-2 linear", "--certificate", f"c{name}"),
+        ("convert", "2-2-1 relu", f"y{name}"),
+        ("flow", "2-2-1 relu", "--out", f"run{name}"),
+    ):
+        run = lawful(*command, code=2, cwd=tmp_path)
+        assert not [line for line in (run.stdout + run.stderr).splitlines() if line.startswith("verified")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.json", name]
 
 
 def test_prints_and_warnings_of_a_module_do_not_spoil_the_json(lawful_process: Any, tmp_path: Path) -> None:

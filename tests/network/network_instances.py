@@ -19,7 +19,7 @@ def sparse_dag(seed: int, *, nodes: int = 40, density: float = 0.2, slopes: obje
     fine = ~np.isin(roles[heads], (Role.INPUT, Role.CONSTANT)) & (roles[tails] != Role.OUTPUT)
     tails, heads = tails[fine], heads[fine]
     shuffled = rng.permutation(len(tails))
-    names = [f'node {number} ü\n"{"x" * (number % 3)}' for number in range(nodes)]
+    names = [f'node {number} ü\t"{"x" * (number % 3)}' for number in range(nodes)]
     each = rng.choice([0.0, 0.1, 1.0], nodes) if slopes == "mixed" else slopes
     return useful_dag(names, roles, tails[shuffled], heads[shuffled], rng.normal(size=len(tails)), each)
 

@@ -72,6 +72,18 @@ def test_tables_download_as_csv_and_json(page_file: Path, visit: Callable[..., A
     assert rows[3] == ['say "hi", twice', "-0.0025"]
 
 
+def test_no_cell_of_a_table_starts_a_formula(tmp_path: Path, visit: Callable[..., Any]) -> None:
+    names = ["=1+1", "+cmd", "-x", "@sum", "\t=1", " =1", "|x", "-1.5", "plain"]
+    path = tmp_path / "page.html"
+    path.write_text(render("t", "t", [Section("s", [Table(("name", "value"), [[name, -2.5] for name in names])])]))
+    page = visit(path)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="CSV").click()
+    rows = list(csv.reader(Path(waiting.value.path()).read_text().splitlines()))
+    assert [row[0] for row in rows[1:]] == [*(f"'{name}" for name in names[:-2]), "-1.5", "plain"]
+    assert {row[1] for row in rows[1:]} == {"-2.5"}
+
+
 def test_a_sweep_has_its_plots(tmp_path: Path, visit: Callable[..., Any]) -> None:
     rows = [
         Finished(

@@ -59,8 +59,9 @@ def _laws(proof: Proof, found: Verified) -> bool:
 
 def _pruning(proof: Proof, found: Verified) -> bool:
     before, after = dag_of(proof["original"]), dag_of(proof["result"])
-    low, high = proof["box"] or ([-1.0] * len(before.inputs), [1.0] * len(before.inputs))
-    points = np.random.default_rng(0).uniform(low, high, (200, len(before.inputs)))
+    low, high = proof["box"] or ([None] * len(before.inputs), [None] * len(before.inputs))
+    ends = [[end if value is None else value for value in corner] for corner, end in ((low, -100.0), (high, 100.0))]
+    points = np.random.default_rng(0).uniform(ends[0], ends[1], (200, len(before.inputs)))
     change = np.abs(before.evaluate(points) - after.evaluate(points)).max()
     facts = found.facts
     return bool(change <= float(facts["max_output_change_bound"] + facts["rounding_bound"]) + SLACK)

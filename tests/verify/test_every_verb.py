@@ -12,7 +12,7 @@ from command_line import in_process
 
 from lawful.cli import app
 from lawful.cli.evidence import NONE, PLAIN, option_of
-from lawful.network import Mlp
+from lawful.network import Architecture, Mlp
 from lawful.network.formats.files import write
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -83,3 +83,24 @@ def test_a_definite_answer_has_a_certificate(verb: str, files: dict[str, str], t
 def test_an_answer_without_one_says_so(verb: str, files: dict[str, str], lawful: Any) -> None:
     assert lawful(verb, files["a"], "--json").json["certified"] is False
     assert f"not certified: {NONE[verb]}" in lawful(verb, files["a"]).stderr
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_rounded_standard_member_is_certified_as_it_was_stored(dtype: str, tmp_path: Path, lawful: Any) -> None:
+    """The certificate is about the file that was written, not about numbers that nobody has."""
+    source, out, proof = (tmp_path / name for name in ("a.safetensors", "o.safetensors", "proof.json"))
+    write(Architecture.parse("2-5-4-1 relu bias").initialise(seed=0), source, dtype=dtype)
+    assert "stored as" in lawful("canonical", source, "--out", out, "--certificate", proof).stdout
+    checked = lawful("verify", proof, source, out, "--json").json
+    assert len(set(checked["given"])) == 2
+    assert not checked["statement"].endswith("exactly")
+
+
+@pytest.mark.parametrize("verb", ["rebalance"])
+def test_a_rounded_file_that_is_not_certified_is_said_not_to_be(verb: str, tmp_path: Path, lawful: Any) -> None:
+    source, out, proof = (tmp_path / name for name in ("a.safetensors", "o.safetensors", "proof.json"))
+    write(Architecture.parse("2-5-4-1 relu bias").initialise(seed=0), source, dtype="float32")
+    said = lawful(verb, source, "--out", out, "--certificate", proof).stdout
+    assert f"not certified: {out}" in said
+    lawful("verify", proof, source)
+    lawful("verify", proof, source, out, code=1)

@@ -150,7 +150,7 @@ def rebalance(
         typer.echo(rebalance_text(done, locked, change, out))
         if most is not None:
             typer.echo(f"no output changes by more than {most:.3g} on the box (certified)")
-        say_rounding(stored)
+        say_rounding(stored, certificate)
     if not done.reached:
         raise typer.Exit(1)
 

@@ -13,7 +13,7 @@ import typer
 from lawful.cli import checkpoints
 from lawful.cli.evidence import save_evidence
 from lawful.cli.find import make_index
-from lawful.cli.output import print_json, stored_json, will_write, write_certificate
+from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.source import (
     ActivationOption,
@@ -230,7 +230,8 @@ def canonical(
         print_json(result)
     else:
         typer.echo(canonical_text(result))
-    if not save_evidence(certificate, lambda: canonical_certificate(before, found)):
+        say_rounding(stored)
+    if not save_evidence(certificate, lambda: canonical_certificate(before, found, stored)):
         raise typer.Exit(3)
 
 

@@ -96,7 +96,7 @@ def leaky(
                 every.append(run_leaky(plan, depths, folder, watch, task))
     except KeyboardInterrupt:
         typer.echo(f"stopped; what is finished is kept. Run the same command to go on: {out}", err=True)
-        raise typer.Exit(130) from None
+        raise
     summaries = [summary for found in every for summary in found]
     whole = all(summary["converged"] for summary in summaries)
     if as_json:

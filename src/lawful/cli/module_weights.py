@@ -27,14 +27,14 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
         raise LawfulError(f"{out}: the weights came from {like.suffix}: write the same format")
     state = {name: tensor.cpu().contiguous().clone() for name, tensor in weights.items()}
     with replacing(out) as draft:
-        if suffix == ".safetensors":
-            from safetensors.torch import save_file
+        import torch
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
 
-            save_file(state, draft)
-        else:
-            import torch
-
-            torch.save(state, draft)
+        try:
+            save_file(state, draft) if suffix == ".safetensors" else torch.save(state, draft)
+        except (SafetensorError, RuntimeError) as error:  # their words for a full disk
+            raise LawfulError(f"cannot be written: {str(error).splitlines()[0][:160]}") from None
 
 
 def write_values(found: Symmetries, module: Any, out: Path) -> None:

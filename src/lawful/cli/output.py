@@ -182,10 +182,12 @@ def stored_json(written: Written | None) -> dict[str, Any]:
     return {} if written is None else {"stored": asdict(written)}
 
 
-def say_rounding(written: Written | None) -> None:
-    """Storing as float32 rounds: what was exact before holds to that in the file."""
+def say_rounding(written: Written | None, certificate: Path | None = None) -> None:
+    """Storing as float32 rounds: what was exact before holds to that in the file, and a certificate says less of it."""
     if written is not None and written.rounding:
         print(f"stored as {written.dtype}, as it was read: {written}")
+        if certificate is not None:
+            print(f"not certified: {written.path}; {certificate} is about the weights before they were rounded")
 
 
 def print_json(result: Mapping[str, Any]) -> None:

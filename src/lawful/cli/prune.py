@@ -132,7 +132,7 @@ def prune(
         print_json(pruning_json(pruning, measured, certify, out) | stored_json(stored))
     else:
         typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
-        say_rounding(stored)
+        say_rounding(stored, certificate)
 
 
 def read_tolerance(text: str) -> tuple[float, bool]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, write_text
+from lawful.cli.output import print_json, will_write, write_text
 from lawful.cli.source import JsonOption
 from lawful.errors import LawfulError
 
@@ -78,7 +78,7 @@ def run_plan(
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped; finished calls are kept. Run the same command to go on: {out}", err=True)
-        raise typer.Exit(130) from None
+        raise
 
 
 @contextmanager
@@ -127,6 +127,7 @@ def _report(folder: Path, markdown: Path | None, as_json: bool) -> None:
     from lawful.report.sweep import write_page
     from lawful.study.sweep import Store
 
+    will_write(markdown)
     store, page = Store(folder, write=False), folder / "report.html"
     seen = write_page(store.rows(), page)
     if markdown is not None:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import evaluation, topology
+from lawful.network.names import check_names
 from lawful.network.reading import Reading, carrying
 from lawful.types import Floats, Indices, Mask
 
@@ -304,6 +305,7 @@ def _check(dag: Dag) -> None:
     if len(dag.index) != count:
         twice = next(name for number, name in enumerate(dag.names) if dag.index[name] != number)
         raise InvalidNetwork(f"two nodes are called {twice!r}")
+    check_names(dag.names)
     if dag.tails.shape != (edges,) or dag.heads.shape != (edges,):
         raise InvalidNetwork(f"edges have {dag.tails.size} tails and {dag.heads.size} heads")
     if edges and (min(dag.tails.min(), dag.heads.min()) < 0 or max(dag.tails.max(), dag.heads.max()) >= count):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lawful.errors import LawfulError
+
 Row = Any  # a finished call of the job `count_laws`
 FACTS = ("architecture", "parameters", "laws", "predicted")
 MOST_LISTED = 100
+NAME = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})+( .*)?")
 
 
 @dataclass
@@ -36,6 +40,14 @@ class AtlasCell:
         return "–".join(str(laws) for laws in dict.fromkeys(self.laws))
 
 
+def _check(row: Row) -> None:
+    """Refuse a row of a damaged store."""
+    name, outputs = row.inputs.get("architecture"), row.outputs
+    counts = all(type(outputs.get(key)) is int for key in ("parameters", "laws"))
+    if not (counts and {"status", "matches", "predicted"} <= set(outputs) and NAME.fullmatch(str(name))):
+        raise LawfulError(f"the store is damaged: the call {row.key[:40]!r} is not a count of laws")
+
+
 def atlas(rows: Iterable[Row], planned: int) -> str:
     """The summary as a Markdown page; `planned` is the number of rows of the whole sweep."""
     by_depth: dict[tuple[str, int], AtlasCell] = defaultdict(AtlasCell)
@@ -46,7 +58,8 @@ def atlas(rows: Iterable[Row], planned: int) -> str:
     for row in rows:
         if row.status != "ok":
             continue
-        name = str(row.inputs["architecture"])
+        _check(row)
+        name = row.inputs["architecture"]
         widths, _, kind = name.partition(" ")
         versions.add(row.version)
         numbers = [int(width) for width in widths.split("-")]

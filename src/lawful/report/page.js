@@ -31,7 +31,9 @@ for (const table of document.querySelectorAll(".table table")) {
 }
 // Save a table's own data as CSV or JSON.
 function csv(rows) {
-  const quote = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
+  // A text that a spreadsheet would compute gets an apostrophe before it.
+  const formula = (value) => typeof value === "string" && /^ *[=+\-@\t\r\n|%]/.test(value) && Number.isNaN(Number(value));
+  const quote = (value) => `"${(formula(value) ? "'" : "") + String(value ?? "").replaceAll('"', '""')}"`;
   const names = Object.keys(rows[0] ?? {});
   return [names, ...rows.map((row) => names.map((name) => row[name]))].map((row) => row.map(quote).join(",")).join("\n");
 }

@@ -20,6 +20,7 @@ from lawful.checkpoints.sketch import NUMBERS, likeness, sketch
 from lawful.errors import LawfulError
 from lawful.network import Mlp
 from lawful.network.formats.reading import open_file
+from lawful.network.formats.writing import check_target
 from lawful.network.modules import hugging_face
 from lawful.network.modules.convert import to_module
 from lawful.network.modules.load import make_module
@@ -223,7 +224,9 @@ def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
         with open_file(path) as stream:  # a regular file of bounded size, or an error that says why not
             if stream.read(16) not in (b"", b"SQLite format 3\0"):
                 raise LawfulError(f"{path}: not an index of checkpoints")
-    mode = "rwc" if write else "ro"
+    if write:
+        check_target(path)
+    new, mode = not path.exists(), "rwc" if write else "ro"
     store = sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True)
     try:
         store.set_progress_handler(lambda: 1, MOST_STEPS)
@@ -238,3 +241,5 @@ def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
         raise LawfulError(f"{path}: the index cannot be used: {error}") from None
     finally:
         store.close()
+        if new and path.exists() and not path.stat().st_size:  # the disk is full, say: nothing is left behind
+            path.unlink()

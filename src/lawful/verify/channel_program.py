@@ -120,6 +120,11 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
         need(all(shape == (step.channels,) for shape in shapes.values()), "a normalisation does not fit")
         need(len(step.arguments) == 1 and isinstance(step.arguments[0], Fraction), "a normalisation lacks its epsilon")
         need(step.channels == below[0], "a normalisation does not fit what it reads")
+        spread = tensors[str(step.tensors["variance"])].values
+        need(
+            Fraction(min(spread)) + Fraction(step.arguments[0]) > 0,
+            "a normalisation divides by the root of no positive number",
+        )
     elif step.kind == "cat":
         need(step.channels == sum(below), "a concatenation does not fit")
     elif step.kind not in ("input", "other"):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork
 from lawful.network.formats.limits import check_numbers, open_zip
 from lawful.network.formats.reading import open_file
+from lawful.network.names import check_names
 
 SLOPES = "lawful.slopes"
 NUMBERS = "fiubc"
@@ -35,6 +36,7 @@ def load_arrays(path: Path, *, kinds: str = NUMBERS) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     total = 0
     with open_file(path) as file, open_zip(file) as archive:
+        check_names(member.filename for member in archive.infolist())
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             if name in arrays:

@@ -18,6 +18,7 @@ from lawful.network.formats.limits import check_entries
 from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED, Constant, Operand, Reader
 from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
 from lawful.network.mlp import Mlp
+from lawful.network.names import check_names
 from lawful.network.reading import Reading, TensorReading, carrying, listed, rounded_inside
 
 MOVES = moves()
@@ -66,6 +67,8 @@ def network_of(
     """The network of a model; tensors in other files lie in the folder."""
     graph = model.graph
     check_entries(len(graph.node))
+    check_names(entry.name for entry in (*graph.initializer, *graph.node, *graph.input, *graph.output))
+    check_names(name for node in graph.node for name in node.output)
     if graph.sparse_initializer:
         raise Unsupported("sparse initializers are not supported")
     constants = {proto.name: onnx_file.array(proto, folder) for proto in graph.initializer}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network.formats.arrays import StoredArrays
 from lawful.network.formats.limits import MAX_BYTES, check_bytes, check_entries, check_numbers, open_zip
+from lawful.network.names import check_names
 
 if TYPE_CHECKING:
     import torch
@@ -81,6 +82,7 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise Unsupported(f"entry {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor: {WAY_OUT}")
     others = [] if state is loaded else [str(key) for key in loaded if key != wrapper]
+    check_names([*state, *others])
     return state, tuple(f"{name[:80]} (beside the weights)" for name in others)
 
 

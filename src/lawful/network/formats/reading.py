@@ -126,6 +126,8 @@ def naming(path: str | Path) -> Iterator[None]:
     try:
         if "\0" in str(path):
             raise LawfulError("no file has a null character in its name")
+        if "\n" in str(path):  # it could pass for a line of an answer
+            raise LawfulError("a file with a line break in its name is neither read nor written: rename it")
         yield
     except LawfulError as error:
         if str(error).startswith((f"{path}: ", f"{path}{os.sep}")):

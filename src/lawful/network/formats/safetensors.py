@@ -14,6 +14,7 @@ from lawful.errors import InvalidNetwork, Unsupported
 from lawful.extras import needed
 from lawful.network.formats.arrays import StoredArrays
 from lawful.network.formats.limits import check_entries, check_numbers, check_shape
+from lawful.network.names import check_names
 from lawful.network.reading import TensorReading
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def contents(path: Path) -> tuple[dict[str, Place], dict[str, str]]:
     texts = metadata if isinstance(metadata, dict) and all(isinstance(each, str) for each in metadata.values()) else {}
     start = 8 + length
     check_entries(len(header))
+    check_names(header)
     places: dict[str, Place] = {}
     reached = 0
     for (begin, stop, kind, shape), name in sorted((_entry(name, entry), name) for name, entry in header.items()):

@@ -180,11 +180,18 @@ def _connect(path: Path, timeout: float = 30.0) -> sqlite3.Connection:
 
 def _locked(folder: Path) -> sqlite3.Connection:
     """An open transaction on a file of its own: every system has it, and it ends with the process."""
-    lock = _connect(folder / "lock", 0.0)
+    file = folder / "lock"
+    found = file.exists()
+    lock = _connect(file, 0.0)
     try:
         lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error:
-        raise LawfulError(f"{folder}: another sweep is writing here") from None
+    except sqlite3.Error as error:
+        lock.close()
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            raise LawfulError(f"{folder}: another sweep is writing here") from None
+        if not found:  # a full disk, say: nothing is left behind
+            file.unlink(missing_ok=True)
+        raise LawfulError(f"{folder}: cannot be written ({error})") from None
     return lock
 
 
