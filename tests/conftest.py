@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,26 @@ ARCHITECTURES = (
     "5-4-3-2 relu skip(0,2) skip(0,1)",
     "3-2 linear bias",
 )
+
+
+def pytest_configure() -> None:
+    """torchvision, which timm and transformers import, may come with operators built for another PyTorch.
+
+    They are for boxes of detectors. Where they do not load, their names suffice for all that is tested here.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        return
+    except RuntimeError:
+        import torch
+
+        for name in ("nms", "qnms"):
+            OPERATORS.append(torch.library.Library("torchvision", "FRAGMENT"))
+            OPERATORS[-1].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+OPERATORS: list[Any] = []  # they live as long as the tests
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,8 +20,13 @@ class Nothing(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-sys.meta_path.insert(0, Nothing())
+def hide() -> None:
+    """From now on no extra can be imported in this process."""
+    sys.meta_path.insert(0, Nothing())
+
+
 if __name__ == "__main__":
+    hide()
     from lawful.cli import main
 
     main()

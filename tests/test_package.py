@@ -50,7 +50,7 @@ def test_what_needs_more_names_the_extra(tmp_path: Path, arguments: tuple[str, .
 
 def test_results_show_themselves_without_any_extra(tmp_path: Path) -> None:
     lines = (
-        f"import sys; sys.path.insert(0, {str(CORE.parent)!r}); import core_only; import lawful",
+        f"import sys; sys.path.insert(0, {str(CORE.parent)!r}); import core_only; core_only.hide(); import lawful",
         "found = lawful.laws('3-4-2 relu')",
         "assert '<svg' in found._repr_html_() and found.to_dict()['laws'] == 4",
         "try: lawful.components('3-4-1 relu bias').to_dataframe()",

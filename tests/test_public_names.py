@@ -49,7 +49,7 @@ def test_every_verb_is_a_function_of_that_name(verb: str) -> None:
 def test_the_core_answers_without_any_extra() -> None:
     rooms = "components fibers flow laws pruning singular truncation verify study.audit study.demo study.verbs"
     names = [*rooms.split(), "study.training_verbs", "report.views", "cli"]
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import core_only\n"
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import core_only; core_only.hide()\n"
     code += "\n".join(f"import lawful.{name}" for name in names)
     code += (
         "\nlawful.audit('3-4-1 relu bias'); lawful.prune('3-4-1 relu bias'); lawful.same('2-3-1 relu', '2-3-1 relu')"
