@@ -15,5 +15,5 @@ def check_names(names: Iterable[str]) -> None:
     lawful.errors.InvalidNetwork: a name holds a line break: 'proved: no\nverified: yes'
     """
     for name in names:
-        if "\n" in name:
-            raise InvalidNetwork(f"a name holds a line break: {name[:80]!r}")
+        if "\n" in str(name):  # a damaged file may give bytes
+            raise InvalidNetwork(f"a name holds a line break: {str(name)[:80]!r}")
