@@ -60,7 +60,7 @@ def test_torchvision(vision: Any, name: str) -> None:
         assert obstacle in found.obstacle
         assert found.parameters == sum(part.numel() for part in module.parameters())
         with pytest.raises(Unsupported, match="For any module there are"):
-            package.components(found)
+            package.identifiable(found)
     else:
         assert isinstance(found, Dag)
     values = found.evaluate(batch if obstacle else batch.reshape(2, -1))
