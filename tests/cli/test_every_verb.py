@@ -88,6 +88,8 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "truncate": ("a.safetensors", "--clusters", "2,5,0.1"),
     "bottleneck": ("a.safetensors", "--data", "d.csv", "--blocks", "0,1,2"),
     "same": ("a.safetensors", "a.safetensors"),
+    "align": ("a.safetensors", "a.safetensors", "--input", "2"),
+    "merge": ("a.safetensors", "a.safetensors", "--input", "2"),
     "fiber": ("a.safetensors",),
     "identifiable": ("a.safetensors",),
     "regions": ("a.safetensors",),

@@ -135,7 +135,7 @@ def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -
         if not values[0].is_floating_point() and tensor.is_floating_point():
             raise Unsupported(f"{source}: {name} holds {str(values[0].dtype).removeprefix('torch.')} numbers: weights "
                               "that are stored as integers have to be made into floating point first")  # fmt: skip
-        state[name], keys[name] = values[0], back[held[0]]
+        state[name], keys[name] = values[0].detach(), back[held[0]]
     if unknown or missing:
         parts = [f"the module has no {listed(unknown, 4)}"] * bool(unknown)
         parts += [f"the checkpoint has no {listed(missing, 4)}"] * bool(missing)

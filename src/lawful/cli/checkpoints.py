@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time as clock
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate
-from lawful.cli.source import ActivationOption, JsonOption, ModelOption, is_module, open_anything
+from lawful.cli.output import note_reading, print_json, will_write, write_certificate
+from lawful.cli.source import ActivationOption, JsonOption, ModelOption, OrderOption, is_module, open_anything
 
 if TYPE_CHECKING:
     from lawful.checkpoints.opening import CheckpointPair
@@ -33,6 +34,7 @@ def align(
     model: ModelOption = None,
     input_size: TokensOption = None,
     activation: ActivationOption = None,
+    order: OrderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bring B as near to A as its function allows: order of units and heads, scales, rotations."""
@@ -41,7 +43,7 @@ def align(
     from lawful.report.checkpoints import aligned_json, aligned_text
 
     will_write(out)
-    found = align_pair(open_pair(first, second, model, input_size, activation))
+    found = align_pair(open_pair(first, second, model, input_size, activation, order))
     if out is not None:
         write_weights(found.weights, out)
     written = None if out is None else str(out)
@@ -52,20 +54,28 @@ def align(
 
 
 def open_pair(
-    first: str, second: str, model: str | None, sizes: list[str] | None, activation: str | None
+    first: str,
+    second: str,
+    model: str | None,
+    sizes: list[str] | None,
+    activation: str | None,
+    order: str | None = None,
 ) -> CheckpointPair:
     """Two checkpoints: with a model, or whatever files, factories and folders say by themselves."""
     from lawful.checkpoints.opening import open_checkpoints
     from lawful.network import Mlp
-    from lawful.network.modules.convert import to_module
+    from lawful.network.modules.convert import module_reading, to_module
     from lawful.network.modules.network import ModuleNetwork
 
     given: Any = sizes or None
     if model is not None or is_module(first) or (Path(first) / "config.json").is_file():
-        return open_checkpoints(first, second, model=model, input=given)
+        pair = open_checkpoints(first, second, model=model, input=given)
+        for text in (first, second):
+            note_reading(replace(module_reading(pair.architecture.module), source=text))
+        return pair
     modules = []
     for text in (first, second):
-        found = open_anything(text, activation=activation)
+        found = open_anything(text, activation=activation, order=order)
         if isinstance(found, ModuleNetwork):
             modules.append(found.module)
             given = given or found.input_shape

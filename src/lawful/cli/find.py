@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lawful.cli.output import print_json, will_write
-from lawful.cli.source import ActivationOption, JsonOption, ModelOption
+from lawful.cli.source import ActivationOption, JsonOption, ModelOption, OrderOption
 
 IndexOption = Annotated[
     Path, typer.Option("--index", help="The index file that `lawful fingerprint DIR --index` made.")
@@ -74,6 +74,7 @@ def merge(
     model: ModelOption = None,
     input_size: SizesOption = None,
     activation: ActivationOption = None,
+    order: OrderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take the mean of two checkpoints after bringing B's units into A's order, scale and axes."""
@@ -83,7 +84,7 @@ def merge(
     from lawful.study.checkpoint_merge import merge_on_data
 
     will_write(out)
-    found = merge_on_data(open_pair(first, second, model, input_size, activation), weight, data)
+    found = merge_on_data(open_pair(first, second, model, input_size, activation, order), weight, data)
     if out is not None:
         write_weights(found.weights, out)
     result = merged_json(found, None if out is None else str(out))

@@ -41,7 +41,7 @@ def fixed_directions(stack: Stack, seed: int = 0) -> FixedDirections | None:
     >>> from lawful.network import Mlp
     >>> weights = [[[1.0], [-2.0]], [[1.0, -1.0], [3.0, 1.0]], [[1.0, -1.0]]]
     >>> fixed_directions(Stack.of(Mlp(weights, [[1.0, 1.0], [0.5, -2.0], [0.0]])))
-    FixedDirections(fixed=9, most=9)
+    FixedDirections(fixed=8, most=9)
     """
     parameters = sum(weight.size + len(bias) for weight, bias in zip(stack.weights, stack.biases, strict=True))
     if parameters > MOST_PARAMETERS or min(stack.widths) == 0 or stack.exact:

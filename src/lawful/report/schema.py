@@ -333,6 +333,17 @@ TABLE = {
         added?: integer, checkpoints new in the index
         kept?: integer, checkpoints that were there
         unread?: array of object, checkpoints that could not be read, and why""",
+    "align": """
+        written: string?, the file with B in A's place
+        before: number, distance of B from A relative to A
+        after: number, the same after alignment
+        passes: integer?, rounds after which nothing changed places any more, or null
+        fits: boolean, whether B is A up to the rounding of stored numbers
+        conditioning: number, of the matrices that were used
+        tensors?: array of object, what is left of each tensor
+        spaces?: array of string, what may be moved, space by space
+        folds?: array of string, what was folded first
+        notes?: array of string, what was not used""",
     "find": """
         relatives: array of object, path, likeness (1: the same up to symmetries, about 0: strangers), identical
         compared: integer, checkpoints of the same architecture

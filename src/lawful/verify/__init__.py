@@ -66,7 +66,7 @@ DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, R
 def speaks_of_files(certificate: str | bytes) -> bool:
     """Whether a certificate is about tensors in files rather than networks."""
     try:
-        return parse(certificate).get("kind") in OF_FILES
+        return str(parse(certificate).get("kind")) in OF_FILES
     except NotACertificate:
         return False
 
