@@ -49,6 +49,7 @@ N ?= 10000
 SEED ?= 0
 fuzz: .venv/developer
 	@$(BIN)/python tests/fuzz --count $(N) --seed $(SEED) --keep out/fuzz
+	@$(BIN)/python tests/fuzz/guided.py --count $(N) --seed $(SEED)
 
 bench: .venv/developer
 	@$(BIN)/python -m benchmarks
