@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.figure import Figure, Panel, Series
 from lawful.pruning.curve import SizePoint
-from lawful.pruning.measure import PruningMeasurement, measure
+from lawful.pruning.measure import PruningMeasurement
 from lawful.pruning.prune import Pruning
 from lawful.report.singular import named
 
@@ -29,8 +29,8 @@ WHY = {
 }
 
 
-def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out: Path | None) -> dict[str, Any]:
-    """The documented keys of `lawful prune --json`."""
+def pruning_json(pruning: Pruning, seen: PruningMeasurement | None, verified: bool, out: Path | None) -> dict[str, Any]:
+    """The documented keys of `lawful prune --json`; what is measured is null if nothing was."""
     return {
         "neurons_before": pruning.neurons_before,
         "neurons_after": pruning.neurons_after,
@@ -39,11 +39,11 @@ def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out
         "max_output_change_bound": pruning.bound,
         "bounds": pruning.bounds,
         "rounding_bound": pruning.rounding,
-        "output_range": seen.output_range,
-        "measured_change": seen.change,
-        "change_on_data": seen.on_data,
-        "samples": seen.samples,
-        "rank": seen.rank,
+        "output_range": None if seen is None else seen.output_range,
+        "measured_change": None if seen is None else seen.change,
+        "change_on_data": None if seen is None else seen.on_data,
+        "samples": None if seen is None else seen.samples,
+        "rank": None if seen is None else seen.rank,
         "box": pruning.box,
         "around": pruning.around,
         "verified": verified,
@@ -56,16 +56,16 @@ def pruning_json(pruning: Pruning, seen: PruningMeasurement, verified: bool, out
 
 
 def found_json(pruning: Pruning) -> dict[str, Any]:
-    """A pruning, measured on random inputs."""
-    return pruning_json(pruning, measure(pruning), False, None)
+    """A pruning that nothing was measured of."""
+    return pruning_json(pruning, None, False, None)
 
 
 def found_text(pruning: Pruning) -> str:
-    """A pruning for people, measured on random inputs."""
-    return pruning_text(pruning, measure(pruning), None)
+    """The same for people."""
+    return pruning_text(pruning, None, None)
 
 
-def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -> str:
+def pruning_text(pruning: Pruning, seen: PruningMeasurement | None, out: Path | None) -> str:
     """What `lawful prune` did, answer first."""
     before, after = pruning.neurons_before, pruning.neurons_after
     lines = [
@@ -78,16 +78,17 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement, out: Path | None) -
     if pruning.bound == 0:
         lines.append(f"the function is the same {where}")
     else:
-        wide = float(seen.output_range.max(initial=0.0))
+        wide = 0.0 if seen is None else float(seen.output_range.max(initial=0.0))
         share = f" ({100 * pruning.bound / wide:.2g}% of its range)" if wide else ""
         lines.append(f"no output moves by more than {pruning.bound:.3g} {where}{share}")
     if pruning.rounding:
         inside = "[-1, 1]" if pruning.box is None else "the box"
         lines.append(f"storing folded weights as float64 adds at most {pruning.rounding:.1g} on {inside}")
-    if seen.on_data is not None:
+    if seen is not None and seen.on_data is not None:
         lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
-    lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
-    lines.append(f"rank J = {seen.rank} before")
+    if seen is not None:
+        lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
+        lines.append(f"rank J = {seen.rank} before")
     for step in pruning.stages:
         lines.append(named(f"  {len(step.removed)} {step.kind} ({WHY[step.kind]})", step.removed))
     if out is not None:

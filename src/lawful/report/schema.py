@@ -231,8 +231,8 @@ TABLE = {
         max_output_change_bound?: number?, proved for every input in the box
         bounds?: array, the same for each output
         rounding_bound?: number?, of storing folded weights
-        output_range?: array, of each output
-        measured_change?: number, on random inputs
+        output_range?: array?, of each output
+        measured_change?: number?, on random inputs
         change_on_data?: number?, on the data given
         samples?: integer, random inputs
         rank?: integer, of J before

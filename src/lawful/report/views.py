@@ -39,7 +39,6 @@ from lawful.report.plain import plain
 from lawful.report.reading import readings_json
 from lawful.study.explore import Exploration
 from lawful.truncation.motion import TruncationRun
-from lawful.truncation.predictions import predictions
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def _field(value: Any) -> Any:
 
 
 def _motion_json(run: TruncationRun) -> dict[str, Any]:
-    return truncation_json.run_json(run, [] if run.general else predictions(run))
+    return truncation_json.run_json(run, [])
 
 
 VIEWS: Mapping[str, View] = {
