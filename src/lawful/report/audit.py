@@ -20,11 +20,12 @@ from lawful.report.network import draw_network
 from lawful.report.page import Block, Markup, Section, Table, render
 
 if TYPE_CHECKING:
-    from lawful.study.audit import Audit
+    from lawful.study.audit import Audit, Recommendation, Skipped
 
 BARS = "▁▂▃▄▅▆▇█"
 LOCKED, DEAD, LINEAR = "var(--lock,#e0a31b)", "var(--dead,#b9bec6)", "var(--straight,#9cc48f)"
 MOST_LISTED = 200
+NOTHING = "Nothing: no rescaling or pruning would help this network."
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
@@ -239,7 +240,7 @@ def html(audit: Audit) -> str:
     summary = audit.summary
     sections = [
         Section("Answers", [Table(("question", "answer"), list(sentences(audit)))]),
-        Section("What to do", [_advice(audit), EVIDENCE]),
+        Section("What to do", [advice_block(audit.recommendations, "network", NOTHING), EVIDENCE]),
         Section("The network", [_graph(audit)]),
         Section("Where training can go", _where_blocks(audit)),
         Section("What training conserves", _law_blocks(audit)),
@@ -247,20 +248,26 @@ def html(audit: Audit) -> str:
     if audit.activity:
         sections.append(Section("On your data", _data_blocks(audit)))
     if audit.skipped:
-        rows = [(part.part, part.reason, part.remedy) for part in audit.skipped]
-        sections.append(Section("Skipped", [Table(("what", "why", "how to ask for it"), rows)]))
+        sections.append(skipped_section(audit.skipped))
     lead = f"{summary.name}, {summary.parameters:,} parameters, {summary.hidden:,} hidden neurons"
     return render(f"Audit of {audit.source}", lead, sections)
 
 
-def _advice(audit: Audit) -> str | Markup:
-    if not audit.recommendations:
-        return "Nothing: no rescaling or pruning would help this network."
+def advice_block(recommendations: Sequence[Recommendation], noun: str, nothing: str) -> str | Markup:
+    """What to do with a network or module, the best first; `nothing` says that there is nothing."""
+    if not recommendations:
+        return nothing
     items = "".join(
         f"<li>{escape(each.title)}: {escape(each.benefit)}<code>{escape(each.command)}</code></li>"
-        for each in audit.recommendations
+        for each in recommendations
     )
-    return Markup(f'<ol class="advice">{items}</ol>', "Ranked by the measured share of the network that each improves.")
+    return Markup(f'<ol class="advice">{items}</ol>', f"Ranked by the measured share of the {noun} that each improves.")
+
+
+def skipped_section(skipped: Sequence[Skipped]) -> Section:
+    """What was left out, and how to ask for it."""
+    rows = [(part.part, part.reason, part.remedy) for part in skipped]
+    return Section("Skipped", [Table(("what", "why", "how to ask for it"), rows)])
 
 
 def _graph(audit: Audit) -> Markup:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -12,15 +11,17 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from lawful.figure import Figure
+from lawful.report.audit import advice_block, skipped_section
 from lawful.report.charts import locks, sorted_values
 from lawful.report.components import edge_words
-from lawful.report.page import Block, Markup, Section, Table, render
+from lawful.report.page import Block, Section, Table, render
 from lawful.report.symmetries import symmetries_json
 
 if TYPE_CHECKING:
     from lawful.study.module_audit import ModuleAudit
 
 MOST_LISTED = 500
+NOTHING = "Nothing: no rescaling would help, and no parameter is dead."
 SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "noted")  # with `lawful symmetries`
 
 
@@ -133,7 +134,7 @@ def module_audit_html(audit: ModuleAudit) -> str:
     columns = ("space", "group", "size", "laws", "acts on")
     sections = [
         Section("Answers", [Table(("question", "answer"), list(module_sentences(audit)))]),
-        Section("What to do", [_advice(audit)]),
+        Section("What to do", [advice_block(audit.recommendations, "module", NOTHING)]),
         Section("Where training can go", _where_blocks(audit)),
         Section("What training conserves", [Table(columns, spaces[:MOST_LISTED], caption, bars=("laws",))]),
     ]
@@ -142,20 +143,9 @@ def module_audit_html(audit: ModuleAudit) -> str:
     if pinned:
         sections.append(Section("Not understood", [Table(("operation", "calls", "share", "parameters"), pinned)]))
     if audit.skipped:
-        rows = [(part.part, part.reason, part.remedy) for part in audit.skipped]
-        sections.append(Section("Skipped", [Table(("what", "why", "how to ask for it"), rows)]))
+        sections.append(skipped_section(audit.skipped))
     lead = f"{audit.kind}, {audit.parameters:,} parameters, {audit.frozen:,} of them frozen"
     return render(f"Audit of {audit.source}", lead, sections)
-
-
-def _advice(audit: ModuleAudit) -> str | Markup:
-    if not audit.recommendations:
-        return "Nothing: no rescaling would help, and no parameter is dead."
-    items = "".join(
-        f"<li>{escape(each.title)}: {escape(each.benefit)}<code>{escape(each.command)}</code></li>"
-        for each in audit.recommendations
-    )
-    return Markup(f'<ol class="advice">{items}</ol>', "Ranked by the measured share of the module that each improves.")
 
 
 def _where_blocks(audit: ModuleAudit) -> list[Block]:
