@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare import NOISES, ROUNDINGS, WeightComparison, compare, rounding_unit
+from lawful.checkpoints.compare import NOISES, ROUNDINGS, WeightComparison, compare
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.streamed import rounding_unit
 
 TRIALS = 4
 FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
