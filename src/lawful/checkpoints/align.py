@@ -162,9 +162,7 @@ def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...
     return {name: [line for piece in parts for line in _lines(piece)] for name, parts in pieces(solution).items()}
 
 
-def _pulled(
-    laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _pulled(laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, torch.Tensor]]:
     """What the directions with these weights add up to, of size 1 along dimensions where it does not change."""
     if isinstance(laws, SumLaws):
         shares = laws.weights.T @ weights

@@ -25,6 +25,7 @@ from lawful.checkpoints.streamed import (
     fold_clusters,
     folded_tensors,
     rounding_unit,
+    stored_size,
     working_types,
 )
 from lawful.errors import InvalidNetwork
@@ -32,11 +33,12 @@ from lawful.symmetry.families import SpaceLaws
 from lawful.types import Floats
 
 SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
-ROUNDINGS = 16.0  # units of rounding that an entry may be off, relative to the sum of its terms
+ROUNDINGS = 8.0  # units of rounding that an entry may be off, relative to the sum of its terms
 MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
 NOISES = 4.0  # and a whole tensor: times what random rounding of the stored numbers does to it
 OWN = 2.5  # units of an entry's own size that it may be off, in either checkpoint's own order and axes
-SPREAD, GAUGE = 8.0, 4.0  # besides: units of the root of its squared terms, if those are rounded; and for the alignment
+WORKED = 2.0**-44  # at best: aligning rounds too
+SPREAD, GAUGE = 6.0, 4.0  # besides: units of the root of its squared terms, if those are rounded; and for the alignment
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def _judged(
     one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
     turned = MadeTensors(second, lambda name: moved(two, acting, [name]))
     units = {
-        name: (rounding_unit(first[name].dtype), rounding_unit(second[name].dtype))
+        name: (max(rounding_unit(first[name].dtype), WORKED), max(rounding_unit(second[name].dtype), WORKED))
         for name, tensor in first.items()
         if tensor.is_floating_point()
     }
@@ -254,7 +256,8 @@ def _noise(cluster: FoldCluster, state: State, kinds: Mapping[str, torch.dtype],
         if name in kinds:
             wide[name] = state[name].to(kinds[name])
             shares = torch.rand(wide[name].shape, generator=generator, dtype=kinds[name]).mul_(2).sub_(1)
-            jiggled[name] = shares.mul_(rounding_unit(state[name].dtype)).add_(1).mul_(wide[name])
+            unit = max(rounding_unit(state[name].dtype), WORKED)
+            jiggled[name] = shares.mul_(stored_size(state[name], wide[name])).mul_(unit).add_(wide[name])
     before, after = (fold(each, cluster.folds) for each in (wide, jiggled))
     return {name: after[name] - before[name] for name in after if name in kinds}
 
@@ -298,10 +301,12 @@ def _snapped(move: SpaceMove, near: float) -> SpaceMove:
 
 
 def _unturned(matrix: Floats, near: float) -> Floats:
-    """A matrix of rotary pairs without phases that are rounding; any other matrix as it is."""
+    """A matrix of rotary pairs without phases, if all of them are so small that they are rounding."""
     if (matrix != 0).sum(1).max() > 2:
         return matrix
-    return np.where(np.abs(matrix) < near * np.abs(matrix).max(1, keepdims=True), 0.0, matrix)
+    small = np.abs(matrix) < near * np.abs(matrix).max(1, keepdims=True)
+    alone = (~small).sum(1) == 1
+    return np.where(small, 0.0, matrix) if bool(alone.all()) else matrix
 
 
 def _permutation(matrix: Floats, near: float) -> Floats | None:

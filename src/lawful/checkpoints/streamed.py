@@ -116,6 +116,13 @@ def working_types(first: State, second: State) -> dict[str, torch.dtype]:
     return found
 
 
+def stored_size(stored: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+    """What the rounding of each stored number is relative to: its size, but no less than the type's smallest normal."""
+    if not stored.is_floating_point():
+        return wide
+    return wide.abs().clamp_min(max(torch.finfo(stored.dtype).tiny, torch.finfo(wide.dtype).tiny))
+
+
 def folded_tensors(
     state: Mapping[str, torch.Tensor],
     folds: tuple[Fold, ...],
@@ -123,12 +130,18 @@ def folded_tensors(
     *,
     absolute: bool = False,
 ) -> MadeTensors:
-    """The tensors of a checkpoint after its folds, in float64 or the types that are asked for."""
+    """The tensors of a checkpoint after its folds, in float64 or the types that are asked for.
+
+    `absolute`: instead of each number the sum of the sizes of its terms.
+    """
     clusters = fold_clusters(state, folds)
 
     def make(name: str) -> State:
         cluster = clusters[name]
-        found = fold({each: typed(each, state[each]) for each in cluster.names}, cluster.folds, absolute=absolute)
+        given = {each: typed(each, state[each]) for each in cluster.names}
+        if absolute:
+            given = {each: stored_size(state[each], tensor) for each, tensor in given.items()}
+        found = fold(given, cluster.folds, absolute=absolute)
         return {each: typed(each, tensor) for each, tensor in found.items()}
 
     def typed(name: str, tensor: torch.Tensor) -> torch.Tensor:
