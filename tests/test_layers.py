@@ -64,7 +64,7 @@ def imports_of(module: str) -> dict[str, int]:
 
 
 def room_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+    return module.removesuffix(".__main__").split(".")[1] if "." in module.removesuffix(".__main__") else ""
 
 
 def wrong_imports(module: str, room: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,12 +45,8 @@ class Exploration(Shown):
     pruning: Pruning
     hidden: int | None
     other: Mlp | None
+    other_source: str
     verdict: Verdict | None
-
-    @property
-    def name(self) -> str:
-        """The network as the shell wants it."""
-        return shlex.quote(self.source)
 
 
 def explore(
@@ -60,6 +55,7 @@ def explore(
     source: str = "network",
     data: Data | None = None,
     other: Source | None = None,
+    other_source: str = "other",
     seed: int = 0,
 ) -> Exploration:
     """Gather what the page needs; without data, random inputs and the outputs of a random network to learn.
@@ -93,6 +89,7 @@ def explore(
         pruning=prune(layered),
         hidden=_hidden(layered),
         other=second,
+        other_source=other_source,
         verdict=None if second is None else same(layered, second, seconds=20.0, seed=seed),
     )
     return answered(found, layered, *([] if second is None else [second]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -43,12 +44,13 @@ def facts_text(found: Exploration) -> str:
     return f"explorer of {found.source}: {found.network.parameters:,} parameters, {len(found.inputs)} samples"
 
 
-def explorer_html(found: Exploration, lead: str = "") -> str:
-    """The page under a `lead` of your own; data go in as JSON, and no text of the user's becomes markup."""
-    data = json.dumps(explorer_data(found) | {"lead": lead}, ensure_ascii=False, allow_nan=False)
+def explorer_html(found: Exploration, title: str = "", lead: str = "") -> str:
+    """The page, under words of your own; data go in as JSON, and no text of the user's becomes markup."""
+    words = {"title": title or found.source, "lead": lead}
+    data = json.dumps(explorer_data(found) | words, ensure_ascii=False, allow_nan=False)
     parts = {
         "style": _text("page.css"),
-        "title": escape(found.source),
+        "title": escape(words["title"]),
         "picture": _picture(found),
         "data": data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
         "script": "\n".join(map(_text, ("engine.js", "drawing.js", "page.js", "panels.js"))),
@@ -73,7 +75,8 @@ def explorer_data(found: Exploration) -> dict[str, Any]:
     dag = as_dag(found.components.dag)
     return {
         "source": found.source,
-        "command": found.name,
+        "command": shlex.quote(found.source),
+        "otherCommand": shlex.quote(found.other_source),
         "network": _network(network),
         "other": None if found.other is None else _network(found.other),
         "inputs": found.inputs.tolist(),

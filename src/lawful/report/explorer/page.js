@@ -87,9 +87,9 @@ function remember() {
   writing = setTimeout(() => { try { history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(state))); } catch { /* some viewers forbid it */ } }, 150);
 }
 
-function recall() {
+function recall(hash = location.hash) {
   try {
-    const found = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    const found = JSON.parse(decodeURIComponent(hash.slice(1)));
     for (const key of Object.keys(state)) if (typeof found[key] === typeof state[key]) state[key] = found[key];
     for (const [number, value] of Object.entries(state.moved)) if (!(number >= 0 && number < places.length && Number.isFinite(value))) delete state.moved[number];
     for (const [key, [low, high]] of Object.entries(LIMITS)) state[key] = Math.min(high, Math.max(low, state[key]));
@@ -102,7 +102,7 @@ function recall() {
 
 function begin() {
   recall();
-  byId("name").textContent = data.source;
+  byId("name").textContent = data.title;
   if (data.lead) byId("story").textContent = data.lead;
   byId("lead").textContent = `${given.widths.join("-")} network, ${places.length} parameters. Everything on this page is computed in your browser; each claim names the command that re-checks it.`;
   byId("network-hint").textContent = `Blue weights are positive, red negative. Choose one to change it.`;
@@ -123,5 +123,6 @@ function begin() {
   });
   byId("reset").addEventListener("click", () => { state.moved = {}; state.fiber = 0; state.shift = 0; state.walk = 0; chosen = -1; byId("weight-editor").hidden = true; open(state.tab); });
   open(shown.includes(state.tab) ? state.tab : shown[0]);
+  window.addEventListener("hashchange", (event) => { clearTimeout(writing); recall(new URL(event.newURL).hash); open(shown.includes(state.tab) ? state.tab : shown[0]); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => open(state.tab));
 }

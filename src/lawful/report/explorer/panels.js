@@ -153,7 +153,7 @@ panels.same = {
       words.textContent = `In view the difference runs from ${Draw.short(seen.low)} to ${Draw.short(seen.high)}.`;
     };
     const moved = Object.keys(state.moved).length ? node("p", { class: "hint", text: "The picture follows the weights that you moved; the verdict is about those given." }) : "";
-    box.append(node("p", { text: "The difference of the two networks." }), chip(`${data.verdict.verdict}:`, data.verdict.words, `lawful same ${data.command} OTHER --certificate same.json && lawful verify same.json`), moved, view, words,
+    box.append(node("p", { text: "The difference of the two networks." }), chip(`${data.verdict.verdict}:`, data.verdict.words, `lawful same ${data.command} ${data.otherCommand} --certificate same.json && lawful verify same.json`), moved, view, words,
       slider("half-width of the view", "reach", (v) => v.toFixed(1), redraw), steps(data.verdict.steps));
     redraw();
   },
