@@ -144,7 +144,7 @@ const Draw = {
     const jumps = (a, b) => Math.max(Math.abs(slopes[0][a] - slopes[0][b]), Math.abs(slopes[1][a] - slopes[1][b])) > Math.max(1e-7 * steepest, floor / reach);
     const dark = matchMedia("(prefers-color-scheme: dark)").matches, span = Math.max(high - low, floor) || 1, pieces = new Set();
     for (let at = 0; at < values.length; at++) {
-      const du = slopes[0][at], dv = slopes[1][at], t = (values[at] - low) / span;
+      const [du, dv] = slopes.map((each) => (Math.abs(each[at]) > floor / reach ? each[at] : 0)), t = (values[at] - low) / span;
       const edge = (at % size && jumps(at, at - 1)) || (at >= size && jumps(at, at - size));
       const light = dark ? 0.18 + 0.42 * t : 0.5 + 0.44 * t;
       const tint = Draw.tint((Math.atan2(dv, du) * 180) / Math.PI + 180, light, Math.hypot(du, dv) / (steepest || 1));
