@@ -38,14 +38,19 @@ def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
 
 
 def described(module: torch.nn.Module) -> Proof:
-    if isinstance(module, torch.nn.Linear):
+    window = {key: getattr(module, key, None) for key in ("kernel_size", "stride", "padding", "dilation")}
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in window.items()}
+    if isinstance(module, (torch.nn.Linear, torch.nn.Conv1d)):
         weight = module.weight.detach().double()
         return {
-            "type": "Linear",
+            "type": type(module).__name__,
             "dtype": "float64",
-            "weight": weight[:, :, None].tolist(),
+            "weight": weight.reshape(*weight.shape[:2], -1).tolist(),
             "bias": module.bias.detach().double().tolist(),
+            **({} if isinstance(module, torch.nn.Linear) else {**settings, "padding_mode": "zeros", "groups": 1}),
         }
+    if isinstance(module, torch.nn.MaxPool2d):
+        return {"type": "MaxPool2d", **settings, "ceil_mode": False}
     return {"type": "Flatten", "start_dim": 1, "end_dim": -1}
 
 
