@@ -138,7 +138,7 @@ def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...
     def pieces(weights: Floats) -> dict[str, list[torch.Tensor]]:
         found: dict[str, list[torch.Tensor]] = defaultdict(list)
         for laws, part in zip(shifts, np.split(weights, np.cumsum(counts)[:-1]), strict=True):
-            for name, piece in _pulled(laws, part, shapes):
+            for name, piece in pulled(laws, part, shapes):
                 found[name].append(piece)
         return found
 
@@ -162,7 +162,7 @@ def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...
     return {name: [line for piece in parts for line in _lines(piece)] for name, parts in pieces(solution).items()}
 
 
-def _pulled(laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, torch.Tensor]]:
+def pulled(laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, torch.Tensor]]:
     """What the directions with these weights add up to, of size 1 along dimensions where it does not change."""
     if isinstance(laws, SumLaws):
         shares = laws.weights.T @ weights

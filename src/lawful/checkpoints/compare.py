@@ -128,6 +128,7 @@ def _judged(
     distances = []
     for cluster in dict.fromkeys(clusters.values()):
         rounded: list[State] | None = None
+        by: dict[AxisPlace, AxisFrame]
         for name in cluster.names:
             if name not in units:
                 same = torch.equal(first[name], second[name])

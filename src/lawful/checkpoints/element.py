@@ -174,7 +174,7 @@ def frames(
 def _mix(members: Iterable[AxisRows], kind: str, matrix: Floats, at: Callable[[AxisRows], AxisFrame]) -> None:
     if np.array_equal(matrix, np.eye(len(matrix))):
         return
-    dual = np.linalg.inv(matrix).T if kind in ("GL", "rotary") else matrix
+    dual: Floats = np.asarray(np.linalg.inv(matrix).T, dtype=np.float64) if kind in ("GL", "rotary") else matrix
     for rows in members:
         acting, other = (matrix, dual) if rows.powers[0] > 0 else (dual, matrix)
         at(rows).blocks.append((rows.places.T, acting))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lawful.checkpoints.folds import Fold, GainFold, State, StatisticsFold, fold
+from lawful.checkpoints.folds import Fold, GainFold, LinearReader, State, StatisticsFold, fold
 
 KEPT = 2**29  # bytes of tensors that are kept once they are made
 COARSE = 2.0**-12  # numbers stored with less than this precision are worked with in float32
@@ -66,13 +66,15 @@ class FoldCluster:
 
 def names_in(each: Fold) -> tuple[str, ...]:
     """All tensors of a fold."""
+    readers: tuple[LinearReader, ...]
+    held: tuple[str | None, ...]
     if isinstance(each, GainFold):
         readers, held = each.readers, (each.gain, each.offset)
     elif isinstance(each, StatisticsFold):
         readers = () if each.writer is None else (each.writer,)
         held = each.gain, each.offset, each.mean, each.variance
     else:
-        readers, held = (each.reader,), (each.bias, None)
+        readers, held = (each.reader,), (each.bias,)
     found = [*held, *(name for reader in readers for name in (reader.weight, reader.bias))]
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
