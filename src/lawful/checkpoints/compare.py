@@ -33,7 +33,6 @@ from lawful.symmetry.families import SpaceLaws
 from lawful.types import Floats
 
 SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
-ROUNDINGS = 8.0  # units of rounding that an entry may be off, relative to the sum of its terms
 MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
 NOISES = 4.0  # and a whole tensor: times what random rounding of the stored numbers does to it
 OWN = 2.5  # units of an entry's own size that it may be off, in either checkpoint's own order and axes
@@ -45,10 +44,11 @@ SPREAD, GAUGE = 6.0, 4.0  # besides: units of the root of its squared terms, if 
 class TensorDistance:
     """How far a tensor of B is from that of A after alignment.
 
-    `relative` is `‖B − A‖/‖A‖`, `noise` what random rounding of the stored numbers would make of it; `entry` is the
-    largest difference of an entry relative to the sum of its terms. `excess` is the largest difference of an entry, in
-    the order and axes of A or in those of B, relative to what rounding of single numbers does there. `exact`: no entry
-    differs; `moved_only`: nothing was computed, so it should be exact.
+    `relative` is `‖B − A‖/‖A‖` (relative to all terms if A's numbers are zero), `noise` what random rounding of the
+    stored numbers would make of it; `entry` is the largest difference of an entry relative to the sum of its terms.
+    `excess` is the largest difference of an entry, in the order and axes of A or in those of B, relative to what
+    rounding of single numbers does there. `exact`: no entry differs; `moved_only`: nothing was computed, so it should be
+    exact.
     """
 
     tensor: str
@@ -65,7 +65,7 @@ class TensorDistance:
         """Whether rounding explains what is left."""
         if self.exact or self.moved_only:
             return self.exact
-        return self.entry <= ROUNDINGS * self.unit and self.excess <= 1.0 and self.relative <= NOISES * self.noise
+        return self.excess <= 1.0 and self.relative <= NOISES * self.noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +193,10 @@ class _Difference:
 
     def distance(self, name: str, noise: float) -> TensorDistance:
         """All that is known of it."""
-        off, length = float(self.gap.norm()), self.length
+        terms = self._terms(name)
+        off, length = float(self.gap.norm()), self.length or float(terms.norm())
         relative = off / length if length else inf if off else 0.0
-        entry = _largest(self.gap, self._terms(name))
+        entry = _largest(self.gap, terms)
         excess = max(self._excess_in_a(name), self._excess_in_b(name)) if off else 0.0
         exact = not bool(self.gap.any())
         shares = noise / length if length else 0.0
@@ -212,7 +213,7 @@ class _Difference:
         """In A's order and axes: A's numbers are rounded one by one, those of B are mixed."""
         mixed = moved({name: self.sizes[1].square()}, self.by, seen=torch.square)[name].sqrt_()
         for piece in self.added:
-            mixed = mixed + piece.abs().to(mixed.dtype)
+            mixed = mixed + piece.abs().to(mixed.dtype) + _mean_size(mixed, piece)
         allowed = mixed.mul_(SPREAD * self.units[1] + GAUGE * max(self.units))
         return _largest(self.gap, allowed.add_(self.sizes[0], alpha=OWN * self.units[0]))
 
@@ -220,10 +221,17 @@ class _Difference:
         """In B's: the other way round."""
         mixed = moved({name: self.sizes[0].square()}, self.by, back=True, seen=torch.square)[name].sqrt_()
         for piece in self.added:
-            mixed = mixed + moved({name: piece.abs().expand(self.gap.shape)}, self.by, back=True, seen=torch.abs)[name]
+            size = (piece.abs().to(self.gap.dtype) + _mean_size(self.sizes[0], piece)).expand(self.gap.shape)
+            mixed = mixed + moved({name: size}, self.by, back=True, seen=torch.abs)[name]
         allowed = mixed.mul_(SPREAD * self.units[0] + GAUGE * max(self.units))
         gap = moved({name: self.gap}, self.by, back=True)[name]
         return _largest(gap, allowed.add_(self.sizes[1], alpha=OWN * self.units[1]))
+
+
+def _mean_size(sizes: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
+    """Root mean square where something constant was added: it was found as a mean of these."""
+    dims = [d for d, size in enumerate(piece.shape) if size == 1 and sizes.shape[d] > 1]
+    return sizes.square().mean(dims, keepdim=True).sqrt() if dims else sizes
 
 
 def _largest(gap: torch.Tensor, size: torch.Tensor) -> float:

@@ -11,7 +11,7 @@ import torch
 
 from lawful.checkpoints.align import plus
 from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
-from lawful.checkpoints.compare import NOISES, ROUNDINGS, WeightComparison, compare
+from lawful.checkpoints.compare import NOISES, WeightComparison, compare
 from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
@@ -83,7 +83,11 @@ def same_checkpoints(
 def _pinned_down(found: WeightComparison) -> bool:
     """Whether most tensors were found again up to rounding, and some entry of the others is plainly another one."""
     near = sum(each.exact or each.relative <= NOISES * each.noise for each in found.distances)
-    plainly = any(each.entry > PLAIN * ROUNDINGS * each.unit for each in found.distances if not each.fits)
+    plainly = any(
+        each.entry > PLAIN * each.unit if each.moved_only else each.excess > PLAIN
+        for each in found.distances
+        if not each.fits
+    )
     return plainly and 2 * near > len(found.distances)
 
 
