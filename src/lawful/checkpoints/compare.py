@@ -47,8 +47,8 @@ class TensorDistance:
     `relative` is `‖B − A‖/‖A‖` (relative to all terms if A's numbers are zero), `noise` what random rounding of the
     stored numbers would make of it; `entry` is the largest difference of an entry relative to the sum of its terms.
     `excess` is the largest difference of an entry, in the order and axes of A or in those of B, relative to what
-    rounding of single numbers does there. `exact`: no entry differs; `moved_only`: nothing was computed, so it should be
-    exact.
+    rounding of single numbers does there. `exact`: no entry differs; `moved_only`: nothing was computed, so it should
+    be exact.
     """
 
     tensor: str
