@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from lawful.fibers.distance.layers import Layer, deepened
-from lawful.types import Floats, Indices
+from lawful.types import Floats, Indices, Mask
 
 UNIT = 2.0**-53  # half the distance from 1 to the next double
 TINY = 1e-300  # more than what all underflows of a layer can lose
@@ -46,6 +46,15 @@ class Layered:
     def sizes(self) -> tuple[Floats, Floats, Floats]:
         """`|W|`, `|V|` and `|E|`."""
         return np.abs(self.W), np.abs(self.V), np.abs(self.E)
+
+    def hearing(self, below: Mask) -> Layered:
+        """What it does with some of the neurons below."""
+        W, V, E, doubt = (matrix[:, below] for matrix in (self.W, self.V, self.E, self.doubt))
+        return Layered(W, self.b, V, self.c, E, self.e, doubt, self.shift_doubt, self.slopes)
+
+    def only(self, neurons: Mask) -> Layered:
+        """Some of its neurons."""
+        return Layered(*(getattr(self, field.name)[neurons] for field in fields(self)))
 
     @property
     def same(self) -> bool:

@@ -41,7 +41,7 @@ class Bounds(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """`low · z ≤ φ(z) ≤ high · z + shift` on an interval; `flat` is another true `low`."""
+    """`low · z ≤ φ(z) ≤ high · z + shift` on an interval; `flat` and `high` itself are other true `low`s."""
 
     low: Floats
     flat: Floats
