@@ -1,4 +1,4 @@
-"""Pairs of ACAS Xu networks (VNN-COMP 2026, isomorphic_acasxu): `python -m benchmarks.acas_pairs FOLDER [FIRST [LAST]]`.
+"""Pairs of ACAS Xu networks (VNN-COMP 2026, isomorphic_acasxu): `python -m benchmarks.acas_pairs FOLDER [FROM [TO]]`.
 
 FOLDER is the benchmark's folder `2.0` with its files unpacked: `onnx/original`, `onnx/perturbed`. The public generator
 draws a network for each of 50 instances and adds normal noise of 0.001 to every weight, but with a seed of its own that
@@ -32,7 +32,7 @@ WITHIN, NOISE, SECONDS, INSTANCES = 0.05, 0.001, 100.0, 50
 
 def pairs(folder: Path, first: int, last: int) -> Iterator[tuple[str, Mlp | Dag, Mlp | Dag]]:
     """Some instances: name and both networks."""
-    draw = random.Random(1)  # noqa: S311: the generator's own
+    draw = random.Random(1)  # noqa: S311
     drawn = [(draw.randint(1, 5), draw.randint(1, 9)) for _ in range(INSTANCES)]
     for number, (tau, action) in list(enumerate(drawn))[first:last]:
         name = f"ACASXU_run2a_{tau}_{action}_batch_2000"
