@@ -9,7 +9,8 @@ import numpy as np
 from lawful.fibers.distance import forms as forward
 from lawful.fibers.distance.backward import Box, Hidden, Roundings, Units, both, paired, single, sizes
 from lawful.fibers.distance.pair import Layered, NetworkPair
-from lawful.fibers.distance.relaxations import ULP, Bounds, Lines, Planes, known_below, lines, planes
+from lawful.fibers.distance.relaxations import ULP, Bounds, Planes, known_below, planes
+from lawful.network.relaxation import Lines, lines
 from lawful.types import Floats, Mask
 
 Relaxation = TypeVar("Relaxation", Lines, Planes)
@@ -41,11 +42,16 @@ def bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
         return _bound(pair, low, high, [])
 
 
-def hidden_bounds(pair: NetworkPair, low: Floats, high: Floats) -> list[Bounds]:
-    """What is known of every hidden layer on one box, of shape (neurons,)."""
+def bound_with_hidden(pair: NetworkPair, low: Floats, high: Floats) -> tuple[BoxBounds, list[Bounds]]:
+    """The same, and what is known of every hidden layer, of shape (neurons, boxes)."""
     known: list[Bounds] = []
     with np.errstate(all="ignore"):
-        _bound(pair, low[None], high[None], known)
+        return _bound(pair, low, high, known), known
+
+
+def hidden_bounds(pair: NetworkPair, low: Floats, high: Floats) -> list[Bounds]:
+    """What is known of every hidden layer on one box, of shape (neurons,)."""
+    _, known = bound_with_hidden(pair, low[None], high[None])
     return [Bounds(*(end[:, 0] for end in each)) for each in known]
 
 
