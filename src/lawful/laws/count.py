@@ -251,7 +251,7 @@ class _Job:
         """The fields of this flow."""
         free = Gradients(self.dag, self.prime, seed, self.loss)
         region = self.region
-        gradients = free
+        gradients: Gradients | Pieces = free
         if region is not None:
             gradients = Pieces(free, region.gates(self.prime), region.spans, region.mixed)
         match self.flow:

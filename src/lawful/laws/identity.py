@@ -114,7 +114,7 @@ class _Trial:
                 (a, s), (b, t) = given
                 return self._matmul(step, a, b), (self._matmul(step, s, b) + self._matmul(step, a, t)) % prime
             case "sum":
-                return tuple(part.reshape(-1, step.sizes[0]).sum(axis=1) % prime for part in (value, slope))  # type: ignore
+                return tuple(part.reshape(-1, step.sizes[0]).sum(axis=1) % prime for part in (value, slope))
             case "choose":
                 (_, _), (a, s), (b, t) = given
                 gate = self._free("choose", step.sources[0], step.length)
