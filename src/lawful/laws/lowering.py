@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.laws.composite import composite
-from lawful.laws.lowering_pieces import Condition, Pieces
+from lawful.laws.lowering_choices import ChoiceRules, TracedCondition
 from lawful.laws.lowering_rules import Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
@@ -55,10 +55,10 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
 
 
 def _has_rule(operation: Any) -> bool:
-    return hasattr(Pieces, f"do_{operation.__name__.split('.')[0]}")
+    return hasattr(ChoiceRules, f"do_{operation.__name__.split('.')[0]}")
 
 
-class _Lowering(Pieces):
+class _Lowering(ChoiceRules):
     def __init__(self, case: Probe, batch: torch.Tensor) -> None:
         super().__init__(Writer(case.size, batch.numel() * (case.vocabulary or 1)))
         self.case, self.batch = case, batch
@@ -105,7 +105,7 @@ class _Lowering(Pieces):
         parts = _flat((arguments, options))
         if any(isinstance(part, Tokens) for part in parts):
             return self.looked_up(name, arguments)
-        if not any(isinstance(part, (TracedArray, Condition)) for part in parts):
+        if not any(isinstance(part, (TracedArray, TracedCondition)) for part in parts):
             return target(*arguments, **options)
         if name in COPIES:
             return self.copied(target, arguments, options)

@@ -15,37 +15,37 @@ from lawful.laws.lowering_rules import Rules, TracedArray
 
 
 @dataclass(frozen=True, eq=False)
-class Condition:
+class TracedCondition:
     """Where a traced array is positive (`above`), or where it is not."""
 
     sign: TracedArray
     above: bool = True
 
 
-class Pieces(Rules):
+class ChoiceRules(Rules):
     """Comparisons, clamps, maxima and the activations made of them."""
 
-    def do_gt(self, first: Any, second: Any) -> Condition:
+    def do_gt(self, first: Any, second: Any) -> TracedCondition:
         """Where the first is larger; equality is a boundary that no proof touches."""
-        return Condition(self.do_sub(first, second))
+        return TracedCondition(self.do_sub(first, second))
 
     do_ge = do_gt
 
-    def do_lt(self, first: Any, second: Any) -> Condition:
+    def do_lt(self, first: Any, second: Any) -> TracedCondition:
         """Where the second is larger."""
-        return Condition(self.do_sub(second, first))
+        return TracedCondition(self.do_sub(second, first))
 
     do_le = do_lt
 
-    def do_logical_not(self, condition: Condition) -> Condition:
+    def do_logical_not(self, condition: TracedCondition) -> TracedCondition:
         """The other side."""
-        return Condition(condition.sign, not condition.above)
+        return TracedCondition(condition.sign, not condition.above)
 
     do_bitwise_not = do_logical_not
 
     def do_where(self, mask: Any, first: Any, second: Any) -> Any:
         """By a computed condition, or a constant mask."""
-        if not isinstance(mask, Condition):
+        if not isinstance(mask, TracedCondition):
             return super().do_where(mask, first, second)
         return self._chosen(mask.sign, first, second) if mask.above else self._chosen(mask.sign, second, first)
 
