@@ -87,10 +87,11 @@ def _residual(node: fx.Node, above: Above) -> ResidualAdd | None:
         return None
     projected = not (first in above[second] or second in above[first])
     if projected:
-        shorter = len(above[first] - above[second]) <= len(above[second] - above[first])
-        skip, branch = (first, second) if shorter else (second, first)
-        if not (_stream(above[first] & above[second]) and _affine(above[skip] - above[branch], above)):
+        ways = sorted(((first, second), (second, first)), key=lambda way: len(above[way[0]] - above[way[1]]))
+        carried = [way for way in ways if _affine(above[way[0]] - above[way[1]], above)]
+        if not carried or not _stream(above[first] & above[second]):
             return None
+        skip, branch = carried[0]
     else:
         skip, branch = (first, second) if first in above[second] else (second, first)
     if not any(_weighs(each) for each in above[branch] - above[skip]):
