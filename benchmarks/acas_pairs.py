@@ -83,4 +83,5 @@ def main(folder: Path, first: int, last: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int([*sys.argv[2:3], 0][0]), int([*sys.argv[3:4], INSTANCES][0]))
+    start, end = (*map(int, sys.argv[2:4]), *(0, INSTANCES)[len(sys.argv[2:4]) :])
+    main(Path(sys.argv[1]), start, end)
