@@ -157,7 +157,7 @@ class _Match:
             return first
         self.mixed = True
         if name in ("cat", "stack"):
-            parts = [below[each] for each in list(node.args[0])]  # type: ignore[arg-type, index]
+            parts = [below[each] for each in list(node.args[0])]  # type: ignore[arg-type]
             if any(part is None for part in parts):
                 raise ValueError("channels beside something else")
             return node.target(parts, *node.args[1:])  # type: ignore[operator]

@@ -111,8 +111,8 @@ class _DependentSweep:
         if side == "writers":
             need(not set(terms) & replay.pinned, "a channel that must stay changes")
             need(len(origins) == 1, "rows that take over are written twice")
-            at, row, others = origins.pop()
-            self._rows(at, row, dict(others))
+            at, row, taking = origins.pop()
+            self._rows(at, row, dict(taking))
 
     def _origin(
         self, at: int, place: int, terms: Mapping[int, Fraction]
