@@ -25,7 +25,7 @@ LAYERS = ("linear", "addmm")
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class TracedAttention:
     """One attention `softmax(scale q·k + mask) v`, as tables of channels of the layers that write q, k and v.
 
     `queries` is (groups, heads of a group, inner size), `keys` and `values` are (groups, inner size); `inner` are the
@@ -47,7 +47,7 @@ class Attention:
     whole: bool
 
 
-def attentions(read: ExportedModule) -> list[Attention]:
+def attentions(read: ExportedModule) -> list[TracedAttention]:
     """Every attention of a graph that is understood as a whole."""
     found = (_Match(read, call).found for call in read.calls if operator_name(call.target) == ATTEND)
     return [each for each in found if each is not None]
@@ -75,7 +75,7 @@ class _Match:
         ):  # moves that labels cannot follow
             self.found = None
 
-    def _matched(self) -> Attention | None:
+    def _matched(self) -> TracedAttention | None:
         schema = self.call.target._schema.arguments  # type: ignore[union-attr]
         given: dict[str, Any] = dict(zip((part.name for part in schema), self.call.args, strict=False))
         given |= self.call.kwargs
@@ -103,7 +103,7 @@ class _Match:
         distinct = all(len(np.unique(table)) == table.size for table in (queries, keys, values))
         if mixed[2] or given.get("dropout_p", 0.0) or not (alone and distinct and np.array_equal(order, wanted)):
             return None
-        return Attention(
+        return TracedAttention(
             self.call.name, result.name, {node.name: labels for node, labels in self.inner.items()},
             (sources[0], sources[1], sources[2]), queries.reshape(groups, heads, -1), keys, values,
             rotary=mixed[0] or mixed[1], scaled=given.get("scale") is not None, alike=_alike(mask),

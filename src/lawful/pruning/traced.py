@@ -11,7 +11,7 @@ import numpy as np
 from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
-from lawful.pruning.attention import Attention, attentions
+from lawful.pruning.attention import TracedAttention, attentions
 from lawful.pruning.program import Arguments, ChannelProgram, Heads, Operation, Spot
 
 COPIES = ("clone", "contiguous", "detach", "alias")
@@ -118,7 +118,7 @@ class _Tracer:
             return self._cat(call)
         return False
 
-    def _attend(self, call: Any, found: Attention) -> None:
+    def _attend(self, call: Any, found: TracedAttention) -> None:
         queries, keys, values = (
             self.program.along(source, len(self.spots[source].shape) - 1) for source in found.sources
         )

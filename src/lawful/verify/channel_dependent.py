@@ -13,7 +13,7 @@ from lawful.verify.schema import listed, need, rational, word
 Cell = tuple[int, int]
 
 
-class Replay(Protocol):
+class ReplayedCells(Protocol):
     """A replay of a pruning: its cells, and its weights as they change."""
 
     steps: list[ChannelStep]
@@ -37,7 +37,7 @@ class Replay(Protocol):
         """No row hears it any more."""
 
 
-def dependent_sweep(replay: Replay, known: ChannelFacts, value: object) -> None:
+def dependent_sweep(replay: ReplayedCells, known: ChannelFacts, value: object) -> None:
     """Channels leave together: all is checked before anything changes."""
     _DependentSweep(replay, known).sweep(value)
 
@@ -50,7 +50,7 @@ class _DependentSweep:
     side at a time, and what stays does not leave in the same sweep.
     """
 
-    def __init__(self, replay: Replay, known: ChannelFacts) -> None:
+    def __init__(self, replay: ReplayedCells, known: ChannelFacts) -> None:
         self.replay, self.known = replay, known
         self.updates: list[tuple[int, int, int | None, list[Value]]] = []
 
