@@ -140,6 +140,34 @@ def test_perceptrons_need_no_model(folder, lawful):
     assert "no proof" in text
 
 
+def test_many_are_sketched_by_other_processes_and_what_is_finished_stays(tmp_path, monkeypatch):
+    """The sweep's folder keeps finished sketches if the process dies before the index has them; then it goes."""
+    for seed in range(6):
+        save_file(_perceptron(seed).state_dict(), tmp_path / f"{seed}.safetensors")
+    (tmp_path / "broken.safetensors").write_bytes(b"not this")
+    alone, many = tmp_path / "alone.sqlite", tmp_path / "many.sqlite"
+    index_folder([tmp_path], alone)
+
+    def killed(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lawful.study.checkpoint_index.Store", killed)
+    with pytest.raises(KeyboardInterrupt):
+        index_folder([tmp_path], many, workers=1)
+    monkeypatch.undo()
+    assert (tmp_path / "many.sqlite.sweep" / "results.sqlite").exists()
+    done = index_folder([tmp_path], many, workers=1)
+    assert (done.added, done.kept, len(done.failed)) == (6, 0, 1)
+    assert not (tmp_path / "many.sqlite.sweep").exists()
+    rows = [
+        sqlite3.connect(file).execute("select * from checkpoints order by path").fetchall() for file in (alone, many)
+    ]
+    assert rows[0] == rows[1]
+    assert index_folder([tmp_path], many, workers=1).kept == 6
+    with pytest.raises(LawfulError, match="module:factory"):
+        index_folder([tmp_path], tmp_path / "other.sqlite", model=lambda: _perceptron(0), input=(64,), workers=1)
+
+
 def test_identical_files_are_named_so(tmp_path):
     for name in ("a", "b"):
         save_file(_perceptron(1).state_dict(), tmp_path / f"{name}.safetensors")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from lawful import LawfulError
+from lawful.network import Architecture
+from lawful.network.formats.files import write
 from lawful.study.sweep import JOBS, Task, plan_from
 from lawful.study.sweep.jobs import run_task
 
@@ -22,6 +24,7 @@ CASES = {
     ),
     "identifiable": ({"architecture": "4-3-3-1 relu bias", "seed": 1}, {}),
     "same": ({"architecture": "6-5-4-2 relu bias"}, {"copy": "equal", "changed": "different"}),
+    "sketch": ({"file": "network.npz\t0\t0"}, {"blocks": 3}),
 }
 
 
@@ -30,7 +33,9 @@ def test_every_job_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("job", CASES)
-def test_the_job_gives_its_row_twice_the_same(job: str) -> None:
+def test_the_job_gives_its_row_twice_the_same(job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Architecture.parse("4-3-2 relu bias").initialise(seed=0), tmp_path / "network.npz")
     inputs, expected = CASES[job]
     row, again = (run_task(Task(0, job, inputs)) for _ in range(2))  # type: ignore[arg-type]
     assert row == again

@@ -7,6 +7,7 @@ used: random members of the group act on random weights in float64, and the outp
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ from lawful.checkpoints.align import plus, pulled
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.find_folds import find_folds, gains_of
 from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold
-from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, read_group
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of, read_group
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
@@ -158,20 +159,26 @@ def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     probe = _Probe(given, seed)
     notes: list[str] = []
     if not probe.stays(given.folds, given.group):
-        nothing = replace(given.group, spaces=())
-        kept = [each for each in given.folds if probe.stays((each,), nothing)]
-        if len(kept) < len(given.folds):
+        if not probe.stays(given.folds, replace(given.group, spaces=())):
             raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
-        spaces: list[HiddenSpace] = []
-        for space in given.group.spaces:
-            settled = next(
-                (each for each in _weaker(space) if probe.stays(given.folds, _only(given.group, each))), None
-            )
-            if settled is None:
-                notes.append(f"{space.name}: what was read of its symmetries changed the outputs and is not used")
+        settled: dict[int, HiddenSpace] = {}
+        alike: dict[object, list[int]] = defaultdict(list)
+        for number, space in enumerate(given.group.spaces):
+            alike[_signature(space)].append(number)
+        waiting = list(alike.values())
+        while waiting:  # layers that look alike are tried together, and one by one if that fails
+            numbers = waiting.pop()
+            for weaker in zip(*(_weaker(given.group.spaces[number]) for number in numbers), strict=True):
+                if probe.stays(given.folds, replace(given.group, spaces=weaker)):
+                    settled.update(zip(numbers, weaker, strict=True))
+                    break
             else:
-                spaces.append(settled)
-        given = replace(given, group=replace(given.group, spaces=tuple(spaces)))
+                if len(numbers) > 1:
+                    waiting += [[number] for number in numbers]
+                else:
+                    name = given.group.spaces[numbers[0]].name
+                    notes.append(f"{name}: what was read of its symmetries changed the outputs and is not used")
+        given = replace(given, group=replace(given.group, spaces=tuple(settled[number] for number in sorted(settled))))
         if not probe.stays(given.folds, given.group):
             raise LawfulError("members of the group change the outputs: the graph of this module is not understood")
     if given.group.left_out:
@@ -179,8 +186,14 @@ def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     return replace(given, notes=tuple(notes))
 
 
-def _only(group: OrbitGroup, space: HiddenSpace) -> OrbitGroup:
-    return replace(group, spaces=(space,))
+def _signature(space: HiddenSpace) -> object:
+    """What spaces of layers that look alike have in common."""
+    rows = [(each.dims, each.places.shape, each.powers, each.odd) for each in members_of(space)]
+    if isinstance(space, UnitSpace):
+        return space.size, space.scales, space.permutes, space.signed, *rows
+    if isinstance(space, HeadSpace):
+        return len(space.heads), space.copies, *rows
+    return space.kind, space.size, *rows
 
 
 def _weaker(space: HiddenSpace) -> list[HiddenSpace]:

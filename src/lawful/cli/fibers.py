@@ -27,6 +27,7 @@ from lawful.cli.source import (
     open_network,
     takes_network,
 )
+from lawful.cli.sweep import SchedulerOption, WorkersOption
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -244,12 +245,15 @@ def fingerprint(
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Hash networks so that equal functions get equal hashes, and group the duplicates; or index many checkpoints."""
     if index is not None:
-        make_index(files, index, model, None if input_size is None else [input_size], as_json)
+        sizes = None if input_size is None else [input_size]
+        make_index(files, index, model, sizes, as_json, scheduler, workers)
         return
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_json, fingerprint_text

@@ -46,14 +46,24 @@ def find(
         raise typer.Exit(3)
 
 
-def make_index(places: list[str], index: Path, model: str | None, sizes: list[str] | None, as_json: bool) -> None:
+def make_index(
+    places: list[str],
+    index: Path,
+    model: str | None,
+    sizes: list[str] | None,
+    as_json: bool,
+    scheduler: str | None = None,
+    workers: int | None = None,
+) -> None:
     """`lawful fingerprint DIR --index FILE`."""
     from lawful.cli.progress import counter
     from lawful.report.relatives import indexed_json, indexed_text
     from lawful.study.checkpoint_index import checkpoints_in, index_folder
 
     with counter("checkpoints", len(checkpoints_in(places))) as tick:
-        done = index_folder(places, index, model=model, input=sizes, progress=tick)
+        done = index_folder(
+            places, index, model=model, input=sizes, scheduler=scheduler, workers=workers, progress=tick
+        )
     result = indexed_json(done)
     if as_json:
         print_json(result)

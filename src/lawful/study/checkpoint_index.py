@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import base64
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,21 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
-from lawful.checkpoints.folds import State
-from lawful.checkpoints.opening import TOKENS, Model, open_checkpoint
-from lawful.checkpoints.sketch import NUMBERS, likeness, sketch
+from lawful.checkpoints.opening import Model
+from lawful.checkpoints.sketch import NUMBERS, likeness
 from lawful.errors import LawfulError
-from lawful.network import Mlp
 from lawful.network.formats.reading import open_file
 from lawful.network.formats.writing import check_target
-from lawful.network.modules import hugging_face
-from lawful.network.modules.convert import to_module
-from lawful.network.modules.load import make_module
-from lawful.network.opening import open as open_network
 from lawful.shown import Shown
+from lawful.study.checkpoint_sketches import Families, packed
+from lawful.study.sweep import Plan, Store, run_sweep
 from lawful.symmetry.inputs import Input
 from lawful.types import Floats
 
@@ -75,34 +70,90 @@ def index_folder(
     *,
     model: Model | None = None,
     input: Input | Sequence[Input] | None = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
     progress: Callable[[], None] | None = None,
 ) -> Indexed:
     """Sketch every checkpoint in folders (or given singly) and keep the sketches in an index file.
 
-    Files that are in the index and have not changed are left alone, so the same call goes on where it stopped.
+    Files that are in the index and have not changed are left alone, so the same call goes on where it stopped. With
+    `workers` or the `scheduler` of a Dask cluster, many are sketched at a time.
     """
-    families = Families(model, input)
-    added = kept = 0
-    failed: list[tuple[str, str]] = []
     with _opened(Path(index), write=True) as store:
+        new: list[tuple[Path, int, int]] = []
+        kept = 0
         for path in checkpoints_in(places):
             seen = path.stat() if path.is_file() else _weights_of(path).stat()
             row = store.execute("select size, changed from checkpoints where path = ?", (str(path),)).fetchone()
             if row == (seen.st_size, seen.st_mtime_ns):
                 kept += 1
             else:
-                try:
-                    family, digest, found = families.sketch(path)
-                except LawfulError as error:
-                    failed.append((str(path), str(error)))
-                else:
-                    entry = (str(path), seen.st_size, seen.st_mtime_ns, family, digest, len(found), _packed(found))
-                    store.execute("insert or replace into checkpoints values (?, ?, ?, ?, ?, ?, ?)", entry)
-                    store.commit()
-                    added += 1
+                new.append((path, seen.st_size, seen.st_mtime_ns))
+        if scheduler is None and workers is None:
+            rows = _one_by_one(new, model, input)
+        else:
+            rows = _many(new, Path(index), model, input, scheduler, workers)
+        failed: list[tuple[str, str]] = []
+        for (path, size, changed), found in rows:
+            if isinstance(found, str):
+                failed.append((str(path), found))
+            else:
+                store.execute("insert or replace into checkpoints values (?, ?, ?, ?, ?, ?, ?)",
+                              (str(path), size, changed, *found))  # fmt: skip
+                store.commit()
             if progress is not None:
                 progress()
-    return Indexed(str(index), added, kept, tuple(failed))
+    return Indexed(str(index), len(new) - len(failed), kept, tuple(failed))
+
+
+NewFile = tuple[Path, int, int]  # with its size and when it was changed
+Sketched = tuple[str, str, int, bytes]  # family, digest, blocks, sketch
+
+
+def _one_by_one(
+    new: list[NewFile], model: Model | None, input: Input | Sequence[Input] | None
+) -> Iterator[tuple[NewFile, Sketched | str]]:
+    families = Families(model, input)
+    for each in new:
+        try:
+            family, digest, found = families.sketch(each[0])
+        except LawfulError as error:
+            yield each, str(error)
+        else:
+            yield each, (family, digest, len(found), packed(found))
+
+
+def _many(
+    new: list[NewFile],
+    index: Path,
+    model: Model | None,
+    input: Input | Sequence[Input] | None,
+    scheduler: str | None,
+    workers: int | None,
+) -> Iterator[tuple[NewFile, Sketched | str]]:
+    """The same through a sweep, whose folder beside the index keeps what is finished until all is."""
+    if model is not None and not isinstance(model, str):
+        raise LawfulError("other processes make the module themselves: give the model as module:factory")
+    sizes = [input] if isinstance(input, str) else list(input or ())
+    if not all(isinstance(size, str) for size in sizes):
+        raise LawfulError("other processes need the size of an input as text, like 3,8,8 or 8:int")
+    texts = {"\t".join(str(part) for part in each): each for each in new}
+    if not texts:
+        return
+    grid = {"file": list(texts), "model": [model or ""], "input": [";".join(str(size) for size in sizes)]}
+    folder = index.with_name(index.name + ".sweep")
+    run_sweep(Plan("sketch", grid), folder, scheduler=scheduler, workers=workers, retry_failed=True)
+    store = Store(folder, write=False)
+    for row in store.rows():
+        out = row.outputs
+        each = texts[str(row.inputs["file"])]
+        if row.status == "ok":
+            sketched = base64.b64decode(str(out["sketch"]))
+            yield each, (str(out["family"]), str(out["digest"]), int(out["blocks"]), sketched)
+        else:
+            yield each, row.error.removeprefix("LawfulError: ")
+    store.close()
+    shutil.rmtree(folder)
 
 
 def find(
@@ -161,51 +212,6 @@ def _is_checkpoint(folder: Path) -> bool:
 
 def _weights_of(folder: Path) -> Path:
     return max((each for each in folder.iterdir() if each.is_file()), key=lambda each: each.stat().st_size)
-
-
-class Families:
-    """Architectures that were read already, and sketches of checkpoints of any of them."""
-
-    def __init__(self, model: Model | None, input: Input | Sequence[Input] | None) -> None:
-        self.input = input
-        self.module = None if model is None else make_module(model)
-        self._read: dict[str, CheckpointArchitecture] = {}
-
-    def sketch(self, path: Path) -> tuple[str, str, Floats]:
-        """The family of a checkpoint (a digest of names and shapes), a digest of its numbers, and its sketch."""
-        module, input, state = self._opened(path)
-        shapes = [(name, tuple(tensor.shape)) for name, tensor in state.items()]
-        family = hashlib.sha256(repr((str(module), shapes, str(input))).encode()).hexdigest()[:32]
-        if family not in self._read:
-            self._read[family] = read_architecture(module, input)
-        found = sketch(self._read[family], state)
-        if not found.any():
-            raise LawfulError(f"{path}: its outputs and weights are all zero, or not finite")
-        return family, _digest(state), found
-
-    def _opened(self, path: Path) -> tuple[torch.nn.Module, Input | Sequence[Input] | None, State]:
-        if self.module is not None:
-            return self.module, self.input, open_checkpoint(path, self.module).state
-        if path.is_dir():
-            module, size, _ = hugging_face.module_of(path)
-            return module, self.input or size or TOKENS, open_checkpoint(path, module).state
-        found = open_network(path)
-        if not isinstance(found, Mlp):
-            raise LawfulError(f"{path}: weights alone do not say what is computed with them: give --model")
-        module = to_module(found)
-        return module, (found.widths[0],), dict(module.state_dict())
-
-
-def _digest(state: State) -> str:
-    code = hashlib.sha256()
-    for name, tensor in sorted(state.items()):
-        code.update(name.encode())
-        code.update(tensor.detach().cpu().double().contiguous().numpy().tobytes())
-    return code.hexdigest()[:32]
-
-
-def _packed(found: Floats) -> bytes:
-    return np.round(found, 5).astype("<f4").tobytes()
 
 
 def _unpacked(blob: object, blocks: int) -> Floats:

@@ -30,6 +30,7 @@ MODULES = (
     "leaky_training",
     "fibers",
     "fibers_composition",
+    "checkpoints",
 )
 
 

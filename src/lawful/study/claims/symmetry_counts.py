@@ -69,6 +69,11 @@ class _Gpt(nn.Module):
         return found
 
 
+def gpt_shape(tokens: int, length: int, width: int, heads: int, units: int, layers: int) -> nn.Module:
+    """A small GPT with a head of its own."""
+    return _Gpt(tokens, length, width, heads, units, layers, tied=False)
+
+
 class _Block(nn.Module):
     def __init__(self, d: int, h: int, ff: int) -> None:
         super().__init__()

@@ -132,6 +132,13 @@ def leaky(
     return {name: value for name, value in kept.items() if name != "seconds"}  # the sweep keeps durations apart
 
 
+def sketch(file: str, model: str = "", input: str = "") -> Row:
+    """A checkpoint's sketch, for an index of many: its path, size and time of change, with tabs between."""
+    from lawful.study.checkpoint_sketches import sketch_row
+
+    return sketch_row(file, model, input)
+
+
 def _gaussian(architecture: str, seed: int) -> Mlp:
     """A layered network with independent Gaussian parameters."""
     network = Architecture.parse(architecture).initialise(seed=seed)
@@ -156,6 +163,7 @@ JOBS: dict[str, Callable[..., Row]] = {
     "leaky": leaky,
     "identifiable": identifiable,
     "same": same,
+    "sketch": sketch,
 }
 
 

@@ -1,0 +1,118 @@
+"""Checkpoints on disk at the sizes that people have: `python -m benchmarks.checkpoints_on_disk [small|300M|1B]`.
+
+Folders of Hugging Face with random bfloat16 weights, in shards, and a disguised copy beside each, are made in a
+temporary folder tensor by tensor; then `lawful same A B` runs in a process of its own, which says its processor time,
+and its peak memory with and without pages of the files (which the system may drop at any time).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+SHAPES = {  # width, layers, units of a layer, heads, key heads, tokens
+    "small": (256, 4, 704, 8, 2, 4000),
+    "300M": (1024, 16, 2816, 16, 4, 32000),
+    "1B": (2048, 22, 5632, 32, 4, 32000),
+}
+
+
+def write_config(folder: Path, shape: str) -> None:
+    """What `transformers` needs to know of a Llama."""
+    width, layers, units, heads, keys, tokens = SHAPES[shape]
+    folder.mkdir()
+    settings = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": width,
+                "num_hidden_layers": layers, "intermediate_size": units, "num_attention_heads": heads,
+                "num_key_value_heads": keys, "vocab_size": tokens, "max_position_embeddings": 64,
+                "tie_word_embeddings": False, "torch_dtype": "bfloat16"}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(settings))
+
+
+def write_shards(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Each layer a shard, and one for what is outside of layers."""
+    from safetensors.torch import save_file
+
+    shards: dict[str, list[str]] = {}
+    for name in tensors:
+        parts = name.split(".")
+        shards.setdefault(f"model-{parts[2] if 'layers' in parts else 'ends'}.safetensors", []).append(name)
+    for file, names in shards.items():
+        save_file({name: tensors[name].bfloat16().contiguous() for name in names}, folder / file)
+    index = {"weight_map": {name: file for file, names in shards.items() for name in names}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def make_pair(place: Path, shape: str) -> None:
+    """A random checkpoint and its disguise, on disk."""
+    from lawful.checkpoints.architecture import random_member, read_architecture
+    from lawful.checkpoints.opening import open_checkpoint
+    from lawful.checkpoints.streamed import MadeTensors, folded_tensors
+    from lawful.network.modules import hugging_face
+
+    for name in "ab":
+        write_config(place / name, shape)
+    module, _, _ = hugging_face.module_of(place / "a", 0)
+    sizes = {name: tensor.shape for name, tensor in module.named_parameters()}
+
+    def draw(name: str) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(sorted(sizes).index(name))
+        noise = torch.randn(sizes[name], generator=generator)
+        return {name: 1 + 0.1 * noise if noise.ndim == 1 else 0.02 * noise}
+
+    write_shards(place / "a", MadeTensors(sizes, draw))
+    found = read_architecture(module, "8:int")
+    first = open_checkpoint(place / "a", module).state
+    hidden = random_member(found.group, folded_tensors(first, found.folds), 1)
+    write_shards(place / "b", MadeTensors(sizes, lambda name: {name: hidden[name]}))
+
+
+def decide(first: Path, second: Path) -> None:
+    """One comparison in this process, and what it took."""
+    from lawful.checkpoints.verbs import same
+
+    anonymous = [0.0]
+
+    def watch() -> None:
+        while True:
+            lines = Path("/proc/self/status").read_text().splitlines()
+            held = next((int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
+            anonymous[0] = max(anonymous[0], held / 1e6)
+            time.sleep(0.2)
+
+    threading.Thread(target=watch, daemon=True).start()
+    start = time.perf_counter()
+    found = same(first, second)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    print(f"{found.verdict} ({found.reason}); {usage.ru_utime + usage.ru_stime:.0f} s of processor time, "
+          f"{time.perf_counter() - start:.0f} s in all, peak {anonymous[0]:.1f} GB and {usage.ru_maxrss / 1e6:.1f} GB "
+          "with pages of the files", flush=True)  # fmt: skip
+
+
+def main(shape: str) -> None:
+    """Make, then decide."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        start = time.process_time()
+        make_pair(place, shape)
+        size = sum(file.stat().st_size for file in (place / "a").iterdir()) / 2e6
+        print(
+            f"Llama shape, {size:.0f} M parameters in bfloat16: made in {time.process_time() - start:.0f} s", flush=True
+        )
+        command = [sys.executable, "-m", "benchmarks.checkpoints_on_disk", str(place / "a"), str(place / "b")]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        decide(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        main(sys.argv[1] if len(sys.argv) == 2 else "small")

@@ -1,0 +1,87 @@
+"""Sketches of checkpoints of any architecture, each of which is read once in a process."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
+from lawful.checkpoints.folds import State
+from lawful.checkpoints.opening import TOKENS, Model, open_checkpoint
+from lawful.checkpoints.sketch import sketch
+from lawful.errors import LawfulError
+from lawful.network import Mlp
+from lawful.network.modules import hugging_face
+from lawful.network.modules.convert import to_module
+from lawful.network.modules.load import make_module
+from lawful.network.opening import open as open_network
+from lawful.symmetry.inputs import Input
+from lawful.types import Floats
+
+
+class Families:
+    """Architectures that were read already, and sketches of checkpoints of any of them."""
+
+    def __init__(self, model: Model | None, input: Input | Sequence[Input] | None) -> None:
+        self.input = input
+        self.module = None if model is None else make_module(model)
+        self._read: dict[str, CheckpointArchitecture] = {}
+
+    def sketch(self, path: Path) -> tuple[str, str, Floats]:
+        """The family of a checkpoint (a digest of names and shapes), a digest of its numbers, and its sketch."""
+        module, input, state = self._opened(path)
+        shapes = [(name, tuple(tensor.shape)) for name, tensor in state.items()]
+        family = hashlib.sha256(repr((str(module), shapes, str(input))).encode()).hexdigest()[:32]
+        if family not in self._read:
+            self._read[family] = read_architecture(module, input)
+        found = sketch(self._read[family], state)
+        if not found.any():
+            raise LawfulError(f"{path}: its outputs and weights are all zero, or not finite")
+        return family, _digest(state), found
+
+    def _opened(self, path: Path) -> tuple[torch.nn.Module, Input | Sequence[Input] | None, State]:
+        if self.module is not None:
+            return self.module, self.input, open_checkpoint(path, self.module).state
+        if path.is_dir():
+            module, size, _ = hugging_face.module_of(path, MANY_NUMBERS)
+            return module, self.input or size or TOKENS, open_checkpoint(path, module).state
+        found = open_network(path)
+        if not isinstance(found, Mlp):
+            raise LawfulError(f"{path}: weights alone do not say what is computed with them: give --model")
+        module = to_module(found)
+        return module, (found.widths[0],), dict(module.state_dict())
+
+
+def _digest(state: State) -> str:
+    code = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        code.update(name.encode())
+        code.update(tensor.detach().cpu().double().contiguous().numpy().tobytes())
+    return code.hexdigest()[:32]
+
+
+def packed(found: Floats) -> bytes:
+    """A sketch as it is stored: rounded, four bytes a number."""
+    return np.round(found, 5).astype("<f4").tobytes()
+
+
+def sketch_row(file: str, model: str = "", input: str = "") -> dict[str, Any]:
+    """One call of a sweep: the sketch of a checkpoint as text.
+
+    `file` is the path, then its size and time of change (so that a changed file is another call), with tabs between.
+    """
+    family, digest, found = _families(model, input).sketch(Path(file.rsplit("\t", 2)[0]))
+    return {"family": family, "digest": digest, "blocks": len(found),
+            "sketch": base64.b64encode(packed(found)).decode()}  # fmt: skip
+
+
+@cache
+def _families(model: str, input: str) -> Families:
+    return Families(model or None, input.split(";") if input else None)
