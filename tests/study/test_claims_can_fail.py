@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lawful.leaky import FlatPath
-from lawful.study.claims import leaky_identity, leaky_training, truncation_limits
+from lawful.study.claims import checkpoints, leaky_identity, leaky_training, truncation_limits
 from lawful.types import Floats
 
 
@@ -56,3 +56,10 @@ def test_figure_three(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert leaky_training.figure_three.run(False).holds
     monkeypatch.setattr(leaky_training, "_depths", lambda full: (rank, grown))
     assert not leaky_training.figure_three.run(False).holds
+
+
+def test_a_matching_that_knows_scales_is_not_one_by_permutations_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "_permutations", lambda group: group)
+    outcome = checkpoints.scaled_disguises.run(False)
+    assert not outcome.holds
+    assert outcome.measured["permutations, scaled"] == 20

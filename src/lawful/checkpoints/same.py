@@ -16,7 +16,7 @@ from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 
-TRIALS = 4
+SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
 FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
 PLAIN = 64.0  # and those are off by so many times what rounding may do
 REPLAY = 1e3  # and beyond the error of the replay itself
@@ -76,7 +76,7 @@ def same_checkpoints(
     far = FAR_ALIGNED if _pinned_down(found) else FAR
     if replay.gap > far * replay.rounding and replay.gap > REPLAY * replay.error:
         return CheckpointVerdict("different", None, None, where, found, replay)
-    reason = f"{where}; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
+    reason = f"{where}; at {len(SIZES)} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
     return CheckpointVerdict("undecided", None, None, reason, found, replay)
 
 
@@ -123,7 +123,13 @@ def _replayed(
     acting = frames(group, found.alignment.moves)
     unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in found.shifts.items()})
     own = MadeTensors(folded, lambda name: moved(unshifted, acting, [name], back=True))
-    many = [architecture.draw_inputs(seed + 100 + trial) for trial in range(TRIALS)]
+    many = [
+        [
+            tensor * size if tensor.is_floating_point() else tensor
+            for tensor in architecture.draw_inputs(seed + 100 + trial)
+        ]
+        for trial, size in enumerate(SIZES)
+    ]
     one, two = (architecture.replays(state, many) for state in (first, second))
     sizes = [max((float(tensor.abs().max()) for tensor in each), default=0.0) or 1.0 for each in one]
     error, rounding = ([1e-16] * len(many) for _ in range(2))
