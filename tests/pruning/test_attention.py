@@ -249,6 +249,63 @@ def test_llama_with_rotary_positions_and_groups() -> None:
     same(model, found, TOKENS.flip(1), room=1e-4)
 
 
+@torch.no_grad()
+def test_a_class_that_cannot_hold_fewer_heads_becomes_its_graph() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    model.self_attn.out_proj.weight[:, 4:8] = 0.0
+    model.linear1.weight[3] = 0.0
+    found = prune_channels(model, [(2, 5, 16)])
+    state = found.module.state_dict()
+    assert state["self_attn.in_proj_weight"].shape == (36, 16)
+    assert state["linear1.weight"].shape == (31, 16)
+    assert "traced graph" in found.notes[0]
+    same(model, found, torch.randn(2, 5, 16, dtype=torch.float64))
+
+
+@torch.no_grad()
+def test_the_config_that_loads_the_smaller_weights() -> None:
+    model = random_module("llama")
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[:, :8] = 0.0
+        layer.mlp.down_proj.weight[:, 7] = 0.0
+    found = prune_channels(model, [TOKENS])
+    assert "num_attention_heads=2, num_key_value_heads=1, intermediate_size=31" in found.notes[-1]
+    config = copy.deepcopy(model.config)
+    config.num_attention_heads, config.num_key_value_heads, config.intermediate_size = 2, 1, 31
+    loaded = type(model)(config)
+    loaded.load_state_dict(found.module.state_dict())
+    assert torch.allclose(loaded.eval()(TOKENS).logits, found.module.eval()(TOKENS).logits, atol=1e-5)
+    model.model.layers[0].mlp.down_proj.weight[:, 9] = 0.0  # layers differ now
+    assert "no config" in prune_channels(model, [TOKENS]).notes[-1]
+
+
+MODULE = """
+import torch
+from torch import nn
+
+
+def layer():
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    with torch.no_grad():
+        model.self_attn.out_proj.weight[:, 4:8] = 0.0
+    return model
+"""
+
+
+def test_the_command_line_writes_graphs(lawful: Any, tmp_path: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    (tmp_path / "attending.py").write_text(MODULE)
+    options = ("prune", "attending:layer", "--input", "5,16", "--out")
+    lawful(*options, tmp_path / "small.onnx", cwd=tmp_path)
+    onnx.checker.check_model(onnx.load(tmp_path / "small.onnx"))
+    text = lawful(*options, tmp_path / "small.pt2", "--verify", cwd=tmp_path).stdout
+    assert "re-checked" in text
+    loaded = torch.export.load(tmp_path / "small.pt2").module()
+    assert loaded(torch.zeros(2, 5, 16)).shape == (2, 5, 16)
+
+
 Proof = dict[str, Any]
 
 

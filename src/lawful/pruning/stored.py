@@ -1,0 +1,61 @@
+"""A pruned module as the bytes of a file: its weights by name, or a graph that runs without its class."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import nn
+
+from lawful.errors import Unsupported
+from lawful.pruning.loading import set_caches
+
+
+def module_bytes(module: nn.Module, example: torch.Tensor | tuple[int, ...], suffix: str) -> bytes:
+    """`.safetensors` and `.pt` hold weights; `.pt2` and `.onnx` the graph for inputs like the example."""
+    if suffix in (".pt2", ".onnx"):
+        return _graph(module, example, suffix)
+    state = {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
+    if suffix == ".safetensors":
+        return save(state)
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _graph(module: nn.Module, example: torch.Tensor | tuple[int, ...], suffix: str) -> bytes:
+    kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
+    given = (example if isinstance(example, torch.Tensor) else torch.zeros(example, dtype=kind),)
+    whole = copy.deepcopy(module).eval()
+    set_caches(whole, False)
+    buffer = io.BytesIO()
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.export.export(whole, given, strict=False)
+            if suffix == ".onnx":
+                return _onnx(program)
+            torch.export.save(program, buffer)
+    except Exception as error:  # whatever an exporter does not know
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise Unsupported(f"PyTorch cannot write this module as {suffix}: {lines[0][:160]}") from None
+    return buffer.getvalue()
+
+
+def _onnx(program: Any) -> bytes:
+    found = torch.onnx.export(program, dynamo=True, verbose=False)
+    if found is None:
+        raise Unsupported("the exporter gave no file")
+    return bytes(found.model_proto.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
