@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def test_what_stand_ins_and_relaxations_claim_is_re_checked() -> None:
     assert found.bound <= 1.0
     assert f"at most {found.bound:.6g}"[:14] in verify(proof).statement
     assert (worst(mlp, found.network) <= found.bounds).all()
-    proof["upper"] = str(float(worst(mlp, found.network).max()) / 2)
+    proof["upper"] = str(Fraction(float(worst(mlp, found.network).max())) / 2)
     with pytest.raises(CertificateError):
         verify(proof)
 

@@ -40,10 +40,10 @@ def traced_module(read: ExportedModule, state: KeptChannels) -> fx.GraphModule:
     for name in read.tensors:
         graph.erase_node(nodes[name])
     last = next(node for node in reversed(graph.nodes) if node.op == "output")
-    parts = tuple(last.args[0])  # type: ignore[arg-type]
+    parts = tuple(last.args[0])
     last.args = (parts[0] if len(parts) == 1 else parts,)
     found = fx.GraphModule(root, graph)
-    found.graph.lint()  # type: ignore[no-untyped-call]
+    found.graph.lint()
     return found
 
 
@@ -56,9 +56,9 @@ def _new_sizes(read: ExportedModule, state: KeptChannels) -> dict[str, tuple[int
             found[name] = tuple(left if axis == spot.axis else size for axis, size in enumerate(spot.shape))
     for attention in attentions(read):
         for name, (source, labels) in attention.inner.items():
-            left = torch.as_tensor(state.alive_at(attention.result if source is None else source))
-            if not bool(left.all()) and isinstance(labels, torch.Tensor):
-                found[name] = _counted(left[labels])
+            kept = torch.as_tensor(state.alive_at(attention.result if source is None else source))
+            if not bool(kept.all()) and isinstance(labels, torch.Tensor):
+                found[name] = _counted(kept[labels])
     calls = {call.name for call in read.calls}
     return {name: sizes for name, sizes in found.items() if name in calls}
 
