@@ -100,19 +100,20 @@ def prune_module(
 ) -> None:
     """Prune a module channel by channel, and write its smaller state dict."""
     from lawful.network.formats.writing import write_bytes
+    from lawful.network.modules.save import write_weights
     from lawful.pruning.channels import prune_channels
-    from lawful.pruning.stored import module_bytes
+    from lawful.pruning.stored import graph_bytes
 
     if named.input_text is None:
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
-    if out is not None and out.suffix.lower() not in (".safetensors", ".pt", ".pth", ".pt2", ".onnx"):
-        raise LawfulError(f"{out}: a module is written as .safetensors or .pt (weights), .pt2 or .onnx (graph)")
     example = _input(module, named)
     with working("looking for channels to remove"):
         found = prune_channels(module, [example], seed=named.seed)
     prove(found, found.original.state_dict(), found.module.state_dict(), certificate, certify)
-    if out is not None:
-        write_bytes(out, module_bytes(found.module, example, out.suffix.lower()))
+    if out is not None and out.suffix.lower() in (".pt2", ".onnx"):
+        write_bytes(out, graph_bytes(found.module, example, out.suffix.lower()))
+    elif out is not None:
+        write_weights(found.module.state_dict(), out, like=Path(named.text))
     tell(found, out, certificate, certify, as_json)
 
 

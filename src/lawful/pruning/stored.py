@@ -1,4 +1,4 @@
-"""A pruned module as the bytes of a file: its weights by name, or a graph that runs without its class."""
+"""A pruned module as the bytes of a file that runs without its class: a graph and its weights."""
 
 from __future__ import annotations
 
@@ -10,26 +10,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import nn
 
 from lawful.errors import Unsupported
 from lawful.pruning.loading import set_caches
 
 
-def module_bytes(module: nn.Module, example: torch.Tensor | tuple[int, ...], suffix: str) -> bytes:
-    """`.safetensors` and `.pt` hold weights; `.pt2` and `.onnx` the graph for inputs like the example."""
-    if suffix in (".pt2", ".onnx"):
-        return _graph(module, example, suffix)
-    state = {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
-    if suffix == ".safetensors":
-        return save(state)
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
-
-
-def _graph(module: nn.Module, example: torch.Tensor | tuple[int, ...], suffix: str) -> bytes:
+def graph_bytes(module: nn.Module, example: torch.Tensor | tuple[int, ...], suffix: str) -> bytes:
+    """`.pt2` (an exported program) or `.onnx`, for inputs like the example."""
     kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
     given = (example if isinstance(example, torch.Tensor) else torch.zeros(example, dtype=kind),)
     whole = copy.deepcopy(module).eval()
