@@ -264,6 +264,48 @@ def test_a_class_that_cannot_hold_fewer_heads_becomes_its_graph() -> None:
 
 
 @torch.no_grad()
+def test_layers_in_a_row_shrink_to_the_rank_of_their_rows_or_columns() -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(6, 30), nn.Linear(30, 20), nn.Linear(20, 4), nn.ReLU(), nn.Linear(4, 2))
+    found = prune_channels(model, [(2, 6)])
+    assert [part.out_features for part in found.module if isinstance(part, nn.Linear)] == [7, 4, 4, 2]
+    same(model, found, torch.randn(5, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["neox", "t5", "decoder"])
+@torch.no_grad()
+def test_other_layouts(name: str) -> None:
+    """Packed head by head with partial rotary positions; a bias for each head; attention to something else."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    inputs: list[Any] = [TOKENS]
+    if name == "neox":
+        config = transformers.GPTNeoXConfig(
+            vocab_size=20, hidden_size=32, num_hidden_layers=1, intermediate_size=32, num_attention_heads=4,
+            max_position_embeddings=16,
+        )  # fmt: skip
+        model = transformers.GPTNeoXForCausalLM(config)
+        out = [layer.attention.dense for layer in model.gpt_neox.layers]
+    elif name == "t5":
+        config = transformers.T5Config(vocab_size=20, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4)
+        model = transformers.T5EncoderModel(config)
+        out = [block.layer[0].SelfAttention.o for block in model.encoder.block]
+    else:
+        model = nn.TransformerDecoderLayer(16, 4, 32, batch_first=True)
+        out = [model.self_attn.out_proj, model.multihead_attn.out_proj]
+        inputs = [torch.randn(2, 5, 16, dtype=torch.float64), torch.randn(2, 7, 16, dtype=torch.float64)]
+    for tensor in model.parameters():
+        tensor.normal_().mul_(0.4)
+    for layer in out:
+        layer.weight[:, layer.weight.shape[1] // 4 : layer.weight.shape[1] // 2] = 0.0
+    found = prune_channels(model, inputs)
+    heads = sum(gone.kind == "silent" for gone in found.removed)
+    # T5 has a table of positions for each head; attention to something else takes slices of a packed weight
+    assert heads == {"neox": 24, "t5": 0, "decoder": 12}[name]
+    same(model, found, *inputs)
+
+
+@torch.no_grad()
 def test_the_config_that_loads_the_smaller_weights() -> None:
     model = random_module("llama")
     for layer in model.model.layers:
