@@ -281,7 +281,9 @@ def figure(found: Sequence[Point]) -> Figure:
             series.append(Series(mean, x, label=penalty, colour=colour))
             series.append(Series(mean - spread, x, style="band", upper=mean + spread, colour=colour))
         panels.append(Panel(series, title, "neurons or channels left", "test accuracy"))
-    return Figure("Accuracy against size under five penalties: means over five seeds, one deviation around.", panels)
+    return Figure(
+        "Accuracy against size under five penalties: means over four or five seeds, one deviation around.", panels
+    )
 
 
 def table(found: Sequence[Trained]) -> str:
