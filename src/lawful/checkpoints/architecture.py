@@ -39,6 +39,9 @@ class CheckpointArchitecture:
     group: OrbitGroup
     tolerance: float
     notes: tuple[str, ...]
+    virtual: tuple[
+        Fold, ...
+    ] = ()  # the first folds, of tensors that another way to write the module has beside its own
 
     def state(self, given: Mapping[str, torch.Tensor] | None = None) -> State:
         """The tensors of the module (or of a state dict that fits it), each under the first of its names."""
@@ -56,6 +59,7 @@ class CheckpointArchitecture:
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64."""
         wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+        wide = fold(wide, self.virtual) if self.virtual else wide
         with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
@@ -81,12 +85,11 @@ def read_architecture(
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
     exported = export_module(module, list(inputs))
-    original = [*exported.graph.nodes]
     readers = _readers(exported)
     folds = find_folds(exported)
+    whole = export_module(module, list(inputs)) if folds else exported
     group = read_group(read_graph(exported), gains_of(exported))
     folds += _value_folds(group, readers)
-    whole = export_module(module, list(inputs)) if len(original) != len([*exported.graph.nodes]) else exported
     tolerance = AGREE_SINGLE if casts(whole) else AGREE
     found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
     return _tried(found, seed)

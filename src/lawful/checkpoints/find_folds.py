@@ -17,9 +17,12 @@ PASSES = {"view", "reshape", "_unsafe_view", "to", "_to_copy", "contiguous", "cl
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
 
-def find_folds(exported: ExportedModule) -> tuple[Fold, ...]:
-    """What can be folded; the graph is changed into the one that is left when it is."""
-    finder = _Finder(exported)
+def find_folds(exported: ExportedModule, *, shared: bool = False) -> tuple[Fold, ...]:
+    """What can be folded; the graph is changed into the one that is left when it is.
+
+    `shared`: also into weights that are used elsewhere, for those who have a weight of its own for every use.
+    """
+    finder = _Finder(exported, shared)
     found: list[Fold] = []
     for node in list(exported.graph.nodes):
         if node.op == "call_function":
@@ -45,8 +48,8 @@ def gains_of(exported: ExportedModule) -> set[str]:
 
 
 class _Finder:
-    def __init__(self, exported: ExportedModule) -> None:
-        self.exported = exported
+    def __init__(self, exported: ExportedModule, shared: bool) -> None:
+        self.exported, self.shared = exported, shared
 
     def at(self, node: fx.Node) -> Fold | None:
         name = operator_name(node.target)
@@ -64,6 +67,7 @@ class _Finder:
         """The name of the parameter that a node is, if nothing else reads it."""
         if not isinstance(node, fx.Node) or node.name not in self.exported.trained:
             return None
+        alone = alone and not self.shared
         return self.exported.names[node.name] if not alone or len(node.users) == 1 else None
 
     def _norm(self, node: fx.Node, gain_at: int, offset_at: int | None) -> Fold | None:

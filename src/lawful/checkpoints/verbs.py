@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from lawful.checkpoints.apart import ApartVerdict, apart
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import State, unfold
-from lawful.checkpoints.opening import CheckpointPair, Model, Source, open_checkpoints
+from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.errors import Unsupported
 from lawful.symmetry.inputs import Input
 
 
@@ -25,7 +27,12 @@ class Aligned:
 
 
 def align(
-    first: Source, second: Source, *, model: Model | None = None, input: Input | Sequence[Input] | None = None
+    first: Source,
+    second: Source,
+    *,
+    model: Model | None = None,
+    model_b: Model | None = None,
+    input: Input | Sequence[Input] | None = None,
 ) -> Aligned:
     """The member of B's orbit that is nearest to A: the same function as B, with A's order of units, scales and axes.
 
@@ -37,7 +44,7 @@ def align(
     >>> found.before > 0.5, found.after < 1e-6, torch.allclose(found.weights["0.weight"], one[0].weight)
     (True, True, True)
     """
-    return align_pair(open_checkpoints(first, second, model=model, input=input))
+    return align_pair(open_checkpoints(first, second, model=model, model_b=model_b, input=input))
 
 
 def align_pair(pair: CheckpointPair) -> Aligned:
@@ -46,8 +53,20 @@ def align_pair(pair: CheckpointPair) -> Aligned:
     found = compare(pair.architecture, one, two)
     state = unfold(found.aligned, pair.architecture.folds, {name: tensor.double() for name, tensor in one.items()})
     names = list(dict(pair.architecture.module.named_parameters()))
-    weights = {key: state[name].to(two[name].dtype) for name, key in pair.second.keys.items()}
+    weights = {key: state[name].to(two[name].dtype) for name, key in written_names(pair).items()}
     return Aligned(weights, found, _relative(one, two, names), _relative(one, state, names))
+
+
+def written_names(pair: CheckpointPair) -> Mapping[str, str]:
+    """The names under which B is written in A's place: those of its file, or A's if B is written in another way."""
+    if not pair.rewritten:
+        return pair.second.keys
+    missing = [name for name, _ in pair.architecture.module.named_parameters() if name not in pair.first.keys]
+    if missing:
+        raise Unsupported(
+            "B cannot be written in the form of A; A can be written in that of B: give them in that order"
+        )
+    return pair.first.keys
 
 
 def _relative(one: State, two: State, names: list[str]) -> float:
@@ -61,10 +80,11 @@ def same(
     second: Source,
     *,
     model: Model | None = None,
+    model_b: Model | None = None,
     input: Input | Sequence[Input] | None = None,
     seed: int = 0,
-) -> CheckpointVerdict:
-    """Are two checkpoints of one architecture the same function?
+) -> CheckpointVerdict | ApartVerdict:
+    """Are two checkpoints of one architecture, perhaps written in two ways, the same function?
 
     >>> from torch import nn
     >>> one = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -74,5 +94,16 @@ def same(
     >>> found.verdict, found.within
     ('equal', 'exactly')
     """
-    pair = open_checkpoints(first, second, model=model, input=input)
-    return same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
+    pair = open_both(first, second, model=model, model_b=model_b, input=input)
+    return apart(pair, seed=seed) if isinstance(pair, ApartPair) else decide(pair, seed=seed)[1]
+
+
+def decide(pair: CheckpointPair, *, seed: int = 0) -> tuple[CheckpointPair, CheckpointVerdict]:
+    """The verdict, and the form in which it was found."""
+    found = same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
+    if found.verdict != "equal":
+        for other in pair.others:
+            again = same_checkpoints(other.architecture, other.first.state, other.second.state, seed=seed)
+            if again.verdict == "equal":
+                return other, again
+    return pair, found

@@ -121,7 +121,7 @@ def diff(
     from lawful.report.diff import diff_text, to_json
     from lawful.study.diff import diff as run
 
-    if data is None and compares_weights(first, second, model, input_size, activation, order):
+    if data is None and any(compares_weights(each, model, input_size, activation, order) for each in (first, second)):
         kin(first, second, model, input_size, activation, as_json)
         return
     shape = input_shape(input_size)

@@ -19,6 +19,7 @@ from lawful.cli.source import (
     ActivationOption,
     InputOption,
     JsonOption,
+    ModelBOption,
     ModelOption,
     Named,
     OrderOption,
@@ -79,6 +80,7 @@ def same(
     time: TimeOption = 60.0,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     model: ModelOption = None,
+    model_b: ModelBOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
     activation: ActivationOption = None,
@@ -95,17 +97,22 @@ def same(
     will_write(certificate)
     started = clock.perf_counter()
     plain = not exact and box is None and within is None and tolerance is None
-    if plain and checkpoints.compares_weights(first, second, model, input_size, activation, order):
+    other = model if model_b is None else model_b
+    asked = ((first, model), (second, other))
+    if plain and any(checkpoints.compares_weights(text, own, input_size, activation, order) for text, own in asked):
         sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_pair(first, second, model, sizes, activation)
+        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
         checkpoints.same_by_weights(pair, certificate, seed, as_json, started)
-    reading = {"model": model, "order": order, "shape": input_shape(input_size)}
-    networks = _open(first, seed, activation, **reading), _open(second, seed, activation, **reading)
+    reading = {"order": order, "shape": input_shape(input_size)}
+    networks = (
+        _open(first, seed, activation, model=model, **reading),
+        _open(second, seed, activation, model=other, **reading),
+    )
     place = read_box(box)
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
     if plain and model is not None and found.verdict != "equal":  # perhaps a copy in which weights were rounded
         sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_pair(first, second, model, sizes, activation)
+        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
         checkpoints.same_by_weights(pair, certificate, seed, as_json, started, only_equal=True)
     result = verdict_json(found)
     if certificate is not None and result["certified"]:
