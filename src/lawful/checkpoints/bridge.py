@@ -15,7 +15,7 @@ import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import State
-from lawful.checkpoints.matching import Bridge, Matching, NoPlace
+from lawful.checkpoints.matching import Bridge, FormMatching, NoPlace
 from lawful.checkpoints.slots import Slots, read_slots
 from lawful.checkpoints.sources import TensorSource
 from lawful.errors import Unsupported
@@ -35,7 +35,7 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
     for centred in (False, True) if slots[1].centring and not slots[0].centring else (False,):
         for layout in _layouts(*slots):
             try:
-                one = Matching(host, guest, *slots, layout, centred).bridge()
+                one = FormMatching(host, guest, *slots, layout, centred).bridge()
             except NoPlace as error:
                 reasons.append(str(error))
                 break

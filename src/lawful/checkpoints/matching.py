@@ -38,7 +38,7 @@ class NoPlace(Exception):
     """A tensor of the guest that the host has no place for."""
 
 
-class Matching:
+class FormMatching:
     """One proposal."""
 
     def __init__(
