@@ -15,7 +15,7 @@ import torch
 from torch import fx, nn
 
 from lawful.checkpoints.element import draw, frames, moved
-from lawful.checkpoints.find_folds import find_folds, gains_of
+from lawful.checkpoints.find_folds import Folding, find_folds, gains_of
 from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
 from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, read_group
 from lawful.errors import LawfulError
@@ -72,7 +72,7 @@ class CheckpointArchitecture:
 
 
 def read_architecture(
-    module: nn.Module, input: Input | Sequence[Input] | None = None, *, seed: int = 0
+    module: nn.Module, input: Input | Sequence[Input] | None = None, *, folding: Folding = "all", seed: int = 0
 ) -> CheckpointArchitecture:
     """Read a module (in evaluation) once for all its checkpoints.
 
@@ -86,10 +86,10 @@ def read_architecture(
         raise LawfulError("a module on the meta device has no weights to compare")
     exported = export_module(module, list(inputs))
     readers = _readers(exported)
-    folds = find_folds(exported)
+    folds = find_folds(exported, kinds=folding)
     whole = export_module(module, list(inputs)) if folds else exported
     group = read_group(read_graph(exported), gains_of(exported))
-    folds += _value_folds(group, readers)
+    folds += _value_folds(group, readers) if folding == "all" else ()
     tolerance = AGREE_SINGLE if casts(whole) else AGREE
     found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
     return _tried(found, seed)

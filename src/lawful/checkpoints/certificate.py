@@ -16,7 +16,7 @@ from lawful.checkpoints.folds import CentreFold, DropFold, Fold, GainFold, MoveF
 from lawful.checkpoints.group import AxisPlace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.same import CheckpointVerdict
-from lawful.errors import LawfulError
+from lawful.errors import Unsupported
 from lawful.types import Floats
 
 KIND, VERSION = "checkpoint-copy", 1
@@ -25,7 +25,7 @@ KIND, VERSION = "checkpoint-copy", 1
 def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[str, Any]:
     """What a separate program needs to find B's numbers in A's."""
     if verdict.verdict != "equal":
-        raise LawfulError("only an equality of checkpoints has a certificate")
+        raise Unsupported("only an equality of checkpoints has a certificate")
     found = verdict.comparison
     matrices = _Matrices()
     axes = [_frame_json(place, frame, matrices) for place, frame in found.frames.items()]

@@ -17,9 +17,13 @@ from lawful.checkpoints.folds import State
 from lawful.checkpoints.sources import TensorSource
 from lawful.checkpoints.written import first_difference, written_alike
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network import Mlp
 from lawful.network.formats.reading import read_json
 from lawful.network.modules import hugging_face
+from lawful.network.modules.convert import to_module
 from lawful.network.modules.load import fitting, is_factory, make_module, state_of
+from lawful.network.modules.network import ModuleNetwork
+from lawful.network.opening import open as open_network
 from lawful.network.reading import listed
 from lawful.symmetry.inputs import Input
 
@@ -159,6 +163,32 @@ def _in_form(opened: OpenCheckpoint, sources: Mapping[str, TensorSource]) -> Ope
         if name not in keys and all(part in opened.keys for part in how.names)
     }
     return OpenCheckpoint(made(sources, opened.state), keys, opened.source, named, opened.tensors)
+
+
+def open_one(
+    source: Any, *, model: Model | None = None, activation: str | None = None, order: str | None = None
+) -> tuple[OpenCheckpoint, nn.Module, Any]:
+    """One checkpoint, its module, and the size of its input if that is known; weights alone are layers in a row."""
+    own, size = _own_module(source)
+    if own is not None or model is not None:
+        module = own if own is not None else make_module(model)  # type: ignore[arg-type]
+        return open_checkpoint(source, module), module, size
+    found = open_network(source, activation=activation, order=order)
+    if isinstance(found, ModuleNetwork):
+        module, size = found.module, found.input_shape
+    elif isinstance(found, Mlp):
+        module, size = to_module(found), (found.widths[0],)
+    else:
+        raise LawfulError("a graph of scalar weights is no module: give layers, or --model module:factory")
+    state = _own(module)
+    layers = [] if found.reading is None else list(found.reading.layers)
+    fits = [each.shape for each in layers] == [tuple(tensor.shape) for tensor in state.values()]
+    named = dict(zip(state, layers, strict=True)) if fits else {}
+    kinds = {name: getattr(torch, each.dtype, None) for name, each in named.items()}
+    stored = {name: tensor.to(kinds[name]) if isinstance(kinds.get(name), torch.dtype) else tensor
+              for name, tensor in state.items()}  # fmt: skip
+    keys = {name: named[name].name if named else name for name in state}
+    return OpenCheckpoint(stored, keys, str(source)), module, size
 
 
 def open_checkpoint(source: Source, module: nn.Module) -> OpenCheckpoint:

@@ -15,6 +15,7 @@ from lawful.cli.evidence import save_evidence
 from lawful.cli.find import make_index
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
+from lawful.cli.representatives import represent
 from lawful.cli.source import (
     ActivationOption,
     InputOption,
@@ -223,6 +224,11 @@ def canonical(
     as_json: JsonOption = False,
 ) -> None:
     """Write the standard member of a network's fiber: same function, fewest choices."""
+    from lawful.network.modules.network import ModuleNetwork
+
+    if isinstance(named.anything(), ModuleNetwork):
+        represent(named, "canonical", None, out, certificate, as_json)
+        return
     from lawful.fibers.canonical_certificate import certificate as canonical_certificate
     from lawful.fibers.fingerprint import canonical as standard
     from lawful.network.formats.files import write

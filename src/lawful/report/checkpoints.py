@@ -13,9 +13,9 @@ from lawful.checkpoints.group import HeadSpace, HiddenSpace, UnitSpace
 from lawful.checkpoints.kinship import Kinship, TensorChange
 from lawful.checkpoints.same import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.verbs import Aligned
+from lawful.report.representatives import KINDS
 
 WIDTH = 80
-KINDS = {"exactly": "exactly", "weight by weight": "weights", "copy by weights": "sums"}
 
 
 def verdict_json(found: CheckpointVerdict, seconds: float, rewritten: Sequence[str] = ()) -> dict[str, Any]:
