@@ -24,6 +24,7 @@ from lawful.checkpoints.element import (
     frames,
     identity,
     moved,
+    then,
     turning,
 )
 from lawful.checkpoints.folds import State
@@ -40,9 +41,10 @@ TURNS = 3  # random rotations of a head that are tried for its ranges
 
 @dataclass(frozen=True, eq=False)
 class BalancedTensors:
-    """The tensors, how many times all spaces were visited, and what was left alone."""
+    """The tensors, the moves that led there, how many times all spaces were visited, and what was left alone."""
 
     state: State
+    moves: dict[int, SpaceMove]
     sweeps: int
     notes: tuple[str, ...]
 
@@ -53,7 +55,8 @@ def balance(
     """Go round the spaces until nothing moves; for ranges, keep the best that was met."""
     current = dict(state)
     notes: list[str] = []
-    best, least = dict(current), _error(current)
+    moves: dict[int, SpaceMove] = {number: identity(space) for number, space in enumerate(group.spaces)}
+    best, least = (dict(current), dict(moves)), _error(current)
     sweep = 0
     for sweep in range(1, SWEEPS[objective] + 1):
         change = 0.0
@@ -63,12 +66,14 @@ def balance(
                 continue
             names = list(dict.fromkeys(rows.tensor for rows in members_of(space)))
             current.update(moved(current, frames(group, {number: move}), names))
+            moves[number] = then(moves[number], move)
             change = max(change, _size(move))
         if objective == "range" and (error := _error(current)) < least:
-            best, least = dict(current), error
+            best, least = (dict(current), dict(moves)), error
         if change < STILL:
             break
-    return BalancedTensors(current if objective == "norm" else best, sweep, tuple(dict.fromkeys(notes)))
+    state, taken = (current, moves) if objective == "norm" else best
+    return BalancedTensors(state, taken, sweep, tuple(dict.fromkeys(notes)))
 
 
 def _error(state: Mapping[str, torch.Tensor]) -> float:

@@ -103,6 +103,15 @@ def compare(architecture: CheckpointArchitecture, first: State, second: State) -
     return _judged(architecture, Alignment(moves, found.passes), (first, second), (one, two), kind)
 
 
+def compare_moved(
+    architecture: CheckpointArchitecture, moves: Mapping[int, SpaceMove], first: State, second: State
+) -> WeightComparison:
+    """Compare after moves that are known."""
+    folded = tuple(fold(_wide(state), architecture.folds) for state in (first, second))
+    alignment = Alignment(dict(moves), 0)
+    return _judged(architecture, alignment, (first, second), (folded[0], folded[1]), torch.float64)
+
+
 def _judged(
     architecture: CheckpointArchitecture,
     alignment: Alignment,

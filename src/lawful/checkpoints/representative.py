@@ -12,14 +12,14 @@ from torch import nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
 from lawful.checkpoints.balancing import balance
-from lawful.checkpoints.compare import check_numbers
-from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows, frames, identity, moved
+from lawful.checkpoints.compare import check_numbers, compare_moved
+from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows, frames, identity, inverse, moved, then
 from lawful.checkpoints.find_folds import Folding
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.quantise import quantised, rounding_error
-from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.same import CheckpointVerdict, _equal, same_checkpoints
 from lawful.shown import Shown
 from lawful.symmetry.inputs import Input
 from lawful.types import Floats
@@ -81,13 +81,17 @@ def represent(
     given = list(inputs) if inputs is not None else whole.draw_inputs(seed)
     tried = [_balanced(opened, module, purpose, input, each, seed) for each in FOLDING[purpose]]
     ranked = [(_errors(whole, opened.state, each[0], given), each) for each in tried]
-    errors, (stored, sweeps, notes) = min(ranked, key=lambda one: _loss(one[0]))
+    errors, (stored, sweeps, notes, known) = min(ranked, key=lambda one: _loss(one[0]))
     if purpose == "range" and _loss(errors) >= 1.0:
         stored, notes = dict(opened.state), ["no member that was tried rounds better: the checkpoint stays as it is"]
         errors = _errors(whole, opened.state, stored, given)
     weights = {key: stored[name].contiguous() for name, key in opened.keys.items()}
     second = OpenCheckpoint(stored, opened.keys, f"{opened.source} ({purpose})")
     verdict = same_checkpoints(whole, opened.state, stored, seed=seed)
+    if verdict.verdict != "equal":  # what was done is known: nothing has to be found again
+        again = compare_moved(known[0], known[1], opened.state, stored)
+        if again.fits:
+            whole, verdict = known[0], _equal(again)
     parameters = list(dict(module.named_parameters()))
     norms = tuple(float(sum(each[name].double().square().sum() for name in parameters)) ** 0.5
                   for each in (opened.state, stored))  # fmt: skip
@@ -106,20 +110,20 @@ def represent(
 
 def _balanced(
     opened: OpenCheckpoint, module: nn.Module, purpose: Purpose, input: Any, folding: Folding, seed: int
-) -> tuple[State, int, list[str]]:
-    """A member of the orbit as it is stored, after how many sweeps, and what was left alone."""
+) -> tuple[State, int, list[str], tuple[CheckpointArchitecture, dict[int, SpaceMove]]]:
+    """A member of the orbit as it is stored, after how many sweeps, what was left alone, and the way back."""
     found = read_architecture(module, input, folding=folding)
     wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in opened.state.items()}
     folded = fold(wide, found.folds)
     balanced = balance(found.group, folded, "range" if purpose == "range" else "norm", seed)
     state, notes = folded | balanced.state, [*found.notes, *balanced.notes]
     if purpose == "canonical":
-        state = _in_order(found.group, state, notes)
+        state = _in_order(found.group, state, notes, balanced.moves)
     stored = {
         name: tensor.to(opened.state[name].dtype) if tensor.is_floating_point() else tensor
         for name, tensor in state.items()
     }
-    return stored, balanced.sweeps, notes
+    return stored, balanced.sweeps, notes, (found, {n: inverse(move) for n, move in balanced.moves.items()})
 
 
 def _loss(errors: Sequence[RoundingErrors]) -> float:
@@ -154,7 +158,7 @@ def _rounded(
 # Order
 
 
-def _in_order(group: OrbitGroup, state: State, notes: list[str]) -> State:
+def _in_order(group: OrbitGroup, state: State, notes: list[str], moves: dict[int, SpaceMove]) -> State:
     """Units and heads by their size, signs by the first rows that show one."""
     current = dict(state)
     for number, space in enumerate(group.spaces):
@@ -178,6 +182,7 @@ def _in_order(group: OrbitGroup, state: State, notes: list[str]) -> State:
         if move is not None:
             names = list(dict.fromkeys(rows.tensor for rows in members_of(space)))
             current.update(moved(current, frames(group, {number: move}), names))
+            moves[number] = then(moves[number], move)
     return current
 
 
