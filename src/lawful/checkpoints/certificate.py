@@ -16,14 +16,17 @@ from lawful.checkpoints.folds import CentreFold, DropFold, Fold, GainFold, MoveF
 from lawful.checkpoints.group import AxisPlace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.same import CheckpointVerdict
+from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.errors import Unsupported
 from lawful.types import Floats
 
-KIND, VERSION = "checkpoint-copy", 1
+KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 1
 
 
 def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[str, Any]:
     """What a separate program needs to find B's numbers in A's."""
+    if verdict.theorem is not None:
+        return _smooth_certificate(pair, verdict.theorem)
     if verdict.verdict != "equal":
         raise Unsupported("only an equality of checkpoints has a certificate")
     found = verdict.comparison
@@ -48,6 +51,29 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
             for piece in pieces
         ],
         "moved": sorted(each.tensor for each in found.distances if each.moved_only and each.exact),
+    }
+
+
+def _smooth_certificate(pair: CheckpointPair, theorem: UniquenessVerdict) -> dict[str, Any]:
+    """Which tensors are which layer; numbers are taken from the files."""
+    layers = [
+        [
+            {
+                "weight": each.keys[layer.weight],
+                "axis": layer.axis,
+                "bias": None if layer.bias is None else each.keys[layer.bias],
+            }
+            for layer in (theorem.shape.first, theorem.shape.second)
+        ]
+        for each in (pair.first, pair.second)
+    ]
+    return {
+        "kind": SMOOTH,
+        "version": VERSION,
+        "about": [digest(pair.first), digest(pair.second)],
+        "activation": theorem.shape.activation,
+        "layers": layers,
+        "verdict": "equal" if theorem.equal else "different",
     }
 
 

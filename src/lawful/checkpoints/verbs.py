@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,7 +11,8 @@ from lawful.checkpoints.apart import ApartVerdict, apart
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import State, unfold
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
-from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
+from lawful.checkpoints.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.errors import Unsupported
 from lawful.symmetry.inputs import Input
 
@@ -106,4 +107,19 @@ def decide(pair: CheckpointPair, *, seed: int = 0) -> tuple[CheckpointPair, Chec
             again = same_checkpoints(other.architecture, other.first.state, other.second.state, seed=seed)
             if again.verdict == "equal":
                 return other, again
-    return pair, found
+    return pair, by_theorem(pair, found)
+
+
+def by_theorem(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerdict:
+    """The verdict of a uniqueness theorem where there is one, unless weights are equal up to their rounding."""
+    if found.verdict == "equal" or pair.rewritten:
+        return found
+    shape = smooth_shape(pair.architecture.exported)
+    decided = None if shape is None else decide_by_uniqueness(shape, pair.first.state, pair.second.state)
+    if decided is None:
+        return found
+    word: Word = "equal" if decided.equal else "different"
+    within, epsilon = ("exactly", 0.0) if decided.equal else (None, None)
+    replay = None if decided.equal else found.replay
+    return replace(found, verdict=word, within=within, epsilon=epsilon, reason=decided.words, replay=replay,
+                   theorem=decided)  # fmt: skip

@@ -257,6 +257,10 @@ def fingerprint(
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Hash exact numbers, as for modules: order, signs, powers of two do not count."),
+    ] = False,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -268,8 +272,16 @@ def fingerprint(
     from lawful.report.fibers import fingerprint_json, fingerprint_text
 
     reading = {"model": model, "order": order, "shape": input_shape(input_size)}
+    modules = exact or any(checkpoints.compares_weights(each, model, input_size, activation, order) for each in files)
     with counter("networks", len(files)) as tick:
-        result = fingerprint_json(group_networks(files, lambda text: _open(text, seed, activation, **reading), tick))
+        if modules:
+            from lawful.study.orbit_hashes import orbit_fingerprints
+
+            options = {"model": model, "input": input_size, "activation": activation, "order": order}
+            found = orbit_fingerprints(files, files, tick=tick, **options)  # type: ignore[arg-type]
+        else:
+            found = group_networks(files, lambda text: _open(text, seed, activation, **reading), tick)
+    result = fingerprint_json(found)
     if as_json:
         print_json(result)
     else:

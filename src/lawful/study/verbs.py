@@ -130,14 +130,24 @@ def rebalance(
     return representative(network, objective, data=data, model=model, input=input)
 
 
-def fingerprint(networks: Sequence[Source] | Source) -> FunctionGroups:
+def fingerprint(
+    networks: Sequence[Source] | Source, *, exact: bool = False, model: Any = None, input: Any = None
+) -> FunctionGroups:
     """Hash networks so that equal functions get equal hashes, and group the duplicates.
+
+    Modules, and everything if `exact`, are hashed by their exact numbers in a standard place: order, signs and powers
+    of two do not count, rounding does.
 
     >>> fingerprint(["2-3-1 relu", "2-3-1 relu", "2-4-1 relu"]).groups
     (('2-3-1 relu', '2-3-1 relu'), ('2-4-1 relu',))
     """
     many = [networks] if isinstance(networks, (str, Path)) or not isinstance(networks, Sequence) else list(networks)
     names = [str(each) if isinstance(each, (str, Path)) else f"network {number}" for number, each in enumerate(many, 1)]
+    shape = {"input_shape": input} if isinstance(input, tuple) else {}
+    if exact or any(isinstance(open(each, model=model, **shape), ModuleNetwork) for each in many):
+        from lawful.study.orbit_hashes import orbit_fingerprints
+
+        return orbit_fingerprints(many, names, model=model, input=input)
     opened = dict(zip(names, map(_reduced, many), strict=True))
     return answered(group_networks(names, opened.__getitem__), *opened.values())
 
