@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,7 +232,7 @@ class ColouredNumbers:
     def _twins(self, one: int, two: int) -> bool:
         """Whether nothing changes when two nodes change places."""
         for relation in self.relations:
-            swapped = relation.values
+            swapped: NDArray[Any] = relation.values
             for k, axis in enumerate(relation.axes):
                 first, second = (np.flatnonzero(axis.nodes == node) for node in (one, two))
                 if len(first):
@@ -251,7 +252,7 @@ class ColouredNumbers:
         total = hashlib.sha256()
         for relation in self.relations:
             total.update(f"{relation.name} {relation.values.shape}\n".encode())
-            values = relation.values
+            values: NDArray[Any] = relation.values
             for k, axis in enumerate(relation.axes):
                 values = np.take(values, np.lexsort((axis.copies, rank[axis.nodes])), axis=k)
             total.update(np.ascontiguousarray(values + 0).tobytes())

@@ -278,7 +278,7 @@ def fingerprint(
             from lawful.study.orbit_hashes import orbit_fingerprints
 
             options = {"model": model, "input": input_size, "activation": activation, "order": order}
-            found = orbit_fingerprints(files, files, tick=tick, **options)  # type: ignore[arg-type]
+            found = orbit_fingerprints(files, files, tick=tick, **options)
         else:
             found = group_networks(files, lambda text: _open(text, seed, activation, **reading), tick)
     result = fingerprint_json(found)

@@ -143,7 +143,7 @@ def fingerprint(
     """
     many = [networks] if isinstance(networks, (str, Path)) or not isinstance(networks, Sequence) else list(networks)
     names = [str(each) if isinstance(each, (str, Path)) else f"network {number}" for number, each in enumerate(many, 1)]
-    shape = {"input_shape": input} if isinstance(input, tuple) else {}
+    shape: dict[str, Any] = {"input_shape": input} if isinstance(input, tuple) else {}
     if exact or any(isinstance(open(each, model=model, **shape), ModuleNetwork) for each in many):
         from lawful.study.orbit_hashes import orbit_fingerprints
 
