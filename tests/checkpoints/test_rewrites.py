@@ -12,6 +12,12 @@ import pytest
 import torch
 from checkpoints.models import make
 from checkpoints.rewrites import (
+    HEADS,
+    INNER,
+    LAYERS,
+    LENGTH,
+    VOCABULARY,
+    WIDTH,
     FlashLlama,
     FoldedNetwork,
     SplitGpt,
@@ -199,6 +205,53 @@ def test_another_base_of_rotary_positions_is_different() -> None:
     one, two = Rotary(10.0), Rotary(11.0)
     two.load_state_dict(one.state_dict())
     assert same(one, two, input="5,6").verdict == "different"
+
+
+def test_gpt_2_of_transformers_is_its_rewriting() -> None:
+    """Conv1D with fused queries, tied head and looked-up positions, against linear layers and a table of positions."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": WIDTH, "n_positions": LENGTH, "vocab_size": VOCABULARY}
+    config = transformers.GPT2Config(n_inner=INNER, activation_function="gelu", bos_token_id=0, eos_token_id=0, **sizes)
+
+    class Logits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gpt = transformers.GPT2LMHeadModel(config)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.gpt(x, use_cache=False).logits
+
+    one = Logits().eval()
+    with torch.no_grad():
+        for tensor in one.parameters():
+            if tensor.ndim == 1:
+                tensor.add_(0.2 * torch.randn_like(tensor))
+    given = {name.removeprefix("gpt.transformer."): tensor for name, tensor in one.state_dict().items()}
+    found = {"wte.weight": given["wte.weight"], "wpe": given["wpe.weight"], "lm.weight": given["wte.weight"]}
+    for end in ("weight", "bias"):
+        found[f"nf.{end}"] = given[f"ln_f.{end}"]
+        for layer in range(LAYERS):
+            joined = given[f"h.{layer}.attn.c_attn.{end}"]
+            joined = joined.T if joined.ndim == 2 else joined
+            for part, rows in zip("qkv", joined.chunk(3), strict=True):
+                found[f"h.{layer}.{part}.{end}"] = rows
+            for mine, theirs in (
+                ("n1", "ln_1"),
+                ("n2", "ln_2"),
+                ("o", "attn.c_proj"),
+                ("fc", "mlp.c_fc"),
+                ("pr", "mlp.c_proj"),
+            ):
+                tensor = given[f"h.{layer}.{theirs}.{end}"]
+                found[f"h.{layer}.{mine}.{end}"] = tensor.T if tensor.ndim == 2 else tensor
+    weights = {name: tensor.clone() for name, tensor in found.items()}
+    verdict = same(one, loaded(SplitGpt(), weights), input=GPT)
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+    assert same(one, loaded(SplitGpt(bare=True), sliced(weights)), input=GPT).verdict == "equal"
+    forgotten = sliced(weights, forgotten="head")
+    verdict = same(one, loaded(SplitGpt(bare=True), forgotten), input=GPT)
+    assert verdict.verdict == "different"
 
 
 # Certificates

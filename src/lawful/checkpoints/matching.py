@@ -99,7 +99,8 @@ class FormMatching:
     # What has to be in both
 
     def _needed(self, one: Slot, two: Slot) -> None:
-        if one.kind != two.kind or len(one.tensors) != len(two.tensors):
+        layers = {"linear", "convolution"}  # other tensors may be looked up or added: the trial decides
+        if (one.kind != two.kind and {one.kind, two.kind} & layers) or len(one.tensors) != len(two.tensors):
             raise NoPlace(f"{two.kind} with {', '.join(_named(two))} where the other has {one.kind}")
         for own, other in zip(one.tensors, two.tensors, strict=True):
             self._give(own, of(other), self._sizes(self.guest, other))

@@ -112,7 +112,7 @@ def open_both(
         return CheckpointPair(found, open_checkpoint(first, one), open_checkpoint(second, one))
     other = read_architecture(two, input)
     opened = open_checkpoint(first, one), open_checkpoint(second, two)
-    difference = first_difference(found.exported, other.exported)
+    difference = first_difference(found.exported, other.exported, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small
         return ApartPair((found, other), *opened, difference)
     reasons = []
@@ -128,7 +128,8 @@ def open_both(
             a, b = (_in_form(each, how) for each, how in zip(opened, sources, strict=True))
             pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words))
         return replace(pairs[0], others=tuple(pairs[1:]))
-    return ApartPair((found, other), *opened, "; ".join(dict.fromkeys(reasons)))
+    words = first_difference(found.exported, other.exported, calls_alike=False)
+    return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
 
 
 def _own_module(source: Source) -> tuple[nn.Module | None, Any]:

@@ -26,14 +26,16 @@ def signature(exported: ExportedModule, *, named: bool = True) -> list[str]:
     return [f"{name} {words}" for name, words in _calls(exported, named)]
 
 
-def first_difference(one: ExportedModule, two: ExportedModule) -> str | None:
-    """The first call in which graphs of the same calls differ, whatever their parameters are called."""
+def first_difference(one: ExportedModule, two: ExportedModule, *, calls_alike: bool) -> str | None:
+    """The first call in which graphs differ, whatever their parameters are called: of the same calls with other
+    constants, or of some other calls if these are few."""
     calls = [list(_calls(each, named=False)) for each in (one, two)]
     if len(calls[0]) != len(calls[1]):
         return None
     names = [[name for name, _ in each] for each in calls]
     off = [number for number, (mine, theirs) in enumerate(zip(*calls, strict=True)) if mine != theirs]
-    if not off or sum(mine != theirs for mine, theirs in zip(*names, strict=True)) > len(names[0]) // 4:
+    others = sum(mine != theirs for mine, theirs in zip(*names, strict=True))
+    if not off or others > (0 if calls_alike else len(names[0]) // 4):
         return None
     (name, mine), (other, theirs) = calls[0][off[0]], calls[1][off[0]]
     return f"{name}{mine} in A, {other}{theirs} in B"[:300]
