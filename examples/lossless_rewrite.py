@@ -55,9 +55,8 @@ def run() -> tuple[str, str]:
     torch.manual_seed(0)
     mine = Block(bare=False)
     with torch.no_grad():
-        for norm in (mine.norm, mine.last):
-            norm.weight.add_(0.3 * torch.randn(WIDTH))
-            norm.bias.add_(0.3 * torch.randn(WIDTH))
+        for tensor in (*mine.norm.parameters(), *mine.last.parameters()):
+            tensor.add_(0.3 * torch.randn(WIDTH))
     verdicts = []
     for forget in (False, True):
         other = Block(bare=True)
