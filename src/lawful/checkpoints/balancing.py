@@ -72,6 +72,9 @@ def balance(
             best, least = (dict(current), dict(moves)), error
         if change < STILL:
             break
+    else:
+        if objective == "norm":
+            notes.append(f"weights still move by {change:.0e} of themselves after {sweep} rounds")
     state, taken = (current, moves) if objective == "norm" else best
     return BalancedTensors(state, taken, sweep, tuple(dict.fromkeys(notes)))
 

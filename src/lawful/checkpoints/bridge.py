@@ -8,6 +8,7 @@ with the guest's tensors have to compute the same, at several scales, before it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import permutations, product
 
@@ -19,7 +20,12 @@ from lawful.checkpoints.matching import Bridge, FormMatching, NoPlace
 from lawful.checkpoints.slots import Slots, read_slots
 from lawful.checkpoints.sources import TensorSource
 from lawful.errors import Unsupported
+from lawful.network.modules.export import ExportedModule, operator_name
 
+AGREE, AGREE_SINGLE = 1e-8, 1e-5  # of the outputs' size
+ACTIVATIONS = {"gelu", "silu", "relu", "tanh", "sigmoid", "elu", "leaky_relu", "softplus", "mish", "hardswish", "erf",
+               "hardsigmoid", "hardtanh", "relu6", "selu", "celu", "softsign", "log_sigmoid",
+               "prelu"}  # fmt: skip
 SCALES = (1.0, 1e-3)  # of all weights: constants such as ε show themselves at one of them
 MOST_LAYERS = 4  # in a bundle, whose order is looked for
 
@@ -30,6 +36,10 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
     There are two where LayerNorm becomes RMSNorm: what reads centred values may have been centred too, or not.
     """
     slots = read_slots(host.exported), read_slots(guest.exported)
+    acts = activations(host.exported), activations(guest.exported)
+    if _loose(host, guest) and acts[0] != acts[1]:  # what single precision might hide
+        words = [", ".join(f"{count} {name}" for name, count in sorted(each.items())) or "none" for each in acts]
+        raise Unsupported(f"activations: {words[0]} in one, {words[1]} in the other")
     reasons: list[str] = []
     found: list[Bridge] = []
     for centred in (False, True) if slots[1].centring and not slots[0].centring else (False,):
@@ -55,9 +65,11 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
         theta: State = {}
         for name, tensor in guest.state().items():
             if tensor.is_floating_point() and name in names:
-                spread = float(tensor.double().std()) if tensor.numel() > 1 else 0.0
                 noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-                tensor = scale * (tensor.double() + 0.5 * (spread or 0.5) * noise)
+                if tensor.ndim > 1:  # large enough for every part to matter
+                    tensor = scale * 1.5 * noise / tensor[0].numel() ** 0.5
+                else:
+                    tensor = scale * (tensor.double() + 0.5 * noise)
                 tensor = tensor.abs() if name.endswith("running_var") else tensor
             theta[name] = tensor
         inputs = guest.draw_inputs(seed)
@@ -67,9 +79,24 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
             return False
         size = max((float(tensor.abs().max()) for tensor in one), default=0.0)
         gap = max((float((a - b).abs().max()) for a, b in zip(one, two, strict=True)), default=0.0)
-        if not gap <= max(bridge.architecture.tolerance, guest.tolerance) * size:
+        if not gap <= (AGREE_SINGLE if _loose(bridge.architecture, guest) else AGREE) * size:
             return False
     return True
+
+
+def _loose(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> bool:
+    """Whether one of them computes in single precision, whatever it is given."""
+    return max(host.tolerance, guest.tolerance) > AGREE
+
+
+def activations(exported: ExportedModule) -> Counter[str]:
+    """What is applied entry by entry, with its constants: no rewriting changes that."""
+    found: Counter[str] = Counter()
+    for node in exported.calls:
+        if (name := operator_name(node.target)) in ACTIVATIONS:
+            numbers = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, (int, float, str))]
+            found[f"{name}{numbers or ''}"] += 1
+    return found
 
 
 def made(sources: Mapping[str, TensorSource], state: Mapping[str, torch.Tensor]) -> State:
