@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare import rounding_unit
+from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import ApartPair
-from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, _gap, _twin
+from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, _gap
+from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork
 
 
@@ -50,7 +50,7 @@ def _trial(
     gap, where = _gap(*outputs)
     error = rounding = 1e-16
     for architecture, state, own in ((one, first, outputs[0]), (two, second, outputs[1])):
-        twin = _twin(architecture, state, seed)
+        twin = random_member(architecture.group, folded_tensors(state, architecture.folds), seed)
         error = max(error, _gap(own, architecture.outputs(twin, inputs))[0] / size)
         kinds = {state[name].dtype for name in architecture.group.shapes} | {torch.float64}
         coarse = max(kinds, key=rounding_unit)

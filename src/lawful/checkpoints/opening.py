@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
 from lawful.checkpoints.bridge import find_bridges, made
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.sources import TensorSource
@@ -141,7 +141,7 @@ def _own_module(source: Source) -> tuple[nn.Module | None, Any]:
         if is_factory(text):
             return make_module(text), None
         if (Path(text) / "config.json").is_file():
-            module, size, _ = hugging_face.module_of(Path(text))
+            module, size, _ = hugging_face.module_of(Path(text), MANY_NUMBERS)
             return module, size if size is not None else TOKENS
     return None, None
 

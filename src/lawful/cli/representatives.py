@@ -16,7 +16,7 @@ def represent(
 ) -> None:
     """Choose another member of the orbit, say what it is worth, write it. Exit 3 if its function is undecided."""
     from lawful.checkpoints.certificate import copy_certificate
-    from lawful.cli.module_weights import write_weights
+    from lawful.network.modules.save import write_weights
     from lawful.report.representatives import representative_json, representative_text
     from lawful.study.representatives import representative
 
