@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def entangled_module(named: Named) -> Module | None:
     if isinstance(found, ModuleNetwork):
         return found.module
     reading = found.reading
-    if reading is None or not reading.entangled:
+    if reading is None or not reading.entangled or _is_folded(found):
         return None
     if reading.module is None:
         raise Unsupported(
@@ -71,6 +72,14 @@ def entangled_module(named: Named) -> Module | None:
             "prune the PyTorch module instead"
         )
     return reading.module  # type: ignore[no-any-return]
+
+
+def _is_folded(found: Any) -> bool:
+    """Whether layers alone are left of an ONNX file, with scalers folded in, that are no larger than the file was."""
+    from lawful.network import Mlp
+
+    held = sum(math.prod(each.shape) for each in found.reading.layers)
+    return isinstance(found, Mlp) and found.reading.module is None and found.parameters <= held
 
 
 def file(model: Any, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool) -> None:

@@ -186,6 +186,17 @@ def _scaler(reader: Reader, options: Options, first: Operand) -> Value:
     return value.shifted(-_rows(reader, offset, value.shape)).scaled(_rows(reader, scale, value.shape))
 
 
+def _linear_regressor(reader: Reader, options: Options, first: Operand) -> Value:
+    """scikit-learn's linear models, whose weights are among their settings."""
+    value, targets = value_of(first), int(options.get("targets", 1))
+    if options.get("post_transform", b"NONE") != b"NONE":
+        raise Unsupported("transforms its result")
+    weight = np.asarray(options["coefficients"], dtype=np.float64).reshape(targets, -1)
+    bias = np.asarray(options.get("intercepts", [0.0] * targets), dtype=np.float64)
+    reader.entangled.append("LinearRegressor has its weights among its settings")
+    return operations.linear(reader.assembly, value, weight, _rows(reader, bias, (*value.shape[:-1], targets)))
+
+
 # Sums and factors
 
 
@@ -356,6 +367,7 @@ OTHERS: dict[str, Callable[..., Operand]] = {
     "Div": _divide,
     "Neg": lambda reader, options, first: value_of(first).scaled(-1.0),
     "Scaler": _scaler,
+    "LinearRegressor": _linear_regressor,
     "Clip": _clip,
     "HardSigmoid": _hard_sigmoid,
     "Abs": _absolute,
