@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network.assemble import Value, fixed_value
-from lawful.network.formats.onnx_operators import Constant, Operand, Options, Reader, value_of
+from lawful.network.formats.onnx_operands import Constant, Operand, Options, Reader, value_of
 
 Labels = NDArray[np.intp]
 
