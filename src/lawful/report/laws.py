@@ -119,11 +119,6 @@ def _proved(result: Mapping[str, Any]) -> str:
             return f"Proved: there are no others. {free}."
         case "near":
             return f"Proved: near these weights there are no others. {free}."
-        case "somewhere" if result["arithmetic"] == "balls":
-            return (
-                "Proved: near a point (in the certificate, and so on an open set) there are no others: "
-                f"{free[0].lower()}{free[1:]} there."
-            )
         case "somewhere":
             return (
                 "Proved: these hold at all weights, and near some weights (in the certificate, and so on an open set) "
@@ -159,9 +154,10 @@ def _near(result: Mapping[str, Any]) -> list[str]:
 
 def listed_laws(count: LawCount) -> list[dict[str, Any]]:
     """Every explicit law: its kind, its words, and its polynomial as pairs of weight numbers and a coefficient."""
+    from lawful.laws.module_wording import ModuleWording
     from lawful.laws.wording import Wording
 
-    wording = None if count.dag is None else Wording(count.dag)
+    wording = Wording(count.dag) if count.dag is not None else ModuleWording(count.places) if count.places else None
     return [
         {
             "kind": law.kind,
