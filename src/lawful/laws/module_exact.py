@@ -102,7 +102,7 @@ def _computed(step: ProgramStep, given: list[Floats]) -> Floats:
         case "matmul":
             n, p, q, r = step.sizes
             found = np.matmul(given[0].reshape(-1, n, p, q), given[1].reshape(-1, n, q, r))
-            return found.reshape(len(found), -1)
+            return np.asarray(found.reshape(len(found), -1))
         case "sum":
-            return given[0].reshape(len(given[0]), -1, step.sizes[0]).sum(axis=2)
+            return np.asarray(given[0].reshape(len(given[0]), -1, step.sizes[0]).sum(axis=2))
     return np.asarray(1 / given[0])

@@ -115,7 +115,7 @@ def training_atlas(rows: Iterable[Row], planned: int) -> str:
         if row.status != "ok":
             continue
         name, outputs = str(row.inputs.get("architecture")), row.outputs
-        if type(outputs.get("laws")) is not int or "witness" not in outputs or not NAME.fullmatch(name):
+        if type(outputs.get("laws")) is not int or not {"witness", "least"} <= set(outputs) or not NAME.fullmatch(name):
             raise LawfulError(f"the store is damaged: the call {row.key[:40]!r} is not a count of laws of training")
         widths, _, kind = name.partition(" ")
         groups[kind, widths.count("-")].append(outputs)
@@ -155,8 +155,8 @@ def training_atlas(rows: Iterable[Row], planned: int) -> str:
 
 
 def _nowhere(outputs: dict[str, Any]) -> bool:
-    """Whether more laws than those of φ were counted near all weights."""
-    return outputs["always"] is not None and outputs["always"][0] > outputs["laws"]
+    """Whether explicit laws prove that near all weights there are more than those of φ."""
+    return outputs["least"] is not None and outputs["least"] > outputs["laws"]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -142,7 +142,14 @@ def _near(result: Mapping[str, Any]) -> list[str]:
     else:
         listed = ", ".join(f"{laws} near {count} of {total}" for laws, count in counts)
         words = f"Laws of training near random weights: {listed}."
-    if near["always"] is not None and near["always"][0] > result["laws"]:
+    if near["least"] is not None and near["least"] > result["laws"]:
+        words += (
+            f" Proved: near almost every weight vector training has at least {near['least']} laws, more than those of "
+            "φ, since some gates do not depend on the input."
+        )
+        if near["always"] is not None:
+            words += f" At most {near['always'][1]} were counted, in all sets of activation patterns that can occur."
+    elif near["always"] is not None and near["always"][0] > result["laws"]:
         words += (
             f" Near every weight vector there are more laws than those of φ: {near['always'][0]} "
             f"to {near['always'][1]} (ranks modulo a prime, not proved), since inputs of one sign share their pattern."
@@ -178,6 +185,7 @@ def training_json(found: TrainingLaws) -> dict[str, Any]:
         "tried": found.tried,
         "witness": None if found.witness is None or found.witness.dag is None else found.witness.dag.theta.tolist(),
         "always": None if found.always is None else list(found.always),
+        "least": found.least,
     }
 
 

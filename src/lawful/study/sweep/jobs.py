@@ -64,12 +64,13 @@ def training(architecture: str, weights: int = 4, seed: int = 0) -> Row:
     found = training_laws(count, weights=weights, seed=seed)
     row: dict[str, Any] = {"parameters": count.parameters, "laws": count.laws, "status": count.status}
     if found is None:
-        return row | {"fewest": None, "usual": None, "witness": None, "always": None}
+        return row | {"fewest": None, "usual": None, "witness": None, "always": None, "least": None}
     return row | {
         "fewest": min(found.near),
         "usual": found.shares.get(count.laws, 0.0),
         "witness": found.witness is not None,
         "always": None if found.always is None else list(found.always),
+        "least": found.least,
     }
 
 
