@@ -22,7 +22,7 @@ from lawful.network import Dag, Role
 from lawful.network.dynamics import GradientFlow
 from lawful.types import Floats
 
-MOST_SETS = 200
+MOST_SETS = 1000
 OPPOSITE = ((True, False), (False, True))
 EQUAL = ((True, True), (False, False))
 PAIRS = (*OPPOSITE, *EQUAL)

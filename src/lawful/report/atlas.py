@@ -128,8 +128,8 @@ def training_atlas(rows: Iterable[Row], planned: int) -> str:
     parts = [
         "# Do the laws of φ suffice?",
         f"{total:,} ReLU networks of up to {largest} parameters.{missing} *Somewhere*: rational weights were found "
-        "near which exactly the laws of φ are left, which proves them complete on an open set. *Nowhere*: near every "
-        "weight vector there are more. *Open*: no such weights were found by the search, which proves nothing. "
+        "near which exactly the laws of φ are left, which proves them complete on an open set. *Nowhere*: near almost "
+        "every weight vector there are more. *Open*: no such weights were found by the search, which proves nothing. "
         "*Usual*: the share of PyTorch's default initialisations near which exactly the laws of φ are left. "
         "Made by `lawful sweep report DIR --markdown FILE` of a sweep of `training_laws`, version "
         f"{', '.join(sorted(versions))}.",
