@@ -17,6 +17,7 @@ from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
 
+TRIALS = 4
 SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
 FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
 PLAIN = 64.0  # and those are off by so many times what rounding may do
@@ -78,7 +79,7 @@ def same_checkpoints(
     far = FAR_ALIGNED if _pinned_down(found) else FAR
     if replay.gap > far * replay.rounding and replay.gap > REPLAY * replay.error:
         return CheckpointVerdict("different", None, None, where, found, replay)
-    reason = f"{where}; at {len(SIZES)} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
+    reason = f"{where}; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
     return CheckpointVerdict("undecided", None, None, reason, found, replay)
 
 
@@ -130,7 +131,7 @@ def _replayed(
             tensor * size if tensor.is_floating_point() else tensor
             for tensor in architecture.draw_inputs(seed + 100 + trial)
         ]
-        for trial, size in enumerate(SIZES)
+        for trial, size in zip(range(TRIALS), SIZES, strict=True)
     ]
     one, two = (architecture.replays(state, many) for state in (first, second))
     sizes = [max((float(tensor.abs().max()) for tensor in each), default=0.0) or 1.0 for each in one]
