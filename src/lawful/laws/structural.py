@@ -88,15 +88,20 @@ def _rows(family: ScaleLaws | SumLaws, positions: Mapping[str, torch.Tensor]) ->
 
 
 def _columns(family: ColumnLaws, positions: Mapping[str, torch.Tensor]) -> Iterator[Law]:
-    table = _at(family.axis, positions, family.picked)
-    for number in range(int(family.classes.max()) + 1):
-        members = table[family.classes == number]
+    rows = [
+        row
+        for axis, picked in zip(family.axes, family.picked, strict=True)
+        for row in _at(axis, positions, picked).tolist()
+    ]
+    for number in range(family.weights.shape[0]):
+        line = family.weights[[number]].tocoo()
+        members = list(zip(line.coords[1].tolist(), map(Fraction, line.data.tolist()), strict=True))
         for column in range(1 if family.contrast else 0, family.columns):
             terms: Terms = {}
-            for row in members.tolist():
-                _added(terms, (row[column],), ONE)
+            for row, weight in members:
+                _added(terms, (rows[row][column],), weight)
                 if family.contrast:
-                    _added(terms, (row[0],), -ONE)
+                    _added(terms, (rows[row][0],), -weight)
             yield Law("sum", (), terms)
 
 

@@ -255,38 +255,40 @@ class SumLaws(SpaceLaws):
 
 @dataclass(frozen=True, eq=False)
 class ColumnLaws(SpaceLaws):
-    """`Σ_{row ∈ class} W[row, k]` for every column k: rows of a weight may all move by one vector.
+    """`Σ weights · W[row, k]` for every column k: rows of weights may move by one vector, together or one against another.
 
-    `classes[i]` is the class of row `picked[i]`. With `contrast`, differences to the first column: the common part of
-    all columns is a law only together with other parameters.
+    With `contrast`, differences to the first column: the common part of all columns is a law only together with other
+    parameters.
     """
 
-    axis: Axis
-    picked: Indices
-    classes: Indices
+    axes: tuple[Axis, ...]
+    picked: tuple[Indices, ...]
+    weights: sparse.csr_array
     columns: int
     contrast: bool
 
     @property
     def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The one parameter in it."""
-        return (self.axis.parameter,)
+        """Names of the parameters in it."""
+        return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
 
     @property
     def count(self) -> int:  # type: ignore[override]
         """All of them are independent."""
-        return (int(self.classes.max()) + 1) * (self.columns - int(self.contrast))
+        return int(self.weights.shape[0]) * (self.columns - int(self.contrast))
 
-    def _summed(self, rows: torch.Tensor) -> Floats:
-        found = torch.zeros(int(self.classes.max()) + 1, self.columns, dtype=torch.float64)
-        found.index_add_(0, torch.as_tensor(self.classes), rows)
-        if self.contrast:
-            found = found[:, 1:] - found[:, :1]
-        return np.asarray(found.reshape(-1).numpy())
+    def _rows(self, theta: Parameters) -> Floats:
+        return np.concatenate(
+            [
+                axis.rows(theta[axis.parameter], picked).numpy()
+                for axis, picked in zip(self.axes, self.picked, strict=True)
+            ]
+        )
 
     def values(self, theta: Parameters) -> Floats:
         """All laws at θ."""
-        return self._summed(self.axis.rows(theta[self.axis.parameter], self.picked))
+        found = np.asarray(self.weights @ self._rows(theta))
+        return (found[:, 1:] - found[:, :1] if self.contrast else found).reshape(-1)
 
     def along(self, theta: Parameters, step: Parameters) -> Floats:
         """Their values at the step: they are linear."""
@@ -294,21 +296,19 @@ class ColumnLaws(SpaceLaws):
 
     def size_along(self, theta: Parameters, step: Parameters) -> Floats:
         """The same in absolute values."""
-        rows = self.axis.rows(step[self.axis.parameter], self.picked).abs()
-        if not self.contrast:
-            return self._summed(rows)
-        first = rows[:, :1].clone()
-        rows[:, 0] = 0
-        return self._summed(rows) + self._summed(
-            torch.cat([torch.zeros_like(first), first.expand(-1, self.columns - 1)], 1)
-        )
+        found = np.asarray(abs(self.weights) @ np.abs(self._rows(step)))
+        return (found[:, 1:] + found[:, :1] if self.contrast else found).reshape(-1)
 
     def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
-        """The weights of a class, on each of its rows."""
-        tensor = theta[self.axis.parameter]
-        table = torch.as_tensor(weights).reshape(int(self.classes.max()) + 1, -1)
+        """Each row moves by its share of the vectors."""
+        table = weights.reshape(self.weights.shape[0], -1)
         if self.contrast:
-            table = torch.cat([-table.sum(1, keepdim=True), table], 1)
-        rows = torch.zeros_like(self.axis.rows(tensor))
-        rows[torch.as_tensor(self.picked)] = table[torch.as_tensor(self.classes)]
-        yield self.axis.parameter, self.axis.back(rows, tensor.shape)
+            table = np.concatenate([-table.sum(1, keepdims=True), table], axis=1)
+        shares = torch.as_tensor(self.weights.T @ table)
+        start = 0
+        for axis, picked in zip(self.axes, self.picked, strict=True):
+            tensor = theta[axis.parameter]
+            rows = torch.zeros_like(axis.rows(tensor))
+            rows[torch.as_tensor(picked)] = shares[start : start + len(picked)]
+            start += len(picked)
+            yield axis.parameter, axis.back(rows, tensor.shape)

@@ -22,8 +22,9 @@ from lawful.symmetry.labels import flat
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Pinned, Symmetries
 from lawful.symmetry.shift_solution import solve_shifts
+from lawful.symmetry.shift_spaces import dead_parameters, shift_spaces, unused_parameters
 from lawful.symmetry.solve import link_components, solve
-from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces, shift_spaces, unused_parameters
+from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces
 
 
 def symmetries(
@@ -97,10 +98,10 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     """Solve what was demanded, and name the parts of the answer."""
     gauges = demands.gauges
     solution = solve(gauges)
-    sides = parameter_sides(demands)
     ones = np.concatenate([np.zeros(0, np.int64), *gauges.ones])
     shifts = solve_shifts(demands.shifts)
-    shifted, dead = shift_spaces(shifts, dict(demands.shapes))
+    shifted, dead = shift_spaces(shifts, demands.shapes)
+    sides = parameter_sides(demands, dead)
     spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
     places = {name: number for number, name in enumerate(trained)}
@@ -108,7 +109,7 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     return Symmetries(
         parameters=sum(math.prod(shape) for shape in trained.values()),
         spaces=tuple(spaces),
-        dead=(*dead, *unused_parameters(demands.unused, trained)),
+        dead=(*dead_parameters(dead, demands.shapes), *unused_parameters(demands.unused, trained)),
         pinned=_pinned(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),

@@ -69,7 +69,8 @@ def norm_along(
     if ord not in (2, 2.0):
         step.pin(self)
         return Motion(step.shape)
-    return _reduced(step, Motion(self.shape, square_of=step.settled(self)), dim, 1.0)
+    squares = _reduced(step, Motion(self.shape, square_of=step.settled(self)), dim, 1.0)
+    return homogeneous(step, squares, 0.5)
 
 
 def _affine(step: Step, x: Motion, weight: Motion | None, bias: Motion | None) -> Motion:
@@ -234,6 +235,8 @@ def weight_norm(step: Step, v: Motion, g: Motion, dim: int = 0) -> Motion:
     Along the other axes a map must keep `‖v‖`: rotations pass.
     """
     kept = list(g.gauges)
+    for field in g.gauges:  # a product row by row: rows do not mix
+        step.gauges.diagonal(field)
     others = [d for d in range(len(v.shape)) if d != dim % len(v.shape)]
     for field in v.gauges:
         if set(varying(field)) & set(others):
