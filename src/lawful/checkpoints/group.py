@@ -24,8 +24,8 @@ from lawful.symmetry.gauges import PINNED, Gauges, Link
 from lawful.symmetry.labels import occurrences
 from lawful.symmetry.reading import Demands
 from lawful.symmetry.shift_solution import solve_shifts
-from lawful.symmetry.solve import GaugeSolution, link_components, solve
 from lawful.symmetry.shift_spaces import shift_spaces
+from lawful.symmetry.solve import GaugeSolution, link_components, solve
 from lawful.symmetry.spaces import ParameterSide, matrix_spaces, parameter_sides, scale_spaces
 from lawful.types import Indices, Residues
 

@@ -26,17 +26,18 @@ class Axis:
 
     parameter: str
     dims: tuple[int, ...]
-    centre: Floats | None = None  # one number, or one for each row: the gauge acts on the parameter plus this
+    centre: Floats | None = None  # the gauge acts on the parameter plus this: a number, or one for each entry
 
     def centred(self, tensor: torch.Tensor, picked: Indices | None = None) -> torch.Tensor:
         """Rows of what the gauge acts on."""
-        found = self.rows(tensor, picked)
-        return found if self.centre is None else found + self.offset(picked)
+        return self.rows(
+            tensor if self.centre is None else tensor.detach().cpu() + torch.as_tensor(self.centre), picked
+        )
 
-    def offset(self, picked: Indices | None = None) -> torch.Tensor:
-        """The centre of each row, as a column."""
-        centre = np.zeros(()) if self.centre is None else self.centre
-        return torch.as_tensor(centre if centre.ndim == 0 or picked is None else centre[picked])[..., None]
+    def restored(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """The parameter whose rows, with the centre, are these."""
+        found = self.back(rows, shape)
+        return (found if self.centre is None else found - torch.as_tensor(self.centre)).contiguous()
 
     def rows(self, tensor: torch.Tensor, picked: Indices | None = None) -> torch.Tensor:
         """Some rows of the parameter (all by default), in float64."""
@@ -159,6 +160,60 @@ class MatrixLaws(SpaceLaws):
 
 
 @dataclass(frozen=True, eq=False)
+class MeanLaw(SpaceLaws):
+    """`Σ_written ‖1ᵀP‖² − Σ_read ‖1ᵀP‖²`, one law: only the mean of a hidden space's coordinates can be scaled."""
+
+    members: tuple[Member, ...]
+    count: int = 1
+
+    @property
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the parameters in it."""
+        return tuple(dict.fromkeys(member.axis.parameter for member in self.members))
+
+    def _sums(self, theta: Parameters, *, centred: bool) -> Iterator[tuple[int, torch.Tensor]]:
+        for member in self.members:
+            tensor = theta[member.axis.parameter]
+            rows = member.axis.centred(tensor, member.places) if centred else member.axis.rows(tensor, member.places)
+            yield member.sign, rows.sum(dim=1)
+
+    def values(self, theta: Parameters) -> Floats:
+        """The law at θ."""
+        return np.array([sum(sign * float((row**2).sum()) for sign, row in self._sums(theta, centred=True))])
+
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """Twice the products of the sums."""
+        pairs = zip(self._sums(theta, centred=True), self._sums(step, centred=False), strict=True)
+        return np.array([2.0 * sum(sign * float((row * moved).sum()) for (sign, row), (_, moved) in pairs)])
+
+    def size_along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The same in absolute values."""
+        pairs = zip(self._sums(theta, centred=True), self._sums(step, centred=False), strict=True)
+        return np.array([2.0 * sum(float((row * moved).abs().sum()) for (_, row), (_, moved) in pairs)])
+
+    def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """`± 2 · 1 (1ᵀP)`."""
+        for member, rows, sums in self._rows(theta):
+            found = torch.zeros_like(rows)
+            for copy, total in zip(member.places, sums, strict=True):
+                found[copy] = 2.0 * float(weights[0]) * member.sign * total
+            yield member.axis.parameter, member.axis.back(found, theta[member.axis.parameter].shape)
+
+    def scaled(self, theta: Parameters, factor: float) -> Iterator[tuple[Member, torch.Tensor]]:
+        """Rows with their mean multiplied where they are written, divided where they are read."""
+        for member, rows, sums in self._rows(theta):
+            power = factor if member.sign > 0 else 1.0 / factor
+            for copy, total in zip(member.places, sums, strict=True):
+                rows[copy] += (power - 1.0) / member.places.shape[1] * total
+            yield member, rows
+
+    def _rows(self, theta: Parameters) -> Iterator[tuple[Member, torch.Tensor, list[torch.Tensor]]]:
+        for member in self.members:
+            rows = member.axis.centred(theta[member.axis.parameter]).clone()
+            yield member, rows, [rows[copy].sum(dim=0) for copy in member.places]
+
+
+@dataclass(frozen=True, eq=False)
 class ScaleLaws(SpaceLaws):
     """`Σ weights · θ²`: each law is a combination of the sums of squares of rows.
 
@@ -255,7 +310,7 @@ class SumLaws(SpaceLaws):
 
 @dataclass(frozen=True, eq=False)
 class ColumnLaws(SpaceLaws):
-    """`Σ weights · W[row, k]` for every column k: rows of weights may move by one vector, together or one against another.
+    """`Σ weights · W[row, k]` for every column k: rows may move by one vector, together or one against another.
 
     With `contrast`, differences to the first column: the common part of all columns is a law only together with other
     parameters.

@@ -19,6 +19,7 @@ from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
 from lawful.symmetry.discrete import log10_permutations
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.labels import flat
+from lawful.symmetry.means import mean_spaces
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Pinned, Symmetries
 from lawful.symmetry.shift_solution import solve_shifts
@@ -54,7 +55,7 @@ def symmetries(
     exported, mode, note = _exported(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
-    found = summarise(exported, read_graph(exported, frozen), named, mode)
+    found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
     found = replace(found, noted=found.noted + note)
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
@@ -102,7 +103,9 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     shifts = solve_shifts(demands.shifts)
     shifted, dead = shift_spaces(shifts, demands.shapes)
     sides = parameter_sides(demands, dead)
-    spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *shifted]
+    frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
+    means = mean_spaces(exported, frozen, dead)
+    spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *means, *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
     places = {name: number for number, name in enumerate(trained)}
     spaces.sort(key=lambda space: (min(places.get(name, 0) for name in space.parameters), space.group))

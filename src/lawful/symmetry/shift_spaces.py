@@ -1,4 +1,4 @@
-"""Constant directions that no operation sees as named spaces, and the entries that are dead because nothing moves with them."""
+"""Constant directions that no operation sees, as named spaces; and entries that are dead: they may move alone."""
 
 from __future__ import annotations
 

@@ -129,6 +129,13 @@ class Shifts:
             self.directions[name] = [Direction(name, on(axis, shape, self.vectors(size, weight)), weight)]
         return self.directions[name]
 
+    def common(self, rest: Direction, axes: Sequence[int], shape: Sequence[int]) -> Direction:
+        """Beside vectors, one direction for each label that moves all its entries alike."""
+        size = int(np.prod([shape[d] for d in axes], dtype=int))
+        found = Direction(rest.parameter, on(axes, shape, self.fresh(size)), rest.weight, mean=True)
+        self.read += [flat(rest.labels), flat(found.labels)]
+        return found
+
     def forbid(self, name: str) -> None:
         """Demand that a parameter does not shift at all."""
         self._choice[name] = None

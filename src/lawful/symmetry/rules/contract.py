@@ -10,7 +10,7 @@ import torch
 from lawful.symmetry.labels import broadcast, flat, on, varying
 from lawful.symmetry.motion import Motion, Shape, Step, index_fields
 from lawful.symmetry.rules.elementwise import add_values, multiply_fields
-from lawful.symmetry.shifts import LARGEST, Direction, Shift
+from lawful.symmetry.shifts import LARGEST, Shift
 
 
 def contract(step: Step, x: Motion, y: Motion, batch: int, sources: tuple[Motion, Motion] | None = None) -> Motion:
@@ -93,9 +93,11 @@ def _contract_shifts(
     ):
         if factor.raw is not None:  # entries that meet the same entry of the result move as one vector
             axes = [k for k, index in enumerate(factor.indices) if dim not in varying(index)]
+            read_centred = factor is y and source is not None and source.centred and factor.shape[dim] > 1
+            centred = read_centred and _in_order(step, factor, dim)
             parts = [
                 shift.moved(shift.labels.narrow(dim, 0, 1), shift.phases.narrow(dim, 0, 1))
-                for shift in step.parameter_shifts(factor, axes)
+                for shift in step.parameter_shifts(factor, axes, centred=centred)
             ]
         else:
             parts = [step.shifts.summed(shift, dim) for shift in step.shifts.alive(factor.shifts)]
@@ -358,7 +360,7 @@ def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shif
     last = len(shape) - 1
     fixed = indices.known
     if fixed is not None and weight.shape[0] * weight.shape[1] <= LARGEST:
-        found = step.shifts.parameter(name, weight.shape, (0, 1), [0, 1])
+        found = step.shifts.parameter(name, weight.shape, (False, 0, 1), [0, 1])
         if found is None:
             return ()
         rows = found[0].labels.reshape(weight.shape)[fixed]
@@ -369,10 +371,8 @@ def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shif
         return ()
     if len(found) == 1:
         rest = found[0]  # (a vector over the ids that are not known, so that two tables read by one of them can part)
-        mean = Direction(name, on([1], weight.shape, step.shifts.fresh(weight.shape[1])), rest.weight, mean=True)
-        step.shifts.directions[name] = [rest, mean]
+        step.shifts.directions[name] = [rest, step.shifts.common(rest, [1], weight.shape)]
     rest, mean = step.shifts.directions[name]
-    step.shifts.read += [flat(rest.labels), flat(mean.labels)]
     still = torch.zeros((), dtype=torch.int64).expand(shape)
     return (
         Shift(mean.labels[0].expand(shape), still),

@@ -93,10 +93,16 @@ def layer_norm(
     x = step.settled(input)
     dims = list(range(len(x.shape) - len(normalized_shape), len(x.shape)))
     for field in x.gauges:
-        step.gauges.orthogonal(field, dims)
-        step.gauges.keep_ones(field)
+        if step.gauges.means:
+            step.gauges.centre(field, dims)
+        else:
+            step.gauges.orthogonal(field, dims)
+            step.gauges.keep_ones(field)
     step.shifts.unseen(x.shifts, dims)
-    return _affine(step, Motion(x.shape, x.gauges), weight, bias)
+    if step.gauges.means:
+        return _affine(step, Motion(x.shape), weight, bias)
+    bare = weight is None and bias is None and len(dims) == 1
+    return _affine(step, Motion(x.shape, x.gauges, centred=bare), weight, bias)
 
 
 def native_layer_norm(
