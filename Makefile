@@ -59,5 +59,5 @@ docs: .venv/developer
 	@echo "docs/_build/index.html"
 
 clean:
-	rm -rf .venv docs/_build docs/generated docs/jupyter_execute docs/_static/schemas docs/_static/notebooks build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
+	rm -rf .venv docs/_build docs/generated docs/jupyter_execute docs/_static/schemas docs/_static/notebooks docs/_static/touch build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from pictures import PICTURES, write_pictures  # noqa: E402
 from reference import explain_terms, write_api, write_commands, write_glossary, write_schemas  # noqa: E402
+from touch import cards, write_touch  # noqa: E402
 
 project = "lawful"
 author = "The lawful developers"
@@ -91,6 +92,9 @@ def write_generated() -> None:
     write_glossary(folder)
     write_pictures(folder / "pictures")
     write_notebooks(HERE / "_static" / "notebooks")
+    (folder / "touch.html").write_text(cards(), encoding="utf-8")
+    if os.environ.get("LAWFUL_DOCS") != "quick" or not (HERE / "_static" / "touch").exists():
+        write_touch(HERE / "_static" / "touch")
 
 
 def write_notebooks(folder: Path) -> None:

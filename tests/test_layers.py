@@ -36,6 +36,7 @@ MAY_IMPORT = {
 MAY_IMPORT["study"] = {*MAY_IMPORT}
 MAY_IMPORT["report"] = MAY_IMPORT["study"] | {"study"}
 MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report"}
+MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT[""] = MAY_IMPORT["cli"]  # the package gives names to the outside, and results their views: nobody imports it
 
 

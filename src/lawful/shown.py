@@ -24,7 +24,7 @@ class Shown:
     >>> from lawful.laws import count_laws
     >>> found = count_laws("2-3-1 relu")
     >>> found
-    <LawCount: parameters=9, states=9, dimensions[1], independent=3, status='proved', level='phi', ...>
+    <LawCount: 3 independent conservation laws>
     >>> found.to_dict()["laws"]
     3
     """
@@ -37,6 +37,9 @@ class Shown:
         cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]  # a dataclass would write its own, with every array
 
     def __repr__(self) -> str:
+        """The answer in one line; a kind of result that has no words shows its fields."""
+        if head := str(type(self).views().headline(self)):
+            return f"<{type(self).__name__}: {head if len(head) <= LONGEST else head[: LONGEST - 3] + '...'}>"
         parts = [part for each in fields(self) if (part := _part(each.name, getattr(self, each.name, None)))]  # type: ignore[arg-type]
         while len(line := f"<{type(self).__name__}: {', '.join(parts)}>") > LONGEST and len(parts) > 1:
             parts.pop()

@@ -26,6 +26,11 @@ def test_version(lawful) -> None:  # type: ignore[no-untyped-def]
     assert lawful("--version").stdout == f"lawful {package.__version__}\n"
 
 
+def test_the_package_runs_as_a_module() -> None:
+    told = subprocess.run([sys.executable, "-m", "lawful", "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("lawful ")
+
+
 @pytest.mark.parametrize("module", ["lawful", "lawful.cli"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
     code = f"import {module}, sys; print([name for name in {HEAVY!r} if name in sys.modules])"

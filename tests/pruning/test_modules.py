@@ -56,6 +56,20 @@ def test_channels_of_every_kind() -> None:
 
 
 @torch.no_grad()
+def test_volumes() -> None:
+    torch.manual_seed(3)
+    model = nn.Sequential(
+        nn.Conv3d(1, 4, 2), nn.ReLU(), nn.AvgPool3d(2), nn.Conv3d(4, 3, 1), nn.ReLU(), nn.Flatten(), nn.Linear(24, 2)
+    ).double()
+    model[0].weight[1], model[0].bias[1] = 3 * model[0].weight[2], 3 * model[0].bias[2]
+    model[3].weight[0].zero_()
+    found = prune_module(model)
+    assert found.channels_after == found.channels_before - 2
+    assert change(model, found.module, 1, 5, 5, 5) < 1e-12
+    assert "2 of 7 hidden channels" in str(verify(proof_of(model)))
+
+
+@torch.no_grad()
 def test_zero_padding_keeps_a_constant_channel_but_not_a_zero_one() -> None:
     model = convolutional(padding=1)
     model[0].weight[1].zero_()
@@ -271,6 +285,8 @@ def test_traps_of_chains() -> None:
         (nn.Sequential(nn.Conv1d(1, 4, 3), nn.ReLU(), nn.Linear(4, 2)), "last axis"),
         (nn.Sequential(nn.Linear(4, 6), nn.MaxPool1d(2), nn.Linear(3, 2)), "mixes its channels"),
         (nn.Sequential(nn.Conv1d(1, 4, 3), nn.Flatten(2), nn.Linear(4, 2)), "some axes"),
+        # to MaxPool2d a batch of rows is one image, whose height are the channels
+        (nn.Sequential(nn.Conv1d(1, 4, 1), nn.MaxPool2d((3, 1), 1, (1, 0)), nn.Flatten(), nn.Linear(28, 2)), "mix"),
     ],
 )
 def test_layers_along_other_axes_are_refused(model: nn.Module, words: str) -> None:

@@ -49,6 +49,7 @@ def test_every_panel_fits_and_says_nothing_to_the_console(tmp_path: Path, visit:
 def test_the_page_finds_the_locks_that_exact_arithmetic_finds(tmp_path: Path, visit: Visit, text: str) -> None:
     """P0 Theorem 1, for the given weights and for dragged balances."""
     shown = page(tmp_path, visit, random(text))
+    weigh = "(c) => Engine.locks(given, c).map((lock) => [numberOf(lock), lock.set])"
     seek = "(c) => Engine.locks(given, c || Engine.balances(given)).map((lock) => [numberOf(lock), lock.barrier])"
     for seed in range(6):
         network = random(text, seed)
@@ -63,6 +64,29 @@ def test_the_page_finds_the_locks_that_exact_arithmetic_finds(tmp_path: Path, vi
         found = dict(shown.evaluate(seek, None if seed == 0 else [layer.tolist() for layer in layers]))
         assert found.keys() == exact.keys(), (text, seed)
         assert all(found[edge] == pytest.approx(barrier, rel=1e-9) for edge, barrier in exact.items())
+        for edge, ringed in shown.evaluate(weigh, [layer.tolist() for layer in layers]):  # the set proves its barrier
+            total = sum(layers[int(place[0]) - 1][int(place.split(",")[1])] for place in ringed)
+            assert abs(total) == pytest.approx(found[edge] ** 2, rel=1e-9)
+
+
+def test_a_way_to_every_free_sign_keeps_every_balance(tmp_path: Path, visit: Visit) -> None:
+    """P0 Theorem 1: what is not locked can be flipped, and the path on the page does it inside the set."""
+    network = random("3-4-1-1 relu", 1)
+    locked = [lock.edge for lock in components(network).locked]
+    shown = page(tmp_path, visit, network)
+    shown.click("[data-name=where]")
+    times = np.linspace(0, 1, 40)
+    seen = np.array(shown.evaluate("(times) => times.map((t) => Engine.along(data.path, t))", times.tolist()))
+    balances = network.to_dag().hidden_incidence @ (seen**2).T
+    np.testing.assert_allclose(balances, np.repeat(balances[:, :1], len(times), axis=1), atol=1e-12)
+    flipped = seen[-1] * network.theta < 0
+    assert flipped.sum() == network.parameters - len(locked)
+    assert not flipped[locked].any()
+    shown.click("text=Play")
+    shown.wait_for_function("state.walk > 0")
+    assert "signs flipped" in shown.inner_text("#panel")
+    shown.click("[data-name=laws]")  # the animation ends with its panel
+    assert shown.is_visible("#panel .list")
 
 
 @pytest.mark.parametrize("text", ["2-5-4-1 relu bias", "3-4-2 leaky_relu(0.1) bias", "3-3-3 linear"])
@@ -111,12 +135,51 @@ def test_along_the_fiber_weights_move_and_the_function_does_not(tmp_path: Path, 
     assert before.startswith("data:image/png")
 
 
-def test_a_hidden_hyperplane_moves_unseen(tmp_path: Path, visit: Visit) -> None:
+PICTURE = (
+    "() => { const o = { axes: [0, 1], reach: 4, base: [0, 0], output: 0 };"
+    " const c = node('canvas', { width: 60, height: 60 });"
+    " const seen = Draw.tiling(c, current(), o);"
+    " const pixels = c.getContext('2d').getImageData(0, 0, 60, 60).data;"
+    " return [[...pixels], seen.count, Draw.overlay(current(), o).hidden]; }"
+)
+
+
+def hides_a_plane() -> Mlp:
     """P4 Theorem 5: one column of W2 positive, the others and b2 negative."""
     rng = np.random.default_rng(0)
     second = -rng.uniform(0.5, 1, size=(2, 2))
     second[:, 0] *= -1
-    network = Mlp([rng.normal(size=(2, 2)), second, rng.normal(size=(1, 2))], [rng.normal(size=2), [-0.5, -0.7], [0.1]])
+    return Mlp([rng.normal(size=(2, 2)), second, rng.normal(size=(1, 2))], [rng.normal(size=2), [-0.5, -0.7], [0.1]])
+
+
+@pytest.mark.parametrize("slide", ["fiber", "shift"])
+def test_the_tiling_itself_stays_where_it_is(tmp_path: Path, visit: Visit, slide: str) -> None:
+    """Tiles are pieces of the function, not patterns of neurons: also a hidden hyperplane moves without a trace."""
+    shown = page(tmp_path, visit, hides_a_plane())
+    before, pieces, hidden = shown.evaluate(PICTURE)
+    shown.evaluate(f"state.{slide} = 0.8")
+    after, now, _ = shown.evaluate(PICTURE)
+    assert pieces == now > 1
+    assert hidden > 0
+    changed = np.abs(np.subtract(before, after)).reshape(-1, 4).max(axis=1) > 3  # one pixel may round another way
+    assert changed.sum() <= 2
+    shown.evaluate("state.moved = { 0: 3 }")
+    assert np.abs(np.subtract(before, shown.evaluate(PICTURE)[0])).max() > 30
+
+
+def test_slopes_are_those_of_differences(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("3-5-4-2 leaky_relu(0.1) bias", 2))
+    gap = shown.evaluate(
+        "() => data.inputs.map((x) => { const [v, a, b] = Engine.jet(given, x, [0, 2], 1), h = 1e-6;"
+        " const f = (j, t) => { const y = x.slice(); y[j] += t; return Engine.forward(given, y)[1]; };"
+        " return Math.max(Math.abs(v - f(0, 0)), Math.abs(a - (f(0, h) - f(0, -h)) / 2 / h),"
+        " Math.abs(b - (f(2, h) - f(2, -h)) / 2 / h)); })"
+    )
+    assert max(gap) < 1e-8
+
+
+def test_a_hidden_hyperplane_moves_unseen(tmp_path: Path, visit: Visit) -> None:
+    network = hides_a_plane()
     assert explore(network).hidden == 0
     shown = page(tmp_path, visit, network)
     gap = shown.evaluate(
@@ -156,7 +219,47 @@ def test_wide_networks_are_heat_maps(tmp_path: Path, visit: Visit) -> None:
     shown.click("#network canvas")
     assert shown.is_visible("#weight-editor")
     shown.click("[data-name=function]")
-    assert "linear regions in view" in shown.inner_text("#panel")
+    assert "linear pieces in view" in shown.inner_text("#panel")
+    shown.click("[data-name=laws]")
+    assert "48 independent laws" in shown.inner_text("#panel")
+    assert shown.evaluate("data.laws.length") == 48
+
+
+def test_one_input_is_a_curve(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("1-5-1 relu bias"), other=random("1-5-1 relu bias", 1))
+    for tab in ("function", "same"):
+        shown.click(f"[data-name={tab}]")
+        assert shown.locator("#panel .view path").count() == (1 if tab == "function" else 2)
+
+
+def test_equal_networks_show_the_symmetry_between_them(tmp_path: Path, visit: Visit) -> None:
+    network, order, factors = random("2-4-1 relu bias"), [2, 0, 1, 3], np.array([2.0, 1.0, 4.0, 0.5])
+    (below, above), (bias, last) = network.weights, network.biases
+    assert bias is not None
+    assert last is not None
+    twin = Mlp([below[order] * factors[:, None], above[:, order] / factors], [bias[order] * factors, last])
+    shown = page(tmp_path, visit, network, other=twin)
+    shown.click("[data-name=same]")
+    text = shown.inner_text("#panel")
+    assert "equal:" in text
+    assert "order 1, 2, 0, 3" in text
+    assert "factors 1, 0.25, 0.5, 2" in text
+
+
+def test_pruning_shows_what_goes_and_what_stays(tmp_path: Path, visit: Visit) -> None:
+    below = [[1.0, 2.0], [0.0, 0.0], [2.0, -1.0], [2.0, 4.0]]
+    network = Mlp([below, [[1.0, 3.0, -0.5, 1.0]]], [[0.0, 2.0, 0.0, 0.0], [0.0]])
+    shown = page(tmp_path, visit, network)
+    shown.click("[data-name=prune]")
+    assert shown.evaluate("[...outlined].sort()") == ["1,1", "1,3"]
+    text = shown.inner_text("#panel")
+    assert "After: 2-2-1" in text
+    assert "duplicate" in text
+    gap = shown.evaluate(
+        "() => Math.max(...data.inputs.map((x) =>"
+        " Math.abs(Engine.forward(given, x)[0] - Engine.forward(data.pruned.network, x)[0])))"
+    )
+    assert gap < 1e-14
 
 
 def test_names_are_text_and_two_networks_are_laid_over_each_other(tmp_path: Path, visit: Visit) -> None:

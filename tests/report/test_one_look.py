@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from command_line import in_process
+from safetensors.torch import save_file
 
+import lawful
+from lawful.network.formats.files import write
 from lawful.report.sweep import write_page
 from lawful.study.sweep import Finished
 
@@ -50,8 +56,47 @@ def explorer(folder: Path) -> Path:
     return folder / "page.html"
 
 
+def symmetries(folder: Path) -> Path:
+    in_process("symmetries", "5-8-8-3 relu bias", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def diff(folder: Path) -> Path:
+    one = lawful.Architecture.parse("4-8-5-2 relu bias").initialise(seed=0)
+    for name, theta in (("a", one.theta), ("b", one.theta - 0.4)):
+        write(one.with_theta(theta), folder / f"{name}.safetensors")
+    in_process("diff", folder / "a.safetensors", folder / "b.safetensors", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+CONVOLUTIONS = """
+from torch import nn
+
+def make():
+    return nn.Sequential(
+        nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, 4)
+    )
+"""
+
+
+def kin(folder: Path) -> Path:
+    """A child of a small convolutional network, its first tensor moved."""
+    (folder / "small_convolutions.py").write_text(CONVOLUTIONS, encoding="utf-8")
+    with chdir(folder):
+        sys.path.insert(0, "")
+        state = importlib.import_module("small_convolutions").make().state_dict()
+        save_file(state, "a.safetensors")
+        save_file(state | {"0.weight": 1.01 * state["0.weight"] + 0.001}, "b.safetensors")
+        words = ("--model", "small_convolutions:make", "--input", "1,8,8", "--html", "page.html")
+        run = in_process("diff", "a.safetensors", "b.safetensors", *words)
+        sys.path.remove("")
+    assert run.stdout.startswith("CHILD"), run
+    return folder / "page.html"
+
+
 KINDS: dict[str, Callable[[Path], Path]] = {
     "audit": locked_audit, "wide-audit": wide_audit, "drift": drift, "sweep": sweep, "explorer": explorer,
+    "symmetries": symmetries, "diff": diff, "kin": kin,
 }  # fmt: skip
 
 
@@ -127,3 +172,32 @@ def test_bars_stand_in_the_cells(pages: dict[str, Path], visit: Callable[..., An
     shares = [float(cells.nth(k).evaluate("c => parseFloat(c.style.getPropertyValue('--share'))")) for k in range(8)]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == 100
+
+
+BLOCKS = """
+from torch import nn
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 6)) for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+"""
+
+
+def test_spaces_that_repeat_are_one_row(
+    lawful: Any, tmp_path: Path, visit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of one kind are grouped, those with most laws first."""
+    (tmp_path / "three_blocks.py").write_text(BLOCKS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lawful("symmetries", "three_blocks:Blocks", "--input", "6", "--html", tmp_path / "page.html")
+    page = visit(tmp_path / "page.html")
+    rows = page.locator("section#spaces tbody tr").all_inner_texts()
+    assert any("blocks.*.0.weight" in row and "\t3\t" in row for row in rows), rows
+    totals = [int(row.split("\t")[-1]) for row in rows]
+    assert totals == sorted(totals, reverse=True)

@@ -38,14 +38,19 @@ def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
 
 
 def described(module: torch.nn.Module) -> Proof:
-    if isinstance(module, torch.nn.Linear):
+    window = {key: getattr(module, key, None) for key in ("kernel_size", "stride", "padding", "dilation")}
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in window.items()}
+    if isinstance(module, (torch.nn.Linear, torch.nn.Conv1d)):
         weight = module.weight.detach().double()
         return {
-            "type": "Linear",
+            "type": type(module).__name__,
             "dtype": "float64",
-            "weight": weight[:, :, None].tolist(),
+            "weight": weight.reshape(*weight.shape[:2], -1).tolist(),
             "bias": module.bias.detach().double().tolist(),
+            **({} if isinstance(module, torch.nn.Linear) else {**settings, "padding_mode": "zeros", "groups": 1}),
         }
+    if isinstance(module, torch.nn.MaxPool2d):
+        return {"type": "MaxPool2d", **settings, "ceil_mode": False}
     return {"type": "Flatten", "start_dim": 1, "end_dim": -1}
 
 
@@ -70,6 +75,32 @@ def test_a_flattened_sequence_is_not_laid_out_by_channels() -> None:
     parts = [[described(part) for part in module] for module in (before, after)]
     proof = {"kind": "module-pruning", "version": 1, "about": [], "before": parts[0], "after": parts[1]}
     with pytest.raises(CertificateError, match="another axis"):
+        verify(proof | {"steps": [step]})
+
+
+@torch.no_grad()
+def test_a_pool_of_one_dimension_more_mixes_channels() -> None:
+    """To `MaxPool2d` a batch of rows (n, channels, places) is one image, whose height are the channels."""
+    torch.manual_seed(0)
+    pool = torch.nn.MaxPool2d((3, 1), 1, (1, 0))
+    before = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 1), pool, torch.nn.Flatten(), torch.nn.Linear(8, 1)).double()
+    before[0].weight[:, 0, 0], before[0].bias[:] = torch.tensor([1.0, 2.0]), 0.0
+    before[3].weight[:, 4:] = 0.0  # as if channel 1 were silent
+    after = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 1), pool, torch.nn.Flatten(), torch.nn.Linear(4, 1)).double()
+    after[0].weight[:], after[0].bias[:] = before[0].weight[:1], before[0].bias[:1]
+    after[3].weight[:], after[3].bias[:] = before[3].weight[:, :4], before[3].bias
+    x = torch.randn(5, 1, 4, dtype=torch.float64)
+    assert not torch.allclose(before(x), after(x))
+    step = {
+        "layer": 0,
+        "evidence": [[1, "silent"]],
+        "muted": None,
+        "weight": [[before[3].weight[0, :4].tolist(), [0.0] * 4]],
+        "bias": before[3].bias.tolist(),
+    }
+    parts = [[described(part) for part in module] for module in (before, after)]
+    proof = {"kind": "module-pruning", "version": 1, "about": [], "before": parts[0], "after": parts[1]}
+    with pytest.raises(CertificateError, match="different dimensions"):
         verify(proof | {"steps": [step]})
 
 

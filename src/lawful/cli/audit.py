@@ -114,6 +114,7 @@ def diff(
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with what changed, largest first.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """What changed between two checkpoints: how far from gradient flow, or (modules) copy, child or stranger."""
@@ -121,8 +122,10 @@ def diff(
     from lawful.report.diff import diff_text, to_json
     from lawful.study.diff import diff as run
 
-    if data is None and compares_weights(first, second, model, input_size, activation, order):
-        kin(first, second, model, input_size, activation, as_json)
+    if html is not None:
+        will_write(html)
+    if data is None and compares_weights(first, second, model, input_size, activation, order, balances=True):
+        kin(first, second, model, input_size, activation, html, as_json)
         return
     shape = input_shape(input_size)
     one, two = (
@@ -130,7 +133,13 @@ def diff(
     )
     samples = None if data is None else read_data(data, len(one.to_dag().inputs))
     found = run(one, two, data=samples, loss=loss, seconds=seconds)
+    if html is not None:
+        from lawful.report.diff_page import diff_page
+
+        write_text(html, diff_page(found, first, second))
     if as_json:
         print_json(to_json(found))
     else:
         typer.echo(diff_text(found))
+        if html is not None:
+            typer.echo(f"page: {html}")

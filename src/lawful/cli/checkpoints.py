@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import note_reading, print_json, will_write, write_certificate
+from lawful.cli.output import note_reading, print_json, will_write, write_certificate, write_text
 from lawful.cli.source import ActivationOption, JsonOption, ModelOption, OrderOption, is_module, open_anything
 
 if TYPE_CHECKING:
@@ -88,9 +88,19 @@ def open_pair(
 
 
 def compares_weights(
-    first: str, second: str, model: str | None, size: str | None, activation: str | None, order: str | None
+    first: str,
+    second: str,
+    model: str | None,
+    size: str | None,
+    activation: str | None,
+    order: str | None,
+    *,
+    balances: bool = False,
 ) -> bool:
-    """Whether two networks are compared as checkpoints: modules that are large, or no graphs of scalar weights."""
+    """Whether two networks are compared as checkpoints: modules that are large, or no graphs of scalar weights.
+
+    Of a graph that shares or folds weights the function is right and the `balances` are not.
+    """
     from lawful.network.modules.load import make_module
     from lawful.network.modules.network import ModuleNetwork
 
@@ -105,7 +115,9 @@ def compares_weights(
     from lawful.cli.source import input_shape
 
     found = open_anything(first, model=model, shape=input_shape(size), activation=activation, order=order)
-    return isinstance(found, ModuleNetwork)
+    if isinstance(found, ModuleNetwork):
+        return True
+    return balances and named is not None and found.reading is not None and bool(found.reading.entangled)
 
 
 def same_by_weights(
@@ -141,16 +153,30 @@ def same_by_weights(
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
 
 
-def kin(first: str, second: str, model: str | None, size: str | None, activation: str | None, as_json: bool) -> None:
+def kin(
+    first: str,
+    second: str,
+    model: str | None,
+    size: str | None,
+    activation: str | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
     """How two checkpoints of a module are related, and what changed."""
     from lawful.checkpoints.kinship import kinship
     from lawful.report.checkpoints import kinship_json, kinship_text
 
     found = kinship(open_pair(first, second, model, None if size is None else [size], activation))
+    if html is not None:
+        from lawful.report.diff_page import kinship_page
+
+        write_text(html, kinship_page(found, first, second))
     if as_json:
         print_json(kinship_json(found))
     else:
         typer.echo(kinship_text(found))
+        if html is not None:
+            typer.echo(f"page: {html}")
 
 
 def file_tensors(texts: list[str]) -> list[dict[str, Any]]:

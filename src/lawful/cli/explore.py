@@ -33,7 +33,7 @@ def explore(
     network = named.network()
     samples = None if data is None else read_data(data, len(network.to_dag().inputs))
     second = None if other is None else open_network(other, seed=named.seed)
-    found = gather(network, source=named.text, data=samples, other=second, seed=named.seed)
+    found = gather(network, source=named.text, data=samples, other=second, other_source=other or "", seed=named.seed)
     write_text(html, explorer_html(found))
     if as_json:
         print_json({"page": str(html), "parameters": found.network.parameters})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import note_reading, print_json
+from lawful.cli.output import note_reading, print_json, will_write, write_text
 from lawful.cli.source import ActivationOption, JsonOption, ModelOption, NetworkArgument, OrderOption
 from lawful.errors import LawfulError
 
@@ -38,6 +38,7 @@ def symmetries(
     values: Annotated[Path | None, typer.Option(help="Write the values of all laws to this .npz file.")] = None,
     apply: Annotated[int | None, typer.Option(help="Seed of a random member of the group to apply.")] = None,
     out: Annotated[Path | None, typer.Option(help="With --apply: write the moved weights to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the spaces, largest first.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """The symmetries of a network, read from its graph at any size, and the laws that training therefore conserves."""
@@ -47,6 +48,8 @@ def symmetries(
 
     if (apply is None) != (out is None):
         raise LawfulError("--apply SEED and --out FILE go together")
+    if html is not None:
+        will_write(html)
     if mode not in (None, "train", "eval"):
         raise LawfulError(f"--mode is train or eval, not {mode[:20]!r}")
     opened = _opened(network, model, activation, order, mode, values is not None or apply is not None)
@@ -61,10 +64,16 @@ def symmetries(
 
         moved = disguise(module, given, found, seed=apply)
         write_weights(moved.weights, out, like=Path(network))
+    if html is not None:
+        from lawful.report.symmetries_page import symmetries_page
+
+        write_text(html, symmetries_page(found, network))
     if as_json:
         print_json(symmetries_json(found) | ({} if moved is None else {"applied": moved.difference}))
     else:
         typer.echo(symmetries_text(found))
+        if html is not None:
+            typer.echo(f"page: {html}")
         if moved is not None:
             typer.echo(f"\n{out}: another member of the orbit; outputs differ by {moved.difference:.1e} of their size")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,15 +12,22 @@ from lawful.network import Dag, Role
 from lawful.types import Indices, Mask
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """The hidden nodes seen towards the outputs (`out`), or along reversed edges towards the inputs (`in`).
+class _HasHidden(Protocol):
+    @property
+    def hidden(self) -> Indices: ...
 
-    Hidden nodes are numbered as in `dag.hidden`; everything that is not hidden is the one node `root`. Arcs are the
-    edges that leave a hidden node in this direction, so both kinds of bottleneck are nodes with a single arc here.
+
+Graph = TypeVar("Graph", bound=_HasHidden)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenGraph(Generic[Graph]):
+    """A graph seen towards its outputs (`out`), or along reversed edges towards its inputs (`in`).
+
+    Hidden nodes are numbered as in `dag.hidden`; everything that does not scale is the one node `root`.
     """
 
-    dag: Dag
+    dag: Graph
     name: Literal["out", "in"]
 
     @property
@@ -30,8 +37,16 @@ class Side:
 
     @property
     def root(self) -> int:
-        """The number that stands for all outputs (or all inputs and the constant)."""
+        """The number that stands for everything that does not scale."""
         return len(self.dag.hidden)
+
+
+@dataclass(frozen=True, eq=False)
+class Side(SeenGraph[Dag]):
+    """A graph without circles: both kinds of bottleneck are hidden nodes with a single arc in this direction.
+
+    Arcs are the edges that leave a hidden node in this direction.
+    """
 
     @cached_property
     def _ends(self) -> tuple[Indices, Indices, Indices]:

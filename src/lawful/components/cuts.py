@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
+from lawful.components.bottlenecks import SeenGraph
 from lawful.components.entries import EntryGraph
 from lawful.components.max_flow import maximum_closure
 from lawful.types import Indices, Mask
@@ -22,21 +22,8 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, eq=False)
-class CutSide:
-    """A graph seen towards its outputs (`out`), or along reversed edges towards its inputs (`in`)."""
-
-    dag: EntryGraph
-    name: Literal["out", "in"]
-
-    @property
-    def sign(self) -> int:
-        """Reversing the edges reverses the balance."""
-        return 1 if self.name == "out" else -1
-
-    @property
-    def root(self) -> int:
-        """The number that stands for everything that does not scale."""
-        return len(self.dag.hidden)
+class CutSide(SeenGraph[EntryGraph]):
+    """A graph that may have circles and parallel edges."""
 
     @cached_property
     def arcs(self) -> tuple[Indices, Indices, Indices]:

@@ -13,7 +13,7 @@ from lawful.errors import LawfulError
 from lawful.network import Dag, Role
 from lawful.network.bounds import preactivation_bounds
 from lawful.network.intervals import activated
-from lawful.pruning.relaxation import relaxed_bounds
+from lawful.network.relaxation import relaxed_bounds
 from lawful.types import Floats
 
 INFLATION = 1 + 1e-7  # sums and products of up to 5e7 non-negative numbers stay within this factor

@@ -20,14 +20,12 @@ import torch
 from torch import nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.layers import KINKED, UNITWISE
+from lawful.network.modules.layers import CONVOLUTIONS, KINKED, LAYERS, POOLS, UNITWISE
 from lawful.pruning.permanent import permanent
 from lawful.types import Floats
 
-Affine = nn.Linear | nn.Conv1d | nn.Conv2d
-CHAINED = (nn.Linear, nn.Conv1d, nn.Conv2d)  # what a chain and its certificate know
+CHAINED = (*LAYERS, *UNITWISE, *POOLS, nn.Flatten)
 COMPARED = 1e4  # relative differences, in units of the type's precision, that rounding can explain
-FLAT_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,7 @@ def prune_module(module: nn.Module) -> ModulePruning:
     parts = list(_flat(plain))
     _refuse_other_axes(parts)
     original = nn.Sequential(*parts)
-    layers = [number for number, part in enumerate(parts) if isinstance(part, CHAINED)]
+    layers = [number for number, part in enumerate(parts) if isinstance(part, LAYERS)]
     weights = [_blocks(parts[number]) for number in layers]
     biases = [_bias(parts[number]) for number in layers]
     weights = [_by_unit(weight, below) for weight, below in zip(weights, [None, *weights[:-1]], strict=True)]
@@ -123,7 +121,7 @@ def prune_module(module: nn.Module) -> ModulePruning:
 @torch.no_grad()
 def _compare(module: nn.Module, small: nn.Sequential) -> None:
     """Refuse a result that computes something else on random inputs: a way of changing a module that is not read."""
-    first = next((part for part in small if isinstance(part, CHAINED)), None)
+    first = next((part for part in small if isinstance(part, LAYERS)), None)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in small.parameters()):
         raise Unsupported("a folded weight does not fit into the layer's type: convert the module to float64 first")
     if not isinstance(first, nn.Linear):
@@ -148,6 +146,9 @@ def _compare(module: nn.Module, small: nn.Sequential) -> None:
 def _refuse_other_axes(parts: Sequence[nn.Module]) -> None:
     """Channels must stay channels: a Linear layer behind a convolution needs a Flatten, pools need space."""
     flat = spatial = False
+    axes = {int(type(part).__name__[-2]) for part in parts if isinstance(part, (*CONVOLUTIONS, *POOLS))}
+    if len(axes) > 1:  # a batch of images is one volume to a layer of one dimension more
+        raise Unsupported("convolutions and pools of different dimensions in one chain mix its channels")
     for part in parts:
         if isinstance(part, nn.Flatten):
             if (part.start_dim, part.end_dim) != (1, -1):
@@ -157,7 +158,7 @@ def _refuse_other_axes(parts: Sequence[nn.Module]) -> None:
             if spatial:
                 raise Unsupported("a Linear layer on the last axis of a convolution: put a Flatten before it")
             flat = True
-        elif isinstance(part, (nn.Conv1d, nn.Conv2d, *FLAT_POOLS)):
+        elif isinstance(part, (*CONVOLUTIONS, *POOLS)):
             if flat:
                 raise Unsupported(f"{type(part).__name__} behind a Linear or Flatten layer mixes its channels")
             spatial = True
@@ -170,11 +171,11 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
         for child in module.children():
             yield from _flat(child)
         return
-    if kind not in (*CHAINED, *UNITWISE, nn.Flatten, *FLAT_POOLS):
-        own = issubclass(kind, (nn.Sequential, *CHAINED, *UNITWISE, nn.Flatten, *FLAT_POOLS))
+    if kind not in CHAINED:
+        own = issubclass(kind, (nn.Sequential, *CHAINED))
         why = "has code of its own" if own else "is unknown here"
         raise Unsupported(f"{kind.__name__} in a chain {why}: prune_channels(module, inputs) reads any module")
-    if isinstance(module, (nn.Conv1d, nn.Conv2d)) and module.groups != 1:
+    if isinstance(module, CONVOLUTIONS) and module.groups != 1:
         raise Unsupported("grouped convolutions in a chain: prune_channels(module, inputs) reads any module")
     yield module
 
@@ -260,7 +261,7 @@ def _keeps_constants(between: Sequence[nn.Module]) -> bool:
         nothing = padding == "valid" or (not isinstance(padding, str) and not np.any(padding))
         padded = not nothing and getattr(part, "padding_mode", "zeros") == "zeros"
         divided = getattr(part, "divisor_override", None) is not None
-        if padded or divided or (isinstance(part, FLAT_POOLS) and part.ceil_mode):
+        if padded or divided or (isinstance(part, POOLS) and part.ceil_mode):
             return False
     return True
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from lawful.network.modules.layers import LAYERS
 from lawful.pruning.module import ModulePruning
 
-LAYERS = ("Linear", "Conv1d", "Conv2d")
 SETTINGS = ("kernel_size", "stride", "padding", "dilation", "padding_mode", "ceil_mode", "count_include_pad",
             "divisor_override", "negative_slope", "start_dim", "end_dim", "groups")  # fmt: skip
 
@@ -18,13 +18,14 @@ SETTINGS = ("kernel_size", "stride", "padding", "dilation", "padding_mode", "cei
 def certificate(pruning: ModulePruning) -> dict[str, Any]:
     """The two chains, and why every channel that went could go.
 
-    >>> import torch
-    >>> from lawful.pruning.module import prune_module
-    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
-    >>> with torch.no_grad():
-    ...     _ = model[0].weight[1].zero_()
-    >>> sorted(certificate(prune_module(model)))
-    ['about', 'after', 'before', 'kind', 'steps', 'version']
+        >>> import torch
+        >>> from lawful.network.modules.layers import LAYERS
+    from lawful.pruning.module import prune_module
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+        >>> with torch.no_grad():
+        ...     _ = model[0].weight[1].zero_()
+        >>> sorted(certificate(prune_module(model)))
+        ['about', 'after', 'before', 'kind', 'steps', 'version']
     """
     before, after = ([_written(part) for part in chain] for chain in (pruning.original, pruning.module))
     return {
@@ -53,7 +54,7 @@ def _text(value: Any) -> Any:
 def _written(part: Any) -> dict[str, Any]:
     found = {name: getattr(part, name) for name in SETTINGS if hasattr(part, name)}
     found = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
-    if type(part).__name__ in LAYERS:
+    if isinstance(part, LAYERS):
         weight = part.weight.detach().double().numpy() + 0.0
         found["dtype"] = str(part.weight.dtype).removeprefix("torch.")
         found["weight"] = weight.reshape(*weight.shape[:2], -1).tolist()

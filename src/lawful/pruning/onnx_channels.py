@@ -133,9 +133,11 @@ class _OnnxReader:
             if not self._own(*node.input[1:5]) or options.get("training_mode", 0):
                 return False
             roles = dict(zip(("weight", "bias", "mean", "variance"), node.input[1:5], strict=True))
-            return self._pass(node, "norm", sources, spot, roles, arguments=(float(options.get("epsilon", 1e-5)),))
+            return self.program.passes(
+                "norm", node.output[0], sources, spot, roles, arguments=(float(options.get("epsilon", 1e-5)),)
+            )
         if kind in ("Identity", "Dropout") and alone:
-            return self._pass(node, "copy", sources, spot)
+            return self.program.passes("copy", node.output[0], sources, spot)
         if kind in ELEMENTWISE and alone:
             return self._elementwise(node, sources, spot, options)
         if kind in POOLS and alone and spot.axis == 1:
@@ -144,7 +146,9 @@ class _OnnxReader:
                 or options.get("ceil_mode", 0)
                 or options.get("auto_pad", b"NOTSET") != b"NOTSET"
             )
-            return self._pass(node, "pool", sources, Spot(1, spot.cells, self._shape(node)), padded=padded)
+            return self.program.passes(
+                "pool", node.output[0], sources, Spot(1, spot.cells, self._shape(node)), padded=padded
+            )
         if kind == "ReduceMean" and alone and spot.axis == 1:
             return self._mean(node, sources, spot, options)
         if kind in ("Add", "Sub", "Mul") and len(sources) == 2:
@@ -172,7 +176,9 @@ class _OnnxReader:
             return self._layer(node, source, tensors, weight.shape[:2], padded)
         spot = self.program.spots[source]
         if spot.axis == 1 and groups == len(spot.cells) == weight.shape[0] and weight.shape[1] == 1:
-            return self._pass(node, "depthwise", [source], Spot(1, spot.cells, self._shape(node)), tensors, padded)
+            return self.program.passes(
+                "depthwise", node.output[0], [source], Spot(1, spot.cells, self._shape(node)), tensors, padded=padded
+            )
         return False
 
     def _gemm(self, node: Any, source: str, options: Mapping[str, Any]) -> bool:
@@ -218,7 +224,7 @@ class _OnnxReader:
                 return False
             arguments = tuple(float(end) for end in ends if end is not None)
         kind = "same" if function in HOMOGENEOUS else "bend"
-        return self._pass(node, kind, sources, spot, function=function, arguments=arguments)
+        return self.program.passes(kind, node.output[0], sources, spot, function=function, arguments=arguments)
 
     def _mean(self, node: Any, sources: list[str], spot: Spot, options: Mapping[str, Any]) -> bool:
         """An average over places only."""
@@ -228,7 +234,7 @@ class _OnnxReader:
             return False
         kept = int(options.get("keepdims", 1))
         shape = tuple(1 if at in axes else size for at, size in enumerate(spot.shape) if kept or at not in axes)
-        return self._pass(node, "pool", sources, Spot(1, spot.cells, shape))
+        return self.program.passes("pool", node.output[0], sources, Spot(1, spot.cells, shape))
 
     def _together(self, node: Any, sources: list[str]) -> bool:
         one, two = (self.program.spots[source] for source in sources)
@@ -237,7 +243,9 @@ class _OnnxReader:
         if node.op_type != "Mul" and one.shape != two.shape:
             return False
         self.program.join(*sources)
-        return self._pass(node, node.op_type.lower(), sources, Spot(one.axis, one.cells, self._shape(node)))
+        return self.program.passes(
+            node.op_type.lower(), node.output[0], sources, Spot(one.axis, one.cells, self._shape(node))
+        )
 
     def _cat(self, node: Any, options: Mapping[str, Any]) -> bool:
         parts = [self.program.spots[name] for name in node.input]
@@ -245,7 +253,7 @@ class _OnnxReader:
         if any(part.axis != axis for part in parts):
             return False
         cells = np.concatenate([part.cells for part in parts])
-        return self._pass(node, "cat", list(node.input), Spot(axis, cells, self._shape(node)))
+        return self.program.passes("cat", node.output[0], list(node.input), Spot(axis, cells, self._shape(node)))
 
     def _flat(self, node: Any, sources: list[str], spot: Spot, options: Mapping[str, Any]) -> bool:
         width = int(np.prod(spot.shape[2:], dtype=int))
@@ -267,23 +275,9 @@ class _OnnxReader:
         elif options.get("axis", 1) != 1:
             return False
         shape = (spot.shape[0], len(spot.cells) * width)
-        return self._pass(node, "flat", sources, Spot(1, np.repeat(spot.cells, width), shape), width=width)
-
-    def _pass(
-        self,
-        node: Any,
-        kind: str,
-        sources: Sequence[str],
-        spot: Spot,
-        tensors: dict[str, str | None] | None = None,
-        padded: bool = False,
-        width: int = 1,
-        function: str = "",
-        arguments: Arguments = (),
-    ) -> bool:
-        found = Operation(kind, node.output[0], tuple(sources), tensors or {}, padded, width, function, arguments)
-        self.program.add(found, spot)
-        return True
+        return self.program.passes(
+            "flat", node.output[0], sources, Spot(1, np.repeat(spot.cells, width), shape), width=width
+        )
 
     def arrays(self) -> dict[str, Floats]:
         """The weights of all operations, rows first, in float64."""

@@ -101,6 +101,23 @@ class ChannelProgram:
             self.spots[operation.name] = spot
         self.operations.append(operation)
 
+    def passes(
+        self,
+        kind: str,
+        name: str,
+        sources: Sequence[str],
+        spot: Spot,
+        tensors: dict[str, str | None] | None = None,
+        *,
+        padded: bool = False,
+        width: int = 1,
+        function: str = "",
+        arguments: Arguments = (),
+    ) -> bool:
+        """Add an operation that passes cells on, to where `spot` says; a rule ends with it: understood."""
+        self.add(Operation(kind, name, tuple(sources), tensors or {}, padded, width, function, arguments), spot)
+        return True
+
     def join(self, one: str, two: str) -> None:
         """Make the channels of two activations one, place by place."""
         for first, second in zip(self.spots[one].cells.tolist(), self.spots[two].cells.tolist(), strict=True):

@@ -74,23 +74,25 @@ class _Tracer:
         if name in NORMS and spot.axis == 1 and alone:
             return self._norm(name, call, sources)
         if (name == "getitem" and args[1] == 0 and sources[0] in self._norms) or name in COPIES:
-            return self._pass(call, "copy", sources, spot)
+            return self.program.passes("copy", call.name, sources, spot)
         if name == "dropout" and not args[2]:
-            return self._pass(call, "copy", sources, spot)
+            return self.program.passes("copy", call.name, sources, spot)
         if name in (*HOMOGENEOUS, *ELEMENTWISE) and alone:
             kind = "same" if name in HOMOGENEOUS else "bend"
-            return self._pass(call, kind, sources, spot, function=name, arguments=_numbers(call))
+            return self.program.passes(kind, call.name, sources, spot, function=name, arguments=_numbers(call))
         if name in ("add", "sub", "mul", "div") and alone and len(args) == 2 and not call.kwargs:
             if not isinstance(args[1], (int, float)):
                 return False
             kind = "same" if name in ("mul", "div") else "bend"
-            return self._pass(call, kind, sources, spot, function=f"{name} number", arguments=(float(args[1]),))
+            return self.program.passes(
+                kind, call.name, sources, spot, function=f"{name} number", arguments=(float(args[1]),)
+            )
         if name in (*POOLS, *AVERAGES) and spot.axis == 1 and len(spot.shape) == int(name[-2]) + 2:
             odd = [part for part in args[3:] if part is not None] if name in AVERAGES else []
             plain = all(not np.any(part) for part in odd[:2]) and len(odd) < 4  # padding, ceiling, divisor
-            return self._pass(call, "pool", sources, Spot(1, spot.cells, _sizes(call)), padded=not plain)
+            return self.program.passes("pool", call.name, sources, Spot(1, spot.cells, _sizes(call)), padded=not plain)
         if name in UPSAMPLED and spot.axis == 1:
-            return self._pass(call, "pool", sources, Spot(1, spot.cells, _sizes(call)))
+            return self.program.passes("pool", call.name, sources, Spot(1, spot.cells, _sizes(call)))
         if name in PADS and alone:
             return self._pad(call, sources, spot)
         if name == "mean" and len(args) > 1 and isinstance(args[1], (list, tuple)):
@@ -115,7 +117,9 @@ class _Tracer:
             return True
         if groups == len(spot.cells) == _sizes(call)[1]:
             tensors = self._tensors(call, ("weight", "bias"))
-            return self._pass(call, "depthwise", [source], Spot(1, spot.cells, _sizes(call)), tensors, padded)
+            return self.program.passes(
+                "depthwise", call.name, [source], Spot(1, spot.cells, _sizes(call)), tensors, padded=padded
+            )
         return False
 
     def _layer(self, call: Any, source: str, axis: int, *, padded: bool) -> None:
@@ -130,7 +134,7 @@ class _Tracer:
         if tensors["mean"] is None or tensors["variance"] is None:
             return False
         epsilon = float(call.args[7 if name == "batch_norm" else 6])
-        self._pass(call, "norm", sources, self.spots[sources[0]], tensors, arguments=(epsilon,))
+        self.program.passes("norm", call.name, sources, self.spots[sources[0]], tensors, arguments=(epsilon,))
         self._norms.add(call.name)
         return True
 
@@ -143,7 +147,7 @@ class _Tracer:
         zeros = mode in ("", "constant")
         if zeros and value not in (0, None):
             return False
-        return self._pass(call, "pool", sources, Spot(spot.axis, spot.cells, _sizes(call)), padded=zeros)
+        return self.program.passes("pool", call.name, sources, Spot(spot.axis, spot.cells, _sizes(call)), padded=zeros)
 
     def _mean(self, call: Any, sources: list[str], spot: Spot) -> bool:
         axes = {axis % len(spot.shape) for axis in call.args[1]}
@@ -151,7 +155,7 @@ class _Tracer:
             return False
         keep = len(call.args) > 2 and bool(call.args[2])
         axis = spot.axis if keep else spot.axis - sum(other < spot.axis for other in axes)
-        return self._pass(call, "pool", sources, Spot(axis, spot.cells, _sizes(call)))
+        return self.program.passes("pool", call.name, sources, Spot(axis, spot.cells, _sizes(call)))
 
     def _together(self, name: str, call: Any, sources: list[str]) -> bool:
         one, two = (self.spots[source] for source in sources)
@@ -160,7 +164,7 @@ class _Tracer:
         if name != "mul" and one.shape != two.shape:
             return False
         self.program.join(*sources)
-        return self._pass(call, name, sources, Spot(one.axis, one.cells, _sizes(call)))
+        return self.program.passes(name, call.name, sources, Spot(one.axis, one.cells, _sizes(call)))
 
     def _flat(self, call: Any, sources: list[str], spot: Spot) -> bool:
         shape = _sizes(call)
@@ -168,7 +172,9 @@ class _Tracer:
         if not joined or shape[1] != math.prod(spot.shape[1:]):
             return False
         width = math.prod(spot.shape[2:])
-        return self._pass(call, "flat", sources, Spot(1, np.repeat(spot.cells, width), shape), width=width)
+        return self.program.passes(
+            "flat", call.name, sources, Spot(1, np.repeat(spot.cells, width), shape), width=width
+        )
 
     def _cat(self, call: Any) -> bool:
         shape = _sizes(call)
@@ -177,23 +183,7 @@ class _Tracer:
         if not all(part in self.spots and self.spots[part].axis == axis for part in parts):
             return False
         cells = np.concatenate([self.spots[part].cells for part in parts])
-        return self._pass(call, "cat", parts, Spot(axis, cells, shape))
-
-    def _pass(
-        self,
-        call: Any,
-        kind: str,
-        sources: Sequence[str],
-        spot: Spot,
-        tensors: dict[str, str | None] | None = None,
-        padded: bool = False,
-        width: int = 1,
-        function: str = "",
-        arguments: Arguments = (),
-    ) -> bool:
-        found = Operation(kind, call.name, tuple(sources), tensors or {}, padded, width, function, arguments)
-        self.program.add(found, spot)
-        return True
+        return self.program.passes("cat", call.name, parts, Spot(axis, cells, shape))
 
     def _tensors(self, call: Any, roles: Sequence[str]) -> dict[str, str | None]:
         """The module's names of the tensors behind a call's arguments after the first."""

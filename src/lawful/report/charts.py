@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lawful.study.diff import Diff
     from lawful.study.reproduce import ClaimRun
     from lawful.study.singularity import SingularityReport
-    from lawful.symmetry.result import Symmetries
+    from lawful.symmetry.result import Space, Symmetries
     from lawful.truncation.motion import TruncationRun
 
 
@@ -139,8 +140,13 @@ def layers(found: Summary) -> Figure:
 
 def symmetries(found: Symmetries) -> Figure:
     """Laws by kind of group."""
+    return laws_by_group(found.spaces)
+
+
+def laws_by_group(spaces: Sequence[Space]) -> Figure:
+    """How many laws each kind of group gives."""
     kinds: dict[str, int] = {}
-    for space in found.spaces:
+    for space in spaces:
         kinds[space.group] = kinds.get(space.group, 0) + space.count
     largest = sorted(kinds.items(), key=lambda item: -item[1])[:8]
     series = [

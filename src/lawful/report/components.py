@@ -74,7 +74,7 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
         lines = [f"undecided: {len(found.marginal)} bottleneck edges are locked, or free, within the tolerance given"]
     elif found.connected:
         why = "no neuron is a bottleneck" if not bottlenecks else f"all {bottlenecks} bottleneck edges can be zero"
-        lines = [f"connected: training can reach every sign pattern ({why})"]
+        lines = [f"connected: the balances lock no weight's sign ({why})"]
         if isinstance(dag, EntryGraph):
             lines = [f"connected: no weight is locked by its {len(dag.hidden):,} balances"]
     else:

@@ -16,6 +16,7 @@ from lawful.report.charts import locks, sorted_values
 from lawful.report.components import edge_words
 from lawful.report.page import Block, Section, Table, render
 from lawful.report.symmetries import symmetries_json
+from lawful.report.symmetries_page import space_blocks, waste_sections
 
 if TYPE_CHECKING:
     from lawful.study.module_audit import ModuleAudit
@@ -124,24 +125,13 @@ def module_audit_text(audit: ModuleAudit) -> str:
 def module_audit_html(audit: ModuleAudit) -> str:
     """The self-contained page."""
     found = audit.symmetries
-    spaces = [(space.name, space.group, space.size, space.count, ", ".join(space.roles)) for space in found.spaces]
-    dead = [
-        (part.parameter, part.entries, part.of, "never read" if part.unused else "no loss sees them")
-        for part in found.dead
-    ]
-    pinned = [(part.operation, part.calls, part.share, ", ".join(part.parameters[:5])) for part in found.pinned]
-    caption = f"The first {MOST_LISTED} of {len(spaces):,}." if len(spaces) > MOST_LISTED else ""
-    columns = ("space", "group", "size", "laws", "acts on")
     sections = [
         Section("Answers", [Table(("question", "answer"), list(module_sentences(audit)))]),
         Section("What to do", [advice_block(audit.recommendations, "module", NOTHING)]),
         Section("Where training can go", _where_blocks(audit)),
-        Section("What training conserves", [Table(columns, spaces[:MOST_LISTED], caption, bars=("laws",))]),
+        Section("What training conserves", space_blocks(found.spaces)),
+        *waste_sections(found),
     ]
-    if dead:
-        sections.append(Section("Dead parameters", [Table(("parameter", "entries", "of", "why"), dead)]))
-    if pinned:
-        sections.append(Section("Not understood", [Table(("operation", "calls", "share", "parameters"), pinned)]))
     if audit.skipped:
         sections.append(skipped_section(audit.skipped))
     lead = f"{audit.kind}, {audit.parameters:,} parameters, {audit.frozen:,} of them frozen"

@@ -57,7 +57,7 @@ def symmetries_text(found: Symmetries) -> str:
         f"  {'continuous group':20}dimension {found.dimension:,}",
         f"  {'permutations':20}10^{found.log10_discrete:.1f} at least",
         f"  {'read':20}{found.noted}",
-        f"  {'checked':20}{_check(found)}",
+        f"  {'checked':20}{check_words(found)}",
     ]
     if found.spaces:
         lines += ["", f"  {'laws':>10}  {'group':16}acts on"]
@@ -83,7 +83,8 @@ def _line(space: Space) -> str:
     return f"  {space.count:>10,}  {group:16}{roles}"
 
 
-def _check(found: Symmetries) -> str:
+def check_words(found: Symmetries) -> str:
+    """Whether and how the generators were held against gradients."""
     if found.checked is None:
         return "no (the module has no weights here, or too many; --check does it)"
     return f"every generator at {found.checked.points} random points, off by {found.checked.worst:.1e} at most"

@@ -143,6 +143,12 @@ def text(result: Any) -> str:
     return view.text(result) if view.text is not None else repr(result)
 
 
+def headline(result: Any) -> str:
+    """The first line of the text: the answer."""
+    view = view_of(result)
+    return " ".join(view.text(result).strip().split("\n", 1)[0].split()) if view.text is not None else ""
+
+
 def rows_of(result: Any) -> list[dict[str, Any]]:
     """The rows of a result, if it has some."""
     found = to_dict(result).get(view_of(result).rows)

@@ -202,7 +202,8 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
         if share > 0:
             title = f"rescale neurons to free {locked - left} of {locked} sign-locked weights"
             command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
-            benefit = "training can reach every sign pattern again; the function is the same now"
+            rest = f"{left} stay locked" if left else "no sign is locked any more"
+            benefit = f"{rest}; the function is the same now"
             found.append(Recommendation(title, command, benefit, share))
     saved = 1.0 - (facts["balanced_norm"] or 1.0)
     if saved > WORTH_IT:

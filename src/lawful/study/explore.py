@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 import numpy as np
 
 from lawful.components.locks import Components, components
+from lawful.components.paths import WeightPath, find_path
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.same import same
 from lawful.fibers.verdict import Verdict
+from lawful.laws import known_laws
 from lawful.laws.count import count_laws
+from lawful.laws.law import LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.network import Dag, Mlp
 from lawful.network.answers import answered
@@ -22,7 +24,8 @@ from lawful.shown import Shown
 from lawful.types import Floats
 
 MOST_PARAMETERS = 20_000  # of a network that the page can move
-MOST_COUNTED = 600  # of a network whose laws are counted for the page
+MOST_COUNTED = 2_500  # of a network whose laws are counted for the page
+MOST_WALKED = 600  # of a network whose way to the flipped signs is on the page
 MOST_SAMPLES = 128
 
 
@@ -36,16 +39,14 @@ class Exploration(Shown):
     targets: Floats
     made_up: bool
     laws: LawCount | None
+    known: LawFamily
     components: Components
+    path: WeightPath | None
     pruning: Pruning
     hidden: int | None
     other: Mlp | None
+    other_source: str
     verdict: Verdict | None
-
-    @property
-    def name(self) -> str:
-        """The network as the shell wants it."""
-        return shlex.quote(self.source)
 
 
 def explore(
@@ -54,6 +55,7 @@ def explore(
     source: str = "network",
     data: Data | None = None,
     other: Source | None = None,
+    other_source: str = "other",
     seed: int = 0,
 ) -> Exploration:
     """Gather what the page needs; without data, random inputs and the outputs of a random network to learn.
@@ -73,6 +75,7 @@ def explore(
     if second is not None and (second.widths[0], second.widths[-1]) != (layered.widths[0], layered.widths[-1]):
         raise LawfulError(f"{layered} and {second} have different inputs or outputs: they cannot be overlaid")
     inputs, targets = _samples(layered, data, seed)
+    locked = components(layered)
     found = Exploration(
         source=source,
         network=layered,
@@ -80,10 +83,13 @@ def explore(
         targets=targets,
         made_up=data is None or data.y is None,
         laws=count_laws(layered, seed=seed) if layered.parameters <= MOST_COUNTED else None,
-        components=components(layered),
+        known=known_laws(layered.to_dag()),
+        components=locked,
+        path=_walk(layered, locked) if layered.parameters <= MOST_WALKED else None,
         pruning=prune(layered),
         hidden=_hidden(layered),
         other=second,
+        other_source=other_source,
         verdict=None if second is None else same(layered, second, seconds=20.0, seed=seed),
     )
     return answered(found, layered, *([] if second is None else [second]))
@@ -108,6 +114,14 @@ def _samples(network: Mlp, data: Data | None, seed: int) -> tuple[Floats, Floats
     inputs = rng.normal(size=(32, network.widths[0])) if data is None else data.x[:MOST_SAMPLES]
     teacher = np.tanh(inputs @ rng.normal(size=(network.widths[0], network.widths[-1])))
     return inputs, teacher
+
+
+def _walk(network: Mlp, found: Components) -> WeightPath | None:
+    """A path inside the invariant set to the weights with every sign flipped that is free."""
+    signs = np.full(network.parameters, -1.0)
+    signs[[lock.edge for lock in found.locked]] = 1.0
+    path = find_path(network, network.with_theta(signs * network.theta))
+    return path if isinstance(path, WeightPath) else None
 
 
 def _hidden(network: Mlp) -> int | None:

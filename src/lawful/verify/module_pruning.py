@@ -33,16 +33,14 @@ from lawful.verify.schema import (
     word,
 )
 
-LAYERS = ("Linear", "Conv1d", "Conv2d")
+LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 WINDOW = "kernel_size stride padding"
 SETTINGS = {
     "Linear": "",
-    "Conv1d": f"{WINDOW} dilation padding_mode groups",
-    "Conv2d": f"{WINDOW} dilation padding_mode groups",
-    "MaxPool1d": f"{WINDOW} dilation ceil_mode",
-    "MaxPool2d": f"{WINDOW} dilation ceil_mode",
+    **{f"Conv{axes}d": f"{WINDOW} dilation padding_mode groups" for axes in (1, 2, 3)},
+    **{f"MaxPool{axes}d": f"{WINDOW} dilation ceil_mode" for axes in (1, 2, 3)},
     "AvgPool1d": f"{WINDOW} ceil_mode count_include_pad",
-    "AvgPool2d": f"{WINDOW} ceil_mode count_include_pad divisor_override",
+    **{f"AvgPool{axes}d": f"{WINDOW} ceil_mode count_include_pad divisor_override" for axes in (2, 3)},
     "ReLU": "",
     "LeakyReLU": "negative_slope",
     "Identity": "",
@@ -111,7 +109,7 @@ def _part(value: object) -> Part:
     for key in ("kernel_size", "stride", "padding", "dilation"):
         if key in part and part[key] not in ("same", "valid"):
             given = part[key] if isinstance(part[key], list) else [part[key]]
-            need(0 < len(wholes(given, key, 0)) <= 2, f"a {kind} layer with another {key}")
+            need(0 < len(wholes(given, key, 0)) <= 3, f"a {kind} layer with another {key}")
     if kind in LAYERS[1:]:
         window = part["kernel_size"] if isinstance(part["kernel_size"], list) else [part["kernel_size"]]
         need(math.prod(window) == len(part["weight"][0][0]), f"a {kind} layer whose weights do not fit its kernel")
@@ -143,6 +141,8 @@ def _filters(part: Part, below: int | None) -> list[Filter]:
 def _check_axes(parts: Sequence[Part]) -> None:
     """A channel must stay one: what comes between layers acts on each alone and commutes with positive factors."""
     flat = spatial = False
+    dimensions = {part["type"][-2] for part in parts if part["type"] in (*POOLS, *LAYERS[1:])}
+    need(len(dimensions) < 2, "convolutions and pools of different dimensions: a batch of images is one volume to some")
     for place, part in enumerate(parts):
         kind = part["type"]
         if kind in LAYERS[1:]:

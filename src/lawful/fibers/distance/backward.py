@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lawful.fibers.distance.pair import Layered, NetworkPair
-from lawful.fibers.distance.relaxations import TINY, ULP, Lines, Planes
+from lawful.fibers.distance.relaxations import ULP, Planes
+from lawful.network.relaxation import TINY, Lines
 from lawful.types import Floats, Indices
 
 

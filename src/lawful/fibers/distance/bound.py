@@ -9,7 +9,8 @@ import numpy as np
 from lawful.fibers.distance import forms as forward
 from lawful.fibers.distance.backward import Box, Hidden, Roundings, both, paired, single, sizes
 from lawful.fibers.distance.pair import NetworkPair
-from lawful.fibers.distance.relaxations import ULP, Bounds, Lines, Planes, known_below, lines, planes
+from lawful.fibers.distance.relaxations import ULP, Bounds, Planes, known_below, planes
+from lawful.network.relaxation import Lines, lines
 from lawful.types import Floats
 
 Relaxation = TypeVar("Relaxation", Lines, Planes)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lawful.fibers.distance.pair import Layered
-from lawful.fibers.distance.relaxations import TINY, ULP, Bounds, Lines, lines
+from lawful.fibers.distance.relaxations import ULP, Bounds
+from lawful.network.relaxation import TINY, Lines, lines
 from lawful.types import Floats
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from lawful.fibers.distance.layers import Layer, deepened
+from lawful.network.relaxation import TINY
 from lawful.types import Floats, Indices
 
 UNIT = 2.0**-53  # half the distance from 1 to the next double
-TINY = 1e-300  # more than what all underflows of a layer can lose
 SNAP = 1.1  # a neuron is rescaled only if that brings its weights closer by more than this factor
 
 

@@ -1,8 +1,7 @@
-"""Straight lines above and below an activation, and planes above and below a difference of two of them.
+"""Planes above and below a difference of two activations, from the lines of each.
 
-A slope may be any float: the shift is then what the ends of the interval need, rounded outwards. Products of a slope
-with something else are rounded where they are used (`backward`, `forms`), in proportion to `Lines.scale` and
-`Planes.scale`.
+Products of a slope with something else are rounded where they are used (`backward`, `forms`), in proportion to
+`Lines.scale` and `Planes.scale`.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lawful.network.intervals import EPSILON
+from lawful.network.relaxation import Lines, lines
 from lawful.types import Floats
 
 Plane = tuple[Floats, Floats, Floats]  # coefficients of d and y, shift
 
-ULP = 2.0**-52
-TINY = 1e-300  # more than what all underflows of a layer can lose
+ULP = EPSILON
 
 
 class Bounds(NamedTuple):
@@ -38,16 +38,6 @@ class Bounds(NamedTuple):
         y_low, y_high = np.fmax(y_low, down(z_low - d_high)), np.fmin(y_high, up(z_high - d_low))
         z_low, z_high = np.fmax(z_low, down(y_low + d_low)), np.fmin(z_high, up(y_high + d_high))
         return Bounds(y_low, y_high, z_low, z_high, d_low, d_high)
-
-
-class Lines(NamedTuple):
-    """`low · z ≤ φ(z) ≤ high · z + shift` on an interval; `flat` is another true `low`."""
-
-    low: Floats
-    flat: Floats
-    high: Floats
-    shift: Floats
-    scale: Floats  # of all the terms above and of φ(z)
 
 
 class Planes(NamedTuple):
@@ -80,23 +70,6 @@ def up(values: Floats) -> Floats:
 def largest(low: Floats, high: Floats) -> Floats:
     """The largest absolute value in an interval."""
     return np.maximum(np.abs(low), np.abs(high))
-
-
-def lines(low: Floats, high: Floats, slopes: Floats) -> Lines:
-    """Lines for neurons of given slopes (broadcast along the boxes); φ is convex, so the ends decide what is true.
-
-    >>> found = lines(np.array([-1.0, 0.5, -2.0]), np.array([3.0, 2.0, -1.0]), np.zeros(1))
-    >>> found.low, found.high, found.shift.round(9)
-    (array([1., 1., 0.]), array([0.75, 1.  , 0.  ]), array([0.75, 0.  , 0.  ]))
-    """
-    bent = (low < 0) & (high > 0) & (slopes != 1)
-    settled = np.where(low >= 0, 1.0, slopes)
-    steep = np.where(bent, np.maximum((high - slopes * low) / np.where(bent, high - low, 1.0), slopes), settled)
-    needed = np.maximum((slopes - steep) * low, (1.0 - steep) * high)
-    shift = np.where(bent, needed + 8 * ULP * (needed + slopes * np.abs(low)) + TINY, 0.0)
-    flat = np.where(bent, slopes, settled)
-    lower = np.where(bent & (high > -low), 1.0, flat)
-    return Lines(lower, flat, steep, shift, np.maximum(lower, steep) * largest(low, high) + shift)
 
 
 def planes(bounds: Bounds, y: Lines, z: Lines, slopes: Floats) -> Planes:

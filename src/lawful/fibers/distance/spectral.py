@@ -17,7 +17,8 @@ import numpy as np
 
 from lawful.fibers.distance.bound import hidden_bounds
 from lawful.fibers.distance.pair import NetworkPair
-from lawful.fibers.distance.relaxations import TINY, ULP, Bounds, largest
+from lawful.fibers.distance.relaxations import ULP, Bounds, largest
+from lawful.network.relaxation import TINY
 from lawful.types import Floats, Indices
 
 STEPS = 120  # of the search for weights

@@ -173,8 +173,9 @@ def _halves(boxes: Boxes, middle: Floats, along: Indices) -> tuple[Floats, Float
 
 
 def corners(box: tuple[ArrayLike, ArrayLike], inputs: int) -> tuple[Floats, Floats]:
-    """The ends of a box, checked."""
+    """The ends of a box, checked; one number is every input's."""
     low, high = (np.array(end, dtype=np.float64) for end in box)
+    low, high = (np.repeat(end, inputs) if end.ndim == 0 else end for end in (low, high))
     if low.shape != (inputs,) or high.shape != (inputs,):
         raise LawfulError(
             f"a box for {inputs} inputs has as many lower and upper ends, not {low.shape} and {high.shape}"

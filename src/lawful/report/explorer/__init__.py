@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lawful.components.entries import as_dag
-from lawful.fibers.verdict import Different
+from lawful.fibers.symmetry import SymmetryStep
+from lawful.fibers.verdict import Different, Equal, step_json
 from lawful.laws.wording import Wording
+from lawful.network import Mlp
 from lawful.report.network import MAX_EDGES, MAX_NODES, draw_graph
 
 if TYPE_CHECKING:
@@ -40,15 +44,16 @@ def facts_text(found: Exploration) -> str:
     return f"explorer of {found.source}: {found.network.parameters:,} parameters, {len(found.inputs)} samples"
 
 
-def explorer_html(found: Exploration) -> str:
-    """The page; data go in as JSON, and no text of the user's becomes markup."""
-    data = json.dumps(explorer_data(found), ensure_ascii=False, allow_nan=False)
+def explorer_html(found: Exploration, title: str = "", lead: str = "") -> str:
+    """The page, under words of your own; data go in as JSON, and no text of the user's becomes markup."""
+    words = {"title": title or found.source, "lead": lead}
+    data = json.dumps(explorer_data(found) | words, ensure_ascii=False, allow_nan=False)
     parts = {
         "style": _text("page.css"),
-        "title": escape(found.source),
+        "title": escape(words["title"]),
         "picture": _picture(found),
         "data": data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
-        "script": "\n".join(map(_text, ("engine.js", "drawing.js", "panels.js"))),
+        "script": "\n".join(map(_text, ("engine.js", "drawing.js", "page.js", "panels.js"))),
     }
     return re.sub(r"\{\{(style|title|picture|data|script)\}\}", lambda place: parts[place[1]], _text("page.html"))
 
@@ -70,7 +75,8 @@ def explorer_data(found: Exploration) -> dict[str, Any]:
     dag = as_dag(found.components.dag)
     return {
         "source": found.source,
-        "command": found.name,
+        "command": shlex.quote(found.source),
+        "otherCommand": shlex.quote(found.other_source),
         "network": _network(network),
         "other": None if found.other is None else _network(found.other),
         "inputs": found.inputs.tolist(),
@@ -88,12 +94,8 @@ def explorer_data(found: Exploration) -> dict[str, Any]:
             for lock in found.components.locked
         ],
         "hidden": found.hidden,
-        "pruned": {
-            "before": found.pruning.neurons_before,
-            "after": found.pruning.neurons_after,
-            "bound": found.pruning.bound,
-            "widths": list(getattr(found.pruning.network, "widths", ())),
-        },
+        "path": _path(found),
+        "pruned": _pruned(found),
         "verdict": _verdict(found),
     }
 
@@ -107,21 +109,77 @@ def _network(network: Any) -> dict[str, Any]:
     }
 
 
+def _path(found: Exploration) -> dict[str, Any] | None:
+    path = found.path
+    if path is None:
+        return None
+    sizes, signs = ([each.tolist() for each in part] for part in (path.sizes, path.signs))
+    flips = int(np.count_nonzero(found.network.theta)) - len(found.components.locked)
+    return {"sizes": sizes, "signs": signs, "drift": str(path.drift), "flips": flips}
+
+
+def _pruned(found: Exploration) -> dict[str, Any]:
+    """What goes, where it stands in the drawing, and the network without it."""
+    pruning, widths = found.pruning, found.network.widths
+    hidden = [f"{layer + 1},{unit}" for layer, width in enumerate(widths[1:-1]) for unit in range(width)]
+    dag = found.pruning.original.to_dag()
+    places = dict(zip((dag.names[node] for node in dag.hidden), hidden, strict=True))
+    return {
+        "before": pruning.neurons_before,
+        "after": pruning.neurons_after,
+        "bound": pruning.bound,
+        "rounding": pruning.rounding,
+        "removed": [
+            {"name": name, "place": places.get(name, ""), "why": stage.kind}
+            for stage in pruning.stages
+            for name in stage.removed
+        ],
+        "network": _network(pruning.network) if isinstance(pruning.network, Mlp) else None,
+    }
+
+
 def _laws(found: Exploration) -> list[dict[str, Any]]:
-    if found.laws is None or found.laws.dag is None:
-        return []
-    wording = Wording(found.laws.dag)
+    wording = Wording(found.network.to_dag())
     return [
         {"name": wording.law(law), "terms": [[list(edges), float(factor)] for edges, factor in law.terms.items()]}
-        for law in list(found.laws.known)[:MOST_LAWS]
+        for law in list(found.known)[:MOST_LAWS]
         if law.exponent is None
     ]
 
 
 def _verdict(found: Exploration) -> dict[str, Any] | None:
-    if found.verdict is None:
+    verdict = found.verdict
+    if verdict is None:
         return None
-    point = None
-    if isinstance(found.verdict, Different) and found.verdict.counterexample is not None:
-        point = np.asarray(found.verdict.counterexample.point, dtype=float).tolist()
-    return {"verdict": found.verdict.verdict, "input": point}
+    if isinstance(verdict, Equal):
+        words = f"the same function ({verdict.method})."
+        steps = [
+            step
+            for name, side in (("this", verdict.witness.first), ("other", verdict.witness.second))
+            for step in _steps(name, side)
+        ]
+        return {"verdict": verdict.verdict, "words": words, "input": None, "steps": steps}
+    if isinstance(verdict, Different) and verdict.counterexample is not None:
+        point = np.asarray(verdict.counterexample.point, dtype=float).tolist()
+        words = "the dot is an input on which the exact outputs differ."
+        return {"verdict": verdict.verdict, "words": words, "input": point, "steps": []}
+    return {"verdict": verdict.verdict, "words": verdict.reason, "input": None, "steps": []}
+
+
+def _steps(network: str, side: Sequence[SymmetryStep]) -> list[dict[str, str]]:
+    """The steps that move something, in words."""
+    told = []
+    for step in map(step_json, side):
+        what = f"{step.pop('do')} layer {step.pop('layer')}"
+        moved = list(step.get("order", step.get("factors", ())))
+        if moved and moved in ([1.0] * len(moved), list(range(len(moved)))):
+            continue
+        how = "; ".join(f"{key} {_short(value)}" for key, value in step.items())
+        told.append({"network": network, "what": what, "how": how})
+    return told
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_short, value[:12])) + (", ..." if len(value) > 12 else "")
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

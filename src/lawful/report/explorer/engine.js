@@ -51,21 +51,23 @@ const Engine = {
     return keep ? layers : values;
   },
 
-  // The region of a point: which hidden neurons are active, as one number (a hash of the signs).
-  pattern(net, x) {
-    let values = x, hash = 17;
-    for (let l = 0; l < net.weights.length - 1; l++) {
-      const w = net.weights[l], b = net.biases[l], slope = net.slopes[l];
-      const next = new Float64Array(w.length);
+  // One output at a point with its slopes along two input axes; they are constant on a linear region.
+  jet(net, x, axes, output) {
+    let values = x, across = x.map((_, j) => +(j === axes[0])), up = x.map((_, j) => +(j === axes[1]));
+    const last = net.weights.length - 1;
+    for (let l = 0; l <= last; l++) {
+      const w = net.weights[l], b = net.biases[l], slope = l < last ? net.slopes[l] : 1;
+      const next = [new Float64Array(w.length), new Float64Array(w.length), new Float64Array(w.length)];
       for (let i = 0; i < w.length; i++) {
-        let sum = b ? b[i] : 0;
-        for (let j = 0; j < values.length; j++) sum += w[i][j] * values[j];
-        if (slope !== 1) hash = (Math.imul(hash, 31) + (sum > 0 ? 7 : 3)) | 0;
-        next[i] = sum > 0 ? sum : slope * sum;
+        const row = w[i];
+        let sum = b ? b[i] : 0, da = 0, du = 0;
+        for (let j = 0; j < row.length; j++) { sum += row[j] * values[j]; da += row[j] * across[j]; du += row[j] * up[j]; }
+        const gain = sum > 0 ? 1 : slope;
+        next[0][i] = gain * sum; next[1][i] = gain * da; next[2][i] = gain * du;
       }
-      values = next;
+      [values, across, up] = next;
     }
-    return hash;
+    return [values[output], across[output], up[output]];
   },
 
   // Mean squared error over all outputs and samples, and its gradient in the order of `flat`.
@@ -137,33 +139,37 @@ const Engine = {
   // Locked weights of a layered network for given balances (P0 Theorem 1). The only edge out of a neuron v carries at
   // least −Σ c over any set T of neurons that must all send through v and whose successors lie in T: v alone, or, if v
   // is alone in its layer, also whole layers before it and any part of one more. Mirrored for the only edge in.
+  // Each lock comes with its barrier and the set that proves it.
   locks(net, balances) {
-    const out = [], widths = net.widths, hidden = balances.length;
-    const sum = (layer) => layer.reduce((s, c) => s + c, 0);
-    const heaviest = (own, alone, layers, sign) => {
-      let best = sign * own, whole = sign * own;
-      if (alone) for (const layer of layers) {
-        best = Math.max(best, whole + layer.reduce((s, c) => s + Math.max(0, sign * c), 0));
-        whole += sign * sum(layer);
+    const found = new Map(), widths = net.widths, hidden = balances.length;
+    const heaviest = (l, i, others, sign) => {
+      let whole = sign * balances[l][i], inside = [`${l + 1},${i}`], best = { least: whole, set: inside };
+      if (balances[l].length === 1) for (const k of others) {
+        const helps = balances[k].flatMap((c, j) => (sign * c > 0 ? [j] : []));
+        const least = whole + helps.reduce((s, j) => s + sign * balances[k][j], 0);
+        if (least > best.least) best = { least, set: [...inside, ...helps.map((j) => `${k + 1},${j}`)] };
+        whole += balances[k].reduce((s, c) => s + sign * c, 0);
+        inside = [...inside, ...balances[k].map((_, j) => `${k + 1},${j}`)];
       }
       return best;
     };
-    const add = (spot, least) => {
-      if (!(least > 0)) return;
-      const twin = out.find((lock) => lock.layer === spot.layer && lock.row === spot.row && lock.column === spot.column);
-      if (twin) twin.barrier = Math.max(twin.barrier, Math.sqrt(least));
-      else out.push({ ...spot, barrier: Math.sqrt(least) });
+    const add = (spot, { least, set }) => {
+      const key = `${spot.layer},${spot.row},${spot.column}`, barrier = Math.sqrt(Math.max(0, least));
+      if (barrier > (found.get(key)?.barrier ?? 0)) found.set(key, { ...spot, barrier, set });
     };
     for (let l = 0; l < hidden; l++) for (let i = 0; i < balances[l].length; i++) {
-      const alone = balances[l].length === 1;
-      if (widths[l + 2] === 1) add({ layer: l + 1, row: 0, column: i }, heaviest(balances[l][i], alone, balances.slice(0, l).reverse(), -1));
-      if (widths[l] === 1 && !net.biases[l]) {
-        const after = [];
-        for (let k = l + 1; k < hidden && !net.biases[k]; k++) after.push(balances[k]);
-        add({ layer: l, row: i, column: 0 }, heaviest(balances[l][i], alone, after, 1));
-      }
+      const before = Array.from({ length: l }, (_, k) => l - 1 - k), after = [];
+      for (let k = l + 1; k < hidden && !net.biases[k]; k++) after.push(k);
+      if (widths[l + 2] === 1) add({ layer: l + 1, row: 0, column: i }, heaviest(l, i, before, -1));
+      if (widths[l] === 1 && !net.biases[l]) add({ layer: l, row: i, column: 0 }, heaviest(l, i, after, 1));
     }
-    return out;
+    return [...found.values()];
+  },
+
+  // Where a path is at a time in [0, 1]: between waypoints the squares move linearly and no sign changes.
+  along(path, time) {
+    const piece = Math.min(path.signs.length - 1, Math.floor(time * path.signs.length)), part = time * path.signs.length - piece;
+    return path.signs[piece].map((sign, k) => sign * Math.hypot(Math.sqrt(1 - part) * path.sizes[piece][k], Math.sqrt(part) * path.sizes[piece + 1][k]));
   },
 
   // Another member of the fiber: every hidden neuron times e^(s·rate), its outgoing weights divided by it.

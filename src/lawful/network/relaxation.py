@@ -1,38 +1,73 @@
-"""Tighter certified ranges of neurons on a box: linear relaxations, carried back to the inputs.
+"""Linear relaxations: lines above and below an activation, and sums carried back along them to the inputs.
 
-A neuron that bends on its range lies between two lines, `s z + t ≥ h ≥ λ z` (for a convex activation). A sum is
-replaced by the better line of each neuron it hears, level by level, until it is a linear function of the inputs, whose
-largest value on a box is known. Interval arithmetic forgets that neurons share inputs; this does not.
+A neuron that bends on its range lies between two lines. A sum is replaced by the better line of each neuron it hears,
+level by level, until it is a linear function of the inputs, whose largest value on a box is known. Interval arithmetic
+forgets that neurons share inputs; this does not.
 
-Everything is float64 with the rounding added to the result. Slopes of lines have 20 bits, so that the same bounds are
-had in rational arithmetic from the claimed ranges alone.
+Everything is float64 with the rounding added to the result. A slope may be any float: the shift is then what the ends
+of the range need, rounded outwards, so the same lines can be had in rational arithmetic from the claimed ranges alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from lawful.network import Dag, Role
 from lawful.network.bounds import preactivation_bounds
+from lawful.network.dag import Dag, Role
+from lawful.network.intervals import EPSILON
 from lawful.types import Floats, Indices, Mask
 
-EPSILON = 2.0**-52  # twice the unit round-off: leaves room for products of errors
-BITS = 2.0**20
-TINY = 1e-290  # more than all underflows together
+TINY = 1e-300  # more than what all underflows of a layer can lose
+UNDERFLOWS = 1e-290  # more than all underflows of a graph together
 LARGEST = 40_000_000  # entries of the matrix of coefficients
 Box = tuple[Floats, Floats]
 
 
-@dataclass(frozen=True, eq=False)
-class BentLines:
-    """For every node an upper line `s z + t` and a lower one, valid on its range."""
+class Lines(NamedTuple):
+    """`low · z + low_shift ≤ φ(z) ≤ high · z + shift` on an interval."""
 
-    upper_slope: Floats
-    upper_shift: Floats
-    lower_slope: Floats
-    lower_shift: Floats
+    low: Floats
+    low_shift: Floats  # 0 if φ is convex, that is for slopes up to 1
+    high: Floats
+    shift: Floats
+    flat: Floats  # another `low` of a convex φ
+    scale: Floats  # of all the terms above and of φ(z)
+
+    @property
+    def parallel(self) -> Lines:
+        """The line through 0, which may have any slope between those of φ, made parallel to the chord."""
+        convex = self.low_shift == 0
+        return self._replace(low=np.where(convex, self.high, self.low), high=np.where(convex, self.high, self.low))
+
+
+def lines(low: Floats, high: Floats, slopes: Floats) -> Lines:
+    """Lines around `max(z, 0) + slope · min(z, 0)` on `[low, high]`: a chord and, on its other side, a tangent at 0.
+
+    Of the tangents it is the one that is nearer in the mean. φ is convex or concave, so the ends decide what is true.
+
+    >>> found = lines(np.array([-1.0, 0.5, -2.0]), np.array([3.0, 2.0, -1.0]), np.zeros(1))
+    >>> found.low, found.high, found.shift.round(9)
+    (array([1., 1., 0.]), array([0.75, 1.  , 0.  ]), array([0.75, 0.  , 0.  ]))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        bent = (low < 0) & (high > 0) & (slopes != 1)
+        left, right = np.where(bent, low, -1.0), np.where(bent, high, 1.0)
+        settled = np.where(low >= 0, 1.0, slopes)
+        chord = np.clip((right - slopes * left) / (right - left), np.minimum(slopes, 1.0), np.maximum(slopes, 1.0))
+        ends = (slopes - chord) * left, (1.0 - chord) * right
+        rounding = 8 * EPSILON * (np.maximum(*map(np.abs, ends)) + np.abs(slopes * left)) + TINY
+        above, below = np.maximum(*ends) + rounding, np.minimum(*ends) - rounding
+        flat, chord = np.where(bent, slopes, settled), np.where(bent, chord, settled)
+        tangent = np.where(bent & (right > -left), 1.0, flat)
+        convex = slopes <= 1
+        lower, upper = np.where(convex, tangent, chord), np.where(convex, chord, tangent)
+        low_shift, shift = np.where(bent & ~convex, below, 0.0), np.where(bent & convex, above, 0.0)
+        steepest = np.maximum(np.maximum(np.abs(tangent), np.abs(chord)), np.abs(flat))
+        scale = steepest * np.maximum(np.abs(low), np.abs(high)) + np.abs(shift) + np.abs(low_shift)
+        return Lines(lower, low_shift, upper, shift, flat, scale)
 
 
 def relaxed_bounds(dag: Dag, box: Box) -> tuple[Floats, Floats]:
@@ -85,8 +120,10 @@ def _tighten(dag: Dag, steps: _Steps, level: int, nodes: Indices, box: Box, low:
     start = np.zeros((2 * len(nodes), len(dag.names)))
     start[: len(nodes), step.tails] = rows
     start[len(nodes) :, step.tails] = -rows
-    for choice in ("nearer", "chord"):
-        above = _largest(dag, steps.levels[:level], start.copy(), lines(low, high, dag.slopes, choice), box, low, high)
+    for parallel in (False, True):
+        found = lines(low, high, dag.slopes)
+        with_lines = found.parallel if parallel else found
+        above = _largest(dag, steps.levels[:level], start.copy(), with_lines, box, low, high)
         upper, lower = above[: len(nodes)], -above[len(nodes) :]
         with np.errstate(invalid="ignore"):
             high[nodes] = np.where(upper < high[nodes], upper, high[nodes])
@@ -102,40 +139,14 @@ def _rows(step: _Step, nodes: Indices) -> Floats:
     return step.matrix[[place[int(node)] for node in nodes]]
 
 
-def lines(low: Floats, high: Floats, slopes: Floats, choice: str) -> BentLines:
-    """BentLines above and below `max(z, 0) + slope min(z, 0)` on `[low, high]`; `choice` is that of the tangent.
-
-    The chord's slope is rounded to 20 bits and its shift is then the least that is valid at both ends, rounded out.
-    """
-    bent = (low < 0) & (high > 0) & (slopes != 1)
-    on = np.where(low >= 0, 1.0, slopes)  # where it does not bend: one line
-    left, right = np.where(bent, low, -1.0), np.where(bent, high, 1.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        chord = np.rint((right - slopes * left) / (right - left) * BITS) / BITS
-        if choice == "nearer":
-            tangent = np.where(right >= -left, 1.0, slopes)
-        else:
-            tangent = np.clip(chord, np.minimum(slopes, 1.0), np.maximum(slopes, 1.0))
-        ends = (slopes - chord) * left, (1.0 - chord) * right
-    slack = 4 * EPSILON * ((np.abs(slopes) + np.abs(chord)) * np.abs(left) + (1 + np.abs(chord)) * right) + TINY
-    above, below = np.maximum(*ends) + slack, np.minimum(*ends) - slack
-    convex = slopes < 1
-    return BentLines(
-        np.where(bent, np.where(convex, chord, tangent), on),
-        np.where(bent & convex, above, 0.0),
-        np.where(bent, np.where(convex, tangent, chord), on),
-        np.where(bent & ~convex, below, 0.0),
-    )
-
-
 def _largest(
-    dag: Dag, levels: list[_Step], rows: Floats, with_lines: BentLines, box: Box, low: Floats, high: Floats
+    dag: Dag, levels: list[_Step], rows: Floats, with_lines: Lines, box: Box, low: Floats, high: Floats
 ) -> Floats:
     """Upper bounds of linear functions of node values (one a row), in terms of the levels below."""
     size = np.maximum(np.abs(low), np.abs(high))  # of sums, and of values
     value = size * np.where(dag.roles == Role.HIDDEN, np.maximum(1.0, np.abs(dag.slopes)), 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
-        total, error = np.zeros(len(rows)), np.full(len(rows), TINY)
+        total, error = np.zeros(len(rows)), np.full(len(rows), UNDERFLOWS)
         for step in reversed(levels):
             hidden: Mask = dag.roles[step.nodes] == Role.HIDDEN
             part = rows[:, step.nodes] * hidden
@@ -143,7 +154,7 @@ def _largest(
             if not part.any():
                 continue
             up, down = np.maximum(part, 0.0), np.minimum(part, 0.0)
-            s, t, r, q = (array[step.nodes] for array in vars(with_lines).values())
+            r, q, s, t = (array[step.nodes] for array in with_lines[:4])
             through = up * s + down * r
             total += up @ t + down @ q
             rows[:, step.tails] += through @ step.matrix
