@@ -29,7 +29,7 @@ def mean_spaces(exported: ExportedModule, frozen: Iterable[str], dead: Mapping[s
     """One space for each stream whose mean is written and read by parameters, and seen by nothing else."""
     if not _bare_readers(exported):
         return []
-    demands = read_graph(exported, frozen, means=True)
+    demands = read_graph(exported, frozen, centred=True, means=True)
     solution = solve(demands.gauges)
     marked = _centred_blocks(demands.gauges.centrings, solution)
     sides = [side for side in parameter_sides(demands, dead) if marked[solution.block[side.labels]].any()]
