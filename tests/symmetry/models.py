@@ -258,6 +258,16 @@ def skip(inner: nn.Module) -> nn.Module:
     return Function(lambda self, x: x + self.inner(x), inner=inner)
 
 
+def linear_heads() -> nn.Module:
+    """Two heads without a softmax: products of queries, keys and values."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part(x).unflatten(-1, (2, 1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        return self.o((q @ k.transpose(-1, -2) @ v).transpose(1, 2).flatten(2))
+
+    return Function(forward, q=plain(3, 2), k=plain(3, 2), v=plain(3, 2), o=plain(2, 3))
+
+
 def unnormed_end() -> nn.Module:
     """A stream that a layer normalisation and a bare linear map read: its mean is a space of its own."""
     block = S(nn.LayerNorm(3, eps=0.05), L(3, 2), nn.GELU(), L(2, 3))
@@ -268,6 +278,11 @@ RULES |= {
     "skip around a linear map": (lambda: S(plain(2, 3), skip(L(3, 3)), plain(3, 2)), (2,), 12),
     "skip around a gain": (lambda: S(L(2, 3), skip(Function(lambda s, x: x * s.g, g=(3,))), L(3, 2)), (2,), 6),
     "reader of a bare norm": (lambda: S(plain(2, 3), nn.LayerNorm(3, 0.05, False), L(3, 2), nn.GELU()), (2,), 4),
+    "heads without softmax": (linear_heads, (4, 3), 6),
+    "head without softmax": (
+        lambda: Function(lambda s, x: s.o((s.q(x) @ s.k(x).transpose(-1, -2)) @ s.v(x)),
+                         q=plain(3, 2), k=plain(3, 2), v=plain(3, 2), o=plain(2, 3)), (4, 3), 7,
+    ),
     "mean of a stream": (unnormed_end, (2,), 4),
     "two maps of one value": (
         lambda: Function(lambda s, x: (s.a(x) + 2 * s.b(x)).tanh(), a=L(3, 2), b=plain(3, 2)), (3,), 6

@@ -26,6 +26,7 @@ from lawful.symmetry.shift_solution import solve_shifts
 from lawful.symmetry.shift_spaces import dead_parameters, shift_spaces, unused_parameters
 from lawful.symmetry.solve import link_components, solve
 from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces
+from lawful.symmetry.torus import torus_spaces
 
 
 def symmetries(
@@ -107,6 +108,7 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     means = mean_spaces(exported, frozen, dead)
     spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *means, *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
+    spaces += torus_spaces(exported, trained, spaces, dead)
     places = {name: number for number, name in enumerate(trained)}
     spaces.sort(key=lambda space: (min(places.get(name, 0) for name in space.parameters), space.group))
     return Symmetries(
