@@ -24,8 +24,8 @@ from models import Function, rotated
 
 from lawful.symmetry import symmetries
 
-LARGEST = 48  # parameters: the closure differentiates six times
-POINTS = 4
+LARGEST = 60  # parameters: the closure differentiates six times
+POINTS = 3
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ReLU": torch.relu, "GELU": functional.gelu, "SiLU": functional.silu, "tanh": torch.tanh, "abs": torch.abs,
     "square": lambda x: x * x, "ReLU squared": lambda x: torch.relu(x) ** 2, "linear": lambda x: x,
@@ -43,12 +43,12 @@ class Entry:
 
 
 def entry(seed: int) -> Entry:
-    """One or two blocks on a stream of width 2, between what writes it and what reads it."""
+    """One or two blocks on a stream of width 3, between what writes it and what reads it."""
     choose = random.Random(seed)  # noqa: S311
     torch.manual_seed(seed)
     tokens = choose.random() < 0.3
     bias = choose.random() < 0.5
-    parts: list[nn.Module] = [nn.Embedding(4, 2) if tokens else nn.Linear(2, 2, bias=bias)]
+    parts: list[nn.Module] = [nn.Embedding(4, 3) if tokens else nn.Linear(2, 3, bias=bias)]
     words = ["embedding" if tokens else "linear"]
     for _ in range(choose.choice([1, 1, 2])):
         kind = choose.choice(list(BLOCKS))
@@ -59,7 +59,7 @@ def entry(seed: int) -> Entry:
             part, name = Function(lambda self, x: x + self.inner(x), inner=part), f"skip({name})"
         parts.append(part)
         words.append(name)
-    head = nn.Linear(2, 4 if tokens else 2, bias=choose.random() < 0.5)
+    head = nn.Linear(3, 4 if tokens else 2, bias=choose.random() < 0.5)
     if tokens and choose.random() < 0.3:
         head.weight = parts[0].weight  # type: ignore[assignment]
         words.append("tied")
@@ -68,20 +68,20 @@ def entry(seed: int) -> Entry:
 
 def _norm(choose: random.Random) -> nn.Module:
     kind = choose.choice([nn.LayerNorm, nn.RMSNorm])
-    return kind(2, eps=0.05, elementwise_affine=choose.random() < 0.7)
+    return kind(3, eps=0.05, elementwise_affine=choose.random() < 0.7)
 
 
 def _mlp(choose: random.Random) -> tuple[nn.Module, str]:
     name = choose.choice(list(ACTIVATIONS))
     act, inner, bias = ACTIVATIONS[name], choose.choice([1, 2, 3]), choose.random() < 0.5
     middle = Function(lambda self, x: act(x))
-    return nn.Sequential(nn.Linear(2, inner, bias=bias), middle, nn.Linear(inner, 2)), f"{name} MLP"
+    return nn.Sequential(nn.Linear(3, inner, bias=bias), middle, nn.Linear(inner, 3)), f"{name} MLP"
 
 
 def _gated(choose: random.Random) -> tuple[nn.Module, str]:
     name = choose.choice(["SiLU", "ReLU", "linear"])
     act, bias = ACTIVATIONS[name], choose.random() < 0.5
-    layers = {key: nn.Linear(2, 2, bias=bias) for key in "abc"}
+    layers = {"a": nn.Linear(3, 2, bias=bias), "b": nn.Linear(3, 2, bias=bias), "c": nn.Linear(2, 3, bias=bias)}
     return Function(lambda self, x: self.c(act(self.a(x)) * self.b(x)), **layers), f"{name} gate"
 
 
@@ -96,17 +96,17 @@ def _heads(choose: random.Random) -> tuple[nn.Module, str]:
         y = functional.scaled_dot_product_attention(q, k, v) if softmax else q @ k.transpose(-1, -2) @ v
         return self.o(y.transpose(1, 2).flatten(2))
 
-    layers = {key: nn.Linear(2, 2, bias=bias) for key in "qkv"}
+    layers = {key: nn.Linear(3, 2, bias=bias) for key in "qkv"}
     words = f"{heads} {'rotary ' if rotary else ''}head{'s' * (heads > 1)}{'' if softmax else ' without softmax'}"
-    return Function(forward, **layers, o=nn.Linear(2, 2, bias=bias)), words
+    return Function(forward, **layers, o=nn.Linear(2, 3, bias=bias)), words
 
 
 def _convolution(choose: random.Random) -> tuple[nn.Module, str]:
-    groups, bias = choose.choice([1, 2]), choose.random() < 0.5
+    groups, bias = choose.choice([1, 3]), choose.random() < 0.5
     name = choose.choice(["ReLU", "GELU", "linear"])
     act = ACTIVATIONS[name]
     kind = choose.choice([nn.Conv1d, nn.ConvTranspose1d])
-    layer = kind(2, 2, 3, padding=1, groups=groups, bias=bias)
+    layer = kind(3, 3, 1 if groups == 1 else 3, padding=0 if groups == 1 else 1, groups=groups, bias=bias)
     words = (
         f"{'transposed ' if kind is nn.ConvTranspose1d else ''}{'grouped ' if groups > 1 else ''}convolution, {name}"
     )
@@ -114,22 +114,22 @@ def _convolution(choose: random.Random) -> tuple[nn.Module, str]:
 
 
 def _linear(choose: random.Random) -> tuple[nn.Module, str]:
-    return nn.Linear(2, 2, bias=choose.random() < 0.5), "linear"
+    return nn.Linear(3, 3, bias=choose.random() < 0.5), "linear"
 
 
 def _gain(choose: random.Random) -> tuple[nn.Module, str]:
-    return Function(lambda self, x: x * self.g, g=(2,)), "gain"
+    return Function(lambda self, x: x * self.g, g=(3,)), "gain"
 
 
 def _parallel(choose: random.Random) -> tuple[nn.Module, str]:
     name = choose.choice(["tanh", "linear", "ReLU"])
     act = ACTIVATIONS[name]
-    layers = {"a": nn.Linear(2, 2, bias=choose.random() < 0.5), "b": nn.Linear(2, 2, bias=False)}
+    layers = {"a": nn.Linear(3, 3, bias=choose.random() < 0.5), "b": nn.Linear(3, 3, bias=False)}
     return Function(lambda self, x: act(self.a(x) + self.b(x)), **layers), f"two maps, {name}"
 
 
 def _recurrent(choose: random.Random) -> tuple[nn.Module, str]:
-    layer = nn.RNN(2, 2, batch_first=True, nonlinearity="relu", bias=choose.random() < 0.5)
+    layer = nn.RNN(3, 3, batch_first=True, nonlinearity="relu", bias=choose.random() < 0.5)
     return Function(lambda self, x: self.r(x)[0], r=layer), "ReLU recurrence"
 
 

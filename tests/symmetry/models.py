@@ -249,6 +249,11 @@ def last_state(layer: nn.Module) -> nn.Module:
 RULES |= {
     "LSTM": (lambda: last_state(nn.LSTM(2, 2, batch_first=True)), (3, 2), 8),
     "GRU": (lambda: last_state(nn.GRU(2, 2, batch_first=True)), (3, 2), 4),
+    "table before a GRU": (
+        lambda: S(nn.Embedding(5, 2), Function(lambda s, x: s.g(x)[0], g=nn.GRU(2, 2, batch_first=True, bias=False))),
+        "3:int",
+        3,
+    ),
     "tanh recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True)), (3, 2), 2),
     "ReLU recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True, nonlinearity="relu")), (3, 2), 4),
 }

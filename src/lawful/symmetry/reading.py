@@ -19,8 +19,8 @@ from lawful.symmetry.rules import KEEPS_SQUARES, RULES
 from lawful.symmetry.rules.elementwise import homogeneous
 from lawful.symmetry.shifts import Shifts
 
-CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 7, "conv_transpose2d": 7,
-                "conv_transpose3d": 7, "convolution": 8}  # where the number of groups stands  # fmt: skip
+CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 6, "conv_transpose2d": 6,
+                "conv_transpose3d": 6, "convolution": 8}  # where the number of groups stands  # fmt: skip
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
 MOVES = {"t", "transpose", "permute", "numpy_T", "mT", "view", "reshape", "contiguous", "clone", "to", "_to_copy"}
 PASSES_CONSTANTS = {"add", "sub", "linear", "addmm", "to", "_to_copy", "contiguous", "clone", "alias"} | (
