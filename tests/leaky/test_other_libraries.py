@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lawful.errors import Unsupported
 from lawful.leaky import read_blocks
 
 OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
@@ -79,6 +80,51 @@ def llama() -> nn.Module:
     return made
 
 
+def transformer(kind: str, **sizes: Any) -> Callable[[], nn.Module]:
+    """A tiny model of this kind, as a user has it: with its cache."""
+
+    def make() -> nn.Module:
+        library("torchvision")
+        found = library("transformers")
+        made: nn.Module = getattr(found, f"{kind}Model")(getattr(found, f"{kind}Config")(vocab_size=50, **sizes))
+        return made
+
+    return make
+
+
+COMMON = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
+SHORT = {"n_embd": 24, "n_layer": 2, "n_head": 2, "n_positions": 16, "bos_token_id": 0, "eos_token_id": 0}
+gptj = transformer("GPTJ", **SHORT, rotary_dim=4)  # attention and MLP side by side
+neox = transformer("GPTNeoX", **COMMON)
+roberta = transformer("Roberta", **COMMON)  # positions are computed from the tokens, too
+cached = transformer("GPT2", **SHORT)
+
+
+def swin() -> nn.Module:
+    made: nn.Module = library("timm").create_model(
+        "swin_tiny_patch4_window7_224", img_size=32, window_size=4, embed_dim=12, depths=(1, 1), num_heads=(2, 2)
+    )
+    return made
+
+
+def mixer() -> nn.Module:
+    """Layers over tokens, and layers over channels."""
+    made: nn.Module = library("timm.models.mlp_mixer").MlpMixer(
+        img_size=32, patch_size=8, num_blocks=2, embed_dim=20, num_classes=3
+    )
+    return made
+
+
+def resmlp() -> nn.Module:
+    """The same without normalisations: gains tell the channels."""
+    found = library("timm.models.mlp_mixer")
+    made: nn.Module = found.MlpMixer(
+        img_size=32, patch_size=8, num_blocks=2, embed_dim=20, num_classes=3, mlp_ratio=4,
+        block_layer=found.ResBlock, norm_layer=found.Affine,
+    )  # fmt: skip
+    return made
+
+
 @pytest.mark.parametrize(
     ("make", "inputs", "widths", "samples"),
     [
@@ -88,6 +134,13 @@ def llama() -> nn.Module:
         (convnext, images, [8, 12, 16, 16, 20], 3 * 64),
         (gpt2, tokens, [24] * 4, 48),
         (llama, tokens, [24] * 4, 48),
+        (gptj, tokens, [24] * 2, 48),
+        (neox, tokens, [24] * 2, 48),
+        (roberta, tokens, [24] * 4, 48),
+        (cached, tokens, [24] * 4, 48),
+        (swin, images, [12, 12, 24, 24], 3 * 64),
+        (mixer, images, [20] * 4, 3 * 16),
+        (resmlp, images, [20] * 4, 3 * 16),
     ],
 )
 def test_blocks(
@@ -102,3 +155,41 @@ def test_blocks(
     assert all(1 <= block.dimension <= block.width for block in found.blocks)
     if make is resnet18:
         assert [block.projected for block in found.blocks] == [False, False, True, False, True, False, True, False]
+
+
+def test_names_say_what_was_added() -> None:
+    assert read_blocks(vit().eval(), images()).names[:2] == (
+        "encoder.layers.encoder_layer_0.self_attention",
+        "encoder.layers.encoder_layer_0.mlp",
+    )
+    assert read_blocks(gptj().eval(), tokens()).names == ("h.0", "h.1")
+
+
+def test_normalisations_are_no_blocks() -> None:
+    plain = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 6), nn.Dropout(), nn.Linear(6, 2))
+    assert read_blocks(plain, torch.randn(9, 4)).names == ("3",)
+    with pytest.raises(Unsupported, match="no residual adds"):
+        read_blocks(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)), torch.randn(9, 4))
+
+
+class Added(nn.Module):
+    """A stage that changes its width: the skip is projected, or only padded, or bent (and then no skip at all)."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.up, self.skip = way, nn.Linear(4, 6), nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x.relu())
+        if self.way == "padded":
+            return y + torch.cat([x, torch.zeros_like(x[:, :2])], dim=1)
+        return y + (self.skip(x) if self.way == "projected" else torch.tanh(self.skip(x)))
+
+
+@pytest.mark.parametrize(("way", "projected"), [("projected", True), ("padded", True), ("bent", None)])
+def test_a_projected_skip_is_affine(way: str, projected: bool | None) -> None:
+    net = nn.Sequential(Added(way), nn.Linear(6, 6))
+    found = read_blocks(net, torch.randn(20, 4))
+    assert (found.found_by == "residual adds") is (projected is not None)
+    if projected:
+        assert [block.projected for block in found.blocks] == [True]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,11 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.flow.loss_value import LossValue
 from lawful.flow.losses import checked, find_loss
 from lawful.flow.piecewise import rewritten, unlocated
+from lawful.flow.tape import Tensors, recorded
 from lawful.network.modules.calling import called_with
 from lawful.types import Floats, Indices
+
+RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as twenty of them
 
 
 class _Gates(TorchFunctionMode):
@@ -26,9 +30,9 @@ class _Gates(TorchFunctionMode):
     Other functions with kinks are first rewritten with ReLUs; `unlocated` names those for which that is not known.
     """
 
-    def __init__(self, gates: torch.Tensor | None) -> None:
+    def __init__(self, gates: Iterable[torch.Tensor] | None) -> None:
         super().__init__()
-        self.gates, self.at = gates, 0
+        self.gates = None if gates is None else iter(gates)
         self.heights, self.values, self.slopes = list[torch.Tensor](), list[torch.Tensor](), list[float]()
         self.names, self.unlocated = list[str](), set[str]()
 
@@ -45,12 +49,8 @@ class _Gates(TorchFunctionMode):
     def _gated(self, name: str, height: torch.Tensor, slope: float = 0.0) -> torch.Tensor:
         self.names.append(name)
         self.heights.append(height)
-        if self.gates is None:
-            gate = (height > 0).to(height.dtype)
-        else:
-            gate = self.gates[self.at : self.at + height.numel()].reshape(height.shape)
-        self.at += height.numel()
-        self.values.append(height * (slope + (1.0 - slope) * gate))
+        gate = (height > 0).to(height.dtype) if self.gates is None else next(self.gates)
+        self.values.append(height * (gate if slope == 0.0 else slope + (1.0 - slope) * gate))
         self.slopes.append(slope)
         return self.values[-1]
 
@@ -75,7 +75,8 @@ class ModuleProblem:
         self.targets = raw
         self.x = torch.as_tensor(inputs)
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
-        self._calls: list[tuple[str, tuple[int, ...]]] = []
+        self._met: dict[torch.Size, list[tuple[str, tuple[int, ...]]]] = {}  # by the size of x
+        self._tapes: dict[Any, int | _Tape] = {}  # evaluations so far, then a recording
         self.unlocated: tuple[str, ...] = ()
         self._check()
 
@@ -85,7 +86,8 @@ class ModuleProblem:
         if first.loss != second.loss:
             raise Unsupported("the module answers differently each time: call .eval() before taking its flow")
         with torch.no_grad():
-            plain = self._loss(called_with(self.module, self._weights(torch.as_tensor(self.start)), (self.x,)))
+            weights = self._weights(torch.as_tensor(self.start))
+            plain = self._loss(called_with(self.module, weights, (self.x,)), self.y)
         if not abs(plain.item() - first.loss) <= 1e-9 * max(1.0, abs(first.loss)) and np.isfinite(first.loss):
             raise Unsupported("the module changes a tensor in place (relu_): take its flow without inplace calls")
 
@@ -93,6 +95,13 @@ class ModuleProblem:
     def samples(self) -> int:
         """Number of samples."""
         return len(self.x)
+
+    @property
+    def _calls(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The functions with kinks that an evaluation meets, and the shapes of what they are given."""
+        if self.x.shape not in self._met:
+            self.heights(self.start)
+        return self._met[self.x.shape]
 
     def rows(self, samples: Indices) -> ModuleProblem:
         """The same problem on some of the samples."""
@@ -104,7 +113,7 @@ class ModuleProblem:
     def label(self, gate: int) -> tuple[int, str]:
         """Sample and neuron of a gate: the function, the number of the ReLU that stands for it, and the unit in it."""
         for call, (name, shape) in enumerate(self._calls, 1):
-            size = int(np.prod(shape))
+            size = math.prod(shape)
             if gate < size:
                 sample, unit = divmod(gate, size // (shape or (1,))[0])
                 return sample, f"{name}{call}.{unit}"
@@ -113,24 +122,58 @@ class ModuleProblem:
 
     def heights(self, theta: Floats, gates: Floats | None = None) -> Floats:
         """Pre-activations under a fixed pattern, or under the true one."""
-        with torch.no_grad():
-            return _numbers(self._run(torch.as_tensor(theta), gates)[1].heights)
+        return _numbers(self._taped(_heights, theta, gates))
 
     def evaluate(self, theta: Floats, gates: Floats | None = None) -> LossValue:
         """Loss, gradient and heights by autograd."""
-        flat = torch.tensor(theta, requires_grad=True)
-        loss, seen = self._run(flat, gates)
-        self.unlocated = tuple(sorted(seen.unlocated))
-        gradient, *slopes = torch.autograd.grad(loss, [flat, *seen.values], allow_unused=True, materialize_grads=True)
-        pushes = [(1.0 - slope) * value for slope, value in zip(seen.slopes, slopes, strict=True)]
-        return LossValue(loss.item(), gradient.numpy(), _numbers(seen.heights), _numbers(pushes))
+        loss, *found = self._taped(_everything, theta, gates)
+        weights, kinks = len(self._shapes), len(self._calls)
+        parts = found[:weights], found[weights : weights + kinks], found[weights + kinks :]
+        return LossValue(loss.item(), *(_numbers(part) for part in parts))
 
     def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
         """`∇z` of some heights (rows) by autograd."""
-        flat = torch.tensor(theta, requires_grad=True)
-        heights = torch.cat([height.reshape(-1) for height in self._run(flat, gates)[1].heights])
-        rows = [torch.autograd.grad(heights[gate], flat, retain_graph=True)[0] for gate in chosen]
-        return np.array([row.numpy() for row in rows])
+        rows = []
+        for gate in chosen:
+            picked = np.zeros(len(gates))
+            picked[gate] = 1.0
+            rows.append(_numbers(self._taped(_slopes, theta, gates, picked)))
+        return np.array(rows)
+
+    def _taped(
+        self, kind: Callable[..., Tensors], theta: Floats, gates: Floats | None, picked: Floats | None = None
+    ) -> Tensors:
+        """Run one kind of evaluation; from the third time on, replay its calls."""
+        key = kind, gates is None, self.x.shape
+        tape = self._tapes.get(key)
+        if isinstance(tape, _Tape):
+            return tape(theta, gates, picked, self.x, self._targets())
+        given = _Arguments(self, theta, gates, picked)
+        found = kind(self, *given.tensors, self.x, self._targets())
+        self._tapes[key] = count = int(tape or 0) + 1
+        if count == RECORD_AFTER:
+            made = _Tape(self, kind, given)
+            if made.agrees(found):
+                self._tapes[key] = made
+        return found
+
+    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """One number per gate as a tensor per ReLU."""
+        found, at = [], 0
+        for _, shape in self._calls:
+            size = math.prod(shape)
+            found.append(flat[at : at + size].view(shape))
+            at += size
+        return found
+
+    def _targets(self) -> torch.Tensor:
+        """The labels as the loss takes them."""
+        if self.y is None or len(self.y) != len(self.x):
+            with torch.no_grad():
+                outputs = self._outputs(self._weights(torch.as_tensor(self.start)), self.x)
+            columns = outputs.reshape(len(outputs), -1).shape[1]
+            self.y = torch.as_tensor(find_loss(str(self.loss)).targets(self.targets, columns))
+        return self.y
 
     def _weights(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         weights, at = {}, 0
@@ -139,38 +182,128 @@ class ModuleProblem:
             at += shape.numel()
         return weights
 
-    def _run(self, flat: torch.Tensor, gates: Floats | None) -> tuple[torch.Tensor, _Gates]:
+    def _run(
+        self, weights: dict[str, torch.Tensor], gates: Iterable[torch.Tensor] | None, x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, _Gates]:
         """The loss, and the gates that it met."""
-        mode = _Gates(None if gates is None else torch.as_tensor(gates))
+        mode = _Gates(gates)
         with mode:
-            try:
-                outputs = called_with(self.module, self._weights(flat), (self.x,))
-            except (RuntimeError, ValueError, IndexError) as error:
-                raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
-            loss = self._loss(outputs)
-        self._calls = [(name, tuple(height.shape)) for name, height in zip(mode.names, mode.heights, strict=True)]
+            loss = self._loss(self._outputs(weights, x), y)
+        self._met[x.shape] = [
+            (name, tuple(height.shape)) for name, height in zip(mode.names, mode.heights, strict=True)
+        ]
+        self.unlocated = tuple(sorted(mode.unlocated))
         return loss, mode
 
-    def _loss(self, outputs: torch.Tensor) -> torch.Tensor:
+    def _outputs(self, weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        try:
+            found: torch.Tensor = called_with(self.module, weights, (x,))
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
+        return found
+
+    def _loss(self, outputs: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
         if isinstance(self.loss, str):
-            return self._named_loss(self.loss, outputs)
-        loss = self.loss(outputs, self.y)
+            return NAMED[self.loss](outputs.reshape(len(outputs), -1), y)
+        loss = self.loss(outputs, y)
         if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
             came = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise LawfulError(f"the loss must be a scalar tensor, not {came}: take its mean or sum")
         return loss
 
-    def _named_loss(self, name: str, outputs: torch.Tensor) -> torch.Tensor:
-        flat = outputs.reshape(len(outputs), -1)
-        if self.y is None or len(self.y) != len(outputs):
-            self.y = torch.as_tensor(find_loss(name).targets(self.targets, flat.shape[1]))
-        if name == "mse":
-            return functional.mse_loss(flat, self.y)
-        if name == "bce":
-            return functional.binary_cross_entropy_with_logits(flat, self.y)
-        return functional.cross_entropy(flat, self.y)
+
+NAMED: dict[str, Callable[..., torch.Tensor]] = {
+    "mse": functional.mse_loss,
+    "bce": functional.binary_cross_entropy_with_logits,
+    "ce": functional.cross_entropy,
+}
 
 
-def _numbers(tensors: Any) -> Floats:
-    parts = [tensor.detach().numpy().ravel() for tensor in tensors]
-    return np.concatenate(parts) if parts else np.zeros(0)
+# The kinds of evaluation: weights, gates, the heights that are asked for, inputs and labels -> tensors
+
+
+def _everything(
+    at: ModuleProblem, weights: Tensors, gates: Tensors | None, _: Tensors, x: torch.Tensor, y: torch.Tensor
+) -> Tensors:
+    """The loss, its gradients, the heights and the pushes."""
+    own = [weight.detach().requires_grad_() for weight in weights]
+    loss, seen = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)
+    found = torch.autograd.grad(loss, [*own, *seen.values], allow_unused=True, materialize_grads=True)
+    slopes = [
+        value if slope == 0.0 else (1.0 - slope) * value
+        for slope, value in zip(seen.slopes, found[len(own) :], strict=True)
+    ]
+    return [loss.detach(), *found[: len(own)], *(height.detach() for height in seen.heights), *slopes]
+
+
+def _heights(
+    at: ModuleProblem, weights: Tensors, gates: Tensors | None, _: Tensors, x: torch.Tensor, y: torch.Tensor
+) -> Tensors:
+    with torch.no_grad():
+        return at._run(dict(zip(at._shapes, weights, strict=True)), gates, x, y)[1].heights
+
+
+def _slopes(
+    at: ModuleProblem, weights: Tensors, gates: Tensors | None, picked: Tensors, x: torch.Tensor, y: torch.Tensor
+) -> Tensors:
+    """The gradients of the heights that are picked."""
+    own = [weight.detach().requires_grad_() for weight in weights]
+    heights = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)[1].heights
+    return torch.autograd.grad(heights, own, list(picked), allow_unused=True, materialize_grads=True)
+
+
+class _Arguments:
+    """Weights, gates and picked heights: flat buffers that are written to, and the tensors that look into them."""
+
+    def __init__(self, at: ModuleProblem, theta: Floats, gates: Floats | None, picked: Floats | None) -> None:
+        flat = [None if each is None else torch.tensor(each) for each in (theta, gates, picked)]
+        self.buffers = [None if each is None else each.numpy() for each in flat]
+        weights, opened, wanted = flat
+        assert weights is not None  # noqa: S101 (for the type checker)
+        self.tensors = (
+            list(at._weights(weights).values()),
+            None if opened is None else at._split(opened),
+            [] if wanted is None else at._split(wanted),
+        )
+
+
+class _Tape:
+    """One kind of evaluation as a list of calls. It is compared with the real thing before it is used."""
+
+    def __init__(self, at: ModuleProblem, kind: Callable[..., Tensors], given: _Arguments) -> None:
+        self.buffers = given.buffers
+        weights, gates, picked = given.tensors
+        self.flat = [*weights, *(gates or ()), *picked]
+        self.start = at.x, at._targets()
+        ends = len(weights), len(weights) + len(gates or ())
+
+        def function(x: torch.Tensor, y: torch.Tensor, *rest: torch.Tensor) -> Tensors:
+            opened = None if gates is None else rest[ends[0] : ends[1]]
+            return kind(at, rest[: ends[0]], opened, rest[ends[1] :], x, y)
+
+        self.replay = recorded(function, [*self.start, *self.flat])
+
+    def agrees(self, found: Tensors) -> bool:
+        """Whether there is a recording, and it gives what was found."""
+        if self.replay is None:
+            return False
+        with torch.no_grad():
+            again = self.replay(*self.start, *self.flat)
+        return len(again) == len(found) and all(
+            torch.allclose(one, other, rtol=1e-12, atol=1e-14, equal_nan=True)
+            for one, other in zip(again, found, strict=True)
+        )
+
+    def __call__(
+        self, theta: Floats, gates: Floats | None, picked: Floats | None, x: torch.Tensor, y: torch.Tensor
+    ) -> Tensors:
+        for buffer, values in zip(self.buffers, (theta, gates, picked), strict=True):
+            if buffer is not None:
+                buffer[:] = values
+        assert self.replay is not None  # noqa: S101 (`agrees` was asked)
+        with torch.no_grad():
+            return self.replay(x, y, *self.flat)
+
+
+def _numbers(tensors: Tensors) -> Floats:
+    return np.concatenate([tensor.numpy().ravel() for tensor in tensors]) if tensors else np.zeros(0)

@@ -256,7 +256,7 @@ def _by_hooks(module: nn.Module, inputs: Tensor, blocks: Sequence[str] | None) -
     handles = [
         part.register_forward_hook(_keeper(name, seen))
         for name, part in named.items()
-        if (name in blocks if blocks is not None else name and not isinstance(part, nn.ModuleList))
+        if (name in blocks if blocks is not None else name and _mixes(part))
     ]
     training = module.training
     module.eval()
@@ -268,6 +268,11 @@ def _by_hooks(module: nn.Module, inputs: Tensor, blocks: Sequence[str] | None) -
         for handle in handles:
             handle.remove()
     return [StreamStates(name, before, after, False) for name, (before, after) in _chain(seen, blocks).items()]
+
+
+def _mixes(part: nn.Module) -> bool:
+    """Whether a submodule has a matrix: a normalisation, an activation or a dropout is no block."""
+    return any(parameter.ndim > 1 for parameter in part.parameters())
 
 
 def _keeper(
@@ -293,7 +298,6 @@ def _chain(seen: dict[str, tuple[Floats, Floats]], blocks: Sequence[str] | None)
         name: pair
         for name, pair in seen.items()
         if not any(name.startswith(other + ".") for other in seen if other != name)
-        and not np.array_equal(np.maximum(pair[0], 0), pair[1])  # an activation is no block
     }
     if not outer:
         raise Unsupported("no residual adds, and no submodule keeps the shape of its input: name the blocks to read")
