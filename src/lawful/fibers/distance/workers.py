@@ -21,9 +21,10 @@ Way = Callable[[NetworkPair, Floats, Floats], BoxBounds]
 
 @contextmanager
 def workers(
-    pair: NetworkPair, scheduler: str | None = None, threads: int | None = None, way: Way = bound
+    pair: NetworkPair, scheduler: str | None = None, threads: int | None = None, way: Way | None = None
 ) -> Iterator[Bounder]:
-    """A function that bounds chunks of boxes in some way, in their order."""
+    """A function that bounds chunks of boxes, in their order: the difference of the pair, if no other way is given."""
+    way = way or bound
     if scheduler is not None:
         with _cluster(pair, scheduler, way) as bounder:
             yield bounder
