@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from lawful.network.reading import Reading
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.onnx_channels import OnnxPruning
 
@@ -63,7 +65,7 @@ def entangled_module(named: Named) -> Module | None:
     if isinstance(found, ModuleNetwork):
         return found.module
     reading = found.reading
-    if reading is None or not reading.entangled:
+    if reading is None or not reading.entangled or _is_folded(found, reading):
         return None
     if reading.module is None:
         raise Unsupported(
@@ -71,6 +73,14 @@ def entangled_module(named: Named) -> Module | None:
             "prune the PyTorch module instead"
         )
     return reading.module  # type: ignore[no-any-return]
+
+
+def _is_folded(found: Any, reading: Reading) -> bool:
+    """Whether layers alone are left of an ONNX file, with scalers folded in, that are no larger than the file was."""
+    from lawful.network import Mlp
+
+    held = sum(math.prod(each.shape) for each in reading.layers)
+    return isinstance(found, Mlp) and reading.module is None and found.parameters <= held
 
 
 def file(model: Any, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool) -> None:
