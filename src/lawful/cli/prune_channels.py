@@ -109,15 +109,20 @@ def prune_module(
     module: Module, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool
 ) -> None:
     """Prune a module channel by channel, and write its smaller state dict."""
+    from lawful.network.formats.writing import write_bytes
     from lawful.network.modules.save import write_weights
     from lawful.pruning.channels import prune_channels
+    from lawful.pruning.stored import graph_bytes
 
     if named.input_text is None:
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
+    example = _input(module, named)
     with working("looking for channels to remove"):
-        found = prune_channels(module, [_input(module, named)], seed=named.seed)
+        found = prune_channels(module, [example], seed=named.seed)
     prove(found, found.original.state_dict(), found.module.state_dict(), certificate, certify)
-    if out is not None:
+    if out is not None and out.suffix.lower() in (".pt2", ".onnx"):
+        write_bytes(out, graph_bytes(found.module, example, out.suffix.lower()))
+    elif out is not None:
         write_weights(found.module.state_dict(), out, like=Path(named.text))
     tell(found, out, certificate, certify, as_json)
 
