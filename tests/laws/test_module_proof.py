@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import flint
@@ -18,7 +19,7 @@ from lawful.laws.composite import composite
 from lawful.laws.jets import Sampled
 from lawful.laws.lowering import lower
 from lawful.laws.module_fields import _bracket, _field
-from lawful.laws.module_proof import _exact, inverse_bound, prove_rank
+from lawful.laws.module_proof import _exact, inverse_bound, program_of, prove_rank
 from lawful.laws.probe import probe
 from lawful.study.claims.example_modules import EXAMPLES, Attention
 from lawful.verify.program import Fields, dyadics, read_steps
@@ -134,12 +135,96 @@ def test_small_modules_are_proved_and_verified(name: str) -> None:
     assert f"at most {laws} independent laws" in found.statement
 
 
+PIECES = {
+    "max pooling": (
+        lambda: nn.Sequential(nn.Conv1d(1, 3, 2), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(6, 2)),
+        (1, 6),
+        3,
+    ),
+    "transposed": (
+        lambda: nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.ConvTranspose1d(2, 1, 3, stride=2, padding=1)),
+        (1, 4),
+        2,
+    ),
+    "trained slopes": (lambda: nn.Sequential(nn.Linear(2, 3), nn.PReLU(3), nn.Linear(3, 2)), (2,), 3),
+    "clamped": (lambda: nn.Sequential(nn.Linear(2, 3), nn.Hardtanh(), nn.Linear(3, 2)), (2,), 0),
+    "weight norm": (
+        lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(2, 3)), nn.ReLU(), nn.Linear(3, 2)),
+        (2,),
+        6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_modules_made_of_pieces_are_proved(name: str) -> None:
+    """Counted by closure with reverse over reverse derivatives; of weight norm, ‖v‖ of every row is conserved."""
+    torch.manual_seed(0)
+    make, shape, laws = PIECES[name]
+    count = count_laws(make(), input_shape=shape)
+    assert (count.laws, count.independent, count.status) == (laws, laws, "proved")
+    assert verify(certificate(count)).facts["laws"] == laws
+
+
+class Chosen(nn.Module):
+    """Comparisons, clamps, maxima and a product of three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(3, 4)
+        self.pair, self.turned = nn.Bilinear(3, 3, 4), nn.ConvTranspose2d(2, 4, 3, stride=2, padding=1, groups=2)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        a, b = self.first(batch), self.second(batch)
+        where = torch.where(~(a <= 0.1), a.clamp(-1, 0.5), torch.minimum(a, b).abs() + nn.functional.hardswish(a))
+        tall = self.turned(torch.stack([a, b], 1)[..., None]).amax(-1)[:, :, :4].max(1)[0]
+        return where + self.pair(batch, 2 * batch) + nn.functional.normalize(torch.maximum(a, b), dim=-1) + tall
+
+
+def test_choices_compute_what_pytorch_computes() -> None:
+    torch.manual_seed(0)
+    case = probe(Chosen(), (3,), mode="eval")
+    inputs = torch.randn(1, 3, dtype=torch.float64)
+    theta, weights = case.theta(0, 1.0), torch.randn(1, 1, 4, dtype=torch.float64)
+    fields = Sampled(lower(case, inputs), theta.numpy(), inputs.numpy(), weights.reshape(1, -1).numpy())
+    expected = torch.func.grad(case.value)(theta, inputs, weights[0])
+    assert np.allclose(fields.brackets(np.array([[0]]))[0], expected.numpy())
+
+
+class Almost(nn.Module):
+    """Its neurons are balanced but for a term that float64 does not see, and 60 binary digits neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(batch)
+        return self.last(torch.relu(hidden)) + 2.0**-90 * torch.sin(hidden).sum(-1, keepdim=True)
+
+
+def test_a_law_that_holds_to_ninety_digits_is_none() -> None:
+    torch.manual_seed(0)
+    module = Almost()
+    count = count_laws(module, input_shape=(2,))
+    assert (count.laws, count.independent, count.status) == (2, 0, "numerical")
+    assert "not as identities" in count.reason
+    plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1), nn.Identity(), nn.Flatten())
+    case = probe(module, (2,))
+    proof = prove_rank(case, program_of(case), case.size - 2, 0, 1.0)
+    assert proof is not None
+    balances = count_laws(nn.Sequential(*plain, nn.BatchNorm1d(1, affine=False)), input_shape=(2,), mode="eval").known
+    forged = certificate(replace(count, proof=proof, known=balances, independent=2, status="proved"))
+    with pytest.raises(CertificateError, match="no identities"):
+        verify(forged)
+
+
 def test_a_bound_that_is_too_good_is_not_proved() -> None:
     """Attention of inner width 2 reaches 18 directions: 19 must fail."""
     torch.manual_seed(0)
     case = probe(Attention(3, 2), (4, 3))
-    assert prove_rank(case, 18, 0, 1.0) is not None
-    assert prove_rank(case, 19, 0, 1.0) is None
+    assert prove_rank(case, program_of(case), 18, 0, 1.0) is not None
+    assert prove_rank(case, program_of(case), 19, 0, 1.0) is None
 
 
 def test_matrices_that_are_not_proved_invertible() -> None:

@@ -43,7 +43,7 @@ def signed(proof: Proof) -> Proof:
                     channels_digest({k: read_tensor(v) for k, v in proof[key].items()}, proof["others"])
                     for key in ("before", "after")
                 ]
-            case "property":
+            case "property" | "monotone":
                 network = proof["network"]
                 about = [(read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()]
             case "identifiable" | "regions":

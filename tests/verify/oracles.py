@@ -186,6 +186,24 @@ def _distance(proof: Proof, found: Verified) -> bool:
     return bool(fine)
 
 
+def _monotone(proof: Proof, found: Verified) -> bool:
+    network = mlp_of(proof["network"])
+    low, high = np.array([[float(Fraction(end)) for end in side] for side in proof["box"]]).T
+    if proof["inputs"] is not None:
+        before, after = network.evaluate(proof["inputs"])
+        step = (after - before)[found.facts["output"]] * (1 if found.facts["input"] in proof["rising"] else -1)
+        return bool(step < SLACK * np.abs(before).max())
+    rng = np.random.default_rng(0)
+    for at in proof["rising"] + proof["falling"]:
+        points = rng.uniform(low, high, (500, len(low)))
+        more = points.copy()
+        more[:, at] = rng.uniform(points[:, at], high[at])
+        steps = (network.evaluate(more) - network.evaluate(points))[:, proof["outputs"]]
+        if (steps * (1 if at in proof["rising"] else -1) < -SLACK * (1 + np.abs(steps))).any():
+            return False
+    return True
+
+
 def _property(proof: Proof, found: Verified) -> bool:
     network = mlp_of(proof["network"])
     low, high = np.array([[float(Fraction(end)) for end in side] for side in proof["box"]]).T
@@ -316,6 +334,7 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "same": _same,
     "distance": _distance,
     "property": _property,
+    "monotone": _monotone,
     "singular": _singular,
     "flow": _flow,
     "geodesic": _geodesic,

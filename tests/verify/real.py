@@ -20,7 +20,10 @@ from lawful.fibers.disguise import disguise, random_network
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as of_distance
 from lawful.fibers.distance.certificate import certificate_of_property as of_property
+from lawful.fibers.distance.monotone import certificate_of_monotone as of_monotone
+from lawful.fibers.distance.monotone import check_monotone
 from lawful.fibers.distance.property import Forbidden, check_property
+from lawful.fibers.distance.slopes import Growth
 from lawful.fibers.fingerprint import canonical
 from lawful.fibers.identifiability import identifiable
 from lawful.fibers.identifiability_certificate import certificate as of_identifiable
@@ -109,6 +112,11 @@ def _distance(within: float | None) -> Proof:
     other = network.with_theta(network.theta * 1.01)
     found = distance(network, other, ([-1.0, -1.0], [1.0, 1.0]), within=within, seconds=5.0)
     return of_distance(found, network, other)
+
+
+def _monotone(*directions: Growth) -> Proof:
+    network = Mlp([[[1.0, -2.0], [-1.0, 0.5]], [[1.0, -0.25]]], [[0.5, 0.25], [0.0]])
+    return of_monotone(check_monotone(network, (-np.ones(2), np.ones(2)), directions, seconds=5.0), network)
 
 
 def _property(bound: int) -> Proof:
@@ -247,6 +255,8 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "distance": lambda: _distance(None),
     "distance proved": lambda: _distance(0.5),
     "distance violated": lambda: _distance(1e-6),
+    "monotone": lambda: _monotone(Growth(0, rising=True), Growth(1, rising=False)),
+    "not monotone": lambda: _monotone(Growth(0, rising=False)),
     "property holds": lambda: _property(-100),
     "property violated": lambda: _property(100),
     "path": lambda: _path([1, 1, 1, 1], [1, -1, -1, 1]),

@@ -22,7 +22,10 @@ from lawful.fibers import same
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as of_distance
 from lawful.fibers.distance.certificate import certificate_of_property as of_property
+from lawful.fibers.distance.monotone import certificate_of_monotone as of_monotone
+from lawful.fibers.distance.monotone import check_monotone
 from lawful.fibers.distance.property import Forbidden, check_property
+from lawful.fibers.distance.slopes import Growth
 from lawful.fibers.verdict import certificate as of_same
 from lawful.flow import integrate, problem
 from lawful.flow.certificate import certificate as of_flow
@@ -134,6 +137,17 @@ def properties(plant: Plant) -> Proof:
     found = check_property(network, (-np.ones(2), np.ones(2)), [[everything]])
     assert found.status == "holds"
     return of_property(found, network)
+
+
+def slopes(plant: Plant) -> Proof:
+    """Bounds of slopes are too high."""
+    network = Mlp([[[1.0], [-1.0]], [[1.0, 1.0]]])
+    true = part("fibers.distance.monotone").slope_bounds
+    wrong = lambda *given, **more: (found := true(*given, **more))._replace(low=found.low + 100)  # noqa: E731
+    plant.setattr(part("fibers.distance.monotone"), "slope_bounds", wrong)
+    found = check_monotone(network, ([-1.0], [1.0]), [Growth(0, rising=True)])
+    assert found.status == "holds"
+    return of_monotone(found, network)
 
 
 def dead(plant: Plant) -> Proof:
@@ -271,8 +285,8 @@ def counted(plant: Plant) -> Proof:
 
 
 BUGS = (fixed, missed, counted, borders,
-        locks, laws, module_laws, quiet, counterexample, distances, properties, dead, bound, channels, refuted, parted,
-        losses, stationary, through_a_lock, rescaled)  # fmt: skip
+        locks, laws, module_laws, quiet, counterexample, distances, properties, slopes, dead, bound, channels, refuted,
+        parted, losses, stationary, through_a_lock, rescaled)  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -102,7 +102,14 @@ def distance(
 
 def check(
     network: NetworkArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE.vnnlib", help="Inputs and outputs that must not occur.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.vnnlib]", help="Inputs and outputs that must not occur.")
+    ] = None,
+    monotone: Annotated[
+        str | None, typer.Option(help="Inputs such as +0,-2: no output falls as 0 grows, or rises as 2 grows.")
+    ] = None,
+    box: Annotated[str | None, typer.Option("--box", help="Where it must be monotone, as for `distance`.")] = None,
+    output: Annotated[int | None, typer.Option(help="With --monotone: this output only, counted from 0.")] = None,
     time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
@@ -113,30 +120,27 @@ def check(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a VNN-LIB specification of one network: no input leads to what it describes. Exit 0, 1 or 3."""
-    from lawful.fibers.distance.property import check_property, forbidden_by
-    from lawful.network.formats.box import read_box
-    from lawful.network.formats.vnnlib_outputs import output_cases
-    from lawful.report.distance import property_json, property_text
+    """Check a VNN-LIB specification of one network, or that it is monotone on a box. Exit 0, 1 (violated) or 3."""
+    from lawful.fibers.distance.property import PropertyCheck
+    from lawful.report.distance import monotone_json, monotone_text, property_json, property_text
+    from lawful.study.checks import certificate_of_check, check_network
 
     if not time >= 0:
         raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
     will_write(certificate)
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     opened = open_network(network, seed=seed, drop_useless=True, **reading)
-    if file.suffix.lower() != ".vnnlib":
-        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
-    dag = opened.to_dag()
-    box = read_box(str(file), len(dag.inputs))
-    forbidden = forbidden_by(output_cases(file), len(dag.outputs))
-    found = check_property(opened, box, forbidden, seconds=time, scheduler=scheduler, seed=seed)
+    found = check_network(
+        opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=seed
+    )
     if certificate is not None and found.status == "undecided":
         typer.echo("nothing was decided: no certificate was written", err=True)
     elif certificate is not None:
-        from lawful.fibers.distance.certificate import certificate_of_property
-
-        write_certificate(certificate, certificate_of_property(found, opened))
-    print_json(property_json(found)) if as_json else typer.echo(property_text(found))
+        write_certificate(certificate, certificate_of_check(found, opened))
+    if isinstance(found, PropertyCheck):
+        print_json(property_json(found)) if as_json else typer.echo(property_text(found))
+    else:
+        print_json(monotone_json(found)) if as_json else typer.echo(monotone_text(found))
     raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
 
 

@@ -14,7 +14,6 @@ OPTIONS = {"bottleneck": "save", "separate": "out"}  # where it is not called --
 NONE = {
     "align": "nothing is written down that could be checked again",
     "audit": "a page of many answers: each verb saves its own evidence with --certificate",
-    "check": "the bounds are not written down",
     "diff": "distances and drifts are measured in floating point",
     "compare": "runs are compared in floating point",
     "drift": "drifts are measured in floating point",

@@ -64,7 +64,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "check": (
         "lawful check model.safetensors specification.vnnlib",
-        "lawful check model.safetensors specification.vnnlib --time 5 --json",
+        "lawful check model.safetensors --monotone=+0,-1 --box=-1,1 --time 5 --json",
     ),
     "diff": (
         "lawful diff model.safetensors later.safetensors",

@@ -94,7 +94,8 @@ class _Guess:
             steps.append(moved)
             theirs = moved.apply(theirs)
         mine, yours = ours.row(layer - 1), theirs.row(layer - 1)
-        for careful in (False, True):
+        comparable = len(ours.weights[layer]) == len(theirs.weights[layer])  # signatures need as many neurons above
+        for careful in (False, True) if comparable else (False,):
             order = nearest_order(mine, yours, _signatures(ours, theirs, layer) if careful else None)
             factors = _factors(mine, yours[order])
             if factors is None:

@@ -82,7 +82,7 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
         "known": [[[list(edges), str(factor)] for edges, factor in law.terms.items()] for law in count.known],
         "classes": proof.classes,
         "precision": proof.precision,
-    }
+    } | ({"tokens": proof.tokens} if proof.tokens else {})
 
 
 def program_json(program: Program) -> list[dict[str, Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, rank, residues, to_residues
+from lawful.laws.chance import ENOUGH, MOST_RUNS, miss, random_prime
 from lawful.laws.family import Family, Gradients, Pieces
 from lawful.laws.known import known_laws
 from lawful.laws.law import LawFamily
@@ -25,7 +26,7 @@ from lawful.laws.other_flows import (
     laws_of_momentum,
     under_metric,
 )
-from lawful.laws.region import Region, at_data, clear, near
+from lawful.laws.region import Region, any_side, at_data, clear, near
 from lawful.laws.theorems import by_theorem
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.answers import answered
@@ -34,12 +35,11 @@ from lawful.network.losses import output_gradients
 from lawful.network.opening import Source, open, open_trained
 from lawful.types import Residues
 
-if TYPE_CHECKING:
-    pass
-
 LEVELS = ("phi", "near", "data")
 EXTRA_SEEDS = 2
-SIDES = 6  # of a boundary that are looked at
+SIDES = 24  # of a boundary that are looked at, until one leaves only laws that hold on all
+MOST_MIXED = 64  # patterns that one field can sum
+RUNS = ((150, MOST_RUNS), (600, 4), (2000, 1))  # up to so many variables: runs that test a count
 
 
 def count_laws(
@@ -137,11 +137,15 @@ def _best(job: _Job, seed: int) -> LawCount:
             break
         again = job.run(other)
         best = max(best, again, key=lambda count: (count.status != "undecided", count.dimensions[-1]))
-    return best
+    return job.tested(best, seed) if best.status == "numerical" else best
 
 
 def _in_region(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
-    """The count near weights. On a boundary between patterns: the fewest laws of several regions that meet there."""
+    """The count near weights.
+
+    On a boundary between patterns a law has to hold in all regions that meet there: the fewest laws of several of them
+    bound the number from above, and from below only those count that hold whatever the gates in question.
+    """
     counts: list[LawCount] = []
     for side in range(seed, seed + SIDES):
         region = near(job.dag, side) if data is None else at_data(job.dag, data, job.prime, side)
@@ -149,8 +153,10 @@ def _in_region(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
             count = _best(replace(job, region=away), seed)
             if count.proved:
                 return count
+        if region.nudged:
+            region = any_side(job.dag, region, data, job.prime)
         counts.append(_best(replace(job, dag=job.dag.with_theta(region.theta), region=region), seed))
-        if not region.nudged:
+        if not region.nudged or counts[-1].proved:
             break
     return min(counts, key=lambda count: count.laws)
 
@@ -174,11 +180,10 @@ class _Job:
         closure = close(family, family.size - bound, self.progress)
         status, reason = self._status(closure, family.size - bound)
         witness = RankWitness(self.prime, seed, closure.point, closure.rows)
-        error = self._error(closure) if status == "numerical" else None
         return LawCount(
             self.dag.parameters, family.size, closure.dimensions, known, independent, status, self.level, self.flow,
             self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason, claim=self.claim,
-            parts=parts if bound > independent else (), error=error,
+            parts=parts if bound > independent else (),
         )  # fmt: skip
 
     def bound(self, known: LawFamily, independent: int, point: Residues) -> tuple[tuple[Part, ...], int]:
@@ -196,15 +201,31 @@ class _Job:
         rows = [bound_directions(self.dag, exact, part, point, speed, self.prime) for part in parts]
         return parts, rank(np.concatenate([known.gradients_modulo(point, self.prime), *rows]), self.prime)
 
-    def _error(self, closure: Closure) -> float:
-        """How likely a random point and random fields modulo the prime miss a direction, each of several times.
+    def tested(self, count: LawCount, seed: int) -> LawCount:
+        """A count that is not proved, again modulo random primes: with the probability that all of them failed.
 
-        Entries of a level-k bracket have degree at most (k+1)(L−1)+1 in the point and k+1 in each multiplier, so a
-        minor of the matrix is a polynomial of at most D times their sum (Schwartz-Zippel).
+        Where not all patterns are known, or neurons lie on a boundary, no probability says that nothing was missed.
         """
-        levels, length = len(closure.dimensions), int(self.dag.levels.max())
-        degree = self.dag.parameters * levels * (length + 2)
-        return float(min(1.0, (degree / self.prime) ** EXTRA_SEEDS))
+        region = self.region
+        known = region is None or (region.on_data is not None and not region.nudged)
+        if not known or (region is not None and len(region.patterns) > MOST_MIXED):
+            return count
+        runs = next((runs for size, runs in RUNS if count.states <= size), 0)
+        error = 1.0
+        for number in range(runs):
+            prime = random_prime(seed, number)
+            again = replace(self, prime=prime, region=None if region is None else region.modulo(prime, self.dag))
+            found = again.run(seed + EXTRA_SEEDS + number)
+            if found.status == "undecided":
+                continue
+            if found.dimensions[-1] > count.dimensions[-1]:
+                count, error = found, 1.0
+            if count.proved:
+                return count
+            error *= miss(self.dag, len(found.dimensions), self.flow, None if region is None else region.numbers)
+            if error <= ENOUGH:
+                break
+        return replace(count, error=error) if error < 1 else count
 
     @property
     def claim(self) -> str:
@@ -222,13 +243,17 @@ class _Job:
             return "undecided", f"{names} switch at inputs that float64 cannot tell apart"
         unsure = self.region.unsure if self.region is not None else ()
         seen = f"; only one gate was seen of {', '.join(unsure[:5])}" if unsure else ""
+        if self.region is not None and self.region.nudged:
+            seen += "; the weights lie on a boundary between patterns, where more laws may hold on one side only"
         return "numerical", f"{closure.dimensions[-1]} directions found, {bound} are possible" + seen
 
     def family(self, seed: int) -> Family:
         """The fields of this flow."""
         free = Gradients(self.dag, self.prime, seed, self.loss)
         region = self.region
-        gradients = free if region is None else Pieces(free, region.gates(self.prime), region.spans)
+        gradients: Gradients | Pieces = free
+        if region is not None:
+            gradients = Pieces(free, region.gates(self.prime), region.spans, region.mixed)
         match self.flow:
             case HeavyBall():
                 return Momentum(gradients, self.flow)

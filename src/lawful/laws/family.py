@@ -165,11 +165,12 @@ class Pieces(Derived):
     gradients: Gradients
     patterns: Residues
     spans: tuple[Residues, ...] | None = None
+    most: int = MIXED
 
     @property
     def mixed(self) -> int:
         """How many patterns one field sums: all of them if they are few."""
-        return min(len(self.patterns), MIXED)
+        return min(len(self.patterns), self.most)
 
     def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
         """Multipliers of every node (patterns · nodes, columns)."""

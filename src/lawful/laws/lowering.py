@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.laws.composite import composite
-from lawful.laws.lowering_rules import Rules, Tokens, TracedArray
+from lawful.laws.lowering_choices import ChoiceRules, TracedCondition
+from lawful.laws.lowering_rules import Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
 from lawful.network.modules.calling import called_with
@@ -39,18 +40,25 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
         with composite():
             every: dict[Any, Any] = dict(torch._decomp.core_aten_decompositions())
             table = {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
-            tracer = make_fx(function, table, tracing_mode="fake", _allow_non_fake_inputs=True)
+            tracer = make_fx(
+                torch.func.functionalize(function), table, tracing_mode="fake", _allow_non_fake_inputs=True
+            )
             traced = tracer(parts, batch)
     except Exception as error:
         raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
-    return _Lowering(case, batch).run(traced)
+    try:
+        return _Lowering(case, batch).run(traced)
+    except LawfulError:
+        raise
+    except Exception as error:  # an operation called in a way that its rule does not know
+        raise Unsupported(f"no proof covers an operation of the module: {first_line(error)}") from None
 
 
 def _has_rule(operation: Any) -> bool:
-    return hasattr(Rules, f"do_{operation.__name__.split('.')[0]}")
+    return hasattr(ChoiceRules, f"do_{operation.__name__.split('.')[0]}")
 
 
-class _Lowering(Rules):
+class _Lowering(ChoiceRules):
     def __init__(self, case: Probe, batch: torch.Tensor) -> None:
         super().__init__(Writer(case.size, batch.numel() * (case.vocabulary or 1)))
         self.case, self.batch = case, batch
@@ -92,10 +100,12 @@ class _Lowering(Rules):
         name = getattr(target, "__name__", str(target)).split(".")[0]
         if name == "getitem":
             return arguments[0][arguments[1]]
+        if len(arguments) and arguments[0] is None:
+            return None  # of places that a maximum did not compute
         parts = _flat((arguments, options))
         if any(isinstance(part, Tokens) for part in parts):
             return self.looked_up(name, arguments)
-        if not any(isinstance(part, TracedArray) for part in parts):
+        if not any(isinstance(part, (TracedArray, TracedCondition)) for part in parts):
             return target(*arguments, **options)
         if name in COPIES:
             return self.copied(target, arguments, options)

@@ -159,8 +159,6 @@ class Rules:
     ) -> TracedArray:
         """Patches times kernels, group by group."""
         shape, kernel = _shape(value), _shape(weight)[2:]
-        if transposed:
-            raise Unsupported("no proof covers transposed convolutions")
         numbers = torch.arange(1, math.prod(shape) + 1, dtype=torch.float64).reshape(shape)
         pads = [size for pad in reversed(list(padding)) for size in (pad, pad)]
         numbers = torch.nn.functional.pad(numbers, pads)

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.laws.float_rank import rank_with_gap
+from lawful.laws.identity import identities
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
 from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
-from lawful.laws.module_proof import conserved, prove_rank
+from lawful.laws.module_proof import program_of, prove_rank
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
 from lawful.laws.square_laws import square_laws
@@ -101,19 +102,28 @@ def _at_least(case: Probe, level: str, loss: str) -> LawCount:
 
 
 def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> LawCount:
-    """The same count with a proof in balls, if as many laws are explicit and one is found; else with the reason."""
-    if count.independent < count.laws:
-        why = f"{count.laws - count.independent} of the laws have no explicit form here"
-        return count if count.reason else replace(count, reason=why)
-    proof = None
+    """The same count with a proof in balls, if as many laws are identities and one is found; else with the reason."""
     try:
-        for attempt in seeds[:ATTEMPTS]:
-            proof = proof or prove_rank(case, count.parameters - count.independent, attempt, spread)
+        program = program_of(case)
     except Unsupported as error:
-        return count if count.reason else replace(count, reason=str(error))
-    if proof is None or not conserved(proof, count.known):
-        return count if count.reason else replace(count, reason="balls of up to 512 bits do not prove the rank")
+        return _doubtful(count, str(error))
+    classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
+    kept = identities(program, count.known, classes=classes, tokens=case.vocabulary or 0)
+    if len(kept) < count.laws:
+        rough = len(count.known) - len(kept)
+        why = f"{count.laws - len(kept)} of the laws have no explicit form here"
+        why += f"; {rough} hold to rounding, but not as identities of the module's steps" if rough else ""
+        return replace(_doubtful(count, why), known=LawFamily(kept, count.parameters), independent=len(kept))
+    proof = None
+    for attempt in seeds[:ATTEMPTS]:
+        proof = proof or prove_rank(case, program, count.parameters - len(kept), attempt, spread)
+    if proof is None:
+        return _doubtful(count, "balls of up to 512 bits do not prove the rank")
     return replace(count, status="proved", arithmetic="balls", reason="", proof=proof, dimensions=proof.dimensions)
+
+
+def _doubtful(count: LawCount, why: str) -> LawCount:
+    return count if count.reason else replace(count, reason=why)
 
 
 class BracketRun(NamedTuple):

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
 from lawful.laws.jets import Array, Sampled
-from lawful.laws.law import LawFamily
 from lawful.laws.lowering import lower
 from lawful.laws.probe import MIXED, SIZES, Probe
 from lawful.laws.program import Program, RankProof
@@ -29,16 +28,21 @@ PIECES = 4  # times more fields for modules that are smooth in pieces only: all 
 THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
 PRECISIONS = (128, 256, 512)
-DIGITS = 2.0**-64  # a law's derivative along a bracket must vanish to that, relative to their lengths
 
 
-def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof | None:
-    """A proof that brackets reach at least `at_most` dimensions near a point, or None if none was found."""
+def program_of(case: Probe) -> Program:
+    """The program of a module that a proof can be tried for."""
     if case.size > LARGEST:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
+    if case.data is not None:
+        raise Unsupported("no proof covers given data yet")
+    return lower(case, program_batch(case))
+
+
+def prove_rank(case: Probe, program: Program, at_most: int, seed: int, spread: float) -> RankProof | None:
+    """A proof that brackets reach at least `at_most` dimensions near a point, or None if none was found."""
     generator = torch.Generator().manual_seed(seed)
-    batch = program_batch(case)
-    rows, program = len(batch), lower(case, batch)
+    rows = len(program_batch(case))
     theta = _whole(case.theta(seed, spread).numpy(), THETA_BITS)
     count = (PIECES if case.piecewise else 1) * case.size + SPARE
     inputs = _inputs(case, count, rows, generator)
@@ -63,7 +67,7 @@ def prove_rank(case: Probe, at_most: int, seed: int, spread: float) -> RankProof
         if bound is not None and bound < 1:
             return RankProof(
                 program, theta, THETA_BITS, inputs, ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, bound,
-                precision, case.output_shape[-1] if case.loss == "cross-entropy" else 0,
+                precision, case.output_shape[-1] if case.loss == "cross-entropy" else 0, case.vocabulary or 0,
             )  # fmt: skip
     return None
 
@@ -76,8 +80,6 @@ def program_batch(case: Probe) -> torch.Tensor:
 
 def _inputs(case: Probe, count: int, rows: int, generator: torch.Generator) -> Indices:
     shape = (count, rows, *case.input_shape)
-    if case.data is not None:
-        raise Unsupported("no proof covers given data yet")
     if case.vocabulary is not None:
         tokens = torch.randint(case.vocabulary, shape, generator=generator)
         units = torch.nn.functional.one_hot(tokens, case.vocabulary)
@@ -201,34 +203,3 @@ def inverse_bound(matrix: NDArray[Any], precision: int) -> float | None:
     finally:
         ctx.prec = before
     return worst
-
-
-def conserved(proof: RankProof, laws: LawFamily) -> bool:
-    """Whether every law's derivative along every bracket of the proof vanishes to many digits at θ*."""
-    from flint import arb, ctx
-
-    words = list(proof.words)
-    found = enclosed(proof.program, proof.theta, proof.inputs, proof.weights, words, max(proof.precision, 256))
-    if found is None:
-        return False
-    before = ctx.prec
-    ctx.prec = max(proof.precision, 256)
-    try:
-        point = _exact(proof.theta, THETA_BITS)
-        sizes = [max((abs(value).upper() for value in row), key=float) for row in found]
-        for law in laws:
-            slope: dict[int, Any] = {}
-            for edges, factor in law.terms.items():
-                for place, edge in enumerate(edges):
-                    term = arb(factor.numerator) / factor.denominator
-                    for other in edges[:place] + edges[place + 1 :]:
-                        term = term * point[other]
-                    slope[edge] = slope.get(edge, arb(0)) + term
-            size = sum((abs(value) for value in slope.values()), arb(0))
-            for row, largest in zip(found, sizes, strict=True):
-                total = sum((value * row[edge] for edge, value in slope.items()), arb(0))
-                if not abs(total) <= size * largest * DIGITS:
-                    return False
-    finally:
-        ctx.prec = before
-    return True

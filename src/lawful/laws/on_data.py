@@ -71,6 +71,15 @@ def seen_by(dag: Dag, patterns: Floats, groups: NDArray[np.intp], points: Floats
     return replace(view, still=tuple(law for node in _readers(dag) for law in _still(dag, node, view, prime)))
 
 
+def seen_by_any(dag: Dag, points: Floats, fixed: Floats, prime: int) -> OnData:
+    """What samples leave alone whichever neurons are on: sums of weights from the inputs that none of them moves."""
+    samples = np.append(points, np.ones((len(points), 1)), axis=1)
+    nobody = np.zeros((len(dag.names), len(points)), dtype=bool)
+    apart = np.full(len(dag.names), -1)
+    view = OnData(fixed, apart, np.zeros(dag.parameters, dtype=bool), ~nobody, samples=samples)
+    return replace(view, still=tuple(law for node in _readers(dag) for law in _still(dag, node, view, prime)))
+
+
 def _view(dag: Dag, patterns: Floats, groups: NDArray[np.intp], points: Floats) -> OnData:
     gates = np.ones((len(dag.names), len(patterns)))
     gates[dag.hidden] = patterns.T

@@ -142,7 +142,7 @@ class RankProof:
     Numbers are whole multiples of `2^−bits`. `words` are brackets, numbers of fields from the outermost inwards;
     `columns` the coordinates in which their values form an invertible matrix. `dimensions` are those of V_0, V_1, …
     as float64 saw them; `bound` is the norm that was proved smaller than 1, with `precision` bits. Under
-    cross-entropy the output weights of each run of `classes` sum to 0.
+    cross-entropy the output weights of each run of `classes` sum to 0; each run of `tokens` inputs is a unit vector.
     """
 
     program: Program
@@ -157,6 +157,7 @@ class RankProof:
     bound: float
     precision: int
     classes: int = 0
+    tokens: int = 0
 
     @property
     def point(self) -> Floats:

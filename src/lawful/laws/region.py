@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
 from lawful.exact import residues, to_residues
+from lawful.laws.family import MIXED
 from lawful.laws.line import line_patterns
-from lawful.laws.on_data import OnData, seen_by, seen_by_all
+from lawful.laws.on_data import OnData, seen_by, seen_by_all, seen_by_any
 from lawful.laws.patterns import exact_signs, refined, rough_signs, signs
 from lawful.network import Dag, Role
 from lawful.network.intervals import activated, affine
@@ -54,6 +55,20 @@ class Region:
     nudged: bool = False
     alike: NDArray[np.intp] | None = None
     on_data: OnData | None = None
+    mixed: int = MIXED
+
+    @property
+    def numbers(self) -> Floats:
+        """The numbers that enter the fields: gates, and the data if there are."""
+        return self.patterns.ravel() if self.groups is None else np.append(self.patterns.ravel(), self.witnesses)
+
+    def modulo(self, prime: int, dag: Dag) -> Region:
+        """The same for another prime, every field summing all patterns."""
+        spans = None
+        if self.groups is not None:
+            exact = to_residues(_extended(dag, self.witnesses), prime)
+            spans = tuple(exact[self.groups == number] for number in range(len(self.patterns)))
+        return replace(self, spans=spans, mixed=len(self.patterns))
 
     def gates(self, prime: int) -> Residues:
         """The patterns as residues."""
@@ -141,12 +156,30 @@ def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
             raise LawfulError("the data lie on a boundary between activation patterns that no small change resolves")
     patterns, _, where = _distinct(dag, found, points)
     view = seen_by(dag, patterns, where, points, prime)
-    extended = points if dag.constant is None else np.append(points, np.ones((len(points), 1)), axis=1)
-    exact = to_residues(extended, prime)
+    exact = to_residues(_extended(dag, points), prime)
     spans = tuple(_basis(exact[where == number], prime) for number in range(len(patterns)))
     return Region(
         patterns, points, view.fixed, dag.theta, spans=spans, groups=where, nudged=moved, alike=view.alike, on_data=view
     )  # fmt: skip
+
+
+def _extended(dag: Dag, points: Floats) -> Floats:
+    return points if dag.constant is None else np.append(points, np.ones((len(points), 1)), axis=1)
+
+
+def any_side(dag: Dag, region: Region, data: ArrayLike | None, prime: int) -> Region:
+    """A region beside a boundary, with no laws but those that hold on every side of it.
+
+    What bounds prove at the weights themselves stays; on data, sums that no sample moves whichever neurons are on.
+    """
+    fixed = proved_gates(dag)
+    view = None
+    if data is not None:
+        fixed = np.where(dag.slopes == 1.0, 1.0, np.nan)
+        points = np.asarray(data, dtype=np.float64)
+        view = seen_by_any(dag, points, fixed, prime)
+    alike = alike_gates(dag, fixed) if data is None else None
+    return replace(region, fixed=fixed, alike=alike, on_data=view)
 
 
 def nudged(dag: Dag, seed: int) -> Dag:

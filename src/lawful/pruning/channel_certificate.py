@@ -13,7 +13,7 @@ from lawful.errors import Unsupported
 from lawful.pruning.channel_weights import Reason
 from lawful.pruning.channels import ChannelPruning
 from lawful.pruning.cut import bias_beside
-from lawful.pruning.program import ChannelProgram
+from lawful.pruning.program import ChannelProgram, Heads
 
 LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
 
@@ -64,6 +64,10 @@ def written(
             "function": "" if operation is None else operation.function,
             "arguments": [] if operation is None else list(operation.arguments),
         })  # fmt: skip
+        if operation is not None and operation.tensors.get("weight") in program.transposed:
+            steps[-1]["transposed"] = True
+        if operation is not None and operation.attention is not None:
+            steps[-1]["heads"] = _heads(operation.attention)
     homes = {int(cell): (numbers[name], place) for name, spot in reversed(list(program.spots.items()))
              for place, cell in enumerate(spot.cells)}  # fmt: skip
     layers = {str(operation.tensors["weight"]): numbers[operation.name] for operation in program.operations
@@ -79,11 +83,19 @@ def written(
         "after": {name: _written(after[name]) for name in sorted(used | set(added))},
         "others": others,
         "added": [[layers[weight], name] for name, weight in added.items()],
-        "sweeps": [
-            [[list(homes[cell]), why[0], *(list(homes[leader]) for leader in why[1:])] for cell, why in sweep.items()]
-            for sweep in sweeps
-        ],
+        "sweeps": [[[list(homes[cell]), *_reason(why, homes)] for cell, why in sweep.items()] for sweep in sweeps],
     }
+
+
+def _reason(why: Reason, homes: Mapping[int, tuple[int, int]]) -> list[Any]:
+    if why[0] == "dependent":
+        return ["dependent", why[1], [[list(homes[leader]), str(factor)] for leader, factor in why[2]]]
+    return [why[0], *(list(homes[leader]) for leader in why[1:])]
+
+
+def _heads(heads: Heads) -> dict[str, Any]:
+    tables = {name: getattr(heads, name).tolist() for name in ("queries", "keys", "values")}
+    return tables | {name: getattr(heads, name) for name in ("rotary", "fixed", "alike", "whole")}
 
 
 def weights_digest(state: Mapping[str, torch.Tensor]) -> str:

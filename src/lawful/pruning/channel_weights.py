@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.pruning.constants import Value, combined, is_double, nearest
+from lawful.pruning.dependent import dependent_sweeps
 from lawful.pruning.facts import Facts, ordinary, power_of_two
+from lawful.pruning.heads import HeadGrids
 from lawful.pruning.program import ChannelProgram, Operation
 from lawful.types import Floats
 
-Reason = tuple[Any, ...]  # ("silent",), ("constant",) or ("duplicate", cell that stays)
+# ("silent",), ("constant",), ("unscored",), ("duplicate", cell), or ("dependent", side that takes over, terms)
+Reason = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,11 @@ class ChannelWeights:
         self.alive = dict.fromkeys(program.cells, True)
         self.pinned = program.pinned
         self.layers = [operation for operation in program.operations if operation.kind == "layer"]
+        self.grids = HeadGrids(program)
         self.removed: list[RemovedChannel] = []
         self.sweeps: list[dict[int, Reason]] = []
         self.readers = self._readers()
+        self.pinned |= self.grids.scoring.keys() & self.readers.keys()  # read in two ways
         self._exact: dict[tuple[str, int], Value] = {}  # entries of biases that are no doubles
         self._rounded: dict[str, NDArray[np.bool_]] = {}
         members = [set(spot.cells.tolist()) for spot in program.spots.values()]
@@ -94,20 +99,63 @@ class ChannelWeights:
         for cell, reason in self._redundant(facts).items():
             if any(self.left[place] <= 1 for place in self.places[cell]):  # an activation keeps one channel
                 continue
-            for place in self.places[cell]:
-                self.left[place] -= 1
+            self._count_out(cell, str(reason[0]))
             self._absorb(cell, reason, facts)
             gone[cell] = reason
-            self.removed += [
-                RemovedChannel(layer_name(operation), int(at), str(reason[0]))
-                for operation in self.layers
-                for at in np.flatnonzero(self.program.spots[operation.name].cells == cell)
-            ]
         for cell in gone:
             self.alive[cell] = False
         if gone:
             self.sweeps.append(gone)
-        return bool(gone)
+        return bool(gone) or self._sweep_dependent()
+
+    def _sweep_dependent(self) -> bool:
+        """Remove channels that others of their linear space add up to; whether there were any."""
+        found = dependent_sweeps(self)
+        for side, gone in found:
+            for cell, terms in gone.items():
+                self._take_over(side, cell, terms)
+                self._count_out(cell, "dependent")
+            for cell in gone:
+                self.alive[cell] = False
+            self.sweeps.append({cell: ("dependent", side, terms) for cell, terms in gone.items()})
+        return bool(found)
+
+    def _take_over(self, side: str, cell: int, terms: Sequence[tuple[int, Fraction]]) -> None:
+        if side == "readers":
+            for operation, places in self.readers.get(cell, []):
+                cells = self.program.spots[operation.sources[0]].cells
+                for leader, factor in terms:
+                    for mine, theirs in zip(places, np.flatnonzero(cells == leader).tolist(), strict=True):
+                        inexact = _add_multiple(self.weight(operation), mine, theirs, factor)
+                        self.rounded(operation)[inexact] = True
+                self.weight(operation)[:, places] = 0.0
+            return
+        for layer, mine, others in self.grids.rows(side, cell, dict(terms), self.layers):
+            for theirs, factor in others.items():
+                self._add_row(layer, mine, theirs, factor)
+
+    def _add_row(self, layer: Operation, mine: int, theirs: int, factor: Fraction) -> None:
+        """A row of a layer, with its bias, takes over a multiple of another."""
+        turned = np.swapaxes(self.weight(layer), 0, 1)
+        inexact = _add_multiple(turned, mine, theirs, factor).any()
+        total = combined([(factor, self.exact_bias(layer, mine))], self.exact_bias(layer, theirs))
+        if layer.tensors["bias"] is not None:
+            bias = self.bias(layer).copy()
+            bias[theirs] = nearest(total)
+            self.arrays[str(layer.tensors["bias"])] = bias
+            self._exact[layer.name, theirs] = total
+        elif total != 0:
+            raise AssertionError("a layer without a bias takes none over")
+        self.rounded(layer)[theirs] |= bool(inexact) or not is_double(total)
+
+    def _count_out(self, cell: int, kind: str) -> None:
+        for place in self.places[cell]:
+            self.left[place] -= 1
+        self.removed += [
+            RemovedChannel(layer_name(operation), int(at), kind)
+            for operation in self.layers
+            for at in np.flatnonzero(self.program.spots[operation.name].cells == cell)
+        ]
 
     def _redundant(self, facts: Facts) -> dict[int, Reason]:
         """Cells that can leave now, each with its reason; a twin that another relies on stays."""
@@ -116,6 +164,10 @@ class ChannelWeights:
         columns = {operation.name: self._heard(operation) for operation in self.layers}
         kept: set[int] = set()
         for cell in sorted(cell for cell, alive in self.alive.items() if alive and cell not in self.pinned):
+            if cell in self.grids.scoring:
+                if self.grids.unscored(cell, facts):
+                    found[cell] = ("unscored",)
+                continue
             heard = self.readers.get(cell, [])
             live = [(operation, places) for operation, places in heard if columns[operation.name][places].any()]
             if not live:
@@ -131,7 +183,8 @@ class ChannelWeights:
                 if leader != cell and leader not in found:
                     found[cell] = ("duplicate", leader)
                     kept.add(leader)
-        return {cell: reason for cell, reason in found.items() if cell not in kept}
+        found = {cell: reason for cell, reason in found.items() if cell not in kept}
+        return self.grids.kept_whole(found, self.alive, self.pinned)
 
     def _readers(self) -> dict[int, list[tuple[Operation, list[int]]]]:
         """For every cell the layers that read it, and at which of their columns."""

@@ -22,7 +22,7 @@ from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChanne
 from lawful.pruning.constants import BITS
 from lawful.pruning.permanent import permanent
 from lawful.pruning.program import ChannelProgram, notes_of
-from lawful.pruning.shrink import compared, same_calls, shrink
+from lawful.pruning.shrink import compared, differences, same_calls, shrink
 from lawful.pruning.traced import traced_channels
 from lawful.shown import Shown
 from lawful.types import Floats
@@ -31,6 +31,8 @@ from lawful.types import Floats
 @dataclass(frozen=True, eq=False)
 class ChannelPruning(Shown):
     """The smaller module, and the channels that went; `compared` is the largest difference of outputs seen, in float64.
+
+    `rounded` is the same after the folded weights were rounded to the module's own types.
 
     `parameters_after` counts what is left. The module has the class, the names and the type that it had. `sweeps` are
     the cells of `program` that left together, each with its reason: what a certificate replays.
@@ -43,6 +45,7 @@ class ChannelPruning(Shown):
     parameters_before: int
     parameters_after: int
     compared: float
+    rounded: float
     notes: tuple[str, ...] = ()
     program: ChannelProgram = field(default_factory=ChannelProgram)
     sweeps: tuple[Mapping[int, Reason], ...] = ()
@@ -71,13 +74,27 @@ def prune_channels(
     ([('0', 0, 'silent'), ('0', 2, 'constant')], Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1)))
     """
     plain, notes = permanent(module)
+    cached = _set_caches(plain, False)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
     read = export_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
     try:
-        return _pruned(module, plain, double, read, examples, notes, ())
+        found = _pruned(module, plain, double, read, examples, notes, ())
     except Unsupported:  # the module's own code may fix what a flattened activation measures: leave what feeds one
-        return _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"))
+        found = _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"))
+    if cached:
+        _set_caches(found.original, True)
+        _set_caches(found.module, True)
+    return found
+
+
+def _set_caches(module: nn.Module, wanted: bool) -> bool:
+    """Whether models of transformers return the keys and values they have seen; whether any was set otherwise."""
+    configs = [getattr(part, "config", None) for part in module.modules()]
+    changed = [each for each in configs if each is not None and getattr(each, "use_cache", wanted) != wanted]
+    for each in changed:
+        each.use_cache = wanted
+    return bool(changed)
 
 
 def _pruned(
@@ -89,7 +106,9 @@ def _pruned(
     notes: tuple[str, ...],
     stay: Sequence[str],
 ) -> ChannelPruning:
-    state = ChannelWeights(traced_channels(read, stay), arrays_of(read))
+    program = traced_channels(read, stay)
+    arrays = {name: array.T if name in program.transposed else array for name, array in arrays_of(read).items()}
+    state = ChannelWeights(program, arrays)
     with ctx.workprec(BITS):
         state.sweep_all()
     small = copy.deepcopy(double)
@@ -97,16 +116,29 @@ def _pruned(
     difference = compared(double, small, examples)
     if state.removed:
         same_calls(read, small, examples)
-    kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
-    small = small.to(kind)
+    _typed(small, plain)
+    rounded = max((gap for gap, _ in differences(double, copy.deepcopy(small).double(), examples)), default=0.0)
     modes = {name: part.training for name, part in module.named_modules()}
     for name, part in small.named_modules():
         part.training = modes.get(name, False)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(
         plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
-        (*notes, *notes_of(state.program)), state.program, tuple(state.sweeps),
+        rounded, (*notes, *notes_of(state.program)), state.program, tuple(state.sweeps),
     )  # fmt: skip
+
+
+def _typed(small: nn.Module, like: nn.Module) -> None:
+    """Give every tensor the type that it had; biases that are new have the type of their weights."""
+    types = {name: part.dtype for name, part in (*like.named_parameters(), *like.named_buffers())}
+    first = next((kind for kind in types.values() if kind.is_floating_point), torch.float32)
+    for name, tensor in (*small.named_parameters(), *small.named_buffers()):
+        owner = name.rpartition(".")[0]
+        kind = types.get(name, types.get(f"{owner}.weight", first))
+        if tensor.is_floating_point() and kind.is_floating_point:
+            tensor.data = tensor.data.to(kind)
+            if not bool(torch.isfinite(tensor).all()):
+                raise Unsupported(f"a folded weight of {name} does not fit into {kind}: convert the module first")
 
 
 def arrays_of(read: ExportedModule) -> dict[str, Floats]:

@@ -86,6 +86,9 @@ def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
             return _clipped(combined([(1.0, Fraction(3))], value), ZERO, Fraction(6)) / 6
         case "hardswish":
             return product(value, applied("hardsigmoid", (), value))
+        case "power":
+            whole = numbers[0].denominator == 1 and 0 < numbers[0] < 10
+            return value ** int(numbers[0]) if whole else None
         case "abs":
             return abs(value)
         case "neg":

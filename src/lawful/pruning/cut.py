@@ -39,7 +39,8 @@ def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
         for role, name in operation.tensors.items():
             if name is not None:
                 array = state.arrays[name][rows]
-                found[name] = array[:, columns] if operation.kind == "layer" and role == "weight" else array
+                array = array[:, columns] if operation.kind == "layer" and role == "weight" else array
+                found[name] = array.T if name in state.program.transposed else array
         weight = operation.tensors.get("weight")
         if weight in state.added:
             found[bias_beside(str(weight))] = state.added[str(weight)][rows]

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.pruning.constants import Value, applied, combined, normalised, product
-from lawful.pruning.program import ChannelProgram, Operation, Spot
+from lawful.pruning.constants import ZERO, Value, applied, combined, normalised, product
+from lawful.pruning.program import ChannelProgram, Heads, Operation, Spot
 from lawful.types import Floats
 
 ONE = Fraction(1)
@@ -164,6 +164,48 @@ class Facts:
             constant |= {start + place: value for place, value in self.constant[source].items()}
             start += len(self.keys[source])
         self._set(operation.name, constant, keys, factors)
+
+    def _attend(self, operation: Operation, spot: Spot) -> None:
+        """Values are averaged with the weights of their head: multiples stay multiples, and constants are kept."""
+        heads, source = operation.attention, operation.sources[2]
+        if heads is None:
+            raise AssertionError("an attention has heads")
+        scores = self._scores(operation, heads)
+        places = [
+            (score, int(place)) for group, row in enumerate(heads.values) for score in scores[group] for place in row
+        ]
+        found = self.constant[source]
+        constant = {
+            at: found[place] for at, (_, place) in enumerate(places)
+            if place in found and (heads.whole or found[place] == 0)
+        }  # fmt: skip
+        keys = [(operation.name, score, self.keys[source][place]) for score, place in places]
+        self._set(operation.name, constant, keys, [self.factors[source][place] for _, place in places])
+
+    def _scores(self, operation: Operation, heads: Heads) -> list[list[Any]]:
+        """For every head a key: heads with one key have the same scores, whatever is read."""
+        queries, keys = operation.sources[:2]
+        found: list[list[Any]] = []
+        for group in range(heads.groups):
+            found.append([])
+            for head in range(heads.heads):
+                terms: list[Any] = []
+                for place, (query, key) in enumerate(
+                    zip(heads.queries[group, head].tolist(), heads.keys[group].tolist(), strict=True)
+                ):
+                    names = self.keys[queries][query], self.keys[keys][key]
+                    factors = self.factors[queries][query], self.factors[keys][key]
+                    if heads.rotary:
+                        terms.append((place, *names, *factors))
+                    elif not self.unscored(operation, query, key):
+                        terms.append((*names, factors[0] * factors[1]))
+                found[-1].append(tuple(terms if heads.rotary else sorted(terms)) if heads.alike else (group, head))
+        return found
+
+    def unscored(self, operation: Operation, query: int, key: int) -> bool:
+        """Whether a product of an inner channel changes no weights: it is 0, or the same for all keys."""
+        one, two = self.constant[operation.sources[0]].get(query), self.constant[operation.sources[1]].get(key)
+        return (two is not None) or (one is not None and one == ZERO)
 
     def _add(self, operation: Operation, spot: Spot, sign: float = 1.0) -> None:
         name, (one, two) = operation.name, operation.sources

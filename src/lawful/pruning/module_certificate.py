@@ -18,14 +18,13 @@ SETTINGS = ("kernel_size", "stride", "padding", "dilation", "padding_mode", "cei
 def certificate(pruning: ModulePruning) -> dict[str, Any]:
     """The two chains, and why every channel that went could go.
 
-        >>> import torch
-        >>> from lawful.network.modules.layers import LAYERS
-    from lawful.pruning.module import prune_module
-        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
-        >>> with torch.no_grad():
-        ...     _ = model[0].weight[1].zero_()
-        >>> sorted(certificate(prune_module(model)))
-        ['about', 'after', 'before', 'kind', 'steps', 'version']
+    >>> import torch
+    >>> from lawful.pruning.module import prune_module
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    >>> with torch.no_grad():
+    ...     _ = model[0].weight[1].zero_()
+    >>> sorted(certificate(prune_module(model)))
+    ['about', 'after', 'before', 'kind', 'steps', 'version']
     """
     before, after = ([_written(part) for part in chain] for chain in (pruning.original, pruning.module))
     return {

@@ -28,6 +28,35 @@ class Spot:
 
 
 @dataclass(frozen=True, eq=False)
+class Heads:
+    """Which channels of its three sources an attention takes as queries, keys and values, group by group.
+
+    `queries` is (groups, heads of a group, inner size), `keys` and `values` are (groups, inner size); the results are
+    head by head. Inner channels of queries and keys are units that can leave unless they are `fixed` (rotary
+    positions mix them, or the scale depends on their number); heads can leave where `alike`, all seeing one mask. In a
+    `whole` attention every query sees some key: a constant value stays one.
+    """
+
+    queries: Indices
+    keys: Indices
+    values: Indices
+    rotary: bool = False
+    fixed: bool = False
+    alike: bool = True
+    whole: bool = True
+
+    @property
+    def groups(self) -> int:
+        """Sets of heads with the same keys and values."""
+        return len(self.keys)
+
+    @property
+    def heads(self) -> int:
+        """Heads of a group."""
+        return int(self.queries.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
 class Operation:
     """One call on channels: its kind, the activation it makes, those it takes, and the tensors it uses by role.
 
@@ -40,6 +69,7 @@ class Operation:
     | pool | a maximum or an average over places |
     | flat | its places become channels, `width` of each |
     | cat, add, sub, mul, copy | as they say |
+    | attend | heads of attention: see `Heads` |
     | other | anything: what it touches is pinned |
     """
 
@@ -51,6 +81,7 @@ class Operation:
     width: int = 1
     function: str = ""
     arguments: Arguments = ()
+    attention: Heads | None = None
 
 
 class ChannelProgram:
@@ -60,6 +91,7 @@ class ChannelProgram:
         self.spots: dict[str, Spot] = {}
         self.operations: list[Operation] = []
         self.results: list[str] = []
+        self.transposed: set[str] = set()  # weights that are stored with inputs first
         self._parent: list[int] = []
         self._pinned: set[int] = set()
 
@@ -122,6 +154,17 @@ class ChannelProgram:
         """Make the channels of two activations one, place by place."""
         for first, second in zip(self.spots[one].cells.tolist(), self.spots[two].cells.tolist(), strict=True):
             self._parent[self.root(second)] = self.root(first)
+
+    def attend(self, name: str, sources: tuple[str, str, str], heads: Heads, shape: tuple[int, ...]) -> None:
+        """An attention: an inner channel is one cell with its queries and keys, or all those of a group if mixed."""
+        queries, keys, values = (self.spots[source].cells for source in sources)
+        for group in range(heads.groups):
+            for place, key in enumerate(heads.keys[group].tolist()):
+                first = int(keys[heads.keys[group, 0] if heads.rotary else key])
+                for cell in (keys[key], *queries[heads.queries[group, :, place]]):
+                    self._parent[self.root(int(cell))] = self.root(first)
+        cells = values[np.repeat(heads.values, heads.heads, axis=0).ravel()]
+        self.add(Operation("attend", name, sources, attention=heads), Spot(len(shape) - 1, cells, shape))
 
     def pin(self, name: str) -> None:
         """All channels of an activation stay."""

@@ -12,12 +12,13 @@ from torch import fx, nn
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
 from lawful.pruning.cut import KeptChannels, cut_tensors
+from lawful.pruning.program import Heads, Operation
 from lawful.types import Floats
 
 COMPARED = 1e-9  # relative difference of outputs in float64
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
 SIZED = ("view", "reshape", "expand", "flatten", "arange", "zeros", "ones", "full", "slice", "split", "narrow",
-         "split_with_sizes", "unflatten", "repeat", *LAYERS)  # fmt: skip
+         "split_with_sizes", "unflatten", "repeat")  # fmt: skip
 
 
 @torch.no_grad()
@@ -32,8 +33,42 @@ def shrink(module: nn.Module, state: KeptChannels) -> None:
             part.out_channels, part.in_channels = len(part.weight), part.weight.shape[1] * part.groups
         elif isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
+        elif type(part).__name__ == "Conv1D" and hasattr(part, "nf"):  # of transformers: a layer with inputs first
+            part.nx, part.nf = dict(part.named_parameters())["weight"].shape  # type: ignore[assignment]
         elif isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)) and part.running_mean is not None:
             part.num_features = len(part.running_mean)
+    for operation in state.program.operations:
+        if operation.attention is not None:
+            _resize_heads(module, state, operation, operation.attention)
+
+
+HEADS = ("num_heads", "num_attention_heads", "n_head", "n_heads", "heads", "nhead")
+GROUPS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
+INNER = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim", "d_head")
+WHOLE = ("all_head_size", "split_size", "attn_dim", "inner_dim", "embed_dim", "kv_dim")
+
+
+def _resize_heads(module: nn.Module, state: KeptChannels, operation: Operation, heads: Heads) -> None:
+    """Let the module of an attention know its new sizes, under the names that libraries have for them.
+
+    A wrong guess shows: outputs and graph are compared.
+    """
+    written = {each.name: each for each in state.program.operations}
+    layer = written.get(operation.sources[0])
+    if layer is None or layer.kind != "layer":
+        return
+    left = state.alive_at(operation.sources[2])[heads.values]
+    groups, inner = int(left.any(axis=1).sum()), int(left.sum(axis=1).max())
+    name = str(layer.tensors["weight"]).rpartition(".")[0]
+    owner = module.get_submodule(name.rpartition(".")[0])
+    before = heads.groups * heads.heads, heads.groups, heads.values.shape[1]
+    after = groups * heads.heads, groups, inner
+    sizes = [(HEADS, before[0], after[0]), (GROUPS, before[1], after[1]), (INNER, before[2], after[2])]
+    sizes += [(WHOLE, before[0] * before[2], after[0] * after[2]), (WHOLE, before[1] * before[2], after[1] * after[2])]
+    for names, old, new in sizes:
+        for each in names:
+            if vars(owner).get(each) == old and old != new:
+                setattr(owner, each, new)
 
 
 def _put(module: nn.Module, name: str, array: Floats) -> None:
@@ -49,7 +84,20 @@ def _put(module: nn.Module, name: str, array: Floats) -> None:
 
 @torch.no_grad()
 def compared(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> float:
-    """The largest difference of outputs; refused if it is more than rounding."""
+    """The largest difference of outputs; refused if it is more than rounding to float64."""
+    worst = 0.0
+    for gap, scale in differences(one, two, examples):
+        if not gap <= COMPARED * scale:
+            raise Unsupported(
+                f"{type(one).__name__} computes something else than its graph shows: outputs differ by {gap:.2g}"
+            )
+        worst = max(worst, gap)
+    return worst
+
+
+@torch.no_grad()
+def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
+    """For each output its largest difference, and its largest size."""
     expected = _outputs(one(*examples))
     try:
         found = _outputs(two(*examples))
@@ -58,16 +106,13 @@ def compared(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -
         raise Unsupported(
             f"{type(one).__name__} fixes the sizes of its layers in its own code ({lines[0][:120]})"
         ) from None
-    worst = 0.0
-    for before, after in zip(expected, found, strict=True):
-        scale = float(before.abs().max()) or 1.0
-        gap = float((before - after).abs().max()) if before.shape == after.shape else np.inf
-        if not gap <= COMPARED * scale:
-            raise Unsupported(
-                f"{type(one).__name__} computes something else than its graph shows: outputs differ by {gap:.2g}"
-            )
-        worst = max(worst, gap)
-    return worst
+    return [
+        (
+            float((before - after).abs().max()) if before.shape == after.shape else np.inf,
+            float(before.abs().max()) or 1.0,
+        )
+        for before, after in zip(expected, found, strict=True)
+    ]
 
 
 def same_calls(read: ExportedModule, small: nn.Module, examples: Sequence[torch.Tensor]) -> None:
@@ -87,9 +132,17 @@ def _described(read: ExportedModule) -> list[Any]:
     for call in read.calls:
         name = operator_name(call.target)
         places[call.name] = f"call {len(found)}"
-        arguments = [*call.args[:2], *call.args[3:]] if name in LAYERS else call.args  # a layer may gain a bias
-        found.append((name, _plain(arguments, places, name in SIZED), _plain(call.kwargs, places, name in SIZED)))
+        given = {part.name: value for part, value in zip(_schema(call), call.args, strict=False)} | call.kwargs
+        if name in LAYERS:  # a layer may gain a bias, and a depthwise one has as many groups as channels
+            given = {part.name: part.default_value for part in _schema(call)} | given
+            given = {key: value for key, value in given.items() if key not in ("bias", "groups")}
+        arguments = call.args if not _schema(call) else given
+        found.append((name, _plain(arguments, places, name in SIZED)))
     return [*found, _plain(read.results, places, False)]
+
+
+def _schema(call: fx.Node) -> Sequence[Any]:
+    return call.target._schema.arguments if isinstance(call.target, torch._ops.OpOverload) else ()
 
 
 def _plain(value: Any, places: Mapping[str, str], sized: bool) -> Any:

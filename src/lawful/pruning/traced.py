@@ -11,7 +11,8 @@ import numpy as np
 from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
-from lawful.pruning.program import Arguments, ChannelProgram, Operation, Spot
+from lawful.pruning.attention import TracedAttention, attentions
+from lawful.pruning.program import Arguments, ChannelProgram, Heads, Operation, Spot
 
 COPIES = ("clone", "contiguous", "detach", "alias")
 HOMOGENEOUS = ("relu", "leaky_relu", "abs", "neg")
@@ -41,12 +42,19 @@ class _Tracer:
         for name in read.inputs:
             node = next(node for node in read.graph.nodes if node.name == name)
             self.program.fresh(name, min(1, max(_rank(node) - 1, 0)), _sizes(node), pinned=True)
+        found = attentions(read)
+        self._results = {each.result: each for each in found}
+        inner = {name for each in found for name in each.inner}
         for call in read.calls:
-            self._add(call)
+            if call.name not in inner:
+                self._add(call)
         self.program.end([each.name for each in read.results if isinstance(each, fx.Node) and each.name in self.spots])
 
     def _add(self, call: Any) -> None:
         name = operator_name(call.target)
+        if call.name in self._results:
+            self._attend(call, self._results[call.name])
+            return
         sources = [part.name for part in _nodes(call) if part.name in self.spots]
         tensors = [part.name for part in _nodes(call) if part.name in self.read.tensors]
         own = all(tensor in self.read.names and tensor not in self.shared for tensor in tensors)
@@ -71,6 +79,8 @@ class _Tracer:
             if seen is not None:
                 self._layer(call, seen, len(spot.shape) - 1, padded=False)
             return seen is not None
+        if name == "addmm" and len(sources) == 1:
+            return self._transposed_layer(call, sources)
         if name in NORMS and spot.axis == 1 and alone:
             return self._norm(name, call, sources)
         if (name == "getitem" and args[1] == 0 and sources[0] in self._norms) or name in COPIES:
@@ -80,6 +90,9 @@ class _Tracer:
         if name in (*HOMOGENEOUS, *ELEMENTWISE) and alone:
             kind = "same" if name in HOMOGENEOUS else "bend"
             return self.program.passes(kind, call.name, sources, spot, function=name, arguments=_numbers(call))
+        if name == "pow" and alone and isinstance(args[1], (int, float)):
+            power: Arguments = (float(args[1]),)
+            return self.program.passes("bend", call.name, sources, spot, function="power", arguments=power)
         if name in ("add", "sub", "mul", "div") and alone and len(args) == 2 and not call.kwargs:
             if not isinstance(args[1], (int, float)):
                 return False
@@ -104,6 +117,32 @@ class _Tracer:
         if name == "cat":
             return self._cat(call)
         return False
+
+    def _attend(self, call: Any, found: TracedAttention) -> None:
+        queries, keys, values = (
+            self.program.along(source, len(self.spots[source].shape) - 1) for source in found.sources
+        )
+        if queries is None or keys is None or values is None:
+            raise AssertionError("the channels of a layer lie along its last axis")
+        heads = Heads(
+            found.queries, found.keys, found.values, found.rotary, found.rotary or not found.scaled, found.alike,
+            found.whole,
+        )  # fmt: skip
+        self.program.attend(call.name, (queries, keys, values), heads, _sizes(call))
+
+    def _transposed_layer(self, call: Any, sources: list[str]) -> bool:
+        """`addmm(bias, x, weight)`, as older transformers write a layer."""
+        bias, x, weight = call.args
+        if call.kwargs or x.name != sources[0] or not all(part.name in self.read.tensors for part in (bias, weight)):
+            return False
+        seen = self.program.along(x.name, 1)
+        if seen is None or len(_sizes(bias)) != 1:
+            return False
+        names = {role: self.read.names[part.name] for role, part in (("weight", weight), ("bias", bias))}
+        self.program.transposed.add(names["weight"])
+        self.program.fresh(call.name, 1, _sizes(call))
+        self.program.add(Operation("layer", call.name, (seen,), dict(names)))
+        return True
 
     def _convolution(self, call: Any, source: str) -> bool:
         spot = self.spots[source]
@@ -168,6 +207,8 @@ class _Tracer:
 
     def _flat(self, call: Any, sources: list[str], spot: Spot) -> bool:
         shape = _sizes(call)
+        if spot.axis == len(spot.shape) - 1 and shape[-1:] == spot.shape[-1:]:  # tokens regrouped, channels as they are
+            return self.program.passes("copy", call.name, sources, Spot(len(shape) - 1, spot.cells, shape))
         joined = spot.axis == 1 and len(shape) == 2 and shape[0] == spot.shape[0]
         if not joined or shape[1] != math.prod(spot.shape[1:]):
             return False

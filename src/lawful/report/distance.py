@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.fibers.distance import Distance
+    from lawful.fibers.distance.monotone import MonotoneCheck
     from lawful.fibers.distance.property import PropertyCheck
 
 NORMS = {math.inf: "max |g − f|", 1.0: "max ‖g − f‖₁", 2.0: "max ‖g − f‖₂"}
@@ -86,6 +87,48 @@ def property_text(found: PropertyCheck) -> str:
         lines.append(f"  outputs  [{_numbers([float(value) for value in found.outputs])}]")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
+
+
+def monotone_json(found: MonotoneCheck) -> dict[str, Any]:
+    """The keys of `lawful check --monotone --json`."""
+    first, second = (None, None) if found.inputs is None else found.inputs
+    here, there = (None, None) if found.values is None else [[float(value) for value in at] for at in found.values]
+    return {
+        "status": found.status,
+        "input": first,
+        "outputs": here,
+        "other_input": second,
+        "other_outputs": there,
+        "violated_output": found.output,
+        "monotone": _directions(found),
+        "asked_outputs": list(found.outputs),
+        "boxes": found.boxes,
+        "arithmetic": "holds: float64, rounded outwards; violated: exact rationals",
+        "interrupted": found.interrupted,
+        "seconds": found.seconds,
+    }
+
+
+def monotone_text(found: MonotoneCheck) -> str:
+    """The verdict for people, then the evidence."""
+    asked = "the outputs are" if len(found.outputs) > 1 else f"output {found.outputs[0]} is"
+    lines = [
+        {
+            "holds": f"HOLDS: {asked} monotone in {_directions(found)} on the box (float64, rounded outwards)",
+            "violated": f"VIOLATED: output {found.output} goes the wrong way between these inputs (exact rationals)",
+            "undecided": f"UNDECIDED: whether {asked} monotone in {_directions(found)}",
+        }[found.status]
+        + (" (interrupted)" if found.interrupted else "")
+    ]
+    if found.inputs is not None and found.values is not None and found.output is not None:
+        for point, values in zip(found.inputs, found.values, strict=True):
+            lines.append(f"  [{_numbers(point)}]  output {found.output}: {float(values[found.output]):.9g}")
+    lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
+    return "\n".join(lines)
+
+
+def _directions(found: MonotoneCheck) -> str:
+    return ",".join(f"{'+' if each.rising else '-'}{each.input}" for each in found.directions)
 
 
 def _numbers(values: Any) -> str:

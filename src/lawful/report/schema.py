@@ -141,6 +141,11 @@ TABLE = {
         status: string, holds, violated or undecided
         input: array of number?, that violates it
         outputs: array?, there
+        other_input?: array of number?, with --monotone: a larger one, and an output goes the wrong way between the two
+        other_outputs?: array?, there
+        violated_output?: integer?, which goes the wrong way
+        monotone?: string, the directions that were asked for
+        asked_outputs?: array of integer, the outputs that were asked for
         boxes: integer, looked at
         arithmetic: string, what was exact and what was rounded outwards
         interrupted: boolean, by Ctrl-C

@@ -104,6 +104,7 @@ VIEWS: Mapping[str, View] = {
         fibers.identifiable_json, lambda found: fibers.identifiable_text(fibers.identifiable_json(found))
     ),
     "LawCount": View(laws.count_json, laws.count_text, figure=charts.laws),
+    "MonotoneCheck": View(distance.monotone_json, distance.monotone_text),
     "PropertyCheck": View(distance.property_json, distance.property_text),
     "Pruning": View(pruning.found_json, pruning.found_text, "steps", charts.pruning),
     "Rebalanced": View(components.rebalanced_json, components.rebalanced_text),

@@ -16,19 +16,19 @@ from lawful.fibers.catalogue import (
     describe_fiber,
     group_networks,
 )
-from lawful.fibers.distance.property import PropertyCheck, check_property, forbidden_by
+from lawful.fibers.distance.monotone import MonotoneCheck
+from lawful.fibers.distance.property import PropertyCheck
 from lawful.fibers.fingerprint import Canonical
 from lawful.fibers.fingerprint import canonical as standard
 from lawful.fibers.identifiability import Identifiability
 from lawful.fibers.identifiability import identifiable as decide
 from lawful.fibers.same import stack_of
 from lawful.network.answers import answered
-from lawful.network.formats.box import read_box
 from lawful.network.formats.files import Written, write
-from lawful.network.formats.vnnlib_outputs import output_cases
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, open, open_graph, open_module, open_pair
 from lawful.network.summary import Summary, summarise
+from lawful.study.checks import check_network
 
 if TYPE_CHECKING:
     from lawful.study.sweep import Plan, Progress
@@ -103,16 +103,29 @@ def fingerprint(networks: Sequence[Source] | Source) -> FunctionGroups:
     return answered(group_networks(names, opened.__getitem__), *opened.values())
 
 
-def check(network: Source, specification: str | Path, *, seconds: float = 60.0, seed: int = 0) -> PropertyCheck:
-    """Check a VNN-LIB specification: no input in its box leads to the outputs that it describes."""
-    file = Path(specification)
-    if file.suffix.lower() != ".vnnlib":
-        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
+def check(
+    network: Source,
+    specification: str | Path | None = None,
+    *,
+    monotone: str | None = None,
+    box: str | None = None,
+    output: int | None = None,
+    seconds: float = 60.0,
+    seed: int = 0,
+) -> PropertyCheck | MonotoneCheck:
+    """Check a VNN-LIB specification: no input in its box leads to the outputs that it describes.
+
+    Or that outputs are monotone in some inputs on a box:
+
+    >>> from lawful.network import Mlp
+    >>> check(Mlp([[[1.0, -1.0]], [[2.0]]]), monotone="+0,-1", box="-1,1").status
+    'holds'
+    """
     found = _reduced(network)
-    dag = found.to_dag()
-    box = read_box(str(file), len(dag.inputs))
-    forbidden = forbidden_by(output_cases(file), len(dag.outputs))
-    return answered(check_property(found, box, forbidden, seconds=seconds, seed=seed), found)
+    answer = check_network(
+        found, specification, monotone=monotone, box=box, output=output, seconds=seconds, scheduler=None, seed=seed
+    )
+    return answered(answer, found)
 
 
 def symmetries(network: Source, input: Any = None, **options: Any) -> Symmetries:

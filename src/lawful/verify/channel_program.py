@@ -16,6 +16,7 @@ from math import isfinite, prod
 from typing import Any
 
 from lawful.errors import NotACertificate
+from lawful.verify.channel_heads import HeadTables, read_heads
 from lawful.verify.channel_values import ZERO, Value, bent, exact, is_zero, plus, standardised, times
 from lawful.verify.schema import listed, need, number, record, truth, whole, wholes, word
 
@@ -23,7 +24,7 @@ TYPES = {"float32": "f", "float64": "d"}
 KEYS = "kind sources channels tensors padded width function arguments"
 ROLES = {"layer": ("weight", "bias"), "depthwise": ("weight", "bias"), "norm": ("weight", "bias", "mean", "variance")}
 TWO = ("add", "sub", "mul")
-KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "copy", *TWO)
+KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "copy", "attend", *TWO)
 SAME = ("relu", "leaky_relu", "abs", "neg", "mul number", "div number")  # commute with positive factors
 ONE = Fraction(1)
 
@@ -35,12 +36,16 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...]
     values: Any
-    code: str
+    line: str  # what stands for it in the digest of all weights
 
-    @property
-    def line(self) -> str:
-        """What stands for it in the digest of all weights."""
-        return f"{self.dtype} {list(self.shape)} {self.code}"
+    def turned(self) -> Tensor:
+        """A matrix with its axes exchanged."""
+        need(len(self.shape) == 2, "only a matrix is stored with its inputs first")
+        rows, columns = self.shape
+        values = array(TYPES[self.dtype])
+        for column in range(columns):
+            values.extend(self.values[column::columns])
+        return Tensor(self.dtype, (columns, rows), values, self.line)
 
 
 def read_tensor(value: object) -> Tensor:
@@ -56,7 +61,7 @@ def read_tensor(value: object) -> Tensor:
     need(len(raw) == prod(shape) * values.itemsize, "a tensor has other sizes than its data")
     values.frombytes(raw)
     need(all(map(isfinite, values)), "a weight is not finite")
-    return Tensor(dtype, shape, values, hashlib.sha256(raw).hexdigest())
+    return Tensor(dtype, shape, values, f"{dtype} {list(shape)} {hashlib.sha256(raw).hexdigest()}")
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,15 @@ class ChannelStep:
     width: int
     function: str
     arguments: tuple[Fraction | str, ...]
+    heads: HeadTables | None = None
 
 
-def read_program(value: object, tensors: Mapping[str, Tensor]) -> list[ChannelStep]:
-    """Operations in order; each must fit what it reads."""
+def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]:
+    """Operations in order; each must fit what it reads. Weights that are stored with inputs first are turned."""
     found: list[ChannelStep] = []
     used: set[str] = set()
     for item in listed(value, "program", most=100_000):
-        given = record(item, "program", KEYS)
+        given = record(item, "program", KEYS, "heads transposed")
         kind = word(given["kind"], "program.kind", *KINDS)
         sources = tuple(wholes(given["sources"], "sources", 0, len(found) - 1, most=1000))
         roles = ROLES.get(kind, ())
@@ -94,9 +100,17 @@ def read_program(value: object, tensors: Mapping[str, Tensor]) -> list[ChannelSt
             part if isinstance(part, str) else Fraction(number(part, "arguments"))
             for part in listed(given["arguments"], "arguments", most=8)
         )
+        if "transposed" in given:
+            need(kind == "layer" and truth(given["transposed"], "transposed"), "only a layer is transposed")
+            tensors[str(names["weight"])] = tensors[str(names["weight"])].turned()
+        channels, heads = whole(given["channels"], "channels", 1, 10**7), None
+        need(("heads" in given) is (kind == "attend"), "an attention has heads, and nothing else has")
+        if kind == "attend":
+            need(len(sources) == 3, "an attention has three sources")
+            heads = read_heads(given["heads"], [found[source].channels for source in sources], channels)
         step = ChannelStep(
-            kind, sources, whole(given["channels"], "channels", 1, 10**7), names, truth(given["padded"], "padded"),
-            whole(given["width"], "width", 1, 10**7), function, arguments,
+            kind, sources, channels, names, truth(given["padded"], "padded"),
+            whole(given["width"], "width", 1, 10**7), function, arguments, heads,
         )  # fmt: skip
         _check_fit(step, found, tensors)
         found.append(step)
@@ -106,7 +120,9 @@ def read_program(value: object, tensors: Mapping[str, Tensor]) -> list[ChannelSt
 
 def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[str, Tensor]) -> None:
     below = [before[source].channels for source in step.sources]
-    count = {"input": 0, "cat": len(below), "other": len(below)}.get(step.kind, 2 if step.kind in TWO else 1)
+    count = {"input": 0, "cat": len(below), "other": len(below), "attend": 3}.get(
+        step.kind, 2 if step.kind in TWO else 1
+    )
     need(len(below) == count, f"a {step.kind} has another number of sources")
     shapes = {role: tensors[name].shape for role, name in step.tensors.items() if name is not None}
     if step.kind in ("layer", "depthwise"):
@@ -127,7 +143,7 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
         )
     elif step.kind == "cat":
         need(step.channels == sum(below), "a concatenation does not fit")
-    elif step.kind not in ("input", "other"):
+    elif step.kind not in ("input", "other", "attend"):
         need(all(step.channels == each * step.width for each in below), f"a {step.kind} does not fit what it reads")
         need(step.width == 1 or step.kind == "flat", "only a flattening widens")
 
@@ -220,6 +236,9 @@ class ChannelFacts:
                 return None if value is None else standardised(value, mean, variance, gain, shift)
             case "cat":
                 return self.constant(*self._part(step, place))
+            case "attend" if step.heads is not None:
+                value = self.constant(step.sources[2], step.heads.written[place])
+                return value if value is not None and (step.heads.whole or is_zero(value)) else None
         values = [self.constant(source, place // step.width) for source in step.sources]
         if step.kind == "mul" and any(value is not None and is_zero(value) for value in values):
             return ZERO
@@ -282,6 +301,11 @@ class ChannelFacts:
                 if one % step.width != two % step.width:
                     return None
                 return self.ratio(step.sources[0], one // step.width, two // step.width)
+            case "attend" if step.heads is not None:
+                places = step.heads.written
+                homes = step.heads.home(one), step.heads.home(two)
+                alike = homes[0] == homes[1] or self._same_scores(at, step.heads, *homes)
+                return self.ratio(step.sources[2], places[one], places[two]) if alike else None
         found = [self.ratio(source, one, two) for source in step.sources]
         if any(each is None for each in found):
             return None
@@ -300,6 +324,59 @@ class ChannelFacts:
             case "mul":
                 return found[0] * found[1]  # type: ignore[operator]
         return found[0]
+
+    def unscored(self, at: int, query: int, key: int) -> bool:
+        """Whether a product of queries and keys changes no weights: it is 0, or the same for all keys."""
+        one, two = self.constant(self.steps[at].sources[0], query), self.constant(self.steps[at].sources[1], key)
+        return two is not None or (one is not None and is_zero(one))
+
+    def _same_scores(self, at: int, heads: HeadTables, one: tuple[int, int], two: tuple[int, int]) -> bool:
+        """Whether two heads weigh their values alike: their products are the same, in some order."""
+        if not heads.alike:
+            return False
+        mine, theirs = (
+            list(zip(heads.queries[group][head], heads.keys[group], strict=True)) for group, head in (one, two)
+        )
+        sources = self.steps[at].sources
+        if heads.rotary:
+            rows = zip(mine, theirs, strict=True)
+            return all(self.ratio(sources[side], a[side], b[side]) == 1 for a, b in rows for side in (0, 1))
+        mine, theirs = ([pair for pair in each if not self.unscored(at, *pair)] for each in (mine, theirs))
+        for first in mine:
+            for place, second in enumerate(theirs):
+                ratios = [self.ratio(sources[side], first[side], second[side]) for side in (0, 1)]
+                if ratios[0] is not None and ratios[1] is not None and ratios[0] * ratios[1] == 1:
+                    del theirs[place]
+                    break
+            else:
+                return False
+        return not theirs
+
+    def combination(self, at: int, place: int, terms: Mapping[int, Fraction]) -> bool:
+        """Whether a channel is this sum of multiples of others, for every input."""
+        step = self.steps[at]
+        if step.kind == "copy":
+            return self.combination(step.sources[0], place, terms)
+        if step.kind == "attend" and step.heads is not None:
+            places, home = step.heads.written, step.heads.home(place)
+            inside = all(step.heads.home(other) == home for other in terms)
+            return inside and self.combination(
+                step.sources[2], places[place], {places[other]: factor for other, factor in terms.items()}
+            )
+        return step.kind == "layer" and self.rows_add_up(at, place, terms, bias=True)
+
+    def rows_add_up(self, at: int, row: int, terms: Mapping[int, Fraction], *, bias: bool) -> bool:
+        """Whether a row of a layer is this sum of multiples of others, as rationals."""
+        rows = {place: self._row(at, place, bias) for place in (row, *terms)}
+        if not all(exact(value) for values in rows.values() for value in values):
+            return False
+        sums = (sum((factor * rows[other][n] for other, factor in terms.items()), ZERO) for n in range(len(rows[row])))
+        return all(total == value for total, value in zip(sums, rows[row], strict=True))
+
+    def _row(self, at: int, row: int, bias: bool) -> list[Value]:
+        columns = range(self.steps[self.steps[at].sources[0]].channels)
+        taps = [tap for column in columns for tap in self.weights.kernel(at, row, column)]
+        return [self.weights.bias(at, row), *taps] if bias else taps
 
 
 def _proportion(mine: list[Value], theirs: list[Value]) -> Fraction | None:

@@ -16,6 +16,8 @@ from typing import Any
 from flint import ctx
 
 from lawful.verify.balls import BITS, ball
+from lawful.verify.channel_dependent import dependent_sweep
+from lawful.verify.channel_heads import check_grid, joined
 from lawful.verify.channel_program import ChangedWeights, ChannelFacts, ChannelStep, Tensor, read_program, read_tensor
 from lawful.verify.channel_values import Value, exact, is_zero, plus
 from lawful.verify.finding import Finding, short
@@ -35,7 +37,13 @@ def check(body: dict[str, Any]) -> Finding:
     others = {str(name): line for name, line in record_of(given["others"], "others").items()}
     need(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "others: expected texts")
     need(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
+    digests = digest(before, others), digest(after, others)
     steps = read_program(given["program"], before)
+    for item in given["program"]:
+        if "transposed" in item:
+            name = str(item["tensors"]["weight"])
+            need(name in after, "a tensor is missing")
+            after[name] = after[name].turned()
     results = wholes(given["results"], "results", 0, len(steps) - 1, most=1000)
     sweeps = listed(given["sweeps"], "sweeps", most=10_000)
     size = sum(prod(tensor.shape) for tensor in before.values())
@@ -48,7 +56,6 @@ def check(body: dict[str, Any]) -> Finding:
     layers = [at for at, step in enumerate(steps) if step.kind == "layer"]
     hidden = [cell for at in layers for cell in replay.cells[at] if cell not in replay.pinned]
     gone = sum(cell not in replay.alive for cell in hidden)
-    digests = digest(before, others), digest(after, others)
     words = (
         f"{gone} of {len(hidden)} hidden channels of {short(digests[0])} are gone in {short(digests[1])}: the same "
         "function of real numbers, for the program written in the certificate, but for the rounding of folded weights"
@@ -90,19 +97,26 @@ class ChannelReplay:
                 cell = parent[cell]
             return cell
 
+        def join(one: Cell, two: Cell) -> None:
+            parent[root(two)] = root(one)
+
         places: list[list[Cell]] = []
         fixed: list[Cell] = []
         for at, step in enumerate(steps):
             if step.kind in ("input", "other", "layer"):
                 mine = [(at, place) for place in range(step.channels)]
                 parent |= {cell: cell for cell in mine}
+            elif step.kind == "attend" and step.heads is not None:
+                mine = [places[step.sources[2]][place] for place in step.heads.written]
             elif step.kind == "cat":
                 mine = [cell for source in step.sources for cell in places[source]]
             else:
                 mine = [cell for cell in places[step.sources[0]] for _ in range(step.width)]
             for source in step.sources[1:] if step.kind in ("add", "sub", "mul") else ():
                 for one, two in zip(mine, places[source], strict=True):
-                    parent[root(two)] = root(one)
+                    join(one, two)
+            if step.heads is not None:
+                joined(step.heads, places[step.sources[0]], places[step.sources[1]], join)
             if step.kind in ("input", "other"):
                 fixed += [*mine, *(cell for source in step.sources for cell in places[source])]
             places.append(mine)
@@ -115,19 +129,27 @@ class ChannelReplay:
             if step.kind == "layer":
                 for column, cell in enumerate(self.cells[step.sources[0]]):
                     self.readers.setdefault(cell, {}).setdefault(at, []).append(column)
+        self.scoring: dict[Cell, set[tuple[int, int]]] = {}  # attentions and their groups
+        for at, step in enumerate(steps):
+            for group, row in enumerate(() if step.heads is None else step.heads.keys):
+                for key in row:
+                    self.scoring.setdefault(self.cells[step.sources[1]][key], set()).add((at, group))
 
     def sweep(self, value: object) -> None:
         """Cells that leave at once: all is checked before anything changes."""
         known = ChannelFacts(self.weights)
-        rows = {
-            at: [row for row, cell in enumerate(self.cells[at]) if cell in self.alive]
-            for at, step in enumerate(self.steps)
-            if step.kind == "layer"
-        }
+        if any(isinstance(item, list) and "dependent" in item[1:2] for item in listed(value, "sweeps")):
+            dependent_sweep(self, known, value)
+            return
+        rows = {at: self.rows(at) for at, step in enumerate(self.steps) if step.kind == "layer"}
         reasons = self._reasons(value)
         updates: list[tuple[int, int, int | None, list[Value]]] = []
         for cell, (kind, leader) in reasons.items():
             need(cell in self.alive and cell not in self.pinned, "a channel that must stay leaves, or leaves twice")
+            if cell in self.scoring:
+                self._scores(known, cell, kind, set(reasons))
+                continue
+            need(kind != "unscored", "a channel of no query or key leaves as one")
             for at, columns in self.readers.get(cell, {}).items():
                 twins = self.readers.get(leader, {}).get(at, []) if leader is not None else columns
                 need(len(twins) == len(columns), "a twin is read elsewhere")
@@ -135,25 +157,47 @@ class ChannelReplay:
                     heard = [row for row in rows[at] if self.weights.hears(at, row, column)]
                     updates += self._taken_over(known, kind, at, column, twin, heard)
         for at, row, target, terms in updates:
-            self._add(at, row, target, terms)
+            self.add(at, row, target, terms)
         for cell in reasons:
-            self._forget(cell, rows)
+            self.forget(cell, rows)
         self.alive -= set(reasons)
+
+    def rows(self, at: int) -> list[int]:
+        """The rows of a layer that are left."""
+        return [row for row, cell in enumerate(self.cells[at]) if cell in self.alive]
+
+    def _scores(self, known: ChannelFacts, cell: Cell, kind: str, gone: set[Cell]) -> None:
+        """An inner channel of queries and keys leaves: no score needs it, or all values of its group leave."""
+        need(cell not in self.readers, "a channel of queries and keys is read elsewhere")
+        need(kind in ("unscored", "silent"), "a channel of queries and keys leaves like another")
+        for at, group in self.scoring[cell]:
+            step = self.steps[at]
+            if step.heads is None:
+                raise AssertionError("scores belong to attention")
+            values = {self.cells[step.sources[2]][place] for place in step.heads.values[group]}
+            if kind == "silent":
+                need(not (values & self.alive) - gone, "the values of a head are still there")
+                continue
+            need(not step.heads.fixed, "an inner channel leaves that must stay")
+            for query, key in step.heads.products(group):
+                mine = self.cells[step.sources[1]][key] == cell
+                need(not mine or known.unscored(at, query, key), "a score needs a channel that leaves")
 
     def _reasons(self, value: object) -> dict[Cell, tuple[str, Cell | None]]:
         found: dict[Cell, tuple[str, Cell | None]] = {}
         for item in listed(value, "sweeps"):
             need(isinstance(item, list) and len(item) in (2, 3), "a removal is not understood")
-            kind = word(item[1], "sweeps", "silent", "constant", "duplicate")
+            kind = word(item[1], "sweeps", "silent", "constant", "duplicate", "unscored")
             need((len(item) == 3) is (kind == "duplicate"), "a removal is not understood")
-            cell = self._cell(item[0])
+            cell = self.cell(item[0])
             need(cell not in found, "a channel leaves twice")
-            found[cell] = kind, self._cell(item[2]) if kind == "duplicate" else None
+            found[cell] = kind, self.cell(item[2]) if kind == "duplicate" else None
         stay = {leader for _, leader in found.values() if leader is not None}
         need(not stay & set(found) and stay <= self.alive, "a twin leaves as well")
         return found
 
-    def _cell(self, value: object) -> Cell:
+    def cell(self, value: object) -> Cell:
+        """A cell, named by one of its channels."""
         at, place = wholes(value, "sweeps", 0, length=2)
         need(at < len(self.steps) and place < len(self.cells[at]), "a channel is not there")
         return self.cells[at][place]
@@ -177,7 +221,7 @@ class ChannelReplay:
         for row in heard:
             yield at, row, twin, [ratio * tap for tap in self.weights.kernel(at, row, column)]  # type: ignore[operator]
 
-    def _add(self, at: int, row: int, column: int | None, terms: list[Value]) -> None:
+    def add(self, at: int, row: int, column: int | None, terms: list[Value]) -> None:
         """Add to a bias, or tap by tap to a kernel."""
         weights, names = self.weights, self.steps[at].tensors
         if column is not None:
@@ -196,7 +240,7 @@ class ChannelReplay:
             size = old[1] + sum((_size(part) for part in parts), Fraction(0))
             table[key] = plus([(Fraction(1), part) for part in parts], old[0]), size
 
-    def _forget(self, cell: Cell, rows: Mapping[int, list[int]]) -> None:
+    def forget(self, cell: Cell, rows: Mapping[int, list[int]]) -> None:
         """No row hears it any more."""
         for at, columns in self.readers.get(cell, {}).items():
             name, taps = str(self.steps[at].tensors["weight"]), self.weights.taps(at)
@@ -217,6 +261,9 @@ def _size(value: Value) -> Fraction:
 
 def _compare(replay: ChannelReplay, after: Mapping[str, Tensor], added: Mapping[int, str]) -> None:
     """Every number of the smaller network is the one that follows, rounded."""
+    for step in replay.steps:
+        if step.heads is not None:
+            check_grid(step.heads, replay.cells[step.sources[1]], replay.cells[step.sources[2]], replay.alive)
     left = set(after)
     for at, step in enumerate(replay.steps):
         rows = [place for place, cell in enumerate(replay.cells[at]) if cell in replay.alive]

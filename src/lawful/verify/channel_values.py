@@ -74,6 +74,9 @@ def bent(function: str, given: Sequence[Fraction | str], value: Value) -> Value 
         share = None if part is None else times(Fraction(1, 6), part)
         return share if function == "hardsigmoid" or share is None else times(value, share)
     match function:
+        case "power":
+            count = numbers[0]
+            return value ** int(count) if count.denominator == 1 and 0 < count < 10 else None
         case "abs":
             return abs(value)
         case "neg":

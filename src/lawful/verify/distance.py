@@ -213,11 +213,15 @@ def widest(box: Sides) -> int:
 def bounded(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, Floats]]:
     """For each box lower and upper bounds of the outputs of `g - f`, computed many boxes at a time."""
     width = max(max(layer.W.shape) for layer in layers)
-    many = max(1, min(64, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
+    many = max(1, min(16, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
     for start in range(0, len(boxes), many):
-        chunk = [[_middle(*side) for side in box] for box in boxes[start : start + many]]
-        ends = np.array(chunk, dtype=np.float64)
-        yield from zip(*bounds(layers, ends[:, :, 0], ends[:, :, 1]), strict=True)
+        yield from zip(*bounds(layers, *centred(boxes[start : start + many])), strict=True)
+
+
+def centred(boxes: list[Sides]) -> tuple[Floats, Floats]:
+    """Centres and radii of boxes."""
+    ends = np.array([[_middle(*side) for side in box] for box in boxes], dtype=np.float64)
+    return ends[:, :, 0], ends[:, :, 1]
 
 
 def _middle(low: Fraction, high: Fraction) -> tuple[float, float]:

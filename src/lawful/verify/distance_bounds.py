@@ -28,7 +28,7 @@ from lawful.verify.distance_layers import Floats, Shared
 from lawful.verify.distance_lines import TINY, UNIT, Ends, Line, Plane, lines, planes
 
 Indices = NDArray[np.intp]
-VERSIONS = ("low", "flat")  # of lines below an activation
+VERSIONS = ("low", "flat", "high")  # of lines below an activation: any slope from its own to 1 serves
 
 
 class Known(NamedTuple):
@@ -102,7 +102,7 @@ class _Pass:
         rows[len(at) + np.arange(len(at)), neuron] = -1.0
         twice = np.concatenate([at, at])
         found = [
-            np.fmax(*(self.least(self.alone(which, number, rows, twice, version), twice) for version in VERSIONS))
+            np.fmax.reduce([self.least(self.alone(which, number, rows, twice, version), twice) for version in VERSIONS])
             for which in (0, 1)
         ]
         found.append(self.least(self.together(number, rows, twice), twice))

@@ -1,17 +1,19 @@
 """Bounds by substitution backwards (CROWN): a linear function of a layer becomes one of the input.
 
 A row is a vector of coefficients with the box that it belongs to; rows of many boxes are one matrix, and a lower bound
-comes out for each. Rounding: replacing exact coefficients by computed ones changes the function by no more than the
-error of each coefficient times the size of what it multiplies, which is known for each layer and box (`Roundings`).
+comes out for each. The first rows are single neurons, so that the layer's own matrix is the first step. Rounding:
+replacing exact coefficients by computed ones changes the function by no more than the error of each coefficient times
+the size of what it multiplies, which is known for each layer and box (`Roundings`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from lawful.fibers.distance.pair import Layered, NetworkPair
+from lawful.fibers.distance.pair import Layered
 from lawful.fibers.distance.relaxations import ULP, Planes
 from lawful.network.relaxation import TINY, Lines
 from lawful.types import Floats, Indices
@@ -40,6 +42,14 @@ class Hidden(NamedTuple):
     difference: Planes
 
 
+class Units(NamedTuple):
+    """What is to be bounded from below: single neurons of a layer, or their negatives, each on one box."""
+
+    neurons: Indices
+    signs: Floats
+    at: Indices
+
+
 class Rows(NamedTuple):
     """Linear functions of the input, one a row: `coefficients · x + constant ± error`."""
 
@@ -47,16 +57,12 @@ class Rows(NamedTuple):
     constant: Floats
     error: Floats
 
-    def plus(self, other: Rows) -> Rows:
-        """The sum, row by row."""
-        return Rows(*(mine + yours for mine, yours in zip(self, other, strict=True)))
-
     def least(self, box: Box, at: Indices) -> Floats:
         """A lower bound on the row's box."""
         size = np.abs(self.coefficients)
         centre, radius = box.centre[at], box.radius[at]
         reach = _dot(size, np.abs(centre) + radius) + np.abs(self.constant)
-        error = self.error + 8 * (size.shape[1] + 16) * ULP * reach + TINY
+        error = self.error + 8 * (size.shape[-1] + 16) * ULP * reach + TINY
         return np.asarray(self.constant + _dot(self.coefficients, centre) - _dot(size, radius) - error)
 
 
@@ -81,60 +87,74 @@ def single(
     biases: list[Floats],
     lines: list[Lines],
     rough: list[Floats],
-    rows: Floats,
-    at: Indices,
-    version: str = "low",
+    units: Units,
+    versions: tuple[str, ...] = ("low",),
 ) -> Rows:
-    """Rows on the pre-activations of the last given layer of one network, as rows on its inputs."""
-    constant, error = np.zeros(len(rows)), np.zeros(len(rows))
-    for number in range(len(weights) - 1, -1, -1):
+    """Pre-activations of the last given layer of one network as rows on its inputs, once for each version of lines."""
+    at = units.at
+    constant = np.tile(units.signs * biases[-1][units.neurons], (len(versions), 1))
+    error = np.tile(rough[-1][at, units.neurons], (len(versions), 1))
+    rows = np.tile(units.signs[:, None] * weights[-1][units.neurons], (len(versions), 1, 1))
+    for number in range(len(weights) - 2, -1, -1):
+        line = lines[number]
+        negative = np.minimum(rows, 0.0)
+        constant += _dot(negative, line.shift[at])
+        rows -= negative
+        for which, version in enumerate(versions):
+            rows[which] *= getattr(line, version)[at]
+        negative *= line.high[at]
+        rows += negative
         constant += rows @ biases[number]
-        error += _dot(np.abs(rows), rough[number][at])
+        error += _dot(np.abs(rows, out=negative), rough[number][at])
         rows = rows @ weights[number]
-        if number:
-            line = lines[number - 1]
-            negative = np.minimum(rows, 0.0)
-            constant += _dot(negative, line.shift[at])
-            rows = (rows - negative) * getattr(line, version)[at] + negative * line.high[at]
     return Rows(rows, constant, error)
 
 
 def paired(
-    layers: tuple[Layered, ...], hidden: list[Hidden], rough: list[Roundings], rows: Floats, at: Indices
+    layers: Sequence[Layered],
+    hidden: list[Hidden],
+    rough: list[Roundings],
+    units: Units,
+    heard: list[Floats] | None = None,
 ) -> Rows:
-    """Rows on `z − y` at the last given layer, as rows on the inputs."""
-    constant, error = np.zeros(len(rows)), np.zeros(len(rows))
-    on_d, on_y = rows, np.zeros((0, 0))
-    for number in range(len(layers) - 1, -1, -1):
-        layer = layers[number]
-        constant += on_d @ layer.e
-        error += _dot(np.abs(on_d), rough[number].difference[at])
-        on_h, on_D = on_d @ layer.E, on_d @ layer.V
-        if on_y.size:
-            constant += on_y @ layer.b
-            error += _dot(np.abs(on_y), rough[number].f[at])
-            on_h += on_y @ layer.W
-        if not number:
-            return Rows(on_h, constant, error)
-        line, plane = hidden[number - 1].f, hidden[number - 1].difference
+    """Differences `z − y` at the last given layer as rows on the inputs; `heard` gets each hidden layer's share."""
+    at, last = units.at, layers[-1]
+    constant, error = units.signs * last.e[units.neurons], rough[-1].difference[at, units.neurons]
+    on_h, on_D = (units.signs[:, None] * matrix[units.neurons] for matrix in (last.E, last.V))
+    for number in range(len(layers) - 2, -1, -1):
+        if heard is not None:
+            heard.append(np.abs(on_h) + np.abs(on_D))
+        layer, line, plane = layers[number], hidden[number].f, hidden[number].difference
         negative = np.minimum(on_h, 0.0)
         constant += _dot(negative, line.shift[at])
-        on_y = (on_h - negative) * line.low[at] + negative * line.high[at]
-        negative = np.minimum(on_D, 0.0)
-        positive = on_D - negative
-        constant += _dot(positive, plane.low_shift[at]) + _dot(negative, plane.high_shift[at])
-        on_d = positive * plane.low_d[at] + negative * plane.high_d[at]
-        on_y += positive * plane.low_y[at] + negative * plane.high_y[at]
-    raise AssertionError("a pair has at least one layer")
+        on_h -= negative
+        on_h *= line.low[at]
+        negative *= line.high[at]
+        on_y = on_h
+        on_y += negative
+        negative = np.minimum(on_D, 0.0, out=negative)
+        on_D -= negative
+        constant += _dot(on_D, plane.low_shift[at]) + _dot(negative, plane.high_shift[at])
+        on_y += on_D * plane.low_y[at]
+        on_y += negative * plane.high_y[at]
+        on_D *= plane.low_d[at]
+        negative *= plane.high_d[at]
+        on_d = on_D
+        on_d += negative
+        constant += on_d @ layer.e + on_y @ layer.b
+        error += _dot(np.abs(on_d, out=negative), rough[number].difference[at])
+        on_h, on_D = on_d @ layer.E + on_y @ layer.W, on_d @ layer.V
+        error += _dot(np.abs(on_y, out=negative), rough[number].f[at])
+    return Rows(on_h, constant, error)
 
 
-def both(pair: NetworkPair, hidden: list[Hidden], rough: list[Roundings], rows: Floats, at: Indices) -> Rows:
-    """Rows on `z − y` at the outputs through the two networks separately."""
-    layers = pair.layers
-    f = single([a.W for a in layers], [a.b for a in layers], [a.f for a in hidden], [a.f for a in rough], -rows, at)
-    g = single([a.V for a in layers], [a.c for a in layers], [a.g for a in hidden], [a.g for a in rough], rows, at)
-    return f.plus(g)
+def both(layers: Sequence[Layered], hidden: list[Hidden], rough: list[Roundings], units: Units) -> Rows:
+    """Differences `z − y` at the outputs as rows on the inputs, through the two networks separately."""
+    against = units._replace(signs=-units.signs)
+    f = single([a.W for a in layers], [a.b for a in layers], [a.f for a in hidden], [a.f for a in rough], against)
+    g = single([a.V for a in layers], [a.c for a in layers], [a.g for a in hidden], [a.g for a in rough], units)
+    return Rows(*(mine[0] + yours[0] for mine, yours in zip(f, g, strict=True)))
 
 
 def _dot(first: Floats, second: Floats) -> Floats:
-    return np.asarray(np.einsum("rn,rn->r", first, second))
+    return np.asarray(np.einsum("...rn,rn->...r", first, second))

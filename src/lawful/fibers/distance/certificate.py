@@ -13,7 +13,7 @@ from lawful.fibers.distance.layers import evaluate
 from lawful.fibers.distance.property import PropertyCheck
 from lawful.fibers.distance.result import Distance
 from lawful.network import Dag, Mlp
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, with_layers
 from lawful.types import Floats
 
 ROOM = Fraction(1, 2**20)  # relative: the verifier rounds otherwise than the maker
@@ -37,7 +37,7 @@ def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[st
         "kind": "distance",
         "version": 1,
         "about": [digest(network) for network in (first, second)],
-        "networks": [_written(network) for network in (first, second)],
+        "networks": [with_layers(network) for network in (first, second)],
         "box": _sides(found.low, found.high),
         "outputs": [each.output for each in found.per_output],
         "norm": "inf" if found.norm == math.inf else str(int(found.norm)),
@@ -62,7 +62,7 @@ def certificate_of_property(found: PropertyCheck, network: Mlp | Dag) -> dict[st
         "kind": "property",
         "version": 1,
         "about": [digest(network)],
-        "network": _written(network),
+        "network": with_layers(network),
         "box": _sides(*found.box),
         "forbidden": [
             [
@@ -86,14 +86,3 @@ def _rounding(found: Distance) -> Fraction:
 
 def _sides(low: Floats, high: Floats) -> list[list[str]]:
     return [[str(Fraction(float(end))) for end in side] for side in zip(low, high, strict=True)]
-
-
-def _written(network: Mlp | Dag) -> dict[str, Any]:
-    """Layers if it has them: they take less room than edges."""
-    if isinstance(network, Dag):
-        return written(network)
-    return {
-        "weights": [weight.tolist() for weight in network.weights],
-        "biases": [None if bias is None else bias.tolist() for bias in network.biases],
-        "slopes": list(network.slopes),
-    }

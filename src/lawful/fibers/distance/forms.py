@@ -127,13 +127,13 @@ def activated(forms: Trio, bounds: Bounds, lines_y: Lines, lines_z: Lines, slope
     return Trio(h, k, D)
 
 
-def smear(forms: Trio, bounds: Bounds) -> Floats:
-    """How much each input coordinate moves the neurons of unknown sign, of shape (boxes, n)."""
+def moves(forms: Trio, bounds: Bounds) -> Floats:
+    """How much each input coordinate moves each neuron of unknown sign, of shape (n, neurons, boxes)."""
     y_low, y_high, z_low, z_high, _, _ = bounds
-    total: Floats | float = 0.0
-    for form, bent in ((forms.f, (y_low < 0) & (y_high > 0)), (forms.g, (z_low < 0) & (z_high > 0))):
-        total = total + np.einsum("inb,nb->bi", np.abs(form.low[1:] + form.high[1:]), bent.astype(np.float64))
-    return np.asarray(total)
+    return np.asarray(
+        np.abs(forms.f.low[1:] + forms.f.high[1:]) * ((y_low < 0) & (y_high > 0))
+        + np.abs(forms.g.low[1:] + forms.g.high[1:]) * ((z_low < 0) & (z_high > 0))
+    )
 
 
 # Each of these moves the constant outwards (`sign`) by more than its own roundings

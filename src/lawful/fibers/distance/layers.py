@@ -67,6 +67,12 @@ def gradients(layers: tuple[Layer, ...], points: Floats, rows: Floats) -> Floats
     return rows
 
 
+def silent(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """A network of as many layers that is zero: no neurons, and outputs that hear none."""
+    widths = [layers[0].weight.shape[1], *[0] * (len(layers) - 1), len(layers[-1].weight)]
+    return tuple(Layer(np.zeros((m, n)), np.zeros(m), np.ones(m)) for n, m in pairwise(widths))
+
+
 def deepened(layers: tuple[Layer, ...], depth: int) -> tuple[Layer, ...]:
     """The same function in more layers: the values below the outputs pass through neurons of slope 1."""
     width = layers[-1].weight.shape[1]

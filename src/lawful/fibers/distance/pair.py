@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from lawful.fibers.distance.layers import Layer, deepened
 from lawful.network.relaxation import TINY
-from lawful.types import Floats, Indices
+from lawful.types import Floats, Indices, Mask
 
 UNIT = 2.0**-53  # half the distance from 1 to the next double
 SNAP = 1.1  # a neuron is rescaled only if that brings its weights closer by more than this factor
@@ -46,6 +46,15 @@ class Layered:
     def sizes(self) -> tuple[Floats, Floats, Floats]:
         """`|W|`, `|V|` and `|E|`."""
         return np.abs(self.W), np.abs(self.V), np.abs(self.E)
+
+    def hearing(self, below: Mask) -> Layered:
+        """What it does with some of the neurons below."""
+        W, V, E, doubt = (matrix[:, below] for matrix in (self.W, self.V, self.E, self.doubt))
+        return Layered(W, self.b, V, self.c, E, self.e, doubt, self.shift_doubt, self.slopes)
+
+    def only(self, neurons: Mask) -> Layered:
+        """Some of its neurons."""
+        return Layered(*(getattr(self, field.name)[neurons] for field in fields(self)))
 
     @property
     def same(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from lawful.errors import LawfulError
 from lawful.fibers.distance.bound import boxes_together
 from lawful.fibers.distance.exact import exact_outputs
-from lawful.fibers.distance.layers import Layer, evaluate, layers_of
+from lawful.fibers.distance.layers import Layer, evaluate, layers_of, silent
 from lawful.fibers.distance.lower import Candidates
 from lawful.fibers.distance.pair import align
 from lawful.fibers.distance.split import Measure, Splitting, corners, run
@@ -118,7 +118,7 @@ def check_property(
                 found.append(point.copy())
         return bool(found)
 
-    pair = align(_nothing(margins), margins)
+    pair = align(silent(margins), margins)
     with workers(pair, scheduler, threads) as bounder:
         measure = Measure(lambda bounds: cases(bounds.low), lambda gaps: np.asarray(gaps.max(axis=1)), True)
         splitting = Splitting(*box, measure, bounder, boxes_together(pair))
@@ -135,12 +135,6 @@ def check_property(
         status, witness, values, splitting.bounded, time.monotonic() - started, ended == "interrupted", box, question,
         tuple(splitting.preorder()),
     )  # fmt: skip
-
-
-def _nothing(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """A network of as many layers that is zero: no neurons, and outputs that hear none."""
-    widths = [layers[0].weight.shape[1], *[0] * (len(layers) - 1), len(layers[-1].weight)]
-    return tuple(Layer(np.zeros((m, n)), np.zeros(m), np.ones(m)) for n, m in pairwise(widths))
 
 
 def forbidden_by(cases: Cases, outputs: int) -> list[list[Forbidden]]:

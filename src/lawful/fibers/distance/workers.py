@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -16,13 +16,17 @@ from lawful.fibers.distance.split import Bounder
 from lawful.types import Floats
 
 Chunk = tuple[Floats, Floats]
+Way = Callable[[NetworkPair, Floats, Floats], BoxBounds]
 
 
 @contextmanager
-def workers(pair: NetworkPair, scheduler: str | None = None, threads: int | None = None) -> Iterator[Bounder]:
-    """A function that bounds chunks of boxes, in their order."""
+def workers(
+    pair: NetworkPair, scheduler: str | None = None, threads: int | None = None, way: Way | None = None
+) -> Iterator[Bounder]:
+    """A function that bounds chunks of boxes, in their order: the difference of the pair, if no other way is given."""
+    way = way or bound
     if scheduler is not None:
-        with _cluster(pair, scheduler) as bounder:
+        with _cluster(pair, scheduler, way) as bounder:
             yield bounder
         return
     count = threads or _cores()
@@ -30,8 +34,8 @@ def workers(pair: NetworkPair, scheduler: str | None = None, threads: int | None
 
         def bounder(chunks: Sequence[Chunk]) -> list[BoxBounds]:
             if len(chunks) == 1:
-                return [bound(pair, *chunks[0])]
-            return list(pool.map(lambda chunk: bound(pair, *chunk), chunks))
+                return [way(pair, *chunks[0])]
+            return list(pool.map(lambda chunk: way(pair, *chunk), chunks))
 
         try:
             yield bounder
@@ -45,7 +49,7 @@ def _cores() -> int:
 
 
 @contextmanager
-def _cluster(pair: NetworkPair, address: str) -> Iterator[Bounder]:
+def _cluster(pair: NetworkPair, address: str, way: Way) -> Iterator[Bounder]:
     try:
         from distributed import Client
     except ImportError:
@@ -58,12 +62,12 @@ def _cluster(pair: NetworkPair, address: str) -> Iterator[Bounder]:
         shared = client.scatter(pair, broadcast=True)
 
         def bounder(chunks: Sequence[Chunk]) -> list[BoxBounds]:
-            futures = [client.submit(_remote, shared, chunk, pure=False) for chunk in chunks]
+            futures = [client.submit(_remote, way, shared, chunk, pure=False) for chunk in chunks]
             return list(client.gather(futures))
 
         yield bounder
 
 
-def _remote(pair: NetworkPair, chunk: Chunk) -> BoxBounds:
+def _remote(way: Way, pair: NetworkPair, chunk: Chunk) -> BoxBounds:
     with threadpool_limits(limits=1, user_api="blas"):
-        return bound(pair, *chunk)
+        return way(pair, *chunk)
