@@ -96,6 +96,37 @@ def test_one_weight_off_by_a_thousandth_is_different(family: str) -> None:
     assert worst.tensor == name
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_weight_changed_by_many_roundings_is_not_equal(family: str, kind: torch.dtype) -> None:
+    """Seen in B's own order and axes, where no rotation spreads a change over a whole row."""
+    found = architecture(family)
+    state = narrow(disguise(found, found.state(), 3), kind)
+    names = [name for name in found.group.shapes if state[name].ndim > 1]
+    for name in names[:: max(1, len(names) // 6)]:
+        flat = state[name].reshape(-1).clone()
+        place = int(flat.abs().argsort()[len(flat) // 2])
+        flat[place] *= 1 + 80 * torch.finfo(kind).eps / 2
+        assert decided(family, {**state, name: flat.reshape(state[name].shape)}).verdict != "equal"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_copies_in_float64_of_float64_are_equal(family: str) -> None:
+    found = architecture(family)
+    state = {name: t.double() if t.is_floating_point() else t for name, t in found.state().items()}
+    verdict = decided(family, disguise(found, state, 2), state)
+    assert verdict.verdict == "equal"
+    assert verdict.epsilon < 1e-12
+
+
+def test_small_rotary_phases_of_a_coarse_copy_are_kept() -> None:
+    """A phase of a few roundings is a phase, not rounding, if others are larger."""
+    found = architecture("llama")
+    for seed in (0, 1):
+        verdict = decided("llama", narrow(disguise(found, found.state(), seed), torch.bfloat16))
+        assert verdict.verdict == "equal"
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_unit_in_the_last_place_without_a_disguise_is_not_equal(family: str) -> None:
     state = dict(architecture(family).state())

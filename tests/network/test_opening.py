@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import sys
 from collections.abc import Callable
@@ -261,11 +262,45 @@ def test_shards_with_an_index(nets: Any, tmp_path: Path) -> None:
     for source in (index, tmp_path):
         found = package.open(source, model="reading_nets:Net")
         assert np.array_equal(found.weights[1], state["fc2.weight"].double().numpy())
-    with pytest.raises(Unsupported, match="--model"):
-        package.open(index)
+    plain = package.open(index)
+    assert np.array_equal(plain.weights[1], state["fc2.weight"].double().numpy())
+    assert "ReLU between the layers fc1, fc2" in plain.reading.assumed[0]
     index.write_text('{"weight_map": {"fc1.weight": "../one.safetensors"}}')
     with pytest.raises(InvalidNetwork, match="not followed"):
         package.open(index, model="reading_nets:Net")
+
+
+def test_one_name_of_a_shared_tensor_may_be_missing_but_not_differ(nets: Any, tmp_path: Path) -> None:
+    """The module holds one tensor: of two in the file it would silently be the last."""
+    module = nets.Net()
+    module.fc3 = torch.nn.Linear(3, 5)
+    module.fc3.weight = module.fc1.weight
+    state = module.state_dict()
+    for change in (lambda: None, lambda: state.pop("fc3.weight")):
+        change()
+        assert isinstance(package.open(state, model=lambda: copy.deepcopy(module)), Mlp)
+    state["fc3.weight"] = state["fc1.weight"] + 1
+    with pytest.raises(InvalidNetwork, match=r"one tensor for .*fc1.weight.*different numbers"):
+        package.open(state, model=lambda: copy.deepcopy(module))
+
+
+def test_numbers_in_words_count_every_layer() -> None:
+    """fc21 and fc22 are two heads of an autoencoder, not layers 21 and 22."""
+    square = np.eye(3)
+    for names in (("fc1", "fc21", "fc22", "fc3"), ("l1", "l3")):
+        with pytest.raises(InvalidNetwork, match="do not say how"):
+            package.open({f"{name}.weight": square for name in names})
+    for names in (("0", "3"), ("net.1", "net.4", "net.12"), ("fc9", "fc10", "fc11")):
+        found = package.open({f"{name}.weight": square for name in names}, activation="relu")
+        assert [each.name for each in found.reading.layers] == [f"{name}.weight" for name in names]
+        assert found.reading.assumed == ()
+    blocks = package.open({f"blocks.{number}.fc.weight": square for number in (0, 1)}, activation="relu")
+    assert "no skips" in blocks.reading.assumed[0]
+
+
+def test_one_layer_alone_is_assumed_to_be_all() -> None:
+    assert "nothing before or after" in package.open({"weight": np.eye(2)}).reading.assumed[0]
+    assert package.open({"weight": np.eye(2)}, activation="linear").reading.assumed == ()
 
 
 def test_pickles_and_programs_are_refused_with_the_way_out(nets: Any, tmp_path: Path) -> None:

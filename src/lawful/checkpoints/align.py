@@ -17,10 +17,12 @@ import torch
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, then
 from lawful.checkpoints.group import AxisPlace, AxisRows, OrbitGroup, members_of
 from lawful.checkpoints.match import nearest
-from lawful.symmetry.families import SpaceLaws
+from lawful.checkpoints.streamed import MadeTensors
+from lawful.symmetry.families import ColumnLaws, SpaceLaws, SumLaws
 from lawful.types import Floats
 
 PASSES = 8
+TURNED = 1e-4  # an entry of a rotation, from which it is one
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +33,11 @@ class Alignment:
     passes: int | None
 
 
-def search(group: OrbitGroup, a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> Alignment:
-    """Align folded tensors; those of `a` are not changed."""
-    fixed = shiftless(a, group.shifts)
-    current = dict(shiftless(b, group.shifts))
+def search(
+    group: OrbitGroup, a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor], *, unit: float = 0.0
+) -> Alignment:
+    """Align folded tensors; those of `a` are not changed. `unit` is the rounding of the numbers that are given."""
+    fixed, loose = shiftless(a, group.shifts), shiftless(b, group.shifts)
     touching: dict[AxisPlace, set[int]] = defaultdict(set)
     axes: dict[str, set[AxisPlace]] = defaultdict(set)
     for number, space in enumerate(group.spaces):
@@ -44,14 +47,19 @@ def search(group: OrbitGroup, a: Mapping[str, torch.Tensor], b: Mapping[str, tor
     total: dict[int, SpaceMove] = {number: identity(space) for number, space in enumerate(group.spaces)}
     waiting = set(total)
 
+    def make(name: str) -> dict[str, torch.Tensor]:
+        moves = {number: total[number] for place in axes[name] for number in sorted(touching[place])}
+        return moved(loose, frames(group, moves, {name}), [name])
+
+    current = MadeTensors(group.shapes, make)
+
     def usable(rows: AxisRows) -> bool:
         return not any(touching[place] & waiting for place in axes[rows.tensor] if place != rows.place)
 
     def step(number: int) -> SpaceMove:
         move = nearest(group.spaces[number], fixed, current, usable)
-        names = list(dict.fromkeys(rows.tensor for rows in members_of(group.spaces[number])))
-        current.update(moved(current, frames(group, {number: move}), names))
         total[number] = then(total[number], move)
+        current.forget({rows.tensor for rows in members_of(group.spaces[number])})
         return move
 
     def evidence(number: int) -> float:
@@ -65,32 +73,42 @@ def search(group: OrbitGroup, a: Mapping[str, torch.Tensor], b: Mapping[str, tor
         number = max(sorted(waiting), key=evidence)
         step(number)
         waiting.discard(number)
+    still = max(TURNED, unit / 8)
     for count in range(1, PASSES + 1):
-        rearranged = [number for number in total if _rearranges(step(number))]
+        rearranged = [number for number in total if _rearranges(step(number), still)]
         if not rearranged:
             return Alignment(total, count)
     return Alignment(total, None)
 
 
-def _rearranges(move: SpaceMove) -> bool:
+def _rearranges(move: SpaceMove, still: float) -> bool:
     """Whether anything changes places, or turns by more than rounding explains."""
     if isinstance(move, UnitsMove):
         return not np.array_equal(move.order, np.arange(len(move.order))) or bool((move.signs < 0).any())
     if isinstance(move, HeadsMove):
         still = np.array_equal(move.order, np.arange(len(move.order)))
         return not still or any(not np.array_equal(row, np.arange(len(row))) for row in move.copies)
-    return bool(np.abs(move.matrix - np.eye(len(move.matrix))).max() > 1e-4)
+    return bool(np.abs(move.matrix - np.eye(len(move.matrix))).max() > still)
 
 
-def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, torch.Tensor]:
+def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> Mapping[str, torch.Tensor]:
     """Tensors without what they have along directions that no operation sees."""
-    if not shifts:
-        return dict(tensors)
-    found = dict(tensors)
-    for name, pieces in shift_parts(tensors, shifts).items():
-        for piece in pieces:
-            found[name] = found[name] - piece.to(found[name].dtype)
-    return found
+    parts = shift_parts(tensors, shifts)
+    return plus(tensors, {name: [-piece for piece in pieces] for name, pieces in parts.items()})
+
+
+def plus(tensors: Mapping[str, torch.Tensor], pieces: Mapping[str, list[torch.Tensor]]) -> Mapping[str, torch.Tensor]:
+    """Tensors with something added to some of them."""
+    if not pieces:
+        return tensors
+
+    def make(name: str) -> dict[str, torch.Tensor]:
+        found = tensors[name]
+        for piece in pieces.get(name, ()):
+            found = found + piece.to(found.dtype)
+        return {name: found}
+
+    return MadeTensors(tensors, make)
 
 
 def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
@@ -112,26 +130,22 @@ def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ..
 
 def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
     """Conjugate gradients for `D Dᵀ t = D θ`, with the rows of D the directions."""
-    names = sorted({name for laws in shifts for name in laws.parameters})
-    theta = {name: tensors[name].double() for name in names}
+    shapes = {name: tensors[name].shape for laws in shifts for name in laws.parameters}
+    target = np.concatenate([laws.values(tensors) for laws in shifts])
+    counts = [len(laws.values({name: torch.zeros(()).expand(shapes[name]) for name in laws.parameters}))
+              for laws in shifts]  # fmt: skip
 
-    def values(state: Mapping[str, torch.Tensor]) -> Floats:
-        return np.concatenate([laws.values(state) for laws in shifts])
-
-    def pieces(weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
-        start = 0
-        for laws, count in zip(shifts, counts, strict=True):
-            yield from laws.pull(theta, weights[start : start + count])
-            start += count
-
-    def pulled(weights: Floats) -> dict[str, torch.Tensor]:
-        found = {name: torch.zeros_like(theta[name]) for name in names}
-        for name, piece in pieces(weights):
-            found[name] += piece
+    def pieces(weights: Floats) -> dict[str, list[torch.Tensor]]:
+        found: dict[str, list[torch.Tensor]] = defaultdict(list)
+        for laws, part in zip(shifts, np.split(weights, np.cumsum(counts)[:-1]), strict=True):
+            for name, piece in pulled(laws, part, shapes):
+                found[name].append(piece)
         return found
 
-    counts = [len(laws.values(theta)) for laws in shifts]
-    target = values(theta)
+    def values(weights: Floats) -> Floats:
+        steps = {name: sum(parts[1:], parts[0]).expand(shapes[name]) for name, parts in pieces(weights).items()}
+        return np.concatenate([laws.values(steps) for laws in shifts])
+
     solution = np.zeros_like(target)
     residual, direction = target.copy(), target.copy()
     size = float(residual @ residual)
@@ -139,16 +153,42 @@ def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...
     for _ in range(60):
         if size <= stop:
             break
-        image = values(pulled(direction))
+        image = values(direction)
         step = size / float(direction @ image)
         solution += step * direction
         residual -= step * image
         before, size = size, float(residual @ residual)
         direction = residual + size / before * direction
-    parts: dict[str, list[torch.Tensor]] = defaultdict(list)
-    for name, piece in pieces(solution):
-        parts[name] += _lines(piece)
-    return dict(parts)
+    return {name: [line for piece in parts for line in _lines(piece)] for name, parts in pieces(solution).items()}
+
+
+def pulled(laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, torch.Tensor]]:
+    """What the directions with these weights add up to, of size 1 along dimensions where it does not change."""
+    if isinstance(laws, SumLaws):
+        shares = laws.weights.T @ weights
+        start = 0
+        for axis, picked in zip(laws.axes, laws.picked, strict=True):
+            shape = shapes[axis.parameter]
+            thin = torch.Size([size if d in axis.dims else 1 for d, size in enumerate(shape)])
+            rows = torch.zeros(thin.numel(), 1, dtype=torch.float64)
+            rows[torch.as_tensor(picked), 0] = torch.as_tensor(shares[start : start + len(picked)])
+            start += len(picked)
+            yield axis.parameter, axis.back(rows, thin)
+    elif isinstance(laws, ColumnLaws) and not laws.classes.any() and _all_rows(laws, shapes):
+        shape = shapes[laws.axis.parameter]
+        thin = torch.Size([1 if d in laws.axis.dims else size for d, size in enumerate(shape)])
+        line = torch.as_tensor(weights)
+        if laws.contrast:
+            line = torch.cat([-line.sum(0, keepdim=True), line])
+        yield laws.axis.parameter, laws.axis.back(line[None], thin)
+    else:
+        yield from laws.pull({name: torch.zeros((), dtype=torch.float64).expand(shapes[name])
+                              for name in laws.parameters}, weights)  # fmt: skip
+
+
+def _all_rows(laws: ColumnLaws, shapes: Mapping[str, torch.Size]) -> bool:
+    count = int(np.prod([shapes[laws.axis.parameter][d] for d in laws.axis.dims], dtype=int))
+    return np.array_equal(np.sort(laws.picked), np.arange(count))
 
 
 def _lines(piece: torch.Tensor) -> list[torch.Tensor]:

@@ -14,10 +14,13 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from lawful.checkpoints.align import plus, pulled
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.find_folds import find_folds, gains_of
-from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
+from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold
 from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, read_group
+from lawful.checkpoints.replay import replay
+from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
@@ -25,6 +28,7 @@ from lawful.symmetry.check import casts, random_inputs, tensors_in
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.reading import read_graph
 
+MANY_NUMBERS = 2**25  # parameters from which a module is large
 AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
 
 
@@ -53,6 +57,20 @@ class CheckpointArchitecture:
             found[name] = source.detach()
         return found
 
+    @property
+    def large(self) -> bool:
+        """Whether its tensors should not all be in memory at once."""
+        return _large(self.module)
+
+    def replays(
+        self, state: Mapping[str, torch.Tensor], many: Sequence[Sequence[torch.Tensor]]
+    ) -> list[list[torch.Tensor]]:
+        """The outputs for several inputs of the examples' sizes; a large module's tensors are fetched one by one."""
+        alone = all(node.op in ("placeholder", "call_function", "output") for node in self.exported.graph.nodes)
+        if self.large and alone:
+            return replay(self.exported, state, many)
+        return [self.outputs(state, inputs) for inputs in many]
+
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64."""
         wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
@@ -65,6 +83,10 @@ class CheckpointArchitecture:
     def draw_inputs(self, seed: int) -> list[torch.Tensor]:
         """Random inputs of the right sizes and kinds."""
         return random_inputs(list(self.inputs), self.exported, torch.Generator().manual_seed(seed))
+
+
+def _large(module: nn.Module) -> bool:
+    return sum(tensor.numel() for tensor in module.parameters()) > MANY_NUMBERS
 
 
 def read_architecture(
@@ -81,12 +103,11 @@ def read_architecture(
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
     exported = export_module(module, list(inputs))
-    original = [*exported.graph.nodes]
     readers = _readers(exported)
     folds = find_folds(exported)
+    whole = export_module(module, list(inputs)) if folds else exported  # folding has changed the graph
     group = read_group(read_graph(exported), gains_of(exported))
     folds += _value_folds(group, readers)
-    whole = export_module(module, list(inputs)) if len(original) != len([*exported.graph.nodes]) else exported
     tolerance = AGREE_SINGLE if casts(whole) else AGREE
     found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
     return _tried(found, seed)
@@ -176,32 +197,56 @@ class _Probe:
 
     def __init__(self, given: CheckpointArchitecture, seed: int) -> None:
         self.given, self.seed = given, seed
-        generator = torch.Generator().manual_seed(seed)
-        self.theta: State = {}
         parameters = dict(given.module.named_parameters())
         statistics = {each.variance for each in given.folds if isinstance(each, StatisticsFold)} | {
             each.mean for each in given.folds if isinstance(each, StatisticsFold)
         }
-        for name, tensor in given.state().items():
-            wide = tensor.double() if tensor.is_floating_point() else tensor
-            if name in parameters or name in statistics:
-                spread = float(wide.std()) if wide.numel() > 1 else 0.0
-                noise = torch.randn(wide.shape, generator=generator, dtype=torch.float64)
-                wide = wide + 0.5 * (spread or 0.5) * (noise.abs() if name in statistics else noise)
-            self.theta[name] = wide
+        own = given.state()
+        numbers = {name: number for number, name in enumerate(own)}
+        large = given.large
+
+        def make(name: str) -> State:
+            generator = torch.Generator().manual_seed(seed * len(own) + numbers[name])
+            tensor = own[name]
+            if not tensor.is_floating_point() or not (name in parameters or name in statistics):
+                return {name: tensor.double() if tensor.is_floating_point() else tensor}
+            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            if large and name in parameters:  # whatever is in it does not matter, and may not be there
+                return {name: noise.mul_(tensor[0].numel() ** -0.5 if tensor.ndim > 1 else 0.25).add_(tensor.ndim < 2)}
+            wide = tensor.double()
+            spread = float(wide.std()) if wide.numel() > 1 else 0.0
+            return {name: wide + 0.5 * (spread or 0.5) * (noise.abs() if name in statistics else noise)}
+
+        self.theta = MadeTensors(own, make)
         self.inputs = given.draw_inputs(seed)
-        self.before = given.outputs(self.theta, self.inputs)
+        self.before = given.replays(self.theta, [self.inputs])[0]
         self.size = max((float(tensor.abs().max()) for tensor in self.before), default=0.0)
 
     def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
         """Whether the outputs stay after folds, a random member of the group and random shifts."""
-        rng = np.random.default_rng(self.seed)
-        state = fold(self.theta, folds)
-        state |= moved(state, frames(group, draw(group, rng)), list(group.shapes))
-        for laws in group.shifts if group.spaces else ():
-            steps = rng.normal(scale=0.3, size=len(laws.values(state)))
-            for name, piece in laws.pull(state, steps):
-                state[name] = state[name] + piece
-        after = self.given.outputs(state, self.inputs)
+        state = random_member(group, folded_tensors(self.theta, folds), self.seed, shifted=bool(group.spaces))
+        after = self.given.replays(state, [self.inputs])[0]
         gap = max(float((one - two).abs().max()) for one, two in zip(self.before, after, strict=True))
         return gap <= self.given.tolerance * self.size
+
+
+def random_member(
+    group: OrbitGroup, folded: Mapping[str, torch.Tensor], seed: int, *, shifted: bool = True
+) -> Mapping[str, torch.Tensor]:
+    """Folded tensors after a random member of the group, and random shifts."""
+    rng = np.random.default_rng(seed)
+    acting = frames(group, draw(group, rng))
+    turned = MadeTensors(folded, lambda name: moved(folded, acting, [name]))
+    return plus(turned, random_shifts(group, rng) if shifted else {})
+
+
+def random_shifts(group: OrbitGroup, rng: np.random.Generator) -> dict[str, list[torch.Tensor]]:
+    """Random steps along directions that no operation sees."""
+    found: dict[str, list[torch.Tensor]] = {}
+    shapes = {name: torch.Size(shape) for name, shape in group.shapes.items()}
+    for laws in group.shifts:
+        zeros = {name: torch.zeros((), dtype=torch.float64).expand(shapes[name]) for name in laws.parameters}
+        steps = rng.normal(scale=0.3, size=len(laws.values(zeros)))
+        for name, piece in pulled(laws, steps, shapes):
+            found.setdefault(name, []).append(piece)
+    return found

@@ -14,30 +14,41 @@ from math import inf
 import numpy as np
 import torch
 
-from lawful.checkpoints.align import Alignment, search, shift_parts
+from lawful.checkpoints.align import Alignment, plus, search, shift_parts
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import AxisFrame, BlockMove, HeadsMove, SpaceMove, UnitsMove, frames, identity, moved
 from lawful.checkpoints.folds import Fold, GainFold, LinearReader, State, StatisticsFold, fold
-from lawful.checkpoints.group import AxisPlace
+from lawful.checkpoints.group import AxisPlace, MatrixBlock, OrbitGroup
+from lawful.checkpoints.streamed import (
+    FoldCluster,
+    MadeTensors,
+    fold_clusters,
+    folded_tensors,
+    rounding_unit,
+    stored_size,
+    working_types,
+)
 from lawful.errors import InvalidNetwork
+from lawful.symmetry.families import SpaceLaws
 from lawful.types import Floats
 
-LARGE = (
-    200_000_000  # parameters from which the search runs in single precision (too coarse to call float32 copies equal)
-)
 SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
-ROUNDINGS = 16.0  # units of rounding that an entry may be off, relative to the sum of its terms
 MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
 NOISES = 4.0  # and a whole tensor: times what random rounding of the stored numbers does to it
+OWN = 2.5  # units of an entry's own size that it may be off, in either checkpoint's own order and axes
+WORKED = 2.0**-44  # at best: aligning rounds too
+SPREAD, GAUGE = 6.0, 4.0  # besides: units of the root of its squared terms, if those are rounded; and for the alignment
 
 
 @dataclass(frozen=True)
 class TensorDistance:
     """How far a tensor of B is from that of A after alignment.
 
-    `relative` is `‖B − A‖/‖A‖`, `noise` what random rounding of the stored numbers would make of it; `entry` is the
-    largest difference of an entry relative to the sum of its terms. `exact`: no entry differs; `moved_only`: nothing
-    was computed, so it should be exact.
+    `relative` is `‖B − A‖/‖A‖` (relative to all terms if A's numbers are zero), `noise` what random rounding of the
+    stored numbers would make of it; `entry` is the largest difference of an entry relative to the sum of its terms.
+    `excess` is the largest difference of an entry, in the order and axes of A or in those of B, relative to what
+    rounding of single numbers does there. `exact`: no entry differs; `moved_only`: nothing was computed, so it should
+    be exact.
     """
 
     tensor: str
@@ -47,13 +58,14 @@ class TensorDistance:
     unit: float
     exact: bool
     moved_only: bool
+    excess: float = 0.0
 
     @property
     def fits(self) -> bool:
         """Whether rounding explains what is left."""
         if self.exact or self.moved_only:
             return self.exact
-        return self.entry <= ROUNDINGS * self.unit and self.relative <= NOISES * self.noise
+        return self.excess <= 1.0 and self.relative <= NOISES * self.noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +77,7 @@ class WeightComparison:
     frames: Mapping[AxisPlace, AxisFrame]
     shifts: Mapping[str, list[torch.Tensor]]
     distances: tuple[TensorDistance, ...]
-    aligned: State  # folded, in float64
+    aligned: Mapping[str, torch.Tensor]  # folded, made when asked for
     conditioning: float
 
     @property
@@ -79,73 +91,154 @@ def compare(architecture: CheckpointArchitecture, first: State, second: State) -
     check_numbers(first, "the first checkpoint")
     check_numbers(second, "the second checkpoint")
     group, folds = architecture.group, architecture.folds
-    names = list(group.shapes)
-    one, two = (fold(_wide(state), folds) for state in (first, second))
+    kinds = working_types(first, second)
     if all(_stored_alike(first[name], second[name]) for name in first):
         unmoved = Alignment({number: identity(space) for number, space in enumerate(group.spaces)}, 0)
-        return _judged(architecture, unmoved, (first, second), (one, two), torch.float32)
-    large = sum(one[name].numel() for name in names) > LARGE
-    kind = torch.float32 if large else torch.float64
-    found = search(group, {name: one[name].to(kind) for name in names}, {name: two[name].to(kind) for name in names})
-    unit = max(rounding_unit(state[name].dtype) for state in (first, second) for name in names)
+        return _judged(architecture, unmoved, first, second, kinds)
+    unit = max((rounding_unit(state[name].dtype) for state in (first, second) for name in group.shapes), default=0.0)
+    one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
+    found = search(group, one, two, unit=unit)
     near = max(SNAP, SNAP_UNITS * unit)
     moves = {number: _snapped(move, near) for number, move in found.moves.items()}
-    return _judged(architecture, Alignment(moves, found.passes), (first, second), (one, two), kind)
+    return _judged(architecture, Alignment(moves, found.passes), first, second, kinds)
 
 
 def _judged(
     architecture: CheckpointArchitecture,
     alignment: Alignment,
-    given: tuple[State, State],
-    folded: tuple[State, State],
-    kind: torch.dtype,
+    first: State,
+    second: State,
+    kinds: Mapping[str, torch.dtype],
 ) -> WeightComparison:
-    """Compare after one alignment."""
-    (first, second), (one, two) = given, folded
+    """Compare after one alignment, one cluster of tensors after the other."""
     group, folds = architecture.group, architecture.folds
-    names = list(group.shapes)
     acting = frames(group, alignment.moves)
-    aligned = two | moved(two, acting, names)
-    shifts: dict[str, list[torch.Tensor]] = {}
-    if group.shifts:
-        touched = {name for laws in group.shifts for name in laws.parameters}
-        parts = shift_parts({name: one[name] - aligned[name] for name in touched}, group.shifts)
-        for name, pieces in parts.items():
-            largest = float(torch.maximum(one[name].abs().max(), aligned[name].abs().max()))
-            unit = max(rounding_unit(state[name].dtype) for state in given)
-            kept = [piece for piece in pieces if float(piece.abs().max()) > unit * largest]  # the others are rounding
-            if kept:
-                shifts[name] = kept
-                for piece in kept:
-                    aligned[name] = aligned[name] + piece
-    sizes = [fold({n: t.to(kind) if t.is_floating_point() else t for n, t in s.items()}, folds, absolute=True)
-             for s in (first, second)]  # fmt: skip
-    noises = [_noise(architecture, state, 1 + number) for number, state in enumerate(given)]
+    one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
+    turned = MadeTensors(second, lambda name: moved(two, acting, [name]))
+    units = {
+        name: (max(rounding_unit(first[name].dtype), WORKED), max(rounding_unit(second[name].dtype), WORKED))
+        for name, tensor in first.items()
+        if tensor.is_floating_point()
+    }
+    shifts = _shifts(group.shifts, one, turned, units)
+    aligned = plus(turned, shifts)
     worked, carried = computed(architecture, first, second, acting, shifts)
+    clusters = fold_clusters(first, folds)
+    sizes = [folded_tensors(state, folds, kinds, absolute=True) for state in (first, second)]
     distances = []
-    for name in one:
-        if not one[name].is_floating_point():
-            same = torch.equal(one[name], two[name])
-            if not same and not name.endswith("num_batches_tracked"):
-                distances.append(TensorDistance(name, inf, 0.0, inf, 0.0, exact=False, moved_only=True))
-            continue
-        unit = max(rounding_unit(state[name].dtype) for state in (first, second))
-        if name in carried:
-            distances.append(_moved_distance(name, first[name], second[name], {(name, (0,)): carried[name]}, unit))
-            continue
-        if name not in worked:
-            distances.append(_moved_distance(name, first[name], second[name], acting, unit))
-            continue
-        size = moved(sizes[1], acting, [name], absolute=True)[name] if name in group.shapes else sizes[1][name]
-        size = torch.maximum(size.double(), sizes[0][name].double())
-        for piece in shifts.get(name, ()):
-            size = size + piece.abs()
-        noise = float(noises[0][name].norm()) + float(moved(noises[1], acting, [name])[name].norm())
-        distances.append(_distance(name, one[name], aligned[name], size, unit, noise))
+    for cluster in dict.fromkeys(clusters.values()):
+        rounded: list[State] | None = None
+        by: dict[AxisPlace, AxisFrame]
+        for name in cluster.names:
+            if name not in units:
+                same = torch.equal(first[name], second[name])
+                if not same and not name.endswith("num_batches_tracked"):
+                    distances.append(TensorDistance(name, inf, 0.0, inf, 0.0, exact=False, moved_only=True))
+            elif name in carried:
+                by = {(name, (0,)): carried[name]}
+                distances.append(_moved_distance(name, first[name], second[name], by, max(units[name])))
+            elif name not in worked:
+                distances.append(_moved_distance(name, first[name], second[name], acting, max(units[name])))
+            else:
+                if rounded is None:
+                    rounded = [_noise(cluster, state, kinds, 1 + place) for place, state in enumerate((first, second))]
+                by = {place: frame for place, frame in acting.items() if place[0] == name}
+                held = sizes[0][name], sizes[1][name]
+                off = _Difference(one[name], aligned[name], held, by, shifts.get(name, []), units[name])
+                noise = float(rounded[0][name].norm()) + float(
+                    moved(rounded[1], {place: frame.scaling for place, frame in by.items()}, [name])[name].norm()
+                )
+                distances.append(off.distance(name, noise))
+    order = {name: place for place, name in enumerate(first)}
+    distances.sort(key=lambda each: order[each.tensor])
     acting |= {(name, (0,)): frame for name, frame in carried.items()}
     return WeightComparison(
-        architecture, alignment, acting, shifts, tuple(distances), aligned, _conditioning(alignment.moves)
+        architecture, alignment, acting, shifts, tuple(distances), aligned, _conditioning(group, alignment.moves)
     )
+
+
+def _shifts(
+    laws: tuple[SpaceLaws, ...],
+    one: Mapping[str, torch.Tensor],
+    turned: Mapping[str, torch.Tensor],
+    units: Mapping[str, tuple[float, float]],
+) -> dict[str, list[torch.Tensor]]:
+    """What has to be added to B along directions that no operation sees."""
+    touched = list(dict.fromkeys(name for each in laws for name in each.parameters))
+    apart = MadeTensors(touched, lambda name: {name: one[name] - turned[name]})
+    shifts = {}
+    for name, pieces in shift_parts(apart, laws).items():
+        largest = float(torch.maximum(one[name].abs().max(), turned[name].abs().max()))
+        least = max(units[name]) * largest
+        if kept := [piece for piece in pieces if float(piece.abs().max()) > least]:  # the others are rounding
+            shifts[name] = kept
+    return shifts
+
+
+class _Difference:
+    """A tensor of A and that of B, aligned: how far apart, and how far rounding may take them."""
+
+    def __init__(
+        self,
+        one: torch.Tensor,
+        two: torch.Tensor,
+        sizes: tuple[torch.Tensor, torch.Tensor],
+        by: Mapping[AxisPlace, AxisFrame],
+        added: list[torch.Tensor],
+        units: tuple[float, float],
+    ) -> None:
+        self.length = float(one.norm())
+        self.gap = two - one
+        self.sizes, self.by, self.added, self.units = sizes, by, added, units
+
+    def distance(self, name: str, noise: float) -> TensorDistance:
+        """All that is known of it."""
+        terms = self._terms(name)
+        off, length = float(self.gap.norm()), self.length or float(terms.norm())
+        relative = off / length if length else inf if off else 0.0
+        entry = _largest(self.gap, terms)
+        excess = max(self._excess_in_a(name), self._excess_in_b(name)) if off else 0.0
+        exact = not bool(self.gap.any())
+        shares = noise / length if length else 0.0
+        return TensorDistance(name, relative, shares, entry, max(self.units), exact, moved_only=False, excess=excess)
+
+    def _terms(self, name: str) -> torch.Tensor:
+        """The sums of the absolute values of all terms."""
+        found = torch.maximum(moved({name: self.sizes[1]}, self.by, absolute=True)[name], self.sizes[0])
+        for piece in self.added:
+            found = found + piece.abs().to(found.dtype)
+        return found
+
+    def _excess_in_a(self, name: str) -> float:
+        """In A's order and axes: A's numbers are rounded one by one, those of B are mixed."""
+        mixed = moved({name: self.sizes[1].square()}, self.by, seen=torch.square)[name].sqrt_()
+        for piece in self.added:
+            mixed = mixed + piece.abs().to(mixed.dtype) + _mean_size(mixed, piece)
+        allowed = mixed.mul_(SPREAD * self.units[1] + GAUGE * max(self.units))
+        return _largest(self.gap, allowed.add_(self.sizes[0], alpha=OWN * self.units[0]))
+
+    def _excess_in_b(self, name: str) -> float:
+        """In B's: the other way round."""
+        mixed = moved({name: self.sizes[0].square()}, self.by, back=True, seen=torch.square)[name].sqrt_()
+        for piece in self.added:
+            size = (piece.abs().to(self.gap.dtype) + _mean_size(self.sizes[0], piece)).expand(self.gap.shape)
+            mixed = mixed + moved({name: size}, self.by, back=True, seen=torch.abs)[name]
+        allowed = mixed.mul_(SPREAD * self.units[0] + GAUGE * max(self.units))
+        gap = moved({name: self.gap}, self.by, back=True)[name]
+        return _largest(gap, allowed.add_(self.sizes[1], alpha=OWN * self.units[1]))
+
+
+def _mean_size(sizes: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
+    """Root mean square where something constant was added: it was found as a mean of these."""
+    dims = [d for d, size in enumerate(piece.shape) if size == 1 and sizes.shape[d] > 1]
+    return sizes.square().mean(dims, keepdim=True).sqrt() if dims else sizes
+
+
+def _largest(gap: torch.Tensor, size: torch.Tensor) -> float:
+    """The largest share; a difference where nothing is is beyond all bounds."""
+    gap = gap.abs()
+    shares = torch.where(gap > 0, gap / size.clamp_min(torch.finfo(size.dtype).tiny), 0.0)
+    return float(shares.max()) if shares.numel() else 0.0
 
 
 def check_numbers(state: Mapping[str, torch.Tensor], which: str) -> None:
@@ -153,11 +246,6 @@ def check_numbers(state: Mapping[str, torch.Tensor], which: str) -> None:
     for name, tensor in state.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise InvalidNetwork(f"{which}: {name} holds NaN or infinite numbers")
-
-
-def rounding_unit(kind: torch.dtype) -> float:
-    """Half the distance of 1 to the next number."""
-    return float(torch.finfo(kind).eps) / 2
 
 
 def _stored_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -168,39 +256,19 @@ def _stored_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
     return torch.equal(one.to(kind), two.to(kind))
 
 
-def _wide(state: State) -> State:
-    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-
-
-def _distance(
-    name: str,
-    one: torch.Tensor,
-    two: torch.Tensor,
-    size: torch.Tensor,
-    unit: float,
-    noise: float = 0.0,
-    moved_only: bool = False,
-) -> TensorDistance:
-    gap = (one - two).abs()
-    length, off = float(one.norm()), float(gap.norm())
-    relative = off / length if length else inf if off else 0.0
-    noise = noise / length if length else 0.0
-    shares = torch.where(gap > 0, gap / size.clamp_min(1e-300), torch.zeros_like(gap))
-    entry = float(shares.max()) if shares.numel() else 0.0
-    return TensorDistance(name, relative, noise, entry, unit, exact=not bool(gap.any()), moved_only=moved_only)
-
-
-def _noise(architecture: CheckpointArchitecture, state: State, seed: int) -> State:
-    """What random rounding of the stored numbers does to the folded tensors."""
+def _noise(cluster: FoldCluster, state: State, kinds: Mapping[str, torch.dtype], seed: int) -> State:
+    """What random rounding of the stored numbers does to the folded tensors of a cluster."""
     generator = torch.Generator().manual_seed(seed)
-    jiggled, wide = {}, _wide(state)
-    for name, tensor in wide.items():
-        if tensor.is_floating_point():
-            shares = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
-            tensor = tensor * (1 + rounding_unit(state[name].dtype) * shares)
-        jiggled[name] = tensor
-    before, after = (fold(each, architecture.folds) for each in (wide, jiggled))
-    return {name: after[name] - before[name] for name in after if after[name].is_floating_point()}
+    wide, jiggled = {}, {}
+    for name in cluster.names:
+        wide[name] = jiggled[name] = state[name]
+        if name in kinds:
+            wide[name] = state[name].to(kinds[name])
+            shares = torch.rand(wide[name].shape, generator=generator, dtype=kinds[name]).mul_(2).sub_(1)
+            unit = max(rounding_unit(state[name].dtype), WORKED)
+            jiggled[name] = shares.mul_(stored_size(state[name], wide[name])).mul_(unit).add_(wide[name])
+    before, after = (fold(each, cluster.folds) for each in (wide, jiggled))
+    return {name: after[name] - before[name] for name in after if name in kinds}
 
 
 def _moved_distance(
@@ -209,7 +277,11 @@ def _moved_distance(
     """For a tensor whose numbers are only moved: as they are stored, or stored in the fewer bits of the other file."""
     one = first.double()
     two = moved({name: second.double()}, {p: f for p, f in acting.items() if p[0] == name}, [name])[name]
-    found = _distance(name, one, two, torch.maximum(one.abs(), two.abs()), unit, moved_only=True)
+    gap = (one - two).abs()
+    length, off = float(one.norm()), float(gap.norm())
+    entry = _largest(gap, torch.maximum(one.abs(), two.abs()))
+    exact = not bool(gap.any())
+    found = TensorDistance(name, off / length if length else inf if off else 0.0, 0.0, entry, unit, exact, True)
     if first.dtype != second.dtype:
         kind = max((first.dtype, second.dtype), key=rounding_unit)
         return replace(found, exact=torch.equal(one.to(kind), two.to(kind)))
@@ -238,10 +310,12 @@ def _snapped(move: SpaceMove, near: float) -> SpaceMove:
 
 
 def _unturned(matrix: Floats, near: float) -> Floats:
-    """A matrix of rotary pairs without phases that are rounding; any other matrix as it is."""
+    """A matrix of rotary pairs without phases, if all of them are so small that they are rounding."""
     if (matrix != 0).sum(1).max() > 2:
         return matrix
-    return np.where(np.abs(matrix) < near * np.abs(matrix).max(1, keepdims=True), 0.0, matrix)
+    small = np.abs(matrix) < near * np.abs(matrix).max(1, keepdims=True)
+    alone = (~small).sum(1) == 1
+    return np.where(small, 0.0, matrix) if bool(alone.all()) else matrix
 
 
 def _permutation(matrix: Floats, near: float) -> Floats | None:
@@ -257,12 +331,13 @@ def _permutation(matrix: Floats, near: float) -> Floats | None:
     return clean if bool((np.abs(matrix - clean).max(1) < near * np.abs(powers)).all()) else None
 
 
-def _conditioning(moves: Mapping[int, SpaceMove]) -> float:
+def _conditioning(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> float:
     worst = 1.0
-    for move in moves.values():
+    for number, move in moves.items():
+        space = group.spaces[number]
         if isinstance(move, UnitsMove):
             worst = max(worst, *(float(max(s.max(), 1 / s.min())) for s in move.scales.T), 1.0)
-        else:
+        elif not (isinstance(space, MatrixBlock) and space.kind in ("O", "O fixing 1")):
             given = [move.matrix] if isinstance(move, BlockMove) else [m for head in move.matrices for m in head]
             worst = max(worst, *(float(np.linalg.cond(matrix)) for matrix in given))
     return worst

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,6 +72,13 @@ def then(first: SpaceMove, second: SpaceMove) -> SpaceMove:
     raise TypeError(f"a {type(second).__name__} cannot follow a {type(first).__name__}")
 
 
+Seen = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 @dataclass(eq=False)
 class AxisFrame:
     """What a member of the group does to the rows of one axis: row i becomes row `source[i]` times `factor[i]`; then
@@ -80,31 +87,60 @@ class AxisFrame:
     source: Indices
     factor: Floats
     blocks: list[tuple[Indices, Floats]] = field(default_factory=list)  # rows (copies × size) and a matrix
+    inverses: list[Floats] = field(default_factory=list)  # of the matrices
 
-    def acts(self, rows: torch.Tensor, absolute: bool = False) -> torch.Tensor:
-        """The rows after it (`absolute`: with the absolute values of everything)."""
-        factor = torch.as_tensor(self.factor, dtype=rows.dtype)[:, None]
+    def acts(self, rows: torch.Tensor, absolute: bool = False, *, seen: Seen = _as_it_is) -> torch.Tensor:
+        """The rows after it (`absolute`: with the absolute values of everything; or with anything else of them)."""
+        seen = torch.abs if absolute else seen
+        factor = seen(torch.as_tensor(self.factor, dtype=rows.dtype)[:, None])
         if np.array_equal(self.source, np.arange(len(self.source))):
-            found = rows * (factor.abs() if absolute else factor)
+            found = rows * factor
         else:
-            found = rows[torch.as_tensor(self.source)] * (factor.abs() if absolute else factor)
-        for places, matrix in self.blocks:
-            mixing = torch.as_tensor(np.abs(matrix) if absolute else matrix, dtype=rows.dtype)
-            for copy in places:
-                where = torch.as_tensor(copy)
-                if len(copy) == len(found) and np.array_equal(copy, np.arange(len(copy))):
-                    found = mixing @ found
-                else:
-                    found[where] = mixing @ found[where]
+            found = rows[torch.as_tensor(self.source)] * factor
+        return _mixed(found, self.blocks, seen)
+
+    def undoes(self, rows: torch.Tensor, *, seen: Seen = _as_it_is) -> torch.Tensor:
+        """The rows before it."""
+        undoing = [(places, matrix) for (places, _), matrix in zip(self.blocks, self.inverses, strict=True)]
+        rows = _mixed(rows.clone(), undoing[::-1], seen)
+        found = torch.empty_like(rows)
+        found[torch.as_tensor(self.source)] = rows / seen(torch.as_tensor(self.factor, dtype=rows.dtype)[:, None])
         return found
+
+    @property
+    def scaling(self) -> AxisFrame:
+        """The same without rotations, which keep lengths."""
+        kept = [
+            (block, inverse)
+            for block, inverse in zip(self.blocks, self.inverses, strict=True)
+            if not np.array_equal(inverse, block[1].T)
+        ]
+        return AxisFrame(self.source, self.factor, [block for block, _ in kept], [inverse for _, inverse in kept])
+
+
+def _mixed(rows: torch.Tensor, blocks: list[tuple[Indices, Floats]], seen: Seen) -> torch.Tensor:
+    for places, matrix in blocks:
+        mixing = seen(torch.as_tensor(matrix, dtype=rows.dtype))
+        for copy in places:
+            where = torch.as_tensor(copy)
+            if len(copy) == len(rows) and np.array_equal(copy, np.arange(len(copy))):
+                rows = mixing @ rows
+            else:
+                rows[where] = mixing @ rows[where]
+    return rows
 
 
 Frames = Mapping[AxisPlace, AxisFrame]
 
 
-def frames(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> dict[AxisPlace, AxisFrame]:
-    """What moves of some spaces (by their number) do to every axis of every tensor."""
+def frames(
+    group: OrbitGroup, moves: Mapping[int, SpaceMove], names: Collection[str] | None = None
+) -> dict[AxisPlace, AxisFrame]:
+    """What moves of some spaces (by their number) do to every axis of every tensor (or of some)."""
     found: dict[AxisPlace, AxisFrame] = {}
+
+    def wanted(rows: AxisRows) -> bool:
+        return names is None or rows.tensor in names
 
     def at(rows: AxisRows) -> AxisFrame:
         shape = group.shapes[rows.tensor]
@@ -116,29 +152,33 @@ def frames(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> dict[AxisPlace,
     for number, move in moves.items():
         space = group.spaces[number]
         if isinstance(space, UnitSpace) and isinstance(move, UnitsMove):
-            for rows in space.members:
+            for rows in filter(wanted, space.members):
                 frame = at(rows)
                 frame.source[rows.places] = rows.places[move.order]
                 frame.factor[rows.places] = _factor(space, rows, move)[:, None]
         elif isinstance(space, MatrixBlock) and isinstance(move, BlockMove):
-            _mix(space, move.matrix, at)
+            _mix(filter(wanted, space.members), space.kind, move.matrix, at)
         elif isinstance(space, HeadSpace) and isinstance(move, HeadsMove):
             for h, head in enumerate(space.heads):
                 other = space.heads[int(move.order[h])]
                 for block, twin, matrix in zip(head, other, move.matrices[h], strict=True):
                     for rows, before in zip(block.members, twin.members, strict=True):
+                        if not wanted(rows):
+                            continue
                         copies = move.copies[h] if rows.places.shape[1] == space.copies else slice(None)
                         at(rows).source[rows.places] = before.places[:, copies]
-                    _mix(block, matrix, at)
+                    _mix(filter(wanted, block.members), block.kind, matrix, at)
     return found
 
 
-def _mix(block: MatrixBlock, matrix: Floats, at: object) -> None:
+def _mix(members: Iterable[AxisRows], kind: str, matrix: Floats, at: Callable[[AxisRows], AxisFrame]) -> None:
     if np.array_equal(matrix, np.eye(len(matrix))):
         return
-    dual = np.linalg.inv(matrix).T if block.kind in ("GL", "rotary") else matrix
-    for rows in block.members:
-        at(rows).blocks.append((rows.places.T, matrix if rows.powers[0] > 0 else dual))  # type: ignore[operator]
+    dual: Floats = np.asarray(np.linalg.inv(matrix).T, dtype=np.float64) if kind in ("GL", "rotary") else matrix
+    for rows in members:
+        acting, other = (matrix, dual) if rows.powers[0] > 0 else (dual, matrix)
+        at(rows).blocks.append((rows.places.T, acting))
+        at(rows).inverses.append(other.T)
 
 
 def _factor(space: UnitSpace, rows: AxisRows, move: UnitsMove) -> Floats:
@@ -151,9 +191,15 @@ def _factor(space: UnitSpace, rows: AxisRows, move: UnitsMove) -> Floats:
 
 
 def moved(
-    tensors: Mapping[str, torch.Tensor], by: Frames, names: list[str] | None = None, *, absolute: bool = False
+    tensors: Mapping[str, torch.Tensor],
+    by: Frames,
+    names: Collection[str] | None = None,
+    *,
+    absolute: bool = False,
+    back: bool = False,
+    seen: Seen = _as_it_is,
 ) -> dict[str, torch.Tensor]:
-    """Tensors (some of them) after a member of the group."""
+    """Tensors (some of them) after a member of the group, or before it (`back`)."""
     places: dict[str, list[tuple[tuple[int, ...], AxisFrame]]] = defaultdict(list)
     for (owner, dims), frame in by.items():
         places[owner].append((dims, frame))
@@ -161,7 +207,9 @@ def moved(
     for name in names if names is not None else list(tensors):
         tensor = tensors[name]
         for dims, frame in places[name]:
-            tensor = back(frame.acts(as_rows(tensor, dims), absolute), dims, tensor.shape)
+            rows = as_rows(tensor, dims)
+            after = frame.undoes(rows, seen=seen) if back else frame.acts(rows, absolute, seen=seen)
+            tensor = in_shape(after, dims, tensor.shape)
         found[name] = tensor
     return found
 
@@ -172,7 +220,7 @@ def as_rows(tensor: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     return tensor.movedim(dims, tuple(range(len(dims)))).reshape(count, -1) if dims else tensor.reshape(1, -1)
 
 
-def back(rows: torch.Tensor, dims: tuple[int, ...], shape: torch.Size) -> torch.Tensor:
+def in_shape(rows: torch.Tensor, dims: tuple[int, ...], shape: torch.Size) -> torch.Tensor:
     """Rows put back into the shape of their tensor."""
     if not dims:
         return rows.reshape(shape)

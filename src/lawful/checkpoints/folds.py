@@ -134,7 +134,7 @@ def along(vector: torch.Tensor, axis: int, rank: int) -> torch.Tensor:
     return vector.reshape([-1 if d == axis else 1 for d in range(rank)])
 
 
-def unfold(state: State, folds: tuple[Fold, ...], like: Mapping[str, torch.Tensor]) -> State:
+def unfold(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], like: Mapping[str, torch.Tensor]) -> State:
     """Undo folds so that gains, offsets and statistics are those of another checkpoint (where they are not zero)."""
     found = dict(state)
     stages = [dict(like)]  # the other checkpoint before each fold

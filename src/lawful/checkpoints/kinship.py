@@ -17,11 +17,12 @@ import torch
 
 from lawful.checkpoints.compare import TensorDistance, WeightComparison
 from lawful.checkpoints.element import as_rows
-from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, UnitSpace
 from lawful.checkpoints.match import Tensors, assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.streamed import folded_tensors
 
 Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
 RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
@@ -85,8 +86,7 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     first = pair.first.state
     verdict = same_checkpoints(pair.architecture, first, pair.second.state, seed=seed)
     found = verdict.comparison
-    wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in first.items()}
-    one = fold(wide, pair.architecture.folds)
+    one = folded_tensors(first, pair.architecture.folds)
     agreements = _agreements(found, one)
     changes = tuple(_changes(found, first, one, pair.second.state))
     relation, reason = _judged(verdict, agreements, found.distances)
@@ -119,7 +119,7 @@ def _judged(
 # Agreement
 
 
-def _agreements(found: WeightComparison, one: State) -> tuple[Agreement, ...]:
+def _agreements(found: WeightComparison, one: Tensors) -> tuple[Agreement, ...]:
     spaces = [each for each in found.architecture.group.spaces if isinstance(each, UnitSpace) and each.permutes]
     split = [(space, parts) for space in spaces if space.size > 1 and (parts := _parts(space, one)) is not None]
     result = []
@@ -178,7 +178,7 @@ def _directions(rows: AxisRows, tensors: Mapping[str, torch.Tensor]) -> torch.Te
 # Changes
 
 
-def _changes(found: WeightComparison, first: State, one: State, second: State) -> list[TensorChange]:
+def _changes(found: WeightComparison, first: State, one: Tensors, second: State) -> list[TensorChange]:
     """What was done to each tensor that is not the same: seen as stored if it lies as near as it is, else aligned."""
     changed = []
     for each in found.distances:

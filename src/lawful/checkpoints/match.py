@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from lawful.types import Floats, Indices, Mask
 
 Tensors = Mapping[str, torch.Tensor]
 TINY = 1e-300
+MOST_ASSIGNED = 2048
 
 
 def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> SpaceMove:
@@ -35,11 +37,9 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows]
     for rows in space.members:
         if usable(rows):
             classes[rows.powers, rows.odd].append(rows)
-    features = [
-        (powers, odd, _features(members, a), _features(members, b)) for (powers, odd), members in classes.items()
-    ]
+    features = [_feature(powers, odd, members, a, b) for (powers, odd), members in classes.items()]
     odd_part, even_part, squares = _similarity(space, features)
-    likeness = (odd_part.abs() if space.signed else odd_part) + even_part
+    likeness = (odd_part.abs() if space.signed else odd_part).add_(even_part)
     order = assign(likeness, squares) if space.permutes else np.arange(space.size)
     signs = np.ones(space.size)
     if space.signed:
@@ -48,19 +48,41 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows]
     return UnitsMove(order, _scales(space, features, order), signs)
 
 
-def _features(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
-    """For each unit all entries of its rows."""
-    parts = []
+@dataclass(frozen=True, eq=False)
+class RowProducts:
+    """Inner products of all rows of one kind: those of each unit of A with each of B, and the length of each row."""
+
+    powers: tuple[float, ...]
+    odd: bool
+    product: torch.Tensor
+    lengths: tuple[Floats, Floats]
+
+
+def _feature(powers: tuple[float, ...], odd: bool, members: Sequence[AxisRows], a: Tensors, b: Tensors) -> RowProducts:
+    """Added up tensor by tensor. Rows are divided by their largest entry first: scales may be of any size."""
+    count = len(members[0].places)
+    product = torch.zeros(count, count, dtype=torch.float64)
+    lengths = np.zeros(count), np.zeros(count)
     for rows in members:
-        table = as_rows(tensors[rows.tensor], rows.dims)
-        parts.append(table[torch.as_tensor(rows.places)].reshape(len(rows.places), -1))
-    return torch.cat(parts, 1)
+        left, right = _unit_rows(rows, a), _unit_rows(rows, b)
+        if left.dtype != right.dtype:
+            left, right = left.double(), right.double()
+        sizes = [row.double() for row in (left.abs().amax(1), right.abs().amax(1))]
+        safe = [torch.where(size > 0, size, 1.0) for size in sizes]
+        left, right = (rows / size.to(rows.dtype)[:, None] for rows, size in zip((left, right), safe, strict=True))
+        product += (left @ right.T).double().mul_(safe[0][:, None]).mul_(safe[1][None])
+        for total, part, size in zip(lengths, (left, right), safe, strict=True):
+            total[:] = np.hypot(total, (size * part.norm(dim=1, dtype=torch.float64)).numpy())
+    return RowProducts(powers, odd, product, lengths)
 
 
-Feature = tuple[tuple[float, ...], bool, torch.Tensor, torch.Tensor]
+def _unit_rows(rows: AxisRows, tensors: Tensors) -> torch.Tensor:
+    """For each unit all entries of its rows."""
+    table = as_rows(tensors[rows.tensor], rows.dims)
+    return table[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
 
 
-def _similarity(space: UnitSpace, features: Sequence[Feature]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _similarity(space: UnitSpace, features: Sequence[RowProducts]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Inner products of rows of A and B, those that a sign turns apart; and the sums of squares to hold against them.
 
     Where a scale acts, rows count by their direction alone.
@@ -68,31 +90,25 @@ def _similarity(space: UnitSpace, features: Sequence[Feature]) -> tuple[torch.Te
     size = space.size
     odd = torch.zeros(size, size, dtype=torch.float64)
     even, squares = odd.clone(), odd.clone()
-    whole = sum(float(one.double().square().sum()) for _, _, one, _ in features) or 1.0
-    for powers, turns, one, two in features:
-        if any(powers):
-            left, right = _directions(one), _directions(two)
-            weight = 1.0
+    whole = sum(float(np.square(each.lengths[0]).sum()) for each in features) or 1.0
+    for each in features:
+        lengths = each.lengths
+        product = each.product
+        if any(each.powers):
+            safe = [torch.as_tensor(np.where(length > 0, length, 1.0)) for length in lengths]
+            product = product / safe[0][:, None] / safe[1][None]
+            lengths = (lengths[0] > 0).astype(float), (lengths[1] > 0).astype(float)
         else:
-            left, right = one, two
-            weight = (size if space.scales else 1.0) / (
-                (float(one.double().square().sum()) or 1.0) if space.scales else whole
-            )
-        product = (left @ right.T).double() * weight
-        if turns:
+            own = float(np.square(lengths[0]).sum()) or 1.0
+            weight = size / own if space.scales else 1.0 / whole
+            product = product * weight
+            lengths = lengths[0] * weight**0.5, lengths[1] * weight**0.5
+        if each.odd:
             odd += product
         else:
             even += product
-        lengths = [part.double().square().sum(1) * weight for part in (left, right)]
-        squares += lengths[0][:, None] + lengths[1][None]
+        squares += torch.as_tensor(np.square(lengths[0])[:, None] + np.square(lengths[1])[None])
     return odd, even, squares
-
-
-def _directions(rows: torch.Tensor) -> torch.Tensor:
-    largest = rows.abs().amax(1, keepdim=True)
-    rows = torch.where(largest > 0, rows / torch.where(largest > 0, largest, 1.0), torch.zeros_like(rows))
-    lengths = rows.norm(dim=1, keepdim=True)
-    return torch.where(lengths > 0, rows / torch.where(lengths > 0, lengths, 1.0), torch.zeros_like(rows))
 
 
 def assign(likeness: torch.Tensor, squares: torch.Tensor | None = None) -> Indices:
@@ -105,23 +121,31 @@ def assign(likeness: torch.Tensor, squares: torch.Tensor | None = None) -> Indic
     order = np.full(count, -1, dtype=np.intp)
     order[mutual] = forth[mutual]
     rest = np.flatnonzero(~mutual)
+    free = np.setdiff1d(every, forth[mutual])
+    while len(rest) > MOST_ASSIGNED:  # linear assignment takes cubic time
+        part = cost[np.ix_(rest, free)]
+        forth, back = part.argmin(1), part.argmin(0)
+        mutual = back[forth] == np.arange(len(rest))
+        order[rest[mutual]] = free[forth[mutual]]
+        rest, free = rest[~mutual], np.setdiff1d(free, free[forth[mutual]])
+        if mutual.sum() < len(mutual) // 64:  # hardly any, as among twins
+            break
     if len(rest):
-        free = np.setdiff1d(every, forth[mutual])
         rows, columns = linear_sum_assignment(cost[np.ix_(rest, free)])
         order[rest[rows]] = free[columns]
     return order
 
 
-def _scales(space: UnitSpace, features: Sequence[Feature], order: Indices) -> Floats:
+def _scales(space: UnitSpace, features: Sequence[RowProducts], order: Indices) -> Floats:
     """Least squares for the logarithms: `log |A_i| − log |B_i| = Σ power · log t`, over the kinds of rows."""
     found = np.ones((space.size, space.scales))
-    kinds = [(powers, one, two) for powers, _, one, two in features if any(powers)]
+    kinds = [each for each in features if any(each.powers)]
     if not space.scales or not kinds:
         return found
-    design = np.array([powers for powers, _, _ in kinds])
+    design = np.array([each.powers for each in kinds])
     ratios = np.full((len(kinds), space.size), np.nan)
-    for number, (_, one, two) in enumerate(kinds):
-        lengths = [_lengths(one), _lengths(two[torch.as_tensor(order)])]
+    for number, each in enumerate(kinds):
+        lengths = each.lengths[0], each.lengths[1][order]
         good = (lengths[0] > 0) & (lengths[1] > 0)
         ratios[number, good] = np.log(lengths[0][good]) - np.log(lengths[1][good])
     known = np.isfinite(ratios)
@@ -165,7 +189,10 @@ def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[Ax
     """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement."""
     product = torch.zeros(block.size, block.size, dtype=torch.float64)
     for rows in members:
-        product += _stacked([rows], a) @ _stacked([rows], b).T
+        left, right = _unit_rows(rows, a), _unit_rows(rows, b)
+        if left.dtype != right.dtype:
+            left, right = left.double(), right.double()
+        product += left @ right.T
     if block.kind == "O fixing 1":
         ones = torch.full((block.size, 1), block.size**-0.5, dtype=torch.float64)
         basis = torch.linalg.qr(torch.cat([ones, torch.eye(block.size, dtype=torch.float64)[:, 1:]], 1))[0][:, 1:]

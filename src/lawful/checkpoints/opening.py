@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
 from lawful.checkpoints.folds import State
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats.reading import read_json
@@ -67,7 +67,7 @@ def _own_model(first: Source, second: Source, input: Any) -> tuple[Model, Any]:
         folder = Path(text)
         if (folder / "config.json").is_file():
             _same_settings(folder, second)
-            module, size, _ = hugging_face.module_of(folder)
+            module, size, _ = hugging_face.module_of(folder, MANY_NUMBERS)
             return module, input if input is not None else size if size is not None else TOKENS
     raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
 

@@ -9,10 +9,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare import NOISES, ROUNDINGS, WeightComparison, compare, rounding_unit
-from lawful.checkpoints.element import draw, frames, moved
-from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.align import plus
+from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
+from lawful.checkpoints.compare import NOISES, WeightComparison, compare
+from lawful.checkpoints.element import frames, moved
+from lawful.checkpoints.folds import State
+from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 
 TRIALS = 4
 FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
@@ -81,7 +83,11 @@ def same_checkpoints(
 def _pinned_down(found: WeightComparison) -> bool:
     """Whether most tensors were found again up to rounding, and some entry of the others is plainly another one."""
     near = sum(each.exact or each.relative <= NOISES * each.noise for each in found.distances)
-    plainly = any(each.entry > PLAIN * ROUNDINGS * each.unit for each in found.distances if not each.fits)
+    plainly = any(
+        each.entry > PLAIN * each.unit if each.moved_only else each.excess > PLAIN
+        for each in found.distances
+        if not each.fits
+    )
     return plainly and 2 * near > len(found.distances)
 
 
@@ -107,26 +113,44 @@ def _equal(found: WeightComparison) -> CheckpointVerdict:
 def _replayed(
     architecture: CheckpointArchitecture, first: State, second: State, found: WeightComparison, seed: int
 ) -> OutputReplay:
-    """The input with the largest gap relative to what rounding does there."""
-    kinds = {state[name].dtype for state in (first, second) for name in architecture.group.shapes}
-    coarse = max(kinds, key=rounding_unit)
-    twins = [_twin(architecture, first, seed + number) for number in range(2)]
-    trials: list[OutputReplay] = []
+    """The input with the largest gap relative to what rounding does there.
+
+    What rounding does is seen on A in disguise, rounded like B: in B's own disguise, as alignment found it, and in two
+    random ones.
+    """
+    group = architecture.group
+    folded = folded_tensors(first, architecture.folds)
+    acting = frames(group, found.alignment.moves)
+    unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in found.shifts.items()})
+    own = MadeTensors(folded, lambda name: moved(unshifted, acting, [name], back=True))
+    many = [architecture.draw_inputs(seed + 100 + trial) for trial in range(TRIALS)]
+    one, two = (architecture.replays(state, many) for state in (first, second))
+    sizes = [max((float(tensor.abs().max()) for tensor in each), default=0.0) or 1.0 for each in one]
+    error, rounding = ([1e-16] * len(many) for _ in range(2))
     harder = max(1.0, found.conditioning / 10.0)
-    for trial in range(TRIALS):
-        inputs = architecture.draw_inputs(seed + 100 + trial)
-        one, two = (architecture.outputs(state, inputs) for state in (first, second))
-        size = max((float(tensor.abs().max()) for tensor in one), default=0.0) or 1.0
-        gap, outputs = _gap(one, two)
-        error = rounding = 1e-16
-        for twin in twins:
-            other = architecture.outputs(twin, inputs)
-            error = max(error, _gap(one, other)[0] / size)
-            rounded = {name: tensor.to(coarse) if tensor.is_floating_point() else tensor
-                       for name, tensor in twin.items()}  # fmt: skip
-            rounding = max(rounding, _gap(one, architecture.outputs(rounded, inputs))[0] / size)
-        trials.append(OutputReplay(tuple(inputs), gap / size, error, rounding * harder, outputs))
+    twins = [(own, 1.0), *((random_member(group, folded, seed + number), harder) for number in range(2))]
+    for twin, factor in twins:
+        exact, rounded = (architecture.replays(state, many) for state in (twin, _stored_like(twin, first, second)))
+        for trial, size in enumerate(sizes):
+            error[trial] = max(error[trial], _gap(one[trial], exact[trial])[0] / size)
+            rounding[trial] = max(rounding[trial], factor * _gap(one[trial], rounded[trial])[0] / size)
+    trials = []
+    for trial, size in enumerate(sizes):
+        gap, outputs = _gap(one[trial], two[trial])
+        trials.append(OutputReplay(tuple(many[trial]), gap / size, error[trial], rounding[trial], outputs))
     return max(trials, key=lambda each: each.gap / each.rounding)
+
+
+def _stored_like(twin: Mapping[str, torch.Tensor], first: State, second: State) -> Mapping[str, torch.Tensor]:
+    """A state in the coarser type of numbers of the two."""
+
+    def make(name: str) -> State:
+        tensor = twin[name]
+        if tensor.is_floating_point():
+            tensor = tensor.to(max((first[name].dtype, second[name].dtype), key=rounding_unit))
+        return {name: tensor}
+
+    return MadeTensors(twin, make)
 
 
 def _gap(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> tuple[float, tuple[float, float]]:
@@ -137,11 +161,3 @@ def _gap(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> tuple[floa
         if not float(apart[place]) <= gap:
             gap, where = float(apart[place]), (float(a.reshape(-1)[place]), float(b.reshape(-1)[place]))
     return gap, where
-
-
-def _twin(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor], seed: int) -> State:
-    """A random member of the orbit of a state, in float64."""
-    wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-    folded = fold(wide, architecture.folds)
-    acting = frames(architecture.group, draw(architecture.group, np.random.default_rng(seed)))
-    return folded | moved(folded, acting, list(architecture.group.shapes))

@@ -21,8 +21,8 @@ import torch
 
 from lawful.checkpoints.align import shiftless
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.folds import fold
 from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.streamed import folded_tensors
 from lawful.types import Floats
 
 NUMBERS = 64  # kept of each block
@@ -44,9 +44,8 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
     >>> one.shape, bool(np.abs(one - two).max() < 1e-5)
     ((3, 64), True)
     """
-    wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-    blocks = [_function(architecture, wide)]
-    folded = shiftless(fold(wide, architecture.folds), architecture.group.shifts)
+    blocks = [_function(architecture, state)]
+    folded = shiftless(folded_tensors(state, architecture.folds), architecture.group.shifts)
     for number, (name, (kind, rows)) in enumerate(sorted(_labelled(architecture.group).items())):
         blocks.append(_named(folded[name], kind, rows, number))
     return np.array([_unit(block) for block in blocks], dtype=np.float32).astype(np.float64)
@@ -54,8 +53,7 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
 
 def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor]) -> Floats:
     values = []
-    for number in range(PROBES):
-        outputs = architecture.outputs(state, architecture.draw_inputs(SEED + number))
+    for outputs in architecture.replays(state, [architecture.draw_inputs(SEED + number) for number in range(PROBES)]):
         values.append(torch.cat([tensor.reshape(len(tensor), -1) for tensor in outputs], dim=1).numpy())
     table = np.concatenate(values)
     table = table - table.mean(axis=0)

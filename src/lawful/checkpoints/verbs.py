@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from lawful.checkpoints.compare import WeightComparison, compare
-from lawful.checkpoints.folds import State, unfold
+from lawful.checkpoints.folds import unfold
 from lawful.checkpoints.opening import CheckpointPair, Model, Source, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.streamed import fold_clusters
 from lawful.symmetry.inputs import Input
 
 
@@ -44,16 +45,21 @@ def align_pair(pair: CheckpointPair) -> Aligned:
     """Align two checkpoints that are open already."""
     one, two = pair.first.state, pair.second.state
     found = compare(pair.architecture, one, two)
-    state = unfold(found.aligned, pair.architecture.folds, {name: tensor.double() for name, tensor in one.items()})
-    names = list(dict(pair.architecture.module.named_parameters()))
-    weights = {key: state[name].to(two[name].dtype) for name, key in pair.second.keys.items()}
-    return Aligned(weights, found, _relative(one, two, names), _relative(one, state, names))
-
-
-def _relative(one: State, two: State, names: list[str]) -> float:
-    off = sum(float((one[name].double() - two[name].double()).square().sum()) for name in names)
-    size = sum(float(one[name].double().square().sum()) for name in names)
-    return float((off / size) ** 0.5) if size else 0.0
+    parameters = set(dict(pair.architecture.module.named_parameters()))
+    weights: dict[str, torch.Tensor] = {}
+    before = after = size = 0.0
+    for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
+        like = {name: one[name].double() for name in cluster.names}
+        near = unfold({name: found.aligned[name].double() for name in cluster.names}, cluster.folds, like)
+        for name in cluster.names:
+            if name in parameters:
+                before += float((two[name].double() - like[name]).square().sum())
+                after += float((near[name] - like[name]).square().sum())
+                size += float(like[name].square().sum())
+            if name in pair.second.keys:
+                weights[pair.second.keys[name]] = near[name].to(two[name].dtype)
+    weights = {key: weights[key] for key in pair.second.keys.values()}
+    return Aligned(weights, found, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
 
 
 def same(

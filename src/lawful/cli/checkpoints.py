@@ -39,13 +39,13 @@ def align(
 ) -> None:
     """Bring B as near to A as its function allows: order of units and heads, scales, rotations."""
     from lawful.checkpoints.verbs import align_pair
-    from lawful.cli.module_weights import write_weights
+    from lawful.network.modules.save import write_weights
     from lawful.report.checkpoints import aligned_json, aligned_text
 
     will_write(out)
     found = align_pair(open_pair(first, second, model, input_size, activation, order))
     if out is not None:
-        write_weights(found.weights, out)
+        write_weights(found.weights, out, like=Path(second))
     written = None if out is None else str(out)
     if as_json:
         print_json(aligned_json(found, written))

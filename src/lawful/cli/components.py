@@ -139,7 +139,7 @@ def rebalance(
     with working("rebalancing"):
         done = unlock(found) if balance == "unlock" else balanced_at(found, target)
     locked = decide(found).log2_components, done.locked
-    stored = None if out is None else write(found, done, out)
+    stored = None if out is None else write(found, done, out, Path(named.text))
     if certificate is not None:
         write_certificate(certificate, rebalance_certificate(found, done))
     change = function_change(found.to_dag(), done.dag, named.input_text)
@@ -175,15 +175,15 @@ def _graph(named: Named) -> Mlp | Dag | EntryGraph:
     return named.network() if isinstance(found, Architecture) else found
 
 
-def write(source: Mlp | Dag | EntryGraph, done: Rebalanced, out: Path) -> Written | None:
+def write(source: Mlp | Dag | EntryGraph, done: Rebalanced, out: Path, like: Path) -> Written | None:
     """The rescaled network in the form it came in."""
     from lawful.components import EntryGraph
     from lawful.network import Mlp
 
     if isinstance(done.dag, EntryGraph):
-        from lawful.cli.module_weights import write_weights
+        from lawful.network.modules.save import write_weights
 
-        write_weights(done.dag.state(), out)
+        write_weights(done.dag.state(), out, like=like)
         return None
     from lawful.network.formats.files import write as write_network
 

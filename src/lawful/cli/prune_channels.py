@@ -99,18 +99,16 @@ def prune_module(
     module: Module, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool
 ) -> None:
     """Prune a module channel by channel, and write its smaller state dict."""
-    from lawful.network.formats.writing import write_bytes
+    from lawful.network.modules.save import write_weights
     from lawful.pruning.channels import prune_channels
 
     if named.input_text is None:
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
-    if out is not None and out.suffix.lower() not in (".safetensors", ".pt", ".pth"):
-        raise LawfulError(f"{out}: a module's weights are written as .safetensors or .pt")
     with working("looking for channels to remove"):
         found = prune_channels(module, [_input(module, named)], seed=named.seed)
     prove(found, found.original.state_dict(), found.module.state_dict(), certificate, certify)
     if out is not None:
-        write_bytes(out, _state(found.module, out.suffix.lower()))
+        write_weights(found.module.state_dict(), out, like=Path(named.text))
     tell(found, out, certificate, certify, as_json)
 
 
@@ -153,17 +151,3 @@ def tell(
         print_json(channels_json(found, out, certify))
     else:
         typer.echo(channels_text(found, out, certify or certificate is not None, certify))
-
-
-def _state(module: Module, suffix: str) -> bytes:
-    import io
-
-    import torch
-    from safetensors.torch import save
-
-    state = {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
-    if suffix == ".safetensors":
-        return save(state)
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()

@@ -42,7 +42,8 @@ def symmetries(
     as_json: JsonOption = False,
 ) -> None:
     """The symmetries of a network, read from its graph at any size, and the laws that training therefore conserves."""
-    from lawful.cli.module_weights import write_values, write_weights
+    from lawful.cli.law_values import write_values
+    from lawful.network.modules.save import write_weights
     from lawful.report.symmetries import symmetries_json, symmetries_text
     from lawful.symmetry import symmetries as read
 

@@ -24,7 +24,7 @@ from lawful.network.formats.reading import naming
 from lawful.network.mlp import Mlp
 from lawful.network.modules.load import fill, is_factory, make_module, state_of
 from lawful.network.modules.network import ModuleNetwork
-from lawful.network.reading import Reading, carrying
+from lawful.network.reading import IN_EVAL, Reading, carrying
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +131,7 @@ def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
     module, shape, ignored = module_of(path)
     size = chosen.input_shape or shape
     try:
-        return _loaded(module, path, chosen, size, ignored)
+        return _in_eval(_loaded(module, path, chosen, size, ignored))
     except InvalidNetwork:
         if (made := renamed_module(path, module)) is None:
             raise
@@ -140,7 +140,13 @@ def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
     if told is None:
         return found
     words = (*told.ignored, *ignored, "older names of tensors, which transformers translates")
-    return carrying(found, replace(told, format=state_of(path)[1], ignored=words))
+    return _in_eval(carrying(found, replace(told, format=state_of(path)[1], ignored=words)))
+
+
+def _in_eval(found: Opened) -> Opened:
+    """No file says in which mode a normalisation is meant."""
+    told = None if isinstance(found, Architecture) else found.reading
+    return found if told is None or not told.normalised else carrying(found, told.assuming(IN_EVAL))
 
 
 def _from_bytes(content: bytes, chosen: ReadingOptions, ending: str = "") -> Opened:
@@ -163,15 +169,23 @@ def _loaded(
     chosen.refuse("a model states its layers", but=("model", "input_shape", "drop_useless"))
     state, kind, unused = state_of(path)
     try:
-        dropped = fill(module, state)
+        prefix = fill(module, state)
     except LawfulError as error:
         raise type(error)(f"{path}: {error}") from None
     found = chosen.made(module, shape, str(path))
     reading = found.reading if not isinstance(found, Architecture) else None
     if reading is None:
         return found
-    rest = (*ignored, *unused, *dropped)
-    return carrying(found, replace(reading, format=kind, ignored=(*reading.ignored, *rest)))
+    told = replace(reading, format=kind, ignored=(*reading.ignored, *ignored, *unused))
+    return carrying(found, _prefixed(told, prefix))
+
+
+def _prefixed(reading: Reading, prefix: str) -> Reading:
+    """The tensors under the names of the checkpoint, which has a prefix that the module has not."""
+    if not prefix:
+        return reading
+    layers = tuple(replace(each, name=prefix + each.name) for each in reading.layers)
+    return replace(reading, layers=layers, ignored=(*reading.ignored, f"the prefix {prefix!r} of every name"))
 
 
 def from_any_module(
@@ -196,9 +210,9 @@ def _from_state(state: Mapping[str, Any], chosen: ReadingOptions) -> Opened:
         import torch
 
         module = make_module(chosen.model)
-        dropped = fill(module, {name: torch.as_tensor(value) for name, value in state.items()})
+        prefix = fill(module, {name: torch.as_tensor(value) for name, value in state.items()})
         found = chosen.made(module, chosen.input_shape)
-        return carrying(found, replace(found.reading, ignored=dropped)) if found.reading is not None else found
+        return carrying(found, _prefixed(found.reading, prefix)) if found.reading is not None else found
     chosen.refuse("weights state their input size", but=("activation", "order", "drop_useless"))
     stored = arrays.StoredArrays({name: _numbers(name, value) for name, value in state.items()}, _types(state))
     if chosen.activation is not None and not is_homogeneous(chosen.activation):

@@ -121,6 +121,11 @@ def network_of(
             f"ReLU between the layers {names} and nothing after the last, as weights alone do not say: the answer "
             "holds only if so (say it with --activation)"
         )
+    elif activation is None:
+        assumed.append("nothing before or after the one layer, as weights alone do not say (say it with --activation)")
+    elif order is None and not all(re.search(r"\d\.$", prefix) for prefix in chain if len(chain) > 1):
+        names = listed(prefix.rstrip(".") for prefix in chain)
+        assumed.append(f"nothing but one layer in each of the blocks {names}: no skips (say it with --order)")
     slopes = stored.slopes if stored.slopes is not None else parse_activation(activation or "relu")
     parts = [f"{prefix}{part}" for prefix in chain for part in ("weight", "bias")]
     reading = Reading(
@@ -171,7 +176,8 @@ def as_float64(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
 def layer_order(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     """Layers from input to output, if their names differ in one number and say so; else nobody can know.
 
-    Weights of an actor and a critic, of queries and keys, of blocks with skips fit together by accident.
+    Weights of an actor and a critic, of queries and keys, of blocks with skips fit together by accident. Numbers that
+    are part of a word count every layer (fc1, fc2), or they mean something else (fc1, fc21, fc22).
 
     >>> layer_order({"l10.": (1, 4), "l9.": (4, 3)})
     ['l9.', 'l10.']
@@ -189,8 +195,14 @@ def layer_order(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
         else set()
     )
     if len(families) == 1 and len(changing) <= 1:
-        return next(iter(families.values()))
-    found = _chains(list(families.values()), shapes)
+        ordered = next(iter(families.values()))
+        if all(re.fullmatch(r"(.*\.)?\d+\.", prefix) for prefix in ordered) or not changing:
+            return ordered  # places in a container: what has no weights is not counted
+        place = changing.pop()
+        steps = {numbered[above][place] - numbered[below][place] for below, above in itertools.pairwise(ordered)}
+        if steps == {1}:
+            return ordered
+    found = _chains(list(families.values()), shapes) if len(families) > 1 else []
     guess = f" (the widths fit in the order {','.join(p.rstrip('.') for p in found[0])})" if len(found) == 1 else ""
     raise InvalidNetwork(
         f"the names {listed(p.rstrip('.') for p in prefixes)} do not say how its layers are joined: give "

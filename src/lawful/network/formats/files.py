@@ -17,9 +17,10 @@ from lawful.network.formats import arrays, json_graph
 from lawful.network.formats.kinds import ENDINGS, check_ending, kind_of
 from lawful.network.formats.limits import MAX_BYTES, check_bytes
 from lawful.network.formats.reading import naming, open_file, read_bytes
+from lawful.network.formats.shards import refuse_lone_shard, weight_map, weights_in, write_folder
 from lawful.network.formats.writing import check_target, write_bytes
 from lawful.network.mlp import Mlp
-from lawful.network.reading import Reading, carrying
+from lawful.network.reading import Reading, carrying, listed
 
 EXACT = "float64"
 GROWTH, SPARE = 1.05, 4096  # how much larger than its source a file may become, for names
@@ -80,8 +81,6 @@ def _read(
 ) -> Mlp | Dag:
     if kind in ("json", "onnx", "nnet") and order is not None:
         raise LawfulError("the file states the order of its layers: leave out --order")
-    if kind == "index":
-        raise Unsupported("an index of shards: give --model module:factory, or the folder it lies in")
     if kind == "json":
         check_bytes("the file", path.stat().st_size, json_graph.MAX_TEXT)
         content = read_bytes(path, json_graph.MAX_TEXT)
@@ -97,11 +96,41 @@ def _read(
 
         return nnet.load(path)
     stored = load_arrays(path, kind)
+    kind = kind if kind != "index" else "safetensors" if "safetensors" in path.name else "pt"
     return arrays.network_of(stored, kind, activation=activation, order=order, drop_useless=drop_useless)
 
 
 def load_arrays(path: Path, kind: str) -> arrays.StoredArrays:
-    """The named arrays of a `.safetensors`, `.pt` or `.npz` file."""
+    """The named arrays of a `.safetensors`, `.pt` or `.npz` file, or of all shards of an index."""
+    if kind == "index":
+        return _joined(path)
+    refuse_lone_shard(path)
+    return _load_file(path, kind)
+
+
+def _joined(index: Path) -> arrays.StoredArrays:
+    homes = weight_map(index)
+    parts = [(index.with_name(name), name) for name in sorted(set(homes.values()))]
+    for file, name in parts:
+        if not file.is_file():
+            raise InvalidNetwork(f"the shard {name[:80]} is missing")
+        check_file(file)
+    found = [_load_file(file, kind_of(file)) for file, _ in parts]
+    names = [name for part in found for name in part.arrays]
+    if len(set(names)) < len(names):
+        raise InvalidNetwork(f"{next(name for name in names if names.count(name) > 1)[:80]!r} is in two shards")
+    if missing := set(homes) - set(names):
+        raise InvalidNetwork(f"no shard holds {listed(sorted(missing), 3)}")
+    return arrays.StoredArrays(
+        {name: array for part in found for name, array in part.arrays.items()},
+        {name: kind for part in found for name, kind in part.dtypes.items()},
+        next((part.slopes for part in found if part.slopes is not None), None),
+        tuple(text for part in found for text in part.ignored),
+        found[0].metadata if found else {},
+    )
+
+
+def _load_file(path: Path, kind: str) -> arrays.StoredArrays:
     if kind == "npz":
         from lawful.network.formats.npz import load as load_npz
 
@@ -139,9 +168,11 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
     another type. What that rounds is in the answer.
     """
     path = Path(path)
+    like = network.reading if like is None else like
+    if like is not None and path.suffix.lower() not in ENDINGS and (source := _folder_source(like)) is not None:
+        return _write_folder(network, path, like, source, dtype)
     kind = check_ending(path)
     check_target(path)
-    like = network.reading if like is None else like
     with naming(path):
         content, stored, exact = _encode(network, kind, like, dtype, path.stem[:40])
         size = like.size if like is not None and like.format == kind and dtype is None else 0
@@ -152,6 +183,39 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
             )
         write_bytes(path, content)
     return _written(path, stored, exact)
+
+
+def _folder_source(like: Reading) -> Path | None:
+    """The index or the file of weights of a checkpoint that is a folder."""
+    source = Path(like.source)
+    if like.source and source.is_dir():
+        return weights_in(source)
+    return source if source.name.endswith(".index.json") and source.is_file() else None
+
+
+def _write_folder(network: Mlp | Dag, folder: Path, like: Reading, source: Path, dtype: str | None) -> Written:
+    """The same files in a new folder."""
+    if not isinstance(network, Mlp):
+        raise Unsupported(f"{folder}: a graph is written to one file: name one, such as {folder}.safetensors")
+    exact = arrays.arrays_of(network, like)
+    types = _types(network, exact, like, dtype)
+    slopes = network.slopes if like.states_activations else None
+
+    def encode(names: Sequence[str]) -> bytes:
+        part, kinds = {name: exact[name] for name in names}, {name: types[name] for name in names}
+        if like.format == "safetensors":
+            from lawful.network.formats.safetensors import dump
+
+            texts = {key: text for key, text in like.metadata.items() if key != "lawful.slopes"}
+            return dump(part, kinds, slopes, texts)
+        from lawful.network.formats.pt import dump as dump_pt
+
+        return dump_pt(part, kinds, slopes, "pytorch_model")
+
+    bits = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+    sizes = {name: exact[name].size * bits[types[name]] for name in exact}
+    write_folder(source, folder, list(exact), sizes, encode)
+    return _written(folder, types, exact)
 
 
 def _encode(

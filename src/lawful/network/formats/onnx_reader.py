@@ -26,6 +26,7 @@ OPERATORS = {**WEIGHED, **PLAIN, **MOVES, **OTHERS}
 SUPPORTED = ", ".join((*OPERATORS, "Split", "Shape", "Constant"))
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 BATCH = 3  # samples with which sizes are computed where the file leaves the batch open
+ROWS = "the first axis of the input, of size"
 TAILS = ("Softmax", "LogSoftmax", "Sigmoid", "ArgMax", "ArgMin", "Hardmax", "TopK")
 INNER = ("MatMul", "Gemm", "Conv", "Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "BatchNormalization")
 ELEMENTWISE = (
@@ -75,23 +76,30 @@ def network_of(
     inputs = [entry for entry in graph.input if entry.name not in constants]
     if len(inputs) != 1 or not graph.output:
         raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
-    ways = _ways(inputs[0], input_shape)
-    for number, (batch, shape) in enumerate(ways):
+    obstacles: list[tuple[int, LawfulError]] = []
+    for batch, shape in _ways(inputs[0], input_shape):
         ends = frozenset(entry.name for entry in graph.output)
         reader = Reader(Assembly(shape), folder, batch, _opset(model), outputs=ends)
+        known: Known = dict(constants)
         try:
-            found = _run(reader, model, inputs[0].name, dict(constants), drop_useless)
-        except LawfulError:
-            if number == len(ways) - 1:
-                raise
+            found = _run(reader, model, inputs[0].name, known, drop_useless)
+        except LawfulError as error:
+            obstacles.append((len(known), error))
             continue
         if batch == BATCH and any(node.op_type in ("Shape", "Size") for node in graph.node):
             twin = Reader(Assembly(shape), folder, BATCH + 1, reader.opset, outputs=ends)
             again = _run(twin, model, inputs[0].name, dict(constants), drop_useless)
             if not np.array_equal(found.theta, again.theta):
                 raise Unsupported("computes with the size of the batch")
+        if batch not in (0, BATCH) or (batch == BATCH and _states_batch(inputs[0])):
+            found = carrying(found, found.reading and found.reading.assuming(f"{ROWS} {batch}, counts samples"))
         return found
-    raise AssertionError("a graph is read in at least one way")
+    raise max(obstacles, key=lambda each: each[0])[1]  # of the way that led furthest
+
+
+def _states_batch(entry: Any) -> bool:
+    shape = entry.type.tensor_type.shape.dim
+    return len(shape) > 0 and shape[0].HasField("dim_value") and shape[0].dim_value > 0
 
 
 def _opset(model: Any) -> int:

@@ -81,9 +81,11 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
     for name, tensor in state.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise Unsupported(f"entry {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor: {WAY_OUT}")
-    others = [] if state is loaded else [str(key) for key in loaded if key != wrapper]
-    check_names([*state, *others])
-    return state, tuple(f"{name[:80]} (beside the weights)" for name in others)
+    others = [] if state is loaded else [key for key in loaded if key != wrapper]
+    check_names([*state, *map(str, others)])
+    twins = [name for name in others if isinstance(loaded[name], dict) and loaded[name].keys() == state.keys()]
+    words = {name: "other weights of the same names" if name in twins else "beside the weights" for name in others}
+    return state, tuple(f"{str(name)[:80]} ({word})" for name, word in words.items())
 
 
 def dump(

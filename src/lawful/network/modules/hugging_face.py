@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ from lawful.network.formats.reading import naming, read_json
 MAX_CONFIG = 2**20
 
 
-def module_of(folder: Path) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...]]:
-    """The module that a folder's `config.json` describes, empty; its input size; what of the folder is not used."""
+def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...]]:
+    """The module that a folder's `config.json` describes, empty; its input size; what of the folder is not used.
+
+    With more than `weightless` parameters, these are never written to: they take no memory, and hold anything.
+    """
     with naming(folder):
         settings = _settings(folder)
         try:
@@ -23,8 +28,47 @@ def module_of(folder: Path) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...
                 "--model module:factory"
             ) from None
         ignored = ("custom code (auto_map)",) if "auto_map" in settings else ()
-        module = _made(transformers, settings)
+        if weightless is None:
+            module = _made(transformers, settings)
+        else:
+            with _meta_parameters():
+                module = _made(transformers, settings)
+            if sum(tensor.numel() for tensor in module.parameters()) > weightless:
+                _unwritten(module)
+            else:
+                module = _made(transformers, settings)
     return _first_tensor(module), _input_shape(settings), ignored
+
+
+@contextmanager
+def _meta_parameters() -> Iterator[None]:
+    """Parameters of modules that are made meanwhile have sizes alone; buffers are what they are."""
+    from torch import nn
+
+    register = nn.Module.register_parameter
+
+    def without_numbers(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(self, name, parameter)
+
+    nn.Module.register_parameter = without_numbers  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _unwritten(module: Any) -> None:
+    """Parameters with sizes alone become tensors that nobody has written to; those that are one stay one."""
+    import torch
+
+    made: dict[int, torch.nn.Parameter] = {}
+    for part in module.modules():
+        for name, given in part._parameters.items():
+            if given is not None:
+                new = made.setdefault(id(given), torch.nn.Parameter(torch.empty(given.shape, dtype=given.dtype)))
+                part._parameters[name] = new
 
 
 def renamed_module(folder: Path, module: Any) -> Any | None:

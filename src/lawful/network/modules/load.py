@@ -13,16 +13,14 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats.files import check_file
 from lawful.network.formats.kinds import kind_of
 from lawful.network.formats.limits import MAX_MAPPED
-from lawful.network.formats.reading import naming, read_json
+from lawful.network.formats.reading import naming
+from lawful.network.formats.shards import weight_map, weights_in
 from lawful.network.reading import listed
 
 if TYPE_CHECKING:
     import torch
 
 State = Mapping[str, "torch.Tensor"]
-PREFIXES = ("module.", "_orig_mod.", "model.")  # what DataParallel, torch.compile and Lightning put before names
-INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 def is_factory(text: str) -> bool:
@@ -66,10 +64,7 @@ def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
     """The tensors of a checkpoint (one file, a folder, or an index of shards), its format, and what was not used."""
     with naming(path):
         if path.is_dir():
-            found = next((path / name for name in (*INDICES, *WEIGHTS) if (path / name).is_file()), None)
-            if found is None:
-                raise InvalidNetwork(f"a folder without {listed((*WEIGHTS, *INDICES))}")
-            return state_of(found)
+            return state_of(weights_in(path))
         check_file(path, MAX_MAPPED)
         kind = kind_of(path)
         if kind == "index":
@@ -93,13 +88,9 @@ def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
 
 
 def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
-    weights = read_json(path).get("weight_map")
-    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
-        raise InvalidNetwork("an index of shards needs a map 'weight_map' from tensors to files")
+    weights = weight_map(path)
     state: dict[str, torch.Tensor] = {}
     for name in sorted(set(weights.values())):
-        if Path(name).name != name:
-            raise InvalidNetwork(f"the shard {name[:80]!r} lies in another folder: it is not followed")
         shard, _, _ = state_of(path.with_name(name))
         if twice := state.keys() & shard.keys():
             raise InvalidNetwork(f"{min(twice)[:80]!r} is in two shards")
@@ -109,8 +100,8 @@ def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
     return state, "safetensors" if "safetensors" in path.name else "pt", ()
 
 
-def fill(module: torch.nn.Module, state: State) -> tuple[str, ...]:
-    """Load a state dict strictly, in the checkpoint's own type of numbers; what was dropped of its names.
+def fill(module: torch.nn.Module, state: State) -> str:
+    """Load a state dict strictly, in the checkpoint's own type of numbers; the prefix of its names that was dropped.
 
     Prefixes that wrappers add are dropped if that makes the names fit. A name may be missing if the module shares its
     tensor with a name that is there.
@@ -131,6 +122,7 @@ def fill(module: torch.nn.Module, state: State) -> tuple[str, ...]:
         if tensor.shape != wanted[name].shape:
             sizes = f"{tuple(tensor.shape)}, and the module's is {tuple(wanted[name].shape)}"
             raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {name} is {sizes}")
+    _check_shared(renamed, wanted)
     kinds = {tensor.dtype for tensor in renamed.values() if tensor.is_floating_point()}
     if any(tensor.is_meta for tensor in wanted.values()):
         module.load_state_dict(renamed, strict=False, assign=True)
@@ -140,15 +132,39 @@ def fill(module: torch.nn.Module, state: State) -> tuple[str, ...]:
         if widest is not None and any(torch.finfo(kind).bits < torch.finfo(widest).bits for kind in own):
             module.to(widest)  # else the weights would be rounded
         module.load_state_dict(renamed, strict=False)
-    return () if not dropped else (f"the prefix {dropped!r} of every name",)
+    return dropped
+
+
+def _check_shared(state: State, wanted: State) -> None:
+    """What the module holds once must be the same under every name that the checkpoint gives it."""
+    import torch
+
+    first: dict[int, str] = {}
+    for name in state:
+        other = first.setdefault(id(wanted[name]), name)
+        if other != name and not torch.equal(state[other], state[name]):
+            raise InvalidNetwork(
+                f"the module has one tensor for {other} and {name}, and the checkpoint different numbers: they were "
+                "not shared when it was saved"
+            )
 
 
 def fitting(names: list[str], wanted: set[str]) -> tuple[list[str], str]:
-    """The names less a prefix that all of them have, if the module then knows more of them."""
+    """The names less a prefix that all of them have, such as `module.` or `net.`, if the module then knows more.
+
+    >>> fitting(["module.net.0.weight", "module.net.0.bias"], {"0.weight", "0.bias"})
+    (['0.weight', '0.bias'], 'module.net.')
+    """
     best, dropped = names, ""
     current, so_far = names, ""
-    while prefix := next((each for each in PREFIXES if current and all(n.startswith(each) for n in current)), ""):
+    while current and (prefix := _common_part(current)):
         current, so_far = [name.removeprefix(prefix) for name in current], so_far + prefix
         if len(wanted & set(current)) > len(wanted & set(best)):
             best, dropped = current, so_far
     return best, dropped
+
+
+def _common_part(names: list[str]) -> str:
+    """The first part of all names, with its dot; empty if they differ or would have nothing left."""
+    part, dot, _ = names[0].partition(".")
+    return part + dot if dot and all(name.startswith(part + dot) for name in names) else ""

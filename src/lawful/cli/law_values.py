@@ -1,9 +1,8 @@
-"""Weights of a module into a file, and the values of its laws."""
+"""The values of a module's laws into a file."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +12,7 @@ from lawful.errors import LawfulError
 from lawful.network.formats.writing import replacing
 
 if TYPE_CHECKING:
-    import torch
-
     from lawful.symmetry import Symmetries
-
-
-def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path | None = None) -> None:
-    """Write tensors by name, in the format of the file's ending, which is that of the file they came from."""
-    suffix = out.suffix.lower()
-    if suffix not in (".safetensors", ".pt", ".pth"):
-        raise LawfulError(f"{out}: weights are written to .safetensors, .pt or .pth")
-    if like is not None and like.is_file() and like.suffix.lower() != suffix:
-        raise LawfulError(f"{out}: the weights came from {like.suffix}: write the same format")
-    state = {name: tensor.cpu().contiguous().clone() for name, tensor in weights.items()}
-    with replacing(out) as draft:
-        import torch
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-
-        try:
-            save_file(state, draft) if suffix == ".safetensors" else torch.save(state, draft)
-        except (SafetensorError, RuntimeError) as error:  # their words for a full disk
-            raise LawfulError(f"cannot be written: {str(error).splitlines()[0][:160]}") from None
 
 
 def write_values(found: Symmetries, module: Any, out: Path) -> None:

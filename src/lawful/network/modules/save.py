@@ -1,0 +1,93 @@
+"""Weights of a module back into a checkpoint like the one they came from: its names, types, metadata and files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lawful.errors import LawfulError
+from lawful.network.formats.kinds import kind_of
+from lawful.network.formats.shards import weights_in, write_folder
+from lawful.network.formats.writing import write_bytes
+from lawful.network.modules.load import fitting, state_of
+
+if TYPE_CHECKING:
+    import torch
+
+PICKLED = (".pt", ".pth", ".ckpt", ".bin")
+
+
+def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path | None = None) -> None:
+    """Write a module's weights: a file by its ending, or a new folder if they came from a folder or an index.
+
+    With the source at hand, names (`module.` and such prefixes too) and types are the source's. A source that is no
+    checkpoint, such as `module:factory`, has none.
+    """
+    source = None if like is None or not like.exists() else weights_in(like) if like.is_dir() else like
+    if source is not None and source.suffix.lower() not in (".safetensors", ".json", *PICKLED):
+        source = None
+    named = dict(weights) if source is None else _as_stored(weights, source)
+    suffix, folder = out.suffix.lower(), source is not None and (source != like or kind_of(source) == "index")
+    if suffix not in (".safetensors", *PICKLED):
+        if not folder or source is None:
+            raise LawfulError(f"{out}: weights are written to .safetensors, .pt, .pth, .ckpt or .bin")
+        inner = ".safetensors" if "safetensors" in source.name else ".bin"
+        sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in named.items()}
+        write_folder(source, out, list(named), sizes, lambda names: _encoded(named, names, inner, source))
+        return
+    if source is not None and not folder and (source.suffix.lower() in PICKLED) != (suffix in PICKLED):
+        raise LawfulError(f"{out}: the weights came from {source.suffix}: write the same format")
+    write_bytes(out, _encoded(named, list(named), suffix, source))
+
+
+def _as_stored(weights: Mapping[str, torch.Tensor], source: Path) -> dict[str, torch.Tensor]:
+    """The weights under the names and in the types of their source; a bias that is new comes last."""
+    state, _, _ = state_of(source)
+    names, prefix = fitting(list(state), set(weights))
+    if unknown := [name for name in names if name not in weights]:
+        raise LawfulError(
+            f"{source}: its name {unknown[0][:80]} is none of the module's, so it cannot be written back under its "
+            "own names: write one .safetensors or .pt file from a module that was loaded with --model module:factory"
+        )
+    pairs = list(zip(state, names, strict=True))
+    found = {name: weights[new].to(state[name].dtype) for name, new in pairs}
+    held = [weights[new] for _, new in pairs]
+    for new in weights.keys() - set(names):
+        if not any(_one_tensor(weights[new], other) for other in held):
+            found[prefix + new] = weights[new]
+    return found
+
+
+def _one_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two names of a module stand for one tensor, which its source may hold once."""
+    import torch
+
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.data_ptr() == other.data_ptr() or (one.ndim > 1 and torch.equal(one, other))
+
+
+def _encoded(named: Mapping[str, torch.Tensor], names: Sequence[str], suffix: str, source: Path | None) -> bytes:
+    state = {name: named[name].detach().cpu().contiguous().clone() for name in names}
+    if suffix == ".safetensors":
+        from safetensors.torch import save
+
+        return save(state, _metadata(source))
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _metadata(source: Path | None) -> dict[str, str] | None:
+    """The texts in the header of the source, or of its first shard."""
+    from lawful.network.formats import safetensors
+    from lawful.network.formats.shards import weight_map
+
+    if source is None or "safetensors" not in source.name:
+        return None
+    file = source.with_name(min(weight_map(source).values())) if kind_of(source) == "index" else source
+    return safetensors.contents(file)[1] or None
