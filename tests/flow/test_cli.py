@@ -51,9 +51,32 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data.npz"
 
 
+def test_the_end_of_a_flow_has_one_name_and_an_old_one(here: Lawful, data: Path) -> None:
+    """`--time` means seconds in every other verb."""
+    arguments = ("flow", "3-2 linear", "--data", data, "--json")
+    new, old = here(*arguments, "--until", 0.1), here(*arguments, "--time", 0.1)
+    assert new.json == old.json
+    assert "old name of --until" in old.stderr
+    assert "--until" not in new.stderr
+    for verb in ("flow", "compare"):
+        assert "give --until alone" in here(verb, "3-2 linear", "--until", 1, "--time", 1, code=2).stderr
+
+
 def test_flow_drift_and_verify(lawful: Lawful, here: Lawful, tmp_path: Path, data: Path) -> None:
     run, proof = tmp_path / "run", tmp_path / "proof.json"
-    arguments = ("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--out", run, "--certificate", proof, "--json")
+    arguments = (
+        "flow",
+        "3-5-2 relu bias",
+        "--data",
+        data,
+        "--until",
+        2,
+        "--out",
+        run,
+        "--certificate",
+        proof,
+        "--json",
+    )
     found = lawful(*arguments).json
     assert found["stop"] == {"reason": "time", "time": 2.0, "message": "reached t = 2"}
     assert found["parameters"] == 32
@@ -114,7 +137,7 @@ def test_flow_from_csv_with_other_dynamics(here: Lawful, tmp_path: Path) -> None
     held = here("flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--project", "--json").json
     assert held["max_drift"] < 1e-12
     plain = here(
-        "flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--ignore-kinks", "--tolerance", 1e-3, "--time", 0.1
+        "flow", "2-3-2 relu", "--data", table, "--loss", "ce", "--ignore-kinks", "--tolerance", 1e-3, "--until", 0.1
     ).stdout
     assert plain.splitlines()[1].startswith("done: reached t = 0.1")
 
@@ -122,7 +145,7 @@ def test_flow_from_csv_with_other_dynamics(here: Lawful, tmp_path: Path) -> None
 def test_the_flow_of_a_metric(lawful: Lawful, here: Lawful, tmp_path: Path, data: Path) -> None:
     metric, run, proof = tmp_path / "m.npz", tmp_path / "run", tmp_path / "proof.json"
     np.savez(metric, m=np.linspace(0.5, 2.0, 32))
-    arguments = ("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--metric", metric)
+    arguments = ("flow", "3-5-2 relu bias", "--data", data, "--until", 2, "--metric", metric)
     found = lawful(*arguments, "--out", run, "--certificate", proof, "--json").json
     assert (found["laws"], found["metric"]) == (5, str(metric))
     assert found["max_drift"] < 1e-9
@@ -148,7 +171,7 @@ def test_the_flow_of_a_metric(lawful: Lawful, here: Lawful, tmp_path: Path, data
 
 def test_compare_measures_and_predicts(here: Lawful, tmp_path: Path, data: Path) -> None:
     methods = "flow,sgd:0.1,sgd:0.01,adam:0.01"
-    arguments = ("compare", "3-5-2 relu bias", "--data", data, "--time", 2, "--optimizers", methods)
+    arguments = ("compare", "3-5-2 relu bias", "--data", data, "--until", 2, "--optimizers", methods)
     found = here(*arguments, "--json", "--plot", tmp_path / "compare.svg").json
     flow, coarse, fine, adam = found["optimizers"]
     assert [row["optimizer"] for row in found["optimizers"]] == methods.split(",")
@@ -159,11 +182,11 @@ def test_compare_measures_and_predicts(here: Lawful, tmp_path: Path, data: Path)
     assert (tmp_path / "compare.svg").exists()
     text = here(*arguments).stdout
     assert max(map(len, text.splitlines())) <= 80
-    here("compare", "3-5-2 linear", "--optimizers", "sgd:20", "--time", 400, "--data", data, "--json", code=1)
+    here("compare", "3-5-2 linear", "--optimizers", "sgd:20", "--until", 400, "--data", data, "--json", code=1)
 
 
 def test_compare_needs_no_data(here: Lawful) -> None:
-    text = here("compare", "2-3-1 relu", "--optimizers", "flow,sgd:0.1", "--time", 0.5).stdout
+    text = here("compare", "2-3-1 relu", "--optimizers", "flow,sgd:0.1", "--until", 0.5).stdout
     assert text.splitlines()[1].startswith("no data given")
 
 
@@ -188,13 +211,13 @@ def test_a_module_that_is_no_network_flows(here: Lawful, tmp_path: Path, monkeyp
     import shop
 
     importlib.reload(shop)
-    cut = ("flow", "shop:cut", "--data", "data.npz", "--time", 0.01, "--tolerance", 1e-3)
+    cut = ("flow", "shop:cut", "--data", "data.npz", "--until", 0.01, "--tolerance", 1e-3)
     assert "kinks of threshold are not located" in here(*cut).stdout
 
 
 def test_early_stops_have_their_exit_codes(here: Lawful, tmp_path: Path, data: Path) -> None:
     run = tmp_path / "run"
-    stopped = here("flow", "3-5-2 relu", "--data", data, "--time", 50, "--max-evaluations", 50, "--out", run, code=3)
+    stopped = here("flow", "3-5-2 relu", "--data", data, "--until", 50, "--max-evaluations", 50, "--out", run, code=3)
     assert stopped.stdout.splitlines()[1].startswith("STOPPED EARLY")
     assert here("drift", run, "--json").json["stop"]["reason"] == "evaluations"
 
@@ -206,7 +229,7 @@ def test_ctrl_c_saves_the_run(here: Lawful, tmp_path: Path, data: Path, monkeypa
 
     monkeypatch.setattr("lawful.cli.flow.bar", lambda name: nullcontext(impatient))
     run = tmp_path / "run"
-    shown = here("flow", "3-5-2 relu bias", "--data", data, "--time", 2, "--out", run, code=130)
+    shown = here("flow", "3-5-2 relu bias", "--data", data, "--until", 2, "--out", run, code=130)
     assert "interrupted at t = 1" in shown.stdout
     found = here("drift", run, "--json").json
     assert found["stop"]["reason"] == "interrupted"
@@ -222,7 +245,7 @@ def test_ctrl_c_saves_the_run(here: Lawful, tmp_path: Path, data: Path, monkeypa
         (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "ce"), "one class number per sample"),
         (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "hinge"), "unknown loss"),
         (("flow", "3-5-2 relu", "--data", "absent.npz"), "absent.npz"),
-        (("flow", "3-5-2 relu", "--time", "0"), "positive and finite"),
+        (("flow", "3-5-2 relu", "--until", "0"), "positive and finite"),
         (("flow", "3-5-2 relu", "--dynamics", "quantum"), "unknown dynamics"),
         (("flow", "3-5-2 relu", "--snapshots", "1"), "at least 2 snapshots"),
         (("flow", "3-5-2 relu", "--project", "--decay", "1"), "plain gradient flow"),

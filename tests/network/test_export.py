@@ -7,6 +7,9 @@ import torch
 from torch import nn
 
 from lawful.errors import Unsupported
+from lawful.network import Role, operations
+from lawful.network.modules import graph
+from lawful.network.modules.convert import from_module
 from lawful.network.modules.export import export_module
 
 
@@ -66,3 +69,32 @@ def test_a_module_without_memory_is_read() -> None:
 def test_the_modules_own_errors_become_one_line() -> None:
     with pytest.raises(Unsupported, match=r"torch\.export cannot read Linear"):
         export_module(nn.Linear(3, 2), [(2, 4)])
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv2d(2, 3, 3, stride=2, padding=1), (2, 6, 5)),
+        (nn.Conv2d(2, 4, (2, 3), dilation=2, groups=2, padding=(1, 2)), (2, 6, 7)),
+        (nn.Conv1d(1, 2, 5, padding=4), (1, 4)),
+        (nn.Conv3d(1, 2, 2), (1, 3, 3, 3)),
+    ],
+)
+def test_edges_of_convolutions_are_counted_before_they_are_unrolled(
+    layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(graph, "check_terms", counted.append)
+    width = layer(torch.zeros(1, *shape)).numel()
+    dag = from_module(nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.Linear(width, 1)), shape).to_dag()
+    into = (dag.roles[dag.heads] == Role.HIDDEN) & (dag.tails != dag.constant)
+    assert counted == [int(into.sum())]
+
+
+def test_a_network_too_large_to_unroll_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unrolled(*arguments: object) -> None:
+        raise AssertionError("it was unrolled")
+
+    monkeypatch.setattr(operations, "convolve", unrolled)
+    with pytest.raises(Unsupported, match=r"2\d,\d+,\d+ edges are more than"):
+        from_module(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1)), (64, 26, 26))

@@ -81,6 +81,7 @@ def test_a_chain_comes_back_as_the_same_shards(lawful: Any, tmp_path: Path) -> N
     options = ("--activation", "relu", "--out", tmp_path / "new")
     said = lawful("rebalance", folder / INDEX, *options, "--json").json
     assert said["stored"]["dtype"] == "float32"
+    assert "each rounded by at most" in said["stored"]["note"]
     new = held(tmp_path / "new")
     twin = net()
     twin.load_state_dict(new, strict=True)

@@ -29,6 +29,16 @@ OldTimeOption = Annotated[float | None, typer.Option("--time", hidden=True)]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="Draw to a file: .svg, .png or .pdf.")]
 
 
+def end_time(until: float | None, time: float | None) -> float | None:
+    """`--until`, or its old name `--time`, which means seconds everywhere else: one of the two."""
+    if time is None:
+        return until
+    if until is not None:
+        raise LawfulError("--time is an old name of --until here: give --until alone")
+    typer.echo("lawful: --time is an old name of --until here (elsewhere it means seconds): write --until", err=True)
+    return time
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     app.command()(flow)
@@ -73,7 +83,7 @@ def flow(
     from lawful.report.flow import flow_json, flow_text
 
     given = {
-        "data": data, "loss": loss, "time": time if until is None else until, "out": out, "dynamics": dynamics,
+        "data": data, "loss": loss, "time": end_time(until, time), "out": out, "dynamics": dynamics,
         "friction": friction, "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
         "activation": activation, "model": model, "order": order, "input": input_size, "seed": seed,
@@ -160,7 +170,7 @@ def compare(
     will_write(plot, html)
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
     given = {
-        "data": data, "loss": loss, "time": time if until is None else until, "activation": activation,
+        "data": data, "loss": loss, "time": end_time(until, time), "activation": activation,
         "model": model, "order": order,
         "input": input_size, "seed": seed,
     }  # fmt: skip

@@ -178,8 +178,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def stored_json(written: Written | None) -> dict[str, Any]:
-    """How a network was stored, if it was."""
-    return {} if written is None else {"stored": asdict(written)}
+    """How a network was stored, if it was; `note` says in words what that rounded."""
+    return {} if written is None else {"stored": asdict(written) | {"note": str(written) if written.rounding else ""}}
 
 
 def say_rounding(written: Written | None, certificate: Path | None = None) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network.assemble import Assembly, Value, sizes
+from lawful.network.assemble import Assembly, Value, check_terms, sizes
 from lawful.network.modules.export import ExportedModule, operator_name
-from lawful.network.modules.operators import BATCH, OPERATORS, PLAIN, SUPPORTED, TAILS, WEIGHED, Call
+from lawful.network.modules.operators import BATCH, OPERATORS, PLAIN, SUPPORTED, TAILS, WEIGHED, Call, per_axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,7 @@ class Interpreter:
         """The module's one result."""
         if len(self.read.inputs) != 1:
             raise Unsupported(f"the module has {len(self.read.inputs)} inputs: one is supported")
+        check_terms(sum(_edges(node) for node in self.read.graph.nodes))
         known: dict[fx.Node, Any] = {}
         for node in self.read.graph.nodes:
             if node.op == "placeholder":
@@ -113,6 +115,27 @@ class Interpreter:
             found[node] = _rerun(node, found.get(first, outputs))
         last: torch.Tensor = found[self.tail[-1]]
         return last
+
+
+def _edges(node: fx.Node) -> int:
+    """How many edges a convolution unrolls into, by its sizes alone: taps that fall beside the picture are none.
+
+    Counted before anything is unrolled, so that a large network is given up at once.
+    """
+    if node.op != "call_function" or operator_name(node.target) not in ("conv1d", "conv2d", "conv3d"):
+        return 0
+    places: list[Any] = [*node.args[:2], node]
+    picture, kernel, result = (tuple(each.meta["val"].shape) for each in places)
+    settings: list[Any] = [*node.args[3:6], *(1, 0, 1)[max(0, len(node.args) - 3) :]]
+    stride, padding, dilation = settings
+    if isinstance(padding, str) or node.kwargs or len(picture) != len(kernel):
+        return 0
+    count = kernel[0] * kernel[1]
+    steps = (per_axis(part, len(kernel) - 2) for part in (stride, padding, dilation))
+    for inside, taps, outside, step, before, apart in zip(picture[2:], kernel[2:], result[2:], *steps, strict=True):
+        spots = np.arange(outside)[:, None] * step - before + np.arange(taps) * apart
+        count *= int(((spots >= 0) & (spots < inside)).sum())
+    return int(count)
 
 
 def _rerun(node: fx.Node, value: torch.Tensor) -> Any:

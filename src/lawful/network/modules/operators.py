@@ -39,7 +39,8 @@ def _optional(name: str, tensor: Any) -> Floats | None:
     return None if tensor is None else numbers(name, tensor)
 
 
-def _each(value: Any, count: int) -> tuple[int, ...]:
+def per_axis(value: Any, count: int) -> tuple[int, ...]:
+    """One number for every axis, or a number for each."""
     parts = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     return tuple(int(part) for part in (parts * count if len(parts) == 1 else parts))
 
@@ -77,13 +78,13 @@ def _convolution(
     groups: int = 1,
 ) -> Value:
     kernel = tuple(weight.shape[2:])
-    dilations = _each(dilation, len(kernel))
+    dilations = per_axis(dilation, len(kernel))
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
         before, after = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
     else:
-        before = after = _each(0 if padding == "valid" else padding, len(kernel))
-    window = Window(kernel, _each(stride, len(kernel)), before, after, dilations)
+        before = after = per_axis(0 if padding == "valid" else padding, len(kernel))
+    window = Window(kernel, per_axis(stride, len(kernel)), before, after, dilations)
     parts = numbers("weight", weight), _optional("bias", bias)
     return operations.convolve(call.assembly, value, *parts, window, groups)
 
@@ -136,9 +137,9 @@ def _max_pool(
     call: Call, value: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Value:
     count = len(value.shape) - 1
-    size = _each(kernel, count)
-    pad = _each(padding, count)
-    window = Window(size, _each(stride, count) if stride else size, pad, pad, _each(dilation, count), ceil)
+    size = per_axis(kernel, count)
+    pad = per_axis(padding, count)
+    window = Window(size, per_axis(stride, count) if stride else size, pad, pad, per_axis(dilation, count), ceil)
     return operations.max_pool(call.assembly, value, window)
 
 
@@ -156,9 +157,9 @@ def _average_pool(
     divisor_override: int | None = None,
 ) -> Value:
     count = len(value.shape) - 1
-    kernel = _each(kernel_size, count)
-    pad = _each(padding, count)
-    window = Window(kernel, _each(stride, count) if stride else kernel, pad, pad, (1,) * count, ceil_mode)
+    kernel = per_axis(kernel_size, count)
+    pad = per_axis(padding, count)
+    window = Window(kernel, per_axis(stride, count) if stride else kernel, pad, pad, (1,) * count, ceil_mode)
     matrix, shape = average(value.shape, window, count_padding=count_include_pad, divisor=divisor_override)
     return value.mapped(matrix, shape, weighted=False)
 
