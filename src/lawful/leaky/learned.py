@@ -87,7 +87,7 @@ class MappedObjective:
         out = 1 / (2 * np.maximum(values, 0)[None, :] + self.penalty)
 
         def solve(gradient: Singles) -> Singles:
-            slope, given, taken = self.split(gradient)
+            slope, given, taken = self.split(gradient.astype(np.float64))
             first = left_basis @ ((left_basis.T @ given @ right_basis) * into) @ right_basis.T
             second = ((taken @ basis) * out) @ basis.T
             found = layers.solve(slope.astype(np.float32))
