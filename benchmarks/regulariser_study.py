@@ -1,6 +1,7 @@
 """Accuracy against size: the nuclear norm beside group lasso, L1 and nothing, with the same tuning for all.
 
-    python -m benchmarks.regulariser_study out.json out.svg
+    python -m benchmarks.regulariser_study table.json figure.svg        # train everything: half an hour
+    python -m benchmarks.regulariser_study --draw table.json figure.svg # draw a stored table
 
 Digits (scikit-learn, 1437 to train and 360 to test), 64-256-256-10 and a small convolutional network, five seeds. Every
 penalty has six strengths, each √2 times the one before, around one at which a pilot run lost about half of its neurons,
@@ -241,25 +242,48 @@ def plain(task: str, model: nn.Sequential, blocks: Blocks, seed: int, seconds: f
         yield Trained(task, "none, by size", share, seed, total - int(gone.sum()), accuracy(model, seed), seconds)
 
 
-def figure(found: Sequence[Trained]) -> Figure:
+@dataclass(frozen=True)
+class Point:
+    """Runs of one strength: means over seeds, and the deviation of the accuracy."""
+
+    task: str
+    penalty: str
+    seeds: int
+    left: float
+    accuracy: float
+    deviation: float
+
+
+def points(found: Sequence[Trained]) -> list[Point]:
+    """What is kept of all runs."""
+    kinds = dict.fromkeys((run.task, run.penalty, run.strength) for run in found)
+    same = [[run for run in found if (run.task, run.penalty, run.strength) == kind] for kind in kinds]
+    return [
+        Point(
+            runs[0].task, runs[0].penalty, len(runs), float(np.mean([run.left for run in runs])),
+            float(np.mean([run.accuracy for run in runs])), float(np.std([run.accuracy for run in runs])),
+        )
+        for runs in same
+    ]  # fmt: skip
+
+
+def figure(found: Sequence[Point]) -> Figure:
     """Mean accuracy over neurons left, with a band of one standard deviation over seeds."""
     panels = []
-    for task, title in (("mlp", "digits, 64-256-256-10"), ("cnn", "digits, small CNN")):
+    for task, title in (("mlp", "digits, 64-256-256-10"), ("cnn", "digits, CNN 32-48-64")):
         series: list[Series] = []
         for penalty, colour in zip((*PENALTIES, "none, by size"), COLOURS, strict=False):
-            lefts, means, spreads = [], [], []
-            mine = [run for run in found if run.task == task and run.penalty == penalty]
-            for strength in sorted({run.strength for run in mine}):
-                same = [run for run in mine if run.strength == strength]
-                lefts.append(np.mean([run.left for run in same]))
-                means.append(np.mean([run.accuracy for run in same]))
-                spreads.append(np.std([run.accuracy for run in same]))
-            order = np.argsort(lefts)
-            x, mean, spread = (np.array(each)[order] for each in (lefts, means, spreads))
+            mine = sorted(
+                (each for each in found if (each.task, each.penalty) == (task, penalty)), key=lambda e: e.left
+            )
+            x, mean = np.array([each.left for each in mine]), np.array([each.accuracy for each in mine])
+            spread = np.array([each.deviation for each in mine])
             series.append(Series(mean, x, label=penalty, colour=colour))
             series.append(Series(mean - spread, x, style="band", upper=mean + spread, colour=colour))
         panels.append(Panel(series, title, "neurons or channels left", "test accuracy"))
-    return Figure("Accuracy against size under five penalties.", panels)
+    return Figure(
+        "Accuracy against size under five penalties: means over four or five seeds, one deviation around.", panels
+    )
 
 
 def table(found: Sequence[Trained]) -> str:
@@ -277,15 +301,19 @@ def table(found: Sequence[Trained]) -> str:
 
 
 def main() -> None:
-    """Run everything, write the numbers and the figure, print the table."""
+    """Run everything, write the numbers and the figure, print the table; or draw a stored table."""
+    if sys.argv[1] == "--draw":
+        stored = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
+        draw(figure([Point(**each) for each in stored]), Path(sys.argv[3]), "svg")
+        return
     torch.set_num_threads(1)
     found: list[Trained] = []
     for task in TASKS:
         for run in runs(task):
             found.append(run)
             print(run, file=sys.stderr, flush=True)
-    Path(sys.argv[1]).write_text(json.dumps([asdict(run) for run in found]), encoding="utf-8")
-    draw(figure(found), Path(sys.argv[2]), "svg")
+    Path(sys.argv[1]).write_text(json.dumps([asdict(each) for each in points(found)], indent=1), encoding="utf-8")
+    draw(figure(points(found)), Path(sys.argv[2]), "svg")
     print(table(found))
 
 

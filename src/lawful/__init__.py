@@ -13,7 +13,7 @@ from lawful.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from lawful.checkpoints import align
-    from lawful.components import components, rebalance
+    from lawful.components import components
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.fibers import same
     from lawful.fibers.distance import distance
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         fingerprint,
         identifiable,
         path,
+        rebalance,
         regions,
         show,
         sweep,
@@ -60,7 +61,6 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.flow.monitor": "Monitor",
     "lawful.laws": "count_laws count_laws:laws",
     "lawful.components.locks": "components",
-    "lawful.components.rebalance": "rebalance",
     "lawful.pruning.prune": "prune",
     "lawful.fibers": "same",
     "lawful.checkpoints": "align",
@@ -74,7 +74,8 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.study.reproduce": "reproduce",
     "lawful.study.singularity": "singular",
     "lawful.study.training_verbs": "bottleneck compare drift flow leaky separate truncate truncation_flow",
-    "lawful.study.verbs": "canonical check convert fiber fingerprint identifiable path regions show sweep symmetries",
+    "lawful.study.verbs": "canonical check convert fiber fingerprint identifiable path rebalance regions show "
+    "sweep symmetries",
     "lawful.verify": "verify",
 }
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}

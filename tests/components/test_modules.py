@@ -1,23 +1,18 @@
-"""Where training can go for modules: shared kernels, circles, frozen layers; against programs and training."""
+"""Where training can go for modules: shared kernels, circles, frozen layers; against training."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sparse
 import torch
-from scipy.optimize import linprog
 from torch import nn
 from torch.nn import functional
 
 from lawful import LawfulError, Unsupported
 from lawful.components import (
     Apart,
-    Balance,
     EntryGraph,
     Unsettled,
     WeightPath,
@@ -29,137 +24,9 @@ from lawful.components import (
     rebalance,
     unlock,
 )
-from lawful.components.cuts import CutSide, cut_sets
-from lawful.components.locks import both_sides, decide
-from lawful.components.routes import squares_without
-from lawful.symmetry.scaling import ScalingGraph
+from lawful.components.cuts import CutSide
+from lawful.components.locks import both_sides
 from lawful.types import Floats
-
-# Any graph, against one linear program for each edge
-
-
-def some_multigraph(seed: int) -> EntryGraph:
-    """A random graph with circles, parallel edges, nodes without a way in or out; its weights are small integers."""
-    rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 9))
-    edges = int(rng.integers(count, 3 * count + 2))
-    tails, heads = rng.integers(-1, count, edges), rng.integers(-1, count, edges)
-    kept = tails != heads
-    tails, heads = tails[kept], heads[kept]
-    if rng.random() < 0.7:  # every node has a way in and out
-        tails = np.concatenate([tails, np.full(count, -1), np.arange(count)[: count // 2]])
-        heads = np.concatenate([heads, np.arange(count), np.full(count // 2, -1)])
-    values = rng.integers(-3, 4, len(tails)).astype(float)
-    names = ("(in)", *(f"n{i}" for i in range(count)), "(out)")
-    ones = np.ones(len(tails))
-    hits = [(ones[ends >= 0] * sign, (ends[ends >= 0], np.flatnonzero(ends >= 0)))
-            for ends, sign in ((heads, 1), (tails, -1))]  # fmt: skip
-    table = sum(sparse.csr_array(part, shape=(count, len(tails))) for part in hits)
-    scaling = ScalingGraph(
-        names[1:-1], ("w",), np.zeros(len(tails), int), np.arange(len(tails)), sparse.csr_array(table)
-    )
-    ends = np.where(tails < 0, 0, tails + 1), np.where(heads < 0, count + 1, heads + 1)
-    return EntryGraph(nn.Identity(), scaling, names, *ends, values, ())
-
-
-def least_square(graph: EntryGraph, edge: int) -> float:
-    """`min x_e` over `{x ≥ 0 : B̃x = c}` by a linear program."""
-    cost = np.zeros(graph.parameters)
-    cost[edge] = 1.0
-    found = linprog(cost, A_eq=graph.scaling.incidence, b_eq=balance(graph))
-    assert found.success
-    return float(found.fun)
-
-
-@pytest.mark.parametrize("block", range(4))
-def test_least_squares_of_any_graph_agree_with_linear_programs(block: int) -> None:
-    locked = beyond_single = 0
-    for seed in range(50 * block, 50 * block + 50):
-        graph = some_multigraph(seed)
-        found = components(graph)
-        barriers = {lock.edge: lock.minimum for lock in found.locked}
-        for edge in range(graph.parameters):
-            assert float(barriers.get(edge, 0)) == pytest.approx(least_square(graph, edge), abs=1e-7), (seed, edge)
-        locked += len(barriers)
-        beyond_single += sum(not _only(graph, edge) for edge in barriers)
-        for lock in found.locked:  # the evidence: one edge leaves the set, and its balances add up to the bound
-            inside = set(found.stable_set(lock))
-            near, far = (graph.tails, graph.heads) if lock.side == "out" else (graph.heads, graph.tails)
-            leaving = [e for e in range(graph.parameters) if near[e] in inside and far[e] not in inside]
-            assert leaving == [lock.edge]
-            total = sum(found.balance.fractions[node - 1] for node in inside)
-            assert lock.minimum == (-total if lock.side == "out" else total)
-    assert locked > 30
-    assert beyond_single > 0  # locks that only circles make: the edge is not the only one of its node
-
-
-def _only(graph: EntryGraph, edge: int) -> bool:
-    leaving, entering = (graph.tails == graph.tails[edge]).sum(), (graph.heads == graph.heads[edge]).sum()
-    return bool(
-        (leaving == 1 and graph.tails[edge] > 0) or (entering == 1 and graph.heads[edge] < len(graph.names) - 1)
-    )
-
-
-@pytest.mark.parametrize("block", range(3))
-def test_free_edges_can_be_zero_and_paths_flip_them(block: int) -> None:
-    flipped = 0
-    for seed in range(300 + 20 * block, 320 + 20 * block):
-        graph = some_multigraph(seed)
-        found = components(graph)
-        locked = {lock.edge for lock in found.locked}
-        free = [edge for edge in range(graph.parameters) if edge not in locked]
-        for edge in free:
-            closed = np.zeros(graph.parameters, dtype=bool)
-            closed[edge] = True
-            squares = squares_without(graph, found.balance.units, closed)
-            assert squares is not None
-            assert edge not in squares
-            assert min(squares.values(), default=0) >= 0
-        for edge in locked:
-            closed = np.zeros(graph.parameters, dtype=bool)
-            closed[edge] = True
-            assert squares_without(graph, found.balance.units, closed) is None
-        signs = np.ones(graph.parameters)
-        signs[free] = -1.0
-        there = graph.with_theta(graph.theta * signs)
-        path = find_path(graph, there)
-        assert isinstance(path, WeightPath)
-        assert path.drift == 0
-        np.testing.assert_allclose(path.at(1.0), there.theta, atol=1e-12)
-        assert path.residual() < 1e-9
-        flipped += len(free)
-        if locked:
-            signs[sorted(locked)[0]] = -1.0
-            assert isinstance(find_path(graph, graph.with_theta(graph.theta * signs)), Apart)
-    assert flipped > 100
-
-
-def test_deciding_again_with_another_balance() -> None:
-    graph = some_multigraph(3)
-    sides = both_sides(graph)
-    assert isinstance(sides[0], CutSide)
-    doubled = Balance(tuple(2 * unit for unit in Balance.of(graph).units))
-    before, after = components(graph), decide(sides, doubled)
-    assert [2 * lock.minimum for lock in before.locked] == [lock.minimum for lock in after.locked]
-    sets = cut_sets(sides[0], doubled.units)
-    assert set(sets.value) == set(sides[0].behind)
-
-
-def test_exact_balances_at_every_scale() -> None:
-    """The vectorised sum of squares equals the sum of fractions."""
-    for seed in range(5):
-        graph = some_multigraph(seed)
-        rng = np.random.default_rng(seed)
-        values = rng.normal(size=graph.parameters) * 10.0 ** rng.integers(-200, 200, graph.parameters)
-        graph = graph.with_theta(values)
-        total = [Fraction(0)] * len(graph.names)
-        for tail, head, value in zip(graph.tails, graph.heads, values, strict=True):
-            total[head] += Fraction(value) ** 2
-            total[tail] -= Fraction(value) ** 2
-        assert Balance.of(graph).fractions == total[1:-1]
-
-
-# Modules: what is said holds in training
 
 
 class Skipping(nn.Module):
@@ -380,65 +247,3 @@ def test_bad_modules_are_refused() -> None:
         components(broken, input=(1, 2))
     with pytest.raises(Unsupported, match="scalar"):
         certificate(components(kernel_and_readers(1.0, (1.0, 1.0)), input=(1, 2)))
-
-
-# The command line
-
-FACTORIES = """
-import torch
-from torch import nn
-class Skipping(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.e, self.a, self.b, self.o = (nn.Linear(*s, bias=False) for s in ((2, 1), (1, 4), (4, 1), (1, 1)))
-    def forward(self, x):
-        h = torch.relu(self.e(x))
-        return self.o(torch.relu(h + self.b(torch.relu(self.a(h)))))
-def skipping():
-    torch.manual_seed(0)
-    module = Skipping()
-    with torch.no_grad():
-        module.o.weight *= 20
-    return module
-def attention():
-    torch.manual_seed(0)
-    return nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
-def words():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Embedding(5, 4), nn.RMSNorm(4), nn.Linear(4, 5, bias=False))
-"""
-
-
-@pytest.fixture
-def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "places.py").write_text(FACTORIES)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
-
-
-def test_components_and_rebalance_of_a_module(lawful: Any, factories: Path) -> None:
-    got = lawful("components", "places:skipping", "--input", "2", "--json").json
-    assert got["connected"] is False
-    assert "o.weight[0, 0]" in {lock["entry"] for lock in got["locked"]}
-    assert got["beyond"] == []
-    text = lawful("components", "places:skipping", "--input", "2").stdout
-    assert "o.weight[0, 0]" in text
-    done = lawful("rebalance", "places:skipping", "--input", "2", "--balance", "unlock", "--out", "free.safetensors",
-                  "--json").json  # fmt: skip
-    assert done["log2_components_before"] > 0
-    assert done["log2_components_after"] == 0
-    assert done["function_change"] < 1e-12
-    again = lawful("components", "free.safetensors", "--model", "places:skipping", "--input", "2", "--json").json
-    assert all(lock["barrier"] < 1e-3 for lock in again["locked"])  # a balance of 0 is met to float32
-    path = lawful("path", "free.safetensors", "free.safetensors", "--model", "places:skipping", "--input", "2",
-                  "--json").json  # fmt: skip
-    assert path["connected"] is True
-
-
-def test_other_laws_leave_the_question_open(lawful: Any, factories: Path) -> None:
-    got = lawful("components", "places:attention", "--input", "3,4", "--json", code=3).json
-    assert got["connected"] is None
-    assert got["beyond"]
-    words = lawful("components", "places:words", "--input", "3:int", "--json", code=0).json
-    assert all("1.weight" in lock["entry"] for lock in words["locked"])

@@ -127,7 +127,8 @@ def test_small_modules_are_proved_and_verified(name: str) -> None:
     torch.manual_seed(0)
     make, shape, laws = EXAMPLES[name]
     count = count_laws(make(), input_shape=shape)
-    assert (count.laws, count.status, count.arithmetic, count.claim) == (laws, "proved", "balls", "somewhere")
+    assert (count.laws, count.status, count.claim) == (laws, "proved", "somewhere")
+    assert count.arithmetic == ("exact" if name in ("two convolutions", "residual block") else "balls")
     assert count.proof is not None
     assert count.proof.bound < 1
     found = verify(certificate(count))

@@ -138,6 +138,64 @@ def test_scikit_learn(kind: str, scaled: bool) -> None:
         assert found.reading.assumed == ()
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["columns", "linear", "principal", "clipped"])
+def test_other_pipelines_of_scikit_learn(kind: str) -> None:
+    """Columns that are scaled differently, linear models, projections, scalers that clip."""
+    skl2onnx = pytest.importorskip("skl2onnx")
+    from sklearn.compose import ColumnTransformer
+    from sklearn.decomposition import PCA
+    from sklearn.linear_model import Ridge
+    from sklearn.neural_network import MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+    x = RNG.normal(size=(60, 4)).astype(np.float32)
+    net = MLPRegressor(hidden_layer_sizes=(6,), max_iter=20, random_state=0)
+    parts = [("standard", StandardScaler(), [3, 0]), ("between", MinMaxScaler(), [1])]
+    model = {
+        "columns": make_pipeline(ColumnTransformer(parts, remainder="passthrough"), net),
+        "linear": make_pipeline(StandardScaler(), Ridge()),
+        "principal": make_pipeline(PCA(2), net),
+        "clipped": make_pipeline(MinMaxScaler(clip=True), net),
+    }[kind].fit(x, x[:, 0] - x[:, 2] ** 2)
+    found = open_graph(skl2onnx.to_onnx(model, x[:1]))
+    points = 3 * RNG.normal(size=(50, 4)).astype(np.float32)
+    assert np.abs(found.evaluate(points)[:, 0] - model.predict(points)).max() < 1e-5
+    assert found.reading is not None
+    assert found.reading.assumed == ()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pipeline_is_pruned_with_its_scaler_folded_in(lawful: Any, tmp_path: Path) -> None:
+    skl2onnx, runtime = pytest.importorskip("skl2onnx"), pytest.importorskip("onnxruntime")
+    from sklearn.neural_network import MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x = RNG.normal(size=(60, 4)).astype(np.float32)
+    net = MLPRegressor(hidden_layer_sizes=(8,), max_iter=20, random_state=0)
+    model = make_pipeline(StandardScaler(), net).fit(x, x[:, 0])
+    net.coefs_[1][2:4] = 0.0
+    onnx.save(skl2onnx.to_onnx(model, x[:1]), tmp_path / "a.onnx")
+    said = lawful("prune", tmp_path / "a.onnx", "--out", tmp_path / "b.onnx", "--json").json
+    assert (said["neurons_before"], said["neurons_after"]) == (8, 6)
+    before, after = (runtime.InferenceSession(tmp_path / name) for name in ("a.onnx", "b.onnx"))
+    one, two = (each.run(None, {each.get_inputs()[0].name: x})[0].ravel() for each in (before, after))
+    assert np.abs(one - two).max() < 1e-5
+
+
+def test_a_batch_of_fixed_size_is_said(tmp_path: Path) -> None:
+    """A first axis of size 3 could also be part of one sample."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1)).eval()
+    for batch, assumed in ((3, ("the first axis of the input, of size 3, counts samples",)), (1, ())):
+        torch.onnx.export(module, (torch.zeros(batch, 4),), tmp_path / "a.onnx", dynamo=False)
+        found = open_graph(tmp_path / "a.onnx")
+        assert found.reading is not None
+        assert found.reading.assumed == assumed
+        assert len(found.to_dag().inputs) == 4
+
+
 def keras_like() -> onnx.ModelProto:
     """What tf2onnx makes of a small Keras network: pictures last, transposes around convolutions."""
     tensors = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,21 @@ def test_folders_of_hugging_face(name: str, sharded: bool, tmp_path: Path) -> No
     state = inner.state_dict()
     assert set(state) == set(saved)
     assert all(torch.equal(state[key], saved[key]) for key in saved)
+
+
+def test_a_copy_of_a_folder_computes_with_its_own_weights(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    small(transformers, "gpt2").eval().save_pretrained(tmp_path)
+    found = package.open(tmp_path)
+    assert isinstance(found, ModuleNetwork)
+    twin = copy.deepcopy(found.module)
+    tokens = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        before = found.module(tokens)
+        for tensor in twin.parameters():
+            tensor.mul_(0.5)
+        assert torch.equal(found.module(tokens), before)
+        assert not torch.allclose(twin(tokens), before)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "bert", "vit"])

@@ -249,6 +249,105 @@ def test_llama_with_rotary_positions_and_groups() -> None:
     same(model, found, TOKENS.flip(1), room=1e-4)
 
 
+@torch.no_grad()
+def test_a_class_that_cannot_hold_fewer_heads_becomes_its_graph() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    model.self_attn.out_proj.weight[:, 4:8] = 0.0
+    model.linear1.weight[3] = 0.0
+    found = prune_channels(model, [(2, 5, 16)])
+    state = found.module.state_dict()
+    assert state["self_attn.in_proj_weight"].shape == (36, 16)
+    assert state["linear1.weight"].shape == (31, 16)
+    assert "traced graph" in found.notes[0]
+    same(model, found, torch.randn(2, 5, 16, dtype=torch.float64))
+
+
+@torch.no_grad()
+def test_layers_in_a_row_shrink_to_the_rank_of_their_rows_or_columns() -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(6, 30), nn.Linear(30, 20), nn.Linear(20, 4), nn.ReLU(), nn.Linear(4, 2))
+    found = prune_channels(model, [(2, 6)])
+    assert [part.out_features for part in found.module if isinstance(part, nn.Linear)] == [7, 4, 4, 2]
+    same(model, found, torch.randn(5, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["neox", "t5", "decoder"])
+@torch.no_grad()
+def test_other_layouts(name: str) -> None:
+    """Packed head by head with partial rotary positions; a bias for each head; attention to something else."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    inputs: list[Any] = [TOKENS]
+    if name == "neox":
+        config = transformers.GPTNeoXConfig(
+            vocab_size=20, hidden_size=32, num_hidden_layers=1, intermediate_size=32, num_attention_heads=4,
+            max_position_embeddings=16,
+        )  # fmt: skip
+        model = transformers.GPTNeoXForCausalLM(config)
+        out = [layer.attention.dense for layer in model.gpt_neox.layers]
+    elif name == "t5":
+        config = transformers.T5Config(vocab_size=20, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4)
+        model = transformers.T5EncoderModel(config)
+        out = [block.layer[0].SelfAttention.o for block in model.encoder.block]
+    else:
+        model = nn.TransformerDecoderLayer(16, 4, 32, batch_first=True)
+        out = [model.self_attn.out_proj, model.multihead_attn.out_proj]
+        inputs = [torch.randn(2, 5, 16, dtype=torch.float64), torch.randn(2, 7, 16, dtype=torch.float64)]
+    for tensor in model.parameters():
+        tensor.normal_().mul_(0.4)
+    for layer in out:
+        layer.weight[:, layer.weight.shape[1] // 4 : layer.weight.shape[1] // 2] = 0.0
+    found = prune_channels(model, inputs)
+    heads = sum(gone.kind == "silent" for gone in found.removed)
+    # T5 has a table of positions for each head; attention to something else takes slices of a packed weight
+    assert heads == {"neox": 24, "t5": 0, "decoder": 12}[name]
+    same(model, found, *inputs)
+
+
+@torch.no_grad()
+def test_the_config_that_loads_the_smaller_weights() -> None:
+    model = random_module("llama")
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[:, :8] = 0.0
+        layer.mlp.down_proj.weight[:, 7] = 0.0
+    found = prune_channels(model, [TOKENS])
+    assert "num_attention_heads=2, num_key_value_heads=1, intermediate_size=31" in found.notes[-1]
+    config = copy.deepcopy(model.config)
+    config.num_attention_heads, config.num_key_value_heads, config.intermediate_size = 2, 1, 31
+    loaded = type(model)(config)
+    loaded.load_state_dict(found.module.state_dict())
+    assert torch.allclose(loaded.eval()(TOKENS).logits, found.module.eval()(TOKENS).logits, atol=1e-5)
+    model.model.layers[0].mlp.down_proj.weight[:, 9] = 0.0  # layers differ now
+    assert "no config" in prune_channels(model, [TOKENS]).notes[-1]
+
+
+MODULE = """
+import torch
+from torch import nn
+
+
+def layer():
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    with torch.no_grad():
+        model.self_attn.out_proj.weight[:, 4:8] = 0.0
+    return model
+"""
+
+
+def test_the_command_line_writes_graphs(lawful: Any, tmp_path: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    (tmp_path / "attending.py").write_text(MODULE)
+    options = ("prune", "attending:layer", "--input", "5,16", "--out")
+    lawful(*options, tmp_path / "small.onnx", cwd=tmp_path)
+    onnx.checker.check_model(onnx.load(tmp_path / "small.onnx"))
+    text = lawful(*options, tmp_path / "small.pt2", "--verify", cwd=tmp_path).stdout
+    assert "re-checked" in text
+    loaded = torch.export.load(tmp_path / "small.pt2").module()
+    assert loaded(torch.zeros(2, 5, 16)).shape == (2, 5, 16)
+
+
 Proof = dict[str, Any]
 
 

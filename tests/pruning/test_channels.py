@@ -407,3 +407,32 @@ def test_quantised_layers_are_refused() -> None:
     quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
     with pytest.raises(Unsupported, match="quantised"):
         prune_channels(quantised, [(2, 4)])
+
+
+@torch.no_grad()
+def test_a_depthwise_layer_with_one_channel_left_is_still_the_same_graph() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=4, padding=1, bias=False), nn.Conv2d(4, 3, 1)
+    )
+    model[3].weight[:, 1:] = 0.0
+    found = prune_channels(model, [(2, 2, 6, 6)])
+    assert found.module[2].groups == found.channels_after == 1
+    same(model, found, 2, 6, 6)
+
+
+@torch.no_grad()
+def test_types_stay_what_they_were_and_folded_weights_must_fit() -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    model[2].double()
+    model[0].weight[1], model[0].bias[1] = 0.0, 0.3
+    found = prune_channels(model, [(2, 3)])
+    assert [part.weight.dtype for part in found.module if isinstance(part, nn.Linear)] == [
+        torch.float32, torch.float64, torch.float32,
+    ]  # fmt: skip
+    half = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).half()
+    half[0].weight[1], half[0].bias[1] = 0.0, 1.0
+    half[2].weight[:, 1], half[2].bias[:] = 6e4, 6e4
+    with pytest.raises(Unsupported, match=r"does not fit into torch\.float16"):
+        prune_channels(half, [(2, 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.network import Architecture, Mlp
 from lawful.network.formats.files import read, write
 from lawful.pruning import prune, size_curve
+from lawful.pruning.evidence import prune_with_certificate
 from lawful.pruning.standins import samples
+from lawful.verify import verify
 
 
 def trained(seed: int = 0, hidden: tuple[int, ...] = (12, 8)) -> Mlp:
@@ -172,3 +175,65 @@ def test_the_command_line_draws_curves_and_bounds_near_the_data(lawful: Any, tmp
     lawful(*options, "--curve", "--plot", plot)
     assert "<svg" in plot.read_text()
     assert "--curve" in lawful(*options, "--tolerance", "0.1", "--plot", plot, code=2).stderr
+
+
+def test_what_stand_ins_and_relaxations_claim_is_re_checked() -> None:
+    mlp = trained()
+    replayed = prune(mlp, tolerance=1.0, replayable=True)
+    found, proof = prune_with_certificate(mlp, tolerance=1.0)
+    assert found.neurons_after < replayed.neurons_after
+    assert proof["kind"] == "distance"
+    assert found.bound <= 1.0
+    assert f"at most {found.bound:.6g}"[:14] in verify(proof).statement
+    assert (worst(mlp, found.network) <= found.bounds).all()
+    proof["upper"] = str(Fraction(float(worst(mlp, found.network).max())) / 2)
+    with pytest.raises(CertificateError):
+        verify(proof)
+
+
+def test_certificates_without_stand_ins_are_replays() -> None:
+    exact, proof = prune_with_certificate(Architecture.parse("3-4-2 relu bias").initialise())
+    assert (proof["kind"], exact.bound) == ("pruning", 0.0)
+    kept, proof = prune_with_certificate(trained(), keep=8)
+    assert (proof["kind"], kept.neurons_after) == ("distance", 8)
+    verify(proof)
+    with pytest.raises(LawfulError, match="one box"):
+        prune_with_certificate(trained(), tolerance=0.1, data=np.zeros((2, 3)), around=0.1)
+
+
+def test_the_command_line_certifies_tolerances(lawful: Any, tmp_path: Path) -> None:
+    file, out, proof = tmp_path / "a.npz", tmp_path / "b.npz", tmp_path / "proof.json"
+    write(trained(), file)
+    options = ("--tolerance", "1", "--out", out, "--certificate", proof, "--verify", "--json")
+    got = lawful("prune", file, *options).json
+    assert got["verified"] is True
+    assert got["neurons_after"] < 12
+    said = lawful("verify", proof, file, out).stdout
+    assert "is at most" in said
+
+
+def test_a_search_without_time_states_what_it_has() -> None:
+    rng = np.random.default_rng(0)
+    mlp = Architecture.parse("4-12-8-2 relu bias").initialise(seed=1)
+    data = rng.uniform(-1, 1, (60, 1)) @ np.array([[1.0, -0.5, 0.25, 0.75]])
+    heard: list[str] = []
+    long = prune(mlp, tolerance=0.05, data=data, around=0.02, tick=heard.append)
+    short = prune(mlp, tolerance=0.05, data=data, around=0.02, seconds=1e-9)
+    assert "box 33 of 60" in heard[-1]
+    assert short.bound <= 0.05
+    assert short.neurons_after >= long.neurons_after
+    with pytest.raises(LawfulError, match="seconds"):
+        prune(mlp, tolerance=0.05, seconds=0.0)
+
+
+def test_one_that_left_returns_where_two_can_leave() -> None:
+    from lawful.pruning.standins import Search
+
+    mlp = trained(seed=3, hidden=(16,))
+    search = Search(mlp, (np.full(3, -1.0), np.full(3, 1.0)))
+    order = search.orders[0.01]
+    first = search._bounded(order[-2:], 0.01)  # the worst choice of two
+    allowed = first.bounds * 1.5 + 0.2
+    better = search._exchanged(first, order, allowed)
+    assert len(better.removed) > 2
+    assert (better.bounds <= allowed).all()

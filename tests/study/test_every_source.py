@@ -216,5 +216,13 @@ def test_every_verb_of_python_is_asked() -> None:
     }
     rest = {"open_pair", "check", "convert", "count_laws", "describe_fiber", "find_path", "known_laws", "problem"}
     rest |= {"training_problem", "balanced_graph", "bound_of_difference"}
-    checkpoints = {"align", "merge", "open_checkpoint", "open_checkpoints"}  # they take weights, with a model
+    checkpoints = {
+        "align",
+        "merge",
+        "open_checkpoint",
+        "open_checkpoints",
+        "open_both",
+        "open_one",
+        "representative",
+    }  # they take weights, with a model
     assert takers - set(VERBS) - rest - checkpoints == set()

@@ -14,6 +14,10 @@ from lawful.study.sweep.jobs import run_task
 CASES = {
     "claim": ({"id": "p0-incidence"}, {"verdict": "confirmed", "paper": "P0"}),
     "count_laws": ({"architecture": "1-2-2-1 linear"}, {"laws": 7, "predicted": 7, "matches": True}),
+    "training_laws": (
+        {"architecture": "1-3-1 relu"},
+        {"laws": 3, "fewest": 4, "witness": False, "always": [4, 5], "least": 4, "usual": 0.0},
+    ),
     "components": ({"architecture": "3-4-1 relu", "scheme": "uniform", "seed": 2}, {"parameters": 16}),
     "train_and_prune": ({"strength": 0.015}, {"neurons_before": 32, "bound": 0.0}),
     "leaky": (

@@ -16,8 +16,8 @@ from torch import fx, nn
 
 from lawful.checkpoints.align import plus, pulled
 from lawful.checkpoints.element import draw, frames, moved
-from lawful.checkpoints.find_folds import find_folds, gains_of
-from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold
+from lawful.checkpoints.find_folds import Folding, find_folds, gains_of
+from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
 from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, read_group
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
@@ -43,6 +43,9 @@ class CheckpointArchitecture:
     group: OrbitGroup
     tolerance: float
     notes: tuple[str, ...]
+    virtual: tuple[
+        Fold, ...
+    ] = ()  # the first folds, of tensors that another way to write the module has beside its own
 
     def state(self, given: Mapping[str, torch.Tensor] | None = None) -> State:
         """The tensors of the module (or of a state dict that fits it), each under the first of its names."""
@@ -67,13 +70,14 @@ class CheckpointArchitecture:
     ) -> list[list[torch.Tensor]]:
         """The outputs for several inputs of the examples' sizes; a large module's tensors are fetched one by one."""
         alone = all(node.op in ("placeholder", "call_function", "output") for node in self.exported.graph.nodes)
-        if self.large and alone:
+        if self.large and alone and not self.virtual:
             return replay(self.exported, state, many)
         return [self.outputs(state, inputs) for inputs in many]
 
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64."""
         wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+        wide = fold(wide, self.virtual) if self.virtual else wide
         with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
@@ -90,7 +94,7 @@ def _large(module: nn.Module) -> bool:
 
 
 def read_architecture(
-    module: nn.Module, input: Input | Sequence[Input] | None = None, *, seed: int = 0
+    module: nn.Module, input: Input | Sequence[Input] | None = None, *, folding: Folding = "all", seed: int = 0
 ) -> CheckpointArchitecture:
     """Read a module (in evaluation) once for all its checkpoints.
 
@@ -104,10 +108,10 @@ def read_architecture(
         raise LawfulError("a module on the meta device has no weights to compare")
     exported = export_module(module, list(inputs))
     readers = _readers(exported)
-    folds = find_folds(exported)
-    whole = export_module(module, list(inputs)) if folds else exported  # folding has changed the graph
+    folds = find_folds(exported, kinds=folding)
+    whole = export_module(module, list(inputs)) if folds else exported
     group = read_group(read_graph(exported), gains_of(exported))
-    folds += _value_folds(group, readers)
+    folds += _value_folds(group, readers) if folding == "all" else ()
     tolerance = AGREE_SINGLE if casts(whole) else AGREE
     found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
     return _tried(found, seed)

@@ -12,20 +12,23 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.element import AxisFrame
-from lawful.checkpoints.folds import Fold, GainFold, StatisticsFold
+from lawful.checkpoints.folds import CentreFold, DropFold, Fold, GainFold, MoveFold, StatisticsFold
 from lawful.checkpoints.group import AxisPlace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.same import CheckpointVerdict
-from lawful.errors import LawfulError
+from lawful.checkpoints.uniqueness import UniquenessVerdict
+from lawful.errors import Unsupported
 from lawful.types import Floats
 
-KIND, VERSION = "checkpoint-copy", 1
+KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 1
 
 
 def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[str, Any]:
     """What a separate program needs to find B's numbers in A's."""
+    if verdict.theorem is not None:
+        return _smooth_certificate(pair, verdict.theorem)
     if verdict.verdict != "equal":
-        raise LawfulError("only an equality of checkpoints has a certificate")
+        raise Unsupported("only an equality of checkpoints has a certificate")
     found = verdict.comparison
     matrices = _Matrices()
     axes = [_frame_json(place, frame, matrices) for place, frame in found.frames.items()]
@@ -34,9 +37,10 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
         "version": VERSION,
         "about": [digest(pair.first), digest(pair.second)],
         "tensors": [
-            [name, pair.first.keys[name], pair.second.keys[name]]
+            [name, *(_source_json(each, name) for each in (pair.first, pair.second))]
             for name, tensor in pair.first.state.items()
-            if name in pair.first.keys and name in pair.second.keys and tensor.is_floating_point()
+            if all(name in each.keys or name in each.made for each in (pair.first, pair.second))
+            and tensor.is_floating_point()
         ],
         "folds": [_fold_json(each) for each in found.architecture.folds],
         "matrices": matrices.json(),
@@ -50,10 +54,43 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
     }
 
 
+def _smooth_certificate(pair: CheckpointPair, theorem: UniquenessVerdict) -> dict[str, Any]:
+    """Which tensors are which layer; numbers are taken from the files."""
+    layers = [
+        [
+            {
+                "weight": each.keys[layer.weight],
+                "axis": layer.axis,
+                "bias": None if layer.bias is None else each.keys[layer.bias],
+            }
+            for layer in (theorem.shape.first, theorem.shape.second)
+        ]
+        for each in (pair.first, pair.second)
+    ]
+    return {
+        "kind": SMOOTH,
+        "version": VERSION,
+        "about": [digest(pair.first), digest(pair.second)],
+        "activation": theorem.shape.activation,
+        "layers": layers,
+        "verdict": "equal" if theorem.equal else "different",
+    }
+
+
 def digest(checkpoint: OpenCheckpoint) -> str:
     """Names a checkpoint by its numbers: SHA-256 of names in the file, shapes and values in float64."""
-    given = {key: checkpoint.state[name] for name, key in checkpoint.keys.items()}
-    return tensors_digest({key: tensor for key, tensor in given.items() if tensor.is_floating_point()})
+    return tensors_digest({key: tensor for key, tensor in checkpoint.tensors.items() if tensor.is_floating_point()})
+
+
+def _source_json(checkpoint: OpenCheckpoint, name: str) -> object:
+    """The name of a tensor in its file, or how it is made of what is there."""
+    if name in checkpoint.keys:
+        return checkpoint.keys[name]
+    made = checkpoint.made[name]
+    if made.constant is not None:
+        return {"constant": made.constant, "shape": list(made.shape)}
+    return {"parts": list(made.parts), "axis": made.axis, "transposed": made.transposed,
+            "rows": None if made.rows is None else list(made.rows)}  # fmt: skip
 
 
 def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -122,5 +159,11 @@ def _fold_json(each: Fold) -> dict[str, Any]:
         return {"fold": "gain", **asdict(each)}
     if isinstance(each, StatisticsFold):
         return {"fold": "statistics", **asdict(each)}
+    if isinstance(each, MoveFold):
+        return {"fold": "move", **asdict(each)}
+    if isinstance(each, DropFold):
+        return {"fold": "drop", **asdict(each)}
+    if isinstance(each, CentreFold):
+        return {"fold": "centre", **asdict(each)}
     return {"fold": "value", "bias": each.bias, "rows": list(each.rows),
             "columns": [list(copy) for copy in each.columns], "reader": asdict(each.reader)}  # fmt: skip

@@ -17,7 +17,17 @@ import torch
 from lawful.checkpoints.align import Alignment, plus, search, shift_parts
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import AxisFrame, BlockMove, HeadsMove, SpaceMove, UnitsMove, frames, identity, moved
-from lawful.checkpoints.folds import Fold, GainFold, LinearReader, State, StatisticsFold, fold
+from lawful.checkpoints.folds import (
+    CentreFold,
+    Fold,
+    GainFold,
+    LinearReader,
+    MoveFold,
+    State,
+    StatisticsFold,
+    ValueFold,
+    fold,
+)
 from lawful.checkpoints.group import AxisPlace, MatrixBlock, OrbitGroup
 from lawful.checkpoints.streamed import (
     FoldCluster,
@@ -101,6 +111,13 @@ def compare(architecture: CheckpointArchitecture, first: State, second: State) -
     near = max(SNAP, SNAP_UNITS * unit)
     moves = {number: _snapped(move, near) for number, move in found.moves.items()}
     return _judged(architecture, Alignment(moves, found.passes), first, second, kinds)
+
+
+def compare_moved(
+    architecture: CheckpointArchitecture, moves: Mapping[int, SpaceMove], first: State, second: State
+) -> WeightComparison:
+    """Compare after moves that are known."""
+    return _judged(architecture, Alignment(dict(moves), 0), first, second, working_types(first, second))
 
 
 def _judged(
@@ -386,7 +403,13 @@ def _parts(each: Fold) -> tuple[list[tuple[str, bool]], list[str], AxisPlace]:
         touched = [] if writer is None else [name for name in (writer.weight, writer.bias) if name is not None]
         held = [(name, False) for name in (each.gain, each.offset, each.mean, each.variance)]
         return held, touched, (each.offset, (0,))
-    return [(each.bias, True)], [str(each.reader.bias)], (each.bias, (0,))
+    if isinstance(each, ValueFold):
+        return [(each.bias, True)], [str(each.reader.bias)], (each.bias, (0,))
+    if isinstance(each, CentreFold):
+        return [(each.amount, False)], [each.tensor], (each.amount, (0,))
+    if isinstance(each, MoveFold):
+        return [(each.source, True)], [each.target], (each.target, (0,))
+    return [(each.tensor, True)], [], (each.tensor, (0,))
 
 
 def _carried_over(

@@ -72,6 +72,18 @@ def then(first: SpaceMove, second: SpaceMove) -> SpaceMove:
     raise TypeError(f"a {type(second).__name__} cannot follow a {type(first).__name__}")
 
 
+def inverse(move: SpaceMove) -> SpaceMove:
+    """The move that undoes another."""
+    if isinstance(move, BlockMove):
+        return BlockMove(np.asarray(np.linalg.inv(move.matrix), dtype=np.float64))
+    back = np.argsort(move.order)
+    if isinstance(move, UnitsMove):
+        return UnitsMove(back, 1 / move.scales[back], move.signs[back])
+    copies = np.argsort(move.copies[back], axis=1)
+    matrices = tuple(tuple(np.linalg.inv(matrix) for matrix in move.matrices[h]) for h in back)
+    return HeadsMove(back, copies, matrices)
+
+
 Seen = Callable[[torch.Tensor], torch.Tensor]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import fx
@@ -14,12 +14,17 @@ from lawful.network.modules.export import ExportedModule, operator_name
 
 PASSES = {"view", "reshape", "_unsafe_view", "to", "_to_copy", "contiguous", "clone", "alias", "dropout", "unsqueeze",
           "slice", "select", "flatten", "type_as", "squeeze", "index", "transpose", "permute"}  # fmt: skip
+Folding = Literal["all", "statistics", "none"]
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
 
-def find_folds(exported: ExportedModule) -> tuple[Fold, ...]:
-    """What can be folded; the graph is changed into the one that is left when it is."""
-    finder = _Finder(exported)
+def find_folds(exported: ExportedModule, *, shared: bool = False, kinds: Folding = "all") -> tuple[Fold, ...]:
+    """What can be folded; the graph is changed into the one that is left when it is.
+
+    `shared`: also into weights that are used elsewhere, for those who have a weight of its own for every use.
+    `kinds` may be "statistics" (BatchNorms alone) or "none".
+    """
+    finder = _Finder(exported, shared, kinds)
     found: list[Fold] = []
     for node in list(exported.graph.nodes):
         if node.op == "call_function":
@@ -45,11 +50,13 @@ def gains_of(exported: ExportedModule) -> set[str]:
 
 
 class _Finder:
-    def __init__(self, exported: ExportedModule) -> None:
-        self.exported = exported
+    def __init__(self, exported: ExportedModule, shared: bool, kinds: Folding) -> None:
+        self.exported, self.shared, self.kinds = exported, shared, kinds
 
     def at(self, node: fx.Node) -> Fold | None:
         name = operator_name(node.target)
+        if self.kinds == "none" or (self.kinds == "statistics" and name != "batch_norm"):
+            return None
         if name == "layer_norm":
             return self._norm(node, 2, 3)
         if name == "rms_norm":
@@ -64,6 +71,7 @@ class _Finder:
         """The name of the parameter that a node is, if nothing else reads it."""
         if not isinstance(node, fx.Node) or node.name not in self.exported.trained:
             return None
+        alone = alone and not self.shared
         return self.exported.names[node.name] if not alone or len(node.users) == 1 else None
 
     def _norm(self, node: fx.Node, gain_at: int, offset_at: int | None) -> Fold | None:

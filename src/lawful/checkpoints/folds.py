@@ -64,7 +64,34 @@ class ValueFold:
     reader: LinearReader
 
 
-Fold = GainFold | StatisticsFold | ValueFold
+@dataclass(frozen=True)
+class MoveFold:
+    """A vector that is added where `target` is added: it goes there, and nothing is left of it."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class DropFold:
+    """A tensor that no output sees, such as the bias of keys under a softmax."""
+
+    tensor: str
+
+
+@dataclass(frozen=True)
+class CentreFold:
+    """LayerNorm is RMSNorm of values whose mean was taken away by all that write them: `W -= amount · mean(W)`.
+
+    The amount is 1 for a checkpoint with LayerNorm and 0 for one with RMSNorm.
+    """
+
+    tensor: str
+    axis: int
+    amount: str
+
+
+Fold = GainFold | StatisticsFold | ValueFold | MoveFold | DropFold | CentreFold
 
 
 def fold(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], *, absolute: bool = False) -> State:
@@ -75,9 +102,25 @@ def fold(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], *, absolute
             _fold_gain(found, each, absolute)
         elif isinstance(each, StatisticsFold):
             _fold_statistics(found, state, each, absolute)
-        else:
+        elif isinstance(each, ValueFold):
             _fold_value(found, each)
+        elif isinstance(each, MoveFold):
+            found[each.target] = found[each.target] + found[each.source]
+            found[each.source] = torch.zeros_like(found[each.source])
+        elif isinstance(each, DropFold):
+            found[each.tensor] = torch.zeros_like(found[each.tensor])
+        else:
+            mean = found[each.tensor].mean(each.axis, keepdim=True) * state[each.amount].to(found[each.tensor].dtype)
+            found[each.tensor] = found[each.tensor] + (mean if absolute else -mean)
+            _spent(found, each, folds)
     return found
+
+
+def _spent(state: State, each: CentreFold, folds: tuple[Fold, ...]) -> None:
+    """The amount is 0 once everything that it is for has been centred."""
+    last = [other for other in folds if isinstance(other, CentreFold) and other.amount == each.amount][-1]
+    if each is last:
+        state[each.amount] = torch.zeros_like(state[each.amount])
 
 
 def _fold_gain(state: State, each: GainFold, absolute: bool) -> None:
@@ -145,7 +188,12 @@ def unfold(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], like: Map
             _unfold_gain(found, each, like)
         elif isinstance(each, StatisticsFold):
             _unfold_statistics(found, each, like)
-        else:
+        elif isinstance(each, DropFold):
+            found[each.tensor] = like[each.tensor].to(found[each.tensor].dtype)
+        elif isinstance(each, MoveFold):
+            own = like[each.source].to(found[each.target].dtype)
+            found[each.source], found[each.target] = own, found[each.target] - own
+        elif isinstance(each, ValueFold):
             negative = {**found, each.bias: -like[each.bias].to(found[each.bias].dtype)}
             _fold_value(negative, each)
             rows = torch.tensor(each.rows)

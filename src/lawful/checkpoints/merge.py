@@ -11,7 +11,7 @@ import torch
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import State, unfold
 from lawful.checkpoints.opening import CheckpointPair
-from lawful.checkpoints.verbs import Aligned, align_pair
+from lawful.checkpoints.verbs import Aligned, align_pair, written_names
 from lawful.errors import LawfulError
 from lawful.shown import Shown
 from lawful.types import Floats
@@ -76,7 +76,7 @@ def merge_pair(
     wide = {name: tensor.double() for name, tensor in one.items()}
     near = unfold(found.comparison.aligned, architecture.folds, wide)
     middle = between(one, near, weight)
-    weights = {key: middle[name].to(two[name].dtype) for name, key in pair.second.keys.items()}
+    weights = {key: middle[name].to(two[name].dtype) for name, key in written_names(pair).items()}
     line = None
     if inputs is not None and loss is not None:
         steps = np.linspace(0.0, 1.0, POINTS)

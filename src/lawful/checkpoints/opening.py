@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,18 @@ import torch
 from torch import nn
 
 from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
+from lawful.checkpoints.bridge import find_bridges, made
 from lawful.checkpoints.folds import State
+from lawful.checkpoints.sources import TensorSource
+from lawful.checkpoints.written import first_difference, written_alike
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.network import Mlp
 from lawful.network.formats.reading import read_json
 from lawful.network.modules import hugging_face
+from lawful.network.modules.convert import to_module
 from lawful.network.modules.load import fitting, is_factory, make_module, state_of
+from lawful.network.modules.network import ModuleNetwork
+from lawful.network.opening import open as open_network
 from lawful.network.reading import listed
 from lawful.symmetry.inputs import Input
 
@@ -28,57 +35,161 @@ NOT_COMPARED = {"_name_or_path", "torch_dtype", "dtype", "transformers_version",
 
 @dataclass(frozen=True, eq=False)
 class OpenCheckpoint:
-    """The tensors of a checkpoint under the module's names; `keys` are their names in the file."""
+    """The tensors of a checkpoint under the names of the common form; `keys` are the names of those that are in the
+    file as they stand. What is made of several is in `made`, and then `stored` is what the file holds."""
 
     state: State
     keys: Mapping[str, str]
     source: str
+    made: Mapping[str, TensorSource] = field(default_factory=dict)
+    stored: Mapping[str, torch.Tensor] | None = None
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """The tensors of the file by their names there."""
+        return {key: self.state[name] for name, key in self.keys.items()} if self.stored is None else self.stored
 
 
 @dataclass(frozen=True, eq=False)
 class CheckpointPair:
-    """Two checkpoints of one architecture."""
+    """Two checkpoints in one form: that of one architecture, or of two that differ by `rewritten`."""
 
     architecture: CheckpointArchitecture
     first: OpenCheckpoint
     second: OpenCheckpoint
+    rewritten: tuple[str, ...] = ()
+    others: tuple[CheckpointPair, ...] = ()  # the same two in other forms that they may share
+
+
+@dataclass(frozen=True, eq=False)
+class ApartPair:
+    """Two checkpoints of modules that no known rewriting brings to one form, and why."""
+
+    architectures: tuple[CheckpointArchitecture, CheckpointArchitecture]
+    first: OpenCheckpoint
+    second: OpenCheckpoint
+    reason: str
 
 
 def open_checkpoints(
-    first: Source, second: Source, *, model: Model | None = None, input: Input | Sequence[Input] | None = None
+    first: Source,
+    second: Source,
+    *,
+    model: Model | None = None,
+    model_b: Model | None = None,
+    input: Input | Sequence[Input] | None = None,
 ) -> CheckpointPair:
     """Open two checkpoints: files with `model` (a module, its factory, or `"module:factory"`), modules, state dicts, or
-    folders of Hugging Face."""
-    if model is None:
-        model, input = _own_model(first, second, input)
-    module = make_module(model)
-    found = read_architecture(module, input)
-    return CheckpointPair(found, open_checkpoint(first, module), open_checkpoint(second, module))
+    folders of Hugging Face; `model_b` if the second belongs to a module that is written in another way."""
+    found = open_both(first, second, model=model, model_b=model_b, input=input)
+    if isinstance(found, ApartPair):
+        raise InvalidNetwork(f"the checkpoints are of different architectures: {found.reason}")
+    return found
 
 
-def _own_model(first: Source, second: Source, input: Any) -> tuple[Model, Any]:
-    """The module that the first source itself names."""
-    if isinstance(first, nn.Module):
-        return first, input
-    if isinstance(first, (str, os.PathLike)):
-        text = os.fspath(first)
+def open_both(
+    first: Source,
+    second: Source,
+    *,
+    model: Model | None = None,
+    model_b: Model | None = None,
+    input: Input | Sequence[Input] | None = None,
+) -> CheckpointPair | ApartPair:
+    """Two checkpoints in one form if there is one."""
+    own, size = _own_module(first)
+    if own is None and model is None:
+        raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
+    one = own if own is not None else make_module(model)  # type: ignore[arg-type]
+    input = input if input is not None else size
+    two = one
+    if model_b is not None:
+        two = make_module(model_b)
+    elif not _same_settings(first, second):
+        theirs, _ = _own_module(second)
+        two = one if theirs is None else theirs
+    found = read_architecture(one, input)
+    if two is one or written_alike(found, two):
+        return CheckpointPair(found, open_checkpoint(first, one), open_checkpoint(second, one))
+    other = read_architecture(two, input)
+    opened = open_checkpoint(first, one), open_checkpoint(second, two)
+    difference = first_difference(found.exported, other.exported, calls_alike=True)
+    if difference is not None:  # the same calls with another constant: never one form, however small
+        return ApartPair((found, other), *opened, difference)
+    reasons = []
+    for host, guest, turned in ((found, other, False), (other, found, True)):
+        try:
+            bridges = find_bridges(host, guest)
+        except Unsupported as error:
+            reasons.append(str(error))
+            continue
+        pairs = []
+        for bridge in bridges:
+            sources = (bridge.guest, bridge.host) if turned else (bridge.host, bridge.guest)
+            a, b = (_in_form(each, how) for each, how in zip(opened, sources, strict=True))
+            pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words))
+        return replace(pairs[0], others=tuple(pairs[1:]))
+    words = first_difference(found.exported, other.exported, calls_alike=False)
+    return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
+
+
+def _own_module(source: Source) -> tuple[nn.Module | None, Any]:
+    """The module that a source itself names, and the size of its input if it says so."""
+    if isinstance(source, nn.Module):
+        return source, None
+    if isinstance(source, (str, os.PathLike)):
+        text = os.fspath(source)
         if is_factory(text):
-            return text, input
-        folder = Path(text)
-        if (folder / "config.json").is_file():
-            _same_settings(folder, second)
-            module, size, _ = hugging_face.module_of(folder, MANY_NUMBERS)
-            return module, input if input is not None else size if size is not None else TOKENS
-    raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
+            return make_module(text), None
+        if (Path(text) / "config.json").is_file():
+            module, size, _ = hugging_face.module_of(Path(text), MANY_NUMBERS)
+            return module, size if size is not None else TOKENS
+    return None, None
 
 
-def _same_settings(folder: Path, second: Source) -> None:
-    if isinstance(second, (str, os.PathLike)) and (Path(second) / "config.json").is_file():
-        one, two = (read_json(Path(each) / "config.json") for each in (folder, second))
-        differ = [key for key in sorted({*one, *two} - NOT_COMPARED) if one.get(key) != two.get(key)]
-        if differ:
-            words = [f"{key} {one.get(key)} and {two.get(key)}" for key in differ[:4]]
-            raise InvalidNetwork(f"the checkpoints are of different architectures: {'; '.join(words)[:300]}")
+def _same_settings(first: Source, second: Source) -> bool:
+    """Whether both are folders of Hugging Face with the same settings."""
+    paths = [Path(each) / "config.json" for each in (first, second) if isinstance(each, (str, os.PathLike))]
+    if len(paths) < 2 or not all(path.is_file() for path in paths):
+        return False
+    one, two = (read_json(path) for path in paths)
+    return all(one.get(key) == two.get(key) for key in {*one, *two} - NOT_COMPARED)
+
+
+def _in_form(opened: OpenCheckpoint, sources: Mapping[str, TensorSource]) -> OpenCheckpoint:
+    """A checkpoint in the common form."""
+    keys = {name: opened.keys[str(how.plain)] for name, how in sources.items() if how.plain in opened.keys}
+    named = {
+        name: replace(how, parts=tuple(opened.keys[part] if isinstance(part, str) else part for part in how.parts))
+        for name, how in sources.items()
+        if name not in keys and all(part in opened.keys for part in how.names)
+    }
+    return OpenCheckpoint(made(sources, opened.state), keys, opened.source, named, opened.tensors)
+
+
+def open_one(
+    source: Any, *, model: Model | None = None, activation: str | None = None, order: str | None = None
+) -> tuple[OpenCheckpoint, nn.Module, Any]:
+    """One checkpoint, its module, and the size of its input if that is known; weights alone are layers in a row."""
+    own, size = _own_module(source)
+    if own is not None or model is not None:
+        module = own if own is not None else make_module(model)  # type: ignore[arg-type]
+        return open_checkpoint(source, module), module, size
+    found = open_network(source, activation=activation, order=order)
+    if isinstance(found, ModuleNetwork):
+        module, size = found.module, found.input_shape
+    elif isinstance(found, Mlp):
+        module, size = to_module(found), (found.widths[0],)
+    else:
+        raise LawfulError("a graph of scalar weights is no module: give layers, or --model module:factory")
+    state = _own(module)
+    layers = [] if found.reading is None else list(found.reading.layers)
+    fits = [each.shape for each in layers] == [tuple(tensor.shape) for tensor in state.values()]
+    named = dict(zip(state, layers, strict=True)) if fits else {}
+    kinds = {name: getattr(torch, each.dtype, None) for name, each in named.items()}
+    stored = {name: tensor.to(kinds[name]) if isinstance(kinds.get(name), torch.dtype) else tensor
+              for name, tensor in state.items()}  # fmt: skip
+    keys = {name: named[name].name if named else name for name in state}
+    return OpenCheckpoint(stored, keys, str(source)), module, size
 
 
 def open_checkpoint(source: Source, module: nn.Module) -> OpenCheckpoint:

@@ -15,6 +15,7 @@ from lawful.checkpoints.compare import NOISES, WeightComparison, compare
 from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
+from lawful.checkpoints.uniqueness import UniquenessVerdict
 
 TRIALS = 4
 FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
@@ -53,11 +54,12 @@ class CheckpointVerdict:
     reason: str
     comparison: WeightComparison
     replay: OutputReplay | None
+    theorem: UniquenessVerdict | None = None  # what decides, where the function determines the weights
 
     @property
     def certified(self) -> bool:
         """Whether there is something to re-check."""
-        return self.verdict == "equal"
+        return self.verdict == "equal" or self.theorem is not None
 
 
 def same_checkpoints(

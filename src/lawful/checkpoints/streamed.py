@@ -12,7 +12,17 @@ from dataclasses import dataclass
 
 import torch
 
-from lawful.checkpoints.folds import Fold, GainFold, LinearReader, State, StatisticsFold, fold
+from lawful.checkpoints.folds import (
+    CentreFold,
+    Fold,
+    GainFold,
+    LinearReader,
+    MoveFold,
+    State,
+    StatisticsFold,
+    ValueFold,
+    fold,
+)
 
 KEPT = 2**29  # bytes of tensors that are kept once they are made
 COARSE = 2.0**-12  # numbers stored with less than this precision are worked with in float32
@@ -73,8 +83,14 @@ def names_in(each: Fold) -> tuple[str, ...]:
     elif isinstance(each, StatisticsFold):
         readers = () if each.writer is None else (each.writer,)
         held = each.gain, each.offset, each.mean, each.variance
-    else:
+    elif isinstance(each, ValueFold):
         readers, held = (each.reader,), (each.bias,)
+    elif isinstance(each, CentreFold):
+        readers, held = (), (each.tensor, each.amount)
+    elif isinstance(each, MoveFold):
+        readers, held = (), (each.source, each.target)
+    else:
+        readers, held = (), (each.tensor,)
     found = [*held, *(name for reader in readers for name in (reader.weight, reader.bias))]
     return tuple(dict.fromkeys(name for name in found if name is not None))
 

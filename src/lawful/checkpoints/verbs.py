@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
+from lawful.checkpoints.apart import ApartVerdict, apart
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import unfold
-from lawful.checkpoints.opening import CheckpointPair, Model, Source, open_checkpoints
-from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
+from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
 from lawful.checkpoints.streamed import fold_clusters
+from lawful.checkpoints.uniqueness import decide_by_uniqueness, smooth_shape
+from lawful.errors import Unsupported
 from lawful.symmetry.inputs import Input
 
 
@@ -26,7 +29,12 @@ class Aligned:
 
 
 def align(
-    first: Source, second: Source, *, model: Model | None = None, input: Input | Sequence[Input] | None = None
+    first: Source,
+    second: Source,
+    *,
+    model: Model | None = None,
+    model_b: Model | None = None,
+    input: Input | Sequence[Input] | None = None,
 ) -> Aligned:
     """The member of B's orbit that is nearest to A: the same function as B, with A's order of units, scales and axes.
 
@@ -38,7 +46,7 @@ def align(
     >>> found.before > 0.5, found.after < 1e-6, torch.allclose(found.weights["0.weight"], one[0].weight)
     (True, True, True)
     """
-    return align_pair(open_checkpoints(first, second, model=model, input=input))
+    return align_pair(open_checkpoints(first, second, model=model, model_b=model_b, input=input))
 
 
 def align_pair(pair: CheckpointPair) -> Aligned:
@@ -46,6 +54,7 @@ def align_pair(pair: CheckpointPair) -> Aligned:
     one, two = pair.first.state, pair.second.state
     found = compare(pair.architecture, one, two)
     parameters = set(dict(pair.architecture.module.named_parameters()))
+    names = written_names(pair)
     weights: dict[str, torch.Tensor] = {}
     before = after = size = 0.0
     for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
@@ -56,10 +65,22 @@ def align_pair(pair: CheckpointPair) -> Aligned:
                 before += float((two[name].double() - like[name]).square().sum())
                 after += float((near[name] - like[name]).square().sum())
                 size += float(like[name].square().sum())
-            if name in pair.second.keys:
-                weights[pair.second.keys[name]] = near[name].to(two[name].dtype)
-    weights = {key: weights[key] for key in pair.second.keys.values()}
+            if name in names:
+                weights[names[name]] = near[name].to(two[name].dtype)
+    weights = {key: weights[key] for key in names.values()}
     return Aligned(weights, found, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
+
+
+def written_names(pair: CheckpointPair) -> Mapping[str, str]:
+    """The names under which B is written in A's place: those of its file, or A's if B is written in another way."""
+    if not pair.rewritten:
+        return pair.second.keys
+    missing = [name for name, _ in pair.architecture.module.named_parameters() if name not in pair.first.keys]
+    if missing:
+        raise Unsupported(
+            "B cannot be written in the form of A; A can be written in that of B: give them in that order"
+        )
+    return pair.first.keys
 
 
 def same(
@@ -67,10 +88,11 @@ def same(
     second: Source,
     *,
     model: Model | None = None,
+    model_b: Model | None = None,
     input: Input | Sequence[Input] | None = None,
     seed: int = 0,
-) -> CheckpointVerdict:
-    """Are two checkpoints of one architecture the same function?
+) -> CheckpointVerdict | ApartVerdict:
+    """Are two checkpoints of one architecture, perhaps written in two ways, the same function?
 
     >>> from torch import nn
     >>> one = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -80,5 +102,31 @@ def same(
     >>> found.verdict, found.within
     ('equal', 'exactly')
     """
-    pair = open_checkpoints(first, second, model=model, input=input)
-    return same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
+    pair = open_both(first, second, model=model, model_b=model_b, input=input)
+    return apart(pair, seed=seed) if isinstance(pair, ApartPair) else decide(pair, seed=seed)[1]
+
+
+def decide(pair: CheckpointPair, *, seed: int = 0) -> tuple[CheckpointPair, CheckpointVerdict]:
+    """The verdict, and the form in which it was found."""
+    found = same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
+    if found.verdict != "equal":
+        for other in pair.others:
+            again = same_checkpoints(other.architecture, other.first.state, other.second.state, seed=seed)
+            if again.verdict == "equal":
+                return other, again
+    return pair, by_theorem(pair, found)
+
+
+def by_theorem(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerdict:
+    """The verdict of a uniqueness theorem where there is one, unless weights are equal up to their rounding."""
+    if found.verdict == "equal" or pair.rewritten:
+        return found
+    shape = smooth_shape(pair.architecture.exported)
+    decided = None if shape is None else decide_by_uniqueness(shape, pair.first.state, pair.second.state)
+    if decided is None:
+        return found
+    word: Word = "equal" if decided.equal else "different"
+    within, epsilon = ("exactly", 0.0) if decided.equal else (None, None)
+    replay = None if decided.equal else found.replay
+    return replace(found, verdict=word, within=within, epsilon=epsilon, reason=decided.words, replay=replay,
+                   theorem=decided)  # fmt: skip

@@ -124,7 +124,8 @@ def diff(
 
     if html is not None:
         will_write(html)
-    if data is None and compares_weights(first, second, model, input_size, activation, order, balances=True):
+    read = model, input_size, activation, order
+    if data is None and any(compares_weights(each, *read, balances=True) for each in (first, second)):
         kin(first, second, model, input_size, activation, html, as_json)
         return
     shape = input_shape(input_size)

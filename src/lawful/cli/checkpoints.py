@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.output import note_reading, print_json, will_write, write_certificate, write_text
-from lawful.cli.source import ActivationOption, JsonOption, ModelOption, OrderOption, is_module, open_anything
+from lawful.cli.source import (
+    ActivationOption,
+    JsonOption,
+    ModelBOption,
+    ModelOption,
+    OrderOption,
+    is_module,
+    open_anything,
+)
+from lawful.errors import InvalidNetwork
 
 if TYPE_CHECKING:
-    from lawful.checkpoints.opening import CheckpointPair
+    from lawful.checkpoints.opening import ApartPair, CheckpointPair
 
 SMALL = 50_000  # parameters up to which a piecewise-linear module is compared as a graph, exactly
 TokensOption = Annotated[
@@ -32,6 +41,7 @@ def align(
     second: Annotated[str, typer.Argument(metavar="B", help="Another checkpoint of the same architecture.")],
     out: Annotated[Path | None, typer.Option(help="Write B, aligned, to this file.")] = None,
     model: ModelOption = None,
+    model_b: ModelBOption = None,
     input_size: TokensOption = None,
     activation: ActivationOption = None,
     order: OrderOption = None,
@@ -43,7 +53,7 @@ def align(
     from lawful.report.checkpoints import aligned_json, aligned_text
 
     will_write(out)
-    found = align_pair(open_pair(first, second, model, input_size, activation, order))
+    found = align_pair(open_pair(first, second, model, input_size, activation, order, model_b))
     if out is not None:
         write_weights(found.weights, out, like=Path(second))
     written = None if out is None else str(out)
@@ -60,18 +70,38 @@ def open_pair(
     sizes: list[str] | None,
     activation: str | None,
     order: str | None = None,
+    model_b: str | None = None,
 ) -> CheckpointPair:
+    """Two checkpoints in one form."""
+    from lawful.checkpoints.opening import ApartPair
+
+    found = open_two(first, second, model, sizes, activation, order, model_b)
+    if isinstance(found, ApartPair):
+        raise InvalidNetwork(f"the checkpoints are of different architectures: {found.reason}")
+    return found
+
+
+def open_two(
+    first: str,
+    second: str,
+    model: str | None,
+    sizes: list[str] | None,
+    activation: str | None,
+    order: str | None = None,
+    model_b: str | None = None,
+) -> CheckpointPair | ApartPair:
     """Two checkpoints: with a model, or whatever files, factories and folders say by themselves."""
-    from lawful.checkpoints.opening import open_checkpoints
+    from lawful.checkpoints.opening import CheckpointPair, open_both
     from lawful.network import Mlp
     from lawful.network.modules.convert import module_reading, to_module
     from lawful.network.modules.network import ModuleNetwork
 
     given: Any = sizes or None
     if model is not None or is_module(first) or (Path(first) / "config.json").is_file():
-        pair = open_checkpoints(first, second, model=model, input=given)
-        for text in (first, second):
-            note_reading(replace(module_reading(pair.architecture.module), source=text))
+        pair = open_both(first, second, model=model, model_b=model_b, input=given)
+        if isinstance(pair, CheckpointPair):
+            for text in (first, second):
+                note_reading(replace(module_reading(pair.architecture.module), source=text))
         return pair
     modules = []
     for text in (first, second):
@@ -83,13 +113,12 @@ def open_pair(
             modules.append(to_module(found))
             given = given or (found.widths[0],)
         else:
-            return open_checkpoints(first, second, model=model, input=given)  # says what is missing
-    return open_checkpoints(modules[0], modules[1], input=given)
+            return open_both(first, second, model=model, input=given)  # says what is missing
+    return open_both(modules[0], modules[1], input=given)
 
 
 def compares_weights(
-    first: str,
-    second: str,
+    text: str,
     model: str | None,
     size: str | None,
     activation: str | None,
@@ -97,7 +126,7 @@ def compares_weights(
     *,
     balances: bool = False,
 ) -> bool:
-    """Whether two networks are compared as checkpoints: modules that are large, or no graphs of scalar weights.
+    """Whether a network is compared as a checkpoint: a module that is large, or no graph of scalar weights.
 
     Of a graph that shares or folds weights the function is right and the `balances` are not.
     """
@@ -106,22 +135,22 @@ def compares_weights(
 
     if size is not None and ":" in size:
         return True
-    named = model if model is not None else first if is_module(first) else None
+    named = text if is_module(text) else model
     if named is not None:
         if sum(tensor.numel() for tensor in make_module(named).parameters()) > SMALL:
             return True
-    elif not (Path(first) / "config.json").is_file() and activation is None:
+    elif not (Path(text) / "config.json").is_file() and activation is None:
         return False
     from lawful.cli.source import input_shape
 
-    found = open_anything(first, model=model, shape=input_shape(size), activation=activation, order=order)
+    found = open_anything(text, model=model, shape=input_shape(size), activation=activation, order=order)
     if isinstance(found, ModuleNetwork):
         return True
     return balances and named is not None and found.reading is not None and bool(found.reading.entangled)
 
 
 def same_by_weights(
-    pair: CheckpointPair,
+    pair: CheckpointPair | ApartPair,
     certificate: Path | None,
     seed: int,
     as_json: bool,
@@ -133,24 +162,31 @@ def same_by_weights(
 
     With `only_equal` any other verdict is left to somebody who knows better.
     """
+    from lawful.checkpoints.apart import apart
     from lawful.checkpoints.certificate import copy_certificate
-    from lawful.checkpoints.same import same_checkpoints
-    from lawful.report.checkpoints import verdict_json, verdict_text
+    from lawful.checkpoints.opening import ApartPair
+    from lawful.checkpoints.verbs import decide
+    from lawful.report.checkpoints import apart_json, apart_text, verdict_json, verdict_text
 
-    found = same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
-    seconds = clock.perf_counter() - started
-    if only_equal and found.verdict != "equal":
-        return
-    if certificate is not None and found.certified:
-        write_certificate(certificate, copy_certificate(pair, found))
-    if as_json:
-        print_json(verdict_json(found, seconds))
+    if isinstance(pair, ApartPair):
+        if only_equal:
+            return
+        other = apart(pair, seed=seed)
+        verdict, seconds, certified = other.verdict, clock.perf_counter() - started, False
+        print_json(apart_json(other, seconds)) if as_json else typer.echo(apart_text(other, seconds))
     else:
-        typer.echo(verdict_text(found, seconds))
-    if certificate is not None and not found.certified:
+        pair, found = decide(pair, seed=seed)
+        verdict, seconds, certified = found.verdict, clock.perf_counter() - started, found.certified
+        if only_equal and verdict != "equal":
+            return
+        if certificate is not None and certified:
+            write_certificate(certificate, copy_certificate(pair, found))
+        words = pair.rewritten
+        print_json(verdict_json(found, seconds, words)) if as_json else typer.echo(verdict_text(found, seconds, words))
+    if certificate is not None and not certified:
         typer.echo(f"lawful: nothing that can be re-checked, so {certificate} was not written", err=True)
         raise typer.Exit(3)
-    raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
+    raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[verdict])
 
 
 def kin(

@@ -9,6 +9,7 @@ import typer
 
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
+from lawful.cli.representatives import represent
 from lawful.cli.source import (
     ActivationOption,
     InputOption,
@@ -121,6 +122,10 @@ def path(
 def rebalance(
     named: Named,
     balance: Annotated[str, typer.Option("--balance", help="zero, unlock, or a JSON file of balances.")] = "zero",
+    objective: Annotated[
+        str | None, typer.Option(help="norm: the smallest weights; range: those that quantise best; heads used too.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="With --objective: data on which rounded outputs count.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; its ending chooses the format.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     box: Annotated[
@@ -129,6 +134,15 @@ def rebalance(
     as_json: JsonOption = False,
 ) -> None:
     """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
+    if objective is not None:
+        if balance != "zero" or box is not None:
+            raise LawfulError("--objective chooses the balance itself: leave out --balance and --box")
+        if objective not in ("norm", "range"):
+            raise LawfulError(f"--objective is norm or range, not {objective[:40]!r}")
+        represent(named, objective, data, out, certificate, as_json)
+        return
+    if data is not None:
+        raise LawfulError("--data goes with --objective")
     from lawful.components import components as decide
     from lawful.components import rebalance as balanced_at
     from lawful.components import rebalance_certificate, unlock

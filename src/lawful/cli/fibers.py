@@ -15,10 +15,12 @@ from lawful.cli.evidence import save_evidence
 from lawful.cli.find import make_index
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
+from lawful.cli.representatives import represent
 from lawful.cli.source import (
     ActivationOption,
     InputOption,
     JsonOption,
+    ModelBOption,
     ModelOption,
     Named,
     OrderOption,
@@ -79,6 +81,7 @@ def same(
     time: TimeOption = 60.0,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     model: ModelOption = None,
+    model_b: ModelBOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
     activation: ActivationOption = None,
@@ -95,17 +98,22 @@ def same(
     will_write(certificate)
     started = clock.perf_counter()
     plain = not exact and box is None and within is None and tolerance is None
-    if plain and checkpoints.compares_weights(first, second, model, input_size, activation, order):
+    other = model if model_b is None else model_b
+    asked = ((first, model), (second, other))
+    if plain and any(checkpoints.compares_weights(text, own, input_size, activation, order) for text, own in asked):
         sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_pair(first, second, model, sizes, activation)
+        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
         checkpoints.same_by_weights(pair, certificate, seed, as_json, started)
-    reading = {"model": model, "order": order, "shape": input_shape(input_size)}
-    networks = _open(first, seed, activation, **reading), _open(second, seed, activation, **reading)
+    reading = {"order": order, "shape": input_shape(input_size)}
+    networks = (
+        _open(first, seed, activation, model=model, **reading),
+        _open(second, seed, activation, model=other, **reading),
+    )
     place = read_box(box)
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
     if plain and model is not None and found.verdict != "equal":  # perhaps a copy in which weights were rounded
         sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_pair(first, second, model, sizes, activation)
+        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
         checkpoints.same_by_weights(pair, certificate, seed, as_json, started, only_equal=True)
     result = verdict_json(found)
     if certificate is not None and result["certified"]:
@@ -216,6 +224,11 @@ def canonical(
     as_json: JsonOption = False,
 ) -> None:
     """Write the standard member of a network's fiber: same function, fewest choices."""
+    from lawful.network.modules.network import ModuleNetwork
+
+    if isinstance(named.anything(), ModuleNetwork):
+        represent(named, "canonical", None, out, certificate, as_json)
+        return
     from lawful.fibers.canonical_certificate import certificate as canonical_certificate
     from lawful.fibers.fingerprint import canonical as standard
     from lawful.network.formats.files import write
@@ -244,6 +257,10 @@ def fingerprint(
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Hash exact numbers, as for modules: order, signs, powers of two do not count."),
+    ] = False,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -255,8 +272,16 @@ def fingerprint(
     from lawful.report.fibers import fingerprint_json, fingerprint_text
 
     reading = {"model": model, "order": order, "shape": input_shape(input_size)}
+    modules = exact or any(checkpoints.compares_weights(each, model, input_size, activation, order) for each in files)
     with counter("networks", len(files)) as tick:
-        result = fingerprint_json(group_networks(files, lambda text: _open(text, seed, activation, **reading), tick))
+        if modules:
+            from lawful.study.orbit_hashes import orbit_fingerprints
+
+            options = {"model": model, "input": input_size, "activation": activation, "order": order}
+            found = orbit_fingerprints(files, files, tick=tick, **options)
+        else:
+            found = group_networks(files, lambda text: _open(text, seed, activation, **reading), tick)
+    result = fingerprint_json(found)
     if as_json:
         print_json(result)
     else:

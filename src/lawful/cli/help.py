@@ -97,7 +97,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "rebalance": (
         "lawful rebalance model.safetensors --out balanced.safetensors",
-        "lawful rebalance model.safetensors --balance unlock --out free.safetensors",
+        "lawful rebalance model.safetensors --objective range --out even.safetensors",
     ),
     "prune": (
         "lawful prune model.safetensors --out small.safetensors",

@@ -13,13 +13,15 @@ import typer
 from lawful.cli.output import print_json, will_write, write_certificate, write_json
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, open_module, takes_network
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
+    from lawful.laws.module_wording import ModuleWording
     from lawful.laws.polynomial import PolynomialLaws
     from lawful.laws.training import TrainingLaws
+    from lawful.laws.wording import Wording
     from lawful.network.dynamics import Metric
 
 LossOption = Annotated[
@@ -104,8 +106,8 @@ def laws(
             progress=lambda what, done, total: tell(what, done / total),
         )
         training = _training(count, weights, seed, tell)
-        found = None if degree is None else _polynomials(source, degree, loss, seed, shape, tell)
-    reduced = _reduction(source, count, seed, shape) if reduction else None
+        found = None if degree is None else _polynomials(source, degree, loss, seed, shape, mode, tell)
+    reduced = _reduction(source, count, seed, shape, mode) if reduction else None
     listed = listed_laws(count) if every or out is not None else None
     _print(count, training, found, reduced, as_json, latex, listed if every else None)
     if out is not None:
@@ -153,7 +155,13 @@ def _training(
 
 
 def _polynomials(
-    source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None, tell: Callable[[str, float], None]
+    source: Any,
+    degree: int,
+    loss: str,
+    seed: int,
+    shape: tuple[int, ...] | None,
+    mode: str | None,
+    tell: Callable[[str, float], None],
 ) -> PolynomialLaws:
     from lawful.laws.polynomial import polynomial_laws
     from lawful.network import Architecture, Dag, Mlp
@@ -161,22 +169,28 @@ def _polynomials(
     if not isinstance(source, (Architecture, Dag, Mlp)):
         from lawful.laws.count import as_graph
 
-        graph = as_graph(source, shape)
+        graph = as_graph(source, shape, mode or "train")
         if graph is None:
-            raise Unsupported("polynomial laws are found for perceptrons and graphs, not for this module")
+            from lawful.laws.module_polynomial import module_polynomial_laws
+
+            return module_polynomial_laws(source, shape, degree, loss=loss, mode=mode or "train", seed=seed)
         source = graph
     watch = lambda what, done, total: tell(what, done / total)  # noqa: E731
     return polynomial_laws(source, degree, loss=loss, seed=seed, progress=watch)
 
 
-def _reduction(source: Any, count: LawCount, seed: int, shape: tuple[int, ...] | None) -> NetworkReduction:
+def _reduction(
+    source: Any, count: LawCount, seed: int, shape: tuple[int, ...] | None, mode: str | None
+) -> NetworkReduction:
     """At the network's weights, or at PyTorch's default ones for an architecture."""
     from lawful.laws.count import as_graph
     from lawful.laws.factorisation import reduce_network
     from lawful.network import Architecture, Dag, Mlp
 
     if count.dag is None:
-        raise Unsupported("--reduction is for perceptrons and graphs: this module's φ is not known")
+        from lawful.laws.module_reduction import reduce_module
+
+        return reduce_module(source, shape, mode=mode or "train", seed=seed)
     graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape)
     if graph is None or isinstance(graph, Architecture):
         graph = Architecture.parse(str(source)).initialise(seed=seed)
@@ -209,7 +223,7 @@ def _print(
     words = count.summary() if exact is None else [exact.latex(law) for law in count.known]
     typer.echo(text(result, words))
     if found is not None:
-        wording = Wording(found.dag)
+        wording = _wording(found)
         typer.echo(f"\nPolynomial laws of degree at most {found.degree}: {len(found)}, {found.independent} independent")
         lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
         for line in lines:
@@ -218,10 +232,15 @@ def _print(
         typer.echo("\n" + reduction_text(reduced))
 
 
-def _described(found: PolynomialLaws) -> dict[str, Any]:
+def _wording(found: PolynomialLaws) -> Wording | ModuleWording:
+    from lawful.laws.module_wording import ModuleWording
     from lawful.laws.wording import Wording
 
-    wording = Wording(found.dag)
+    return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
+
+
+def _described(found: PolynomialLaws) -> dict[str, Any]:
+    wording = _wording(found)
     return {
         "degree": found.degree,
         "count": len(found),

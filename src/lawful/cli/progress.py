@@ -39,6 +39,18 @@ def working(words: str) -> Iterator[None]:
 
 
 @contextmanager
+def told(words: str) -> Iterator[Callable[[str], None]]:
+    """A spinner that says what is being done."""
+    if not sys.stderr.isatty():
+        yield lambda more: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(words) as status:
+        yield lambda more: status.update(f"{words}: {more}")
+
+
+@contextmanager
 def counter(noun: str, total: int | None = None) -> Iterator[Callable[[], None]]:
     """A bar that counts things, of which there may be any number."""
     if not sys.stderr.isatty():

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
-from lawful.cli.progress import working
+from lawful.cli.progress import told
 from lawful.cli.prune_channels import prune_by_channels
 from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
@@ -72,6 +72,7 @@ def prune(
     around: Annotated[
         float | None, typer.Option(help="The bound holds within this distance of each sample, not on all of the box.")
     ] = None,
+    seconds: Annotated[float, typer.Option("--time", help="Seconds after which the search takes what it has.")] = 60.0,
     plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
@@ -82,11 +83,8 @@ def prune(
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
     from lawful.network.formats.box import read_box
     from lawful.network.formats.data import read_data
-    from lawful.pruning.curve import size_curve
     from lawful.pruning.measure import measure
-    from lawful.pruning.prune import prune as run
-    from lawful.report.pruning import curve_figure, curve_json, curve_text, pruning_json, pruning_text
-    from lawful.study.figure_file import save
+    from lawful.report.pruning import pruning_json, pruning_text
 
     will_write(out, certificate, plot)
     if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
@@ -100,28 +98,11 @@ def prune(
     region = None if box is None else read_box(box, inputs)
     batch = None if data is None else read_data(data, inputs).x
     if curve:
-        with working("bounding smaller and smaller networks"):
-            points = size_curve(found, box=region, data=batch, around=around)
-        if plot is not None:
-            save(curve_figure(points), plot)
-        if as_json:
-            print_json(curve_json(points))
-        else:
-            typer.echo(curve_text(points))
+        _curve(found, {"box": region, "data": batch, "around": around}, plot, as_json)
         return
     options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
-    options["around"] = around
-    with working("looking for neurons to remove"):
-        pruning = run(found, **options, replayable=certify or certificate is not None)
-    if certify or certificate is not None:
-        from lawful.pruning.certificate import certificate as proof
-        from lawful.verify import verify
-
-        made = proof(pruning)
-        if certify:
-            verify(made)
-        if certificate is not None:
-            write_certificate(certificate, made)
+    with told("looking for neurons to remove") as tick:
+        pruning = _pruned(found, options | {"around": around, "seconds": seconds, "tick": tick}, certificate, certify)
     stored = None
     if out is not None:
         from lawful.network.formats.files import write
@@ -133,6 +114,39 @@ def prune(
     else:
         typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
         say_rounding(stored, certificate)
+
+
+def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certify: bool) -> Any:
+    """The pruning; with its evidence, where that is asked for."""
+    if certificate is None and not certify:
+        from lawful.pruning.prune import prune as run
+
+        return run(found, **options)
+    from lawful.pruning.evidence import prune_with_certificate
+    from lawful.verify import verify
+
+    pruning, proof = prune_with_certificate(found, **options)
+    if certify:
+        options["tick"]("re-checking")
+        verify(proof)
+    if certificate is not None:
+        write_certificate(certificate, proof)
+    return pruning
+
+
+def _curve(found: Any, options: dict[str, Any], plot: Path | None, as_json: bool) -> None:
+    from lawful.pruning.curve import size_curve
+    from lawful.report.pruning import curve_figure, curve_json, curve_text
+    from lawful.study.figure_file import save
+
+    with told("bounding smaller and smaller networks") as tick:
+        points = size_curve(found, **options, tick=tick)
+    if plot is not None:
+        save(curve_figure(points), plot)
+    if as_json:
+        print_json(curve_json(points))
+    else:
+        typer.echo(curve_text(points))
 
 
 def read_tolerance(text: str) -> tuple[float, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from lawful.network.reading import Reading
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.onnx_channels import OnnxPruning
 
@@ -63,7 +65,7 @@ def entangled_module(named: Named) -> Module | None:
     if isinstance(found, ModuleNetwork):
         return found.module
     reading = found.reading
-    if reading is None or not reading.entangled:
+    if reading is None or not reading.entangled or _is_folded(found, reading):
         return None
     if reading.module is None:
         raise Unsupported(
@@ -71,6 +73,14 @@ def entangled_module(named: Named) -> Module | None:
             "prune the PyTorch module instead"
         )
     return reading.module  # type: ignore[no-any-return]
+
+
+def _is_folded(found: Any, reading: Reading) -> bool:
+    """Whether layers alone are left of an ONNX file, with scalers folded in, that are no larger than the file was."""
+    from lawful.network import Mlp
+
+    held = sum(math.prod(each.shape) for each in reading.layers)
+    return isinstance(found, Mlp) and reading.module is None and found.parameters <= held
 
 
 def file(model: Any, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool) -> None:
@@ -99,15 +109,20 @@ def prune_module(
     module: Module, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool
 ) -> None:
     """Prune a module channel by channel, and write its smaller state dict."""
+    from lawful.network.formats.writing import write_bytes
     from lawful.network.modules.save import write_weights
     from lawful.pruning.channels import prune_channels
+    from lawful.pruning.stored import graph_bytes
 
     if named.input_text is None:
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
+    example = _input(module, named)
     with working("looking for channels to remove"):
-        found = prune_channels(module, [_input(module, named)], seed=named.seed)
+        found = prune_channels(module, [example], seed=named.seed)
     prove(found, found.original.state_dict(), found.module.state_dict(), certificate, certify)
-    if out is not None:
+    if out is not None and out.suffix.lower() in (".pt2", ".onnx"):
+        write_bytes(out, graph_bytes(found.module, example, out.suffix.lower()))
+    elif out is not None:
         write_weights(found.module.state_dict(), out, like=Path(named.text))
     tell(found, out, certificate, certify, as_json)
 

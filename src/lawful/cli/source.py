@@ -32,6 +32,9 @@ ActivationOption = Annotated[
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="module:factory of the module into which a checkpoint is loaded.")
 ]
+ModelBOption = Annotated[
+    str | None, typer.Option("--model-b", help="module:factory for B, where B's module is written in another way.")
+]
 OrderOption = Annotated[
     str | None, typer.Option("--order", help="For weights alone: names of the layers from input to output, by commas.")
 ]

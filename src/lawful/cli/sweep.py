@@ -36,7 +36,9 @@ def sweep(
     workers: WorkersOption = None,
     csv: Annotated[bool, typer.Option("--csv", help="Write results.csv beside results.parquet.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed calls again.")] = False,
-    markdown: Annotated[Path | None, typer.Option(help="With report, of count_laws: write a summary here.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="With report, of count_laws or training_laws: write a summary here.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a job over many inputs and keep every result at once; run it again to go on where it stopped."""
@@ -123,7 +125,7 @@ def _print_status(folder: Path, done: Progress, as_json: bool) -> None:
 
 
 def _report(folder: Path, markdown: Path | None, as_json: bool) -> None:
-    from lawful.report.atlas import atlas
+    from lawful.report.atlas import atlas, training_atlas
     from lawful.report.sweep import write_page
     from lawful.study.sweep import Store
 
@@ -131,9 +133,11 @@ def _report(folder: Path, markdown: Path | None, as_json: bool) -> None:
     store, page = Store(folder, write=False), folder / "report.html"
     seen = write_page(store.rows(), page)
     if markdown is not None:
-        if seen.job != "count_laws":
-            raise LawfulError("--markdown summarises sweeps of count_laws; this is one of " + (seen.job or "nothing"))
-        write_text(markdown, atlas(store.rows(), store.progress().planned))
+        pages = {"count_laws": atlas, "training_laws": training_atlas}
+        if seen.job not in pages:
+            jobs = " or ".join(pages)
+            raise LawfulError(f"--markdown summarises sweeps of {jobs}; this is one of {seen.job or 'nothing'}")
+        write_text(markdown, pages[seen.job](store.rows(), store.progress().planned))
     if as_json:
         print_json({"report": str(page), "failed": seen.failed, "exceptions": seen.exceptions})
     else:

@@ -223,6 +223,7 @@ class NamedFingerprint:
     hash: str
     regime: str
     complete: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True)

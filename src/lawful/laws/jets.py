@@ -1,4 +1,4 @@
-"""Brackets of a program's gradient fields, in float64 or in balls: nested derivatives, and reverse mode over them.
+"""Brackets of a program's gradient fields in float64, in balls or modulo a prime: reverse mode over nested derivatives.
 
 A jet is a polynomial in infinitesimals ε₁, ε₂, … with εᵢ² = 0: a map from sets of them (bit masks) to arrays. All
 arrays have a row per field; where rows do not differ, a single one stands for all.
@@ -14,22 +14,30 @@ import scipy.special
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
+from lawful.exact import PRIME, to_residues
 from lawful.laws.program import FUNCTIONS, Program, ProgramStep
 
-Array = NDArray[Any]  # of float64, or of flint.arb
+Array = NDArray[Any]  # of float64, of flint.arb, or of residues (int64) modulo PRIME
 Jet = dict[int, Array]
 Words = NDArray[np.intp]
 ROWS = 256
+DEPTH = 64  # products of two residues that add up exactly in float64
 
 
 class Sampled:
-    """Fields `∇_θ ⟨w, g_θ(x)⟩` of a program at chosen inputs and output weights, a row each."""
+    """Fields `∇_θ ⟨w, g_θ(x)⟩` of a program at chosen inputs and output weights, a row each.
 
-    def __init__(self, program: Program, theta: Array, inputs: Array, weights: Array) -> None:
+    Residues have no sign: for them `gates` holds a row of factors for each field at each step that chooses, 1 where the
+    first array is taken and 0 where the second is.
+    """
+
+    def __init__(
+        self, program: Program, theta: Array, inputs: Array, weights: Array, gates: dict[int, Array] | None = None
+    ) -> None:
         self.program, self.theta, self.inputs, self.weights = program, theta, inputs, weights
-        self.exact = theta.dtype == object
+        self.gates = gates or {}
         self.constants = {
-            number: _lifted(step.values[None], self.exact)
+            number: _lifted(step.values[None], theta)
             for number, step in enumerate(program.steps)
             if step.values is not None
         }
@@ -65,7 +73,8 @@ class Sampled:
             elif step.kind == "constant":
                 values.append({0: self.constants[number]})
             else:
-                values.append(_forward(step, [values[source] for source in step.sources]))
+                gate = self.gates[number][fields] if number in self.gates else None
+                values.append(_forward(step, [values[source] for source in step.sources], gate))
         slopes: dict[int, Jet] = {len(steps) - 1: {0: self.weights[fields]}}
         for number in range(len(steps) - 1, 0, -1):
             slope = slopes.pop(number, None)
@@ -74,12 +83,12 @@ class Sampled:
             step = steps[number]
             arguments = [values[source] for source in step.sources]
             lengths = [steps[source].length for source in step.sources]
+            gate = self.gates[number][fields] if number in self.gates else None
             for place, source in enumerate(step.sources):
                 if self.moving[source]:
-                    part = _backward(step, place, slope, arguments, values[number], lengths)
+                    part = _backward(step, place, slope, arguments, values[number], lengths, gate)
                     slopes[source] = plus(slopes[source], part) if source in slopes else part
-        zero = _lifted(np.zeros((1, self.program.parameters)), self.exact)
-        return slopes.get(0, {0: zero})
+        return slopes.get(0, {0: _zeros((1, self.program.parameters), self.theta)})
 
 
 def _moving(program: Program) -> list[bool]:
@@ -90,8 +99,22 @@ def _moving(program: Program) -> list[bool]:
     return found
 
 
-def _lifted(values: Array, exact: bool) -> Array:
-    return np.asarray(_arb(values), dtype=object) if exact else values
+def _lifted(values: Array, like: Array) -> Array:
+    """Floats as numbers of the same kind as others."""
+    if like.dtype == object:
+        return np.asarray(_arb(values), dtype=object)
+    return to_residues(values) if like.dtype == np.int64 else values
+
+
+def _zeros(shape: tuple[int, ...], like: Array) -> Array:
+    if like.dtype == object:
+        return np.broadcast_to(np.asarray(_arb(np.zeros(1)), dtype=object), shape).copy()
+    return np.zeros(shape, dtype=like.dtype)
+
+
+def _kept(values: Array) -> Array:
+    """Residues brought below the prime again; other numbers as they are."""
+    return np.asarray(values % PRIME) if values.dtype == np.int64 else np.asarray(values)
 
 
 def _number(value: float) -> Any:
@@ -108,13 +131,13 @@ _arb = np.frompyfunc(_number, 1, 1)
 
 def plus(first: Jet, second: Jet) -> Jet:
     """The sum."""
-    both = {mask: first[mask] + second[mask] for mask in first.keys() & second.keys()}
+    both = {mask: _kept(first[mask] + second[mask]) for mask in first.keys() & second.keys()}
     return {**first, **second, **both}
 
 
 def scaled(jet: Jet, factor: int) -> Jet:
     """Times a whole number."""
-    return {mask: part * factor for mask, part in jet.items()}
+    return {mask: _kept(part * factor) for mask, part in jet.items()}
 
 
 def mapped(jet: Jet, function: Callable[[Array], Array]) -> Jet:
@@ -129,7 +152,7 @@ def product(first: Jet, second: Jet, times: Callable[[Array, Array], Array]) -> 
         for right, b in second.items():
             if not left & right:
                 term = times(a, b)
-                found[left | right] = found[left | right] + term if left | right in found else term
+                found[left | right] = _kept(found[left | right] + term) if left | right in found else term
     return found
 
 
@@ -144,7 +167,7 @@ def _parted(jet: Jet, epsilon: int) -> tuple[Jet, Jet]:
 
 
 def _times(first: Array, second: Array) -> Array:
-    return np.asarray(first * second)
+    return _kept(first * second)
 
 
 # Functions of every entry
@@ -153,8 +176,23 @@ def _times(first: Array, second: Array) -> Array:
 def _functions(name: str, value: Array) -> Array:
     if value.dtype == object:
         return np.asarray(_BALLS[name](value), dtype=object)
+    if value.dtype == np.int64:
+        return _inverse(name, value)
     with np.errstate(all="ignore"):
         return np.asarray(_FLOATS[name](value))
+
+
+def _inverse(name: str, value: Array) -> Array:
+    """`1/x = x^(p−2)` modulo the prime."""
+    if name != "reciprocal":
+        raise Unsupported(f"{name} has no residues")
+    if not value.all():
+        raise ZeroDivisionError("a residue is 0")
+    found, power = np.ones_like(value), value
+    for digit in reversed(f"{PRIME - 2:b}"):
+        found = found * power % PRIME if digit == "1" else found
+        power = power * power % PRIME
+    return found
 
 
 _FLOATS: dict[str, Callable[[Array], Array]] = {
@@ -210,7 +248,7 @@ def _two_over_root_pi(exact: bool) -> Any:
 # Steps
 
 
-def _forward(step: ProgramStep, arguments: list[Jet]) -> Jet:
+def _forward(step: ProgramStep, arguments: list[Jet], gate: Array | None = None) -> Jet:
     match step.kind:
         case "take":
             return _take(step, arguments)
@@ -221,7 +259,9 @@ def _forward(step: ProgramStep, arguments: list[Jet]) -> Jet:
         case "matmul":
             return product(arguments[0], arguments[1], lambda a, b: _matmul(step, a, b))
         case "sum":
-            return mapped(arguments[0], lambda part: part.reshape(len(part), -1, step.sizes[0]).sum(axis=2))
+            return mapped(arguments[0], lambda part: _kept(part.reshape(len(part), -1, step.sizes[0]).sum(axis=2)))
+        case "choose" if gate is not None:
+            return plus(product({0: gate}, arguments[1], _times), product({0: 1 - gate}, arguments[2], _times))
         case "choose":
             return _chosen(_signs(arguments[0]), arguments[1], arguments[2])
     if step.kind not in FUNCTIONS:
@@ -236,27 +276,39 @@ def _take(step: ProgramStep, arguments: list[Jet]) -> Jet:
     found: Jet = {}
     for mask in {mask for jet in arguments for mask in jet}:
         rows = max(len(jet[mask]) for jet in arguments if mask in jet)
-        exact = any(jet[mask].dtype == object for jet in arguments if mask in jet)
+        like = next(jet[mask] for jet in arguments if mask in jet)
         pieces = []
         for jet in arguments:
             length = next(iter(jet.values())).shape[1]
             piece = jet.get(mask)
-            piece = _lifted(np.zeros((1, length)), exact) if piece is None else piece
+            piece = _zeros((1, length), like) if piece is None else piece
             pieces.append(np.broadcast_to(piece, (rows, length)))
-        pieces.append(np.broadcast_to(_lifted(np.zeros((1, 1)), exact), (rows, 1)))  # what −1 points to
+        pieces.append(_zeros((rows, 1), like))  # what −1 points to
         found[mask] = np.concatenate(pieces, axis=1)[:, indices]
     return found
 
 
 def _matmul(step: ProgramStep, first: Array, second: Array) -> Array:
     n, p, q, r = step.sizes
-    found = np.matmul(first.reshape(-1, n, p, q), second.reshape(-1, n, q, r))
+    left, right = first.reshape(-1, n, p, q), second.reshape(-1, n, q, r)
+    found = _residue_product(left, right) if first.dtype == np.int64 else np.matmul(left, right)
     return np.asarray(found.reshape(len(found), -1))
+
+
+def _residue_product(left: Array, right: Array) -> Array:
+    """In float64, exactly: residues below 2²³ and at most DEPTH products at a time."""
+    total = np.zeros(1, dtype=np.int64)
+    for start in range(0, left.shape[-1], DEPTH):
+        part = left[..., start : start + DEPTH].astype(float) @ right[..., start : start + DEPTH, :].astype(float)
+        total = (total + part.astype(np.int64)) % PRIME
+    return total
 
 
 def _signs(jet: Jet) -> NDArray[np.bool_]:
     """Where the value is positive; where it cannot be told, the program has no derivative that can be trusted."""
     value = jet[0]
+    if value.dtype == np.int64:
+        raise Unsupported("residues have no sign")
     if value.dtype != object:
         return np.asarray(value > 0)
     positive = np.asarray(np.frompyfunc(lambda x: bool(x > 0), 1, 1)(value), dtype=bool)
@@ -267,15 +319,22 @@ def _signs(jet: Jet) -> NDArray[np.bool_]:
 
 
 def _chosen(signs: NDArray[np.bool_], positive: Jet, other: Jet) -> Jet:
-    exact = any(part.dtype == object for part in (*positive.values(), *other.values()))
-    zero = _lifted(np.zeros((1, 1)), exact)
+    zero = _zeros((1, 1), next(iter({**positive, **other}.values())))
     return {
         mask: np.where(signs, positive.get(mask, zero), other.get(mask, zero))
         for mask in positive.keys() | other.keys()
     }
 
 
-def _backward(step: ProgramStep, place: int, slope: Jet, arguments: list[Jet], value: Jet, lengths: list[int]) -> Jet:
+def _backward(
+    step: ProgramStep,
+    place: int,
+    slope: Jet,
+    arguments: list[Jet],
+    value: Jet,
+    lengths: list[int],
+    gate: Array | None = None,
+) -> Jet:
     """The slope of one source from the slope of the step."""
     match step.kind:
         case "take":
@@ -295,10 +354,12 @@ def _backward(step: ProgramStep, place: int, slope: Jet, arguments: list[Jet], v
             return product(slope, turned, lambda g, a: _matmul(_resized(step, (n, q, p, r)), a, g))
         case "sum":
             return mapped(slope, lambda part: np.repeat(part, step.sizes[0], axis=1))
+        case "choose" if place == 0:
+            return {}
+        case "choose" if gate is not None:
+            return product(slope, {0: gate if place == 1 else 1 - gate}, _times)
         case "choose":
             signs = _signs(arguments[0])
-            if place == 0:
-                return {}
             nothing: Jet = {mask: part * 0 for mask, part in slope.items()}
             return _chosen(signs, slope, nothing) if place == 1 else _chosen(signs, nothing, slope)
     return product(slope, derivative(step.kind, arguments[0], value), _times)
@@ -313,7 +374,7 @@ def _scattered(part: Array, step: ProgramStep, start: int, length: int) -> Array
     indices = step.indices if step.indices is not None else np.zeros(0, dtype=np.intp)
     here = np.flatnonzero((indices >= start) & (indices < start + length))
     targets = indices[here] - start
-    found = np.broadcast_to(_lifted(np.zeros((1, 1)), part.dtype == object), (len(part), length)).copy()
+    found = _zeros((len(part), length), part)
     if not len(targets):
         return found
     order = np.argsort(targets, kind="stable")
@@ -321,5 +382,5 @@ def _scattered(part: Array, step: ProgramStep, start: int, length: int) -> Array
     if len(distinct) == len(targets):
         found[:, targets] = part[:, here]
     else:
-        found[:, distinct] = np.add.reduceat(part[:, here[order]], first, axis=1)
+        found[:, distinct] = _kept(np.add.reduceat(part[:, here[order]], first, axis=1))
     return found

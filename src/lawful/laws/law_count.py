@@ -35,7 +35,8 @@ class LawCount(Shown):
     The status is "proved" if the two bounds meet, "numerical" if the closure stagnated above them, else "undecided".
 
     `parts` pass one number on: there all but one direction are bound, by laws not all of which are explicit. A count
-    that is "numerical" in exact arithmetic is too large with probability at most `error`.
+    that is "numerical" in exact arithmetic is too large with probability at most `error`. `places` are the names and
+    shapes of a module's parameters, laid end to end.
 
     `claim` says what is complete: "phi" (the laws hold at all weights, and no other function of φ is conserved), "near"
     (no other function is conserved near these weights; of a network without gates, near any weights) or "somewhere"
@@ -65,6 +66,7 @@ class LawCount(Shown):
     parts: tuple[Part, ...] = ()
     error: float | None = None
     theorem: str = ""
+    places: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def laws(self) -> int:

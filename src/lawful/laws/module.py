@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +17,15 @@ from lawful.laws.identity import identities
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
+from lawful.laws.module_exact import is_polynomial
 from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
+from lawful.laws.module_polynomial import MOST_MONOMIALS, independent_laws, search
 from lawful.laws.module_proof import program_of, prove_rank
+from lawful.laws.module_wording import ModuleWording
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
+from lawful.laws.program import Program
 from lawful.laws.square_laws import square_laws
 from lawful.laws.structural import read_symmetries, structural_laws
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
@@ -48,7 +54,8 @@ def count_module(
 ) -> LawCount:
     """The count for any module: several random points must agree, each with a clear gap, or it stays undecided.
 
-    Level "phi" moves every parameter by about its own size, "near" and "data" by a twentieth of it.
+    Level "phi" moves every parameter by about its own size, "near" and "data" by a twentieth of it. What is proved is
+    complete near the point of the proof.
     """
     case = probe(module, input_shape, data, loss, mode)
     if case.size > ELIMINATED and flow == GradientFlow() and data is None:
@@ -76,9 +83,14 @@ def count_module(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
         words=tuple(words), mode=mode if case.has_modes else None,
-        claim="somewhere" if level == "phi" else "near",
+        claim="somewhere", places=places(case),
     )  # fmt: skip
     return count if level == "data" or flow != GradientFlow() else _proved(count, case, seeds, spread)
+
+
+def places(case: Probe) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The names and shapes of the trainable parameters."""
+    return tuple((name, tuple(shape)) for name, shape in zip(case.names, case.shapes, strict=True))
 
 
 def _at_least(case: Probe, level: str, loss: str) -> LawCount:
@@ -109,6 +121,9 @@ def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> La
         return _doubtful(count, str(error))
     classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
     kept = identities(program, count.known, classes=classes, tokens=case.vocabulary or 0)
+    if len(kept) < count.laws and (more := _polynomials(case, program, count.laws, classes)):
+        kept = more
+        count = replace(count, known=LawFamily(kept, count.parameters), independent=len(kept), words=_words(case, kept))
     if len(kept) < count.laws:
         rough = len(count.known) - len(kept)
         why = f"{count.laws - len(kept)} of the laws have no explicit form here"
@@ -119,7 +134,23 @@ def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> La
         proof = proof or prove_rank(case, program, count.parameters - len(kept), attempt, spread)
     if proof is None:
         return _doubtful(count, "balls of up to 512 bits do not prove the rank")
-    return replace(count, status="proved", arithmetic="balls", reason="", proof=proof, dimensions=proof.dimensions)
+    arithmetic = "exact" if proof.exact else "balls"
+    return replace(count, status="proved", arithmetic=arithmetic, reason="", proof=proof, dimensions=proof.dimensions)
+
+
+def _polynomials(case: Probe, program: Program, needed: int, classes: int) -> tuple[Law, ...]:
+    """Independent polynomial laws of degree 2, as many as needed, if the module has them and is small enough."""
+    if not is_polynomial(program) or comb(case.size + 2, 2) > MOST_MONOMIALS:
+        return ()
+    try:
+        laws, independent, _ = search(program, 2, classes=classes, tokens=case.vocabulary or 0)
+    except Unsupported:
+        return ()
+    return independent_laws(laws, case.size) if independent == needed else ()
+
+
+def _words(case: Probe, laws: Sequence[Law]) -> tuple[str, ...]:
+    return tuple(ModuleWording(places(case)).summary(laws))
 
 
 def _doubtful(count: LawCount, why: str) -> LawCount:

@@ -7,6 +7,7 @@ at least that rank at θ*, and by continuity near it: near θ* there are at most
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from lawful.errors import Unsupported
 from lawful.laws.jets import Array, Sampled
 from lawful.laws.lowering import lower
+from lawful.laws.module_exact import independent_modulo, is_polynomial
 from lawful.laws.probe import MIXED, SIZES, Probe
 from lawful.laws.program import Program, RankProof
 from lawful.types import Floats, Indices
@@ -59,16 +61,21 @@ def prove_rank(case: Probe, program: Program, at_most: int, seed: int, spread: f
     rename = {field: number for number, field in enumerate(used)}
     words = [tuple(rename[field] for field in word) for word in words]
     inputs, ends = inputs[used], ends[used]
+    classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
+    proof = RankProof(
+        program, theta, THETA_BITS, inputs, ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, 0.0,
+        PRECISIONS[0], classes, case.vocabulary or 0, exact=True,
+    )  # fmt: skip
+    floats = theta / 2.0**THETA_BITS, inputs / 2.0**SAMPLE_BITS, ends / 2.0**SAMPLE_BITS
+    if is_polynomial(program) and independent_modulo(program, *floats, words, columns):
+        return proof
     for precision in PRECISIONS:
         found = enclosed(program, theta, inputs, ends, words, precision)
         if found is None:
             continue
         bound = inverse_bound(found[:, columns], precision)
         if bound is not None and bound < 1:
-            return RankProof(
-                program, theta, THETA_BITS, inputs, ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, bound,
-                precision, case.output_shape[-1] if case.loss == "cross-entropy" else 0, case.vocabulary or 0,
-            )  # fmt: skip
+            return replace(proof, bound=bound, precision=precision, exact=False)
     return None
 
 

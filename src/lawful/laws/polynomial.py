@@ -45,10 +45,11 @@ class PolynomialLaws:
 
     `independent` is the rank of their gradients: products of laws are laws, but not independent ones. Each law was
     checked at `CHECKS` random fields and points modulo a second prime; the chance that a polynomial that is no law
-    passes is below `error`. Laws of a known kind are identities by their theorems.
+    passes is below `error`. Laws of a known kind are identities by their theorems. A module has no `dag`, but `places`:
+    the names and shapes of its parameters.
     """
 
-    dag: Dag
+    dag: Dag | None
     degree: int
     laws: tuple[Law, ...]
     independent: int
@@ -56,6 +57,7 @@ class PolynomialLaws:
     blocks: int
     largest_block: int
     error: float
+    places: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __len__(self) -> int:
         return len(self.laws)
@@ -177,7 +179,7 @@ class _Search:
     def run(self) -> tuple[list[Law], int, int]:
         """The laws, the number of blocks, and the size of the largest."""
         words = sign_characters(self.family.dag, self.family.loss)
-        table = _monomials(self.family.size, self.degree)
+        table = monomials(self.family.size, self.degree)
         keys = np.zeros(len(table), dtype=np.uint64)
         for column in table.T:
             present = column >= 0
@@ -231,8 +233,8 @@ class _Search:
     def _block_laws(self, block: Indices, equations: Residues, nullity: int) -> list[Law]:
         """A basis of the block's laws: known ones as far as they reach, then the nullspace's own vectors."""
         prime = self.family.prime
-        monomials: list[Monomial] = [tuple(int(edge) for edge in line if edge >= 0) for line in block]
-        place = {monomial: number for number, monomial in enumerate(monomials)}
+        listed: list[Monomial] = [tuple(int(edge) for edge in line if edge >= 0) for line in block]
+        place = {monomial: number for number, monomial in enumerate(listed)}
         found: list[Law] = []
         chosen = np.zeros((0, len(block)), dtype=np.int64)
         for law in self.known.laws:
@@ -251,13 +253,14 @@ class _Search:
         for line in nullspace(equations, prime):
             if len(found) < nullity and rank(np.concatenate([chosen, line[None]]), prime) > len(chosen):
                 chosen = np.concatenate([chosen, line[None]])
-                found.append(_rational_law(line, monomials, prime))
+                found.append(rational_law(line, listed, prime))
         return found
 
 
-def _rational_law(line: Residues, monomials: list[Monomial], prime: int) -> Law:
+def rational_law(line: Residues, listed: list[Monomial], prime: int) -> Law:
+    """A vector of residues as a polynomial with rational coefficients."""
     terms: dict[Monomial, Fraction] = {}
-    for residue, monomial in zip(line.tolist(), monomials, strict=True):
+    for residue, monomial in zip(line.tolist(), listed, strict=True):
         if residue:
             factor = rational(residue, prime)
             if factor is None:
@@ -266,7 +269,7 @@ def _rational_law(line: Residues, monomials: list[Monomial], prime: int) -> Law:
     return Law("polynomial", (), terms)
 
 
-def _monomials(size: int, degree: int) -> Indices:
+def monomials(size: int, degree: int) -> Indices:
     """All monomials of degree 1 to `degree`: edge numbers ascending, −1 where a factor is missing."""
     table: Indices = np.arange(size, dtype=np.intp)[:, None]
     parts = [table]

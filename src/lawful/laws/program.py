@@ -143,6 +143,7 @@ class RankProof:
     `columns` the coordinates in which their values form an invertible matrix. `dimensions` are those of V_0, V_1, …
     as float64 saw them; `bound` is the norm that was proved smaller than 1, with `precision` bits. Under
     cross-entropy the output weights of each run of `classes` sum to 0; each run of `tokens` inputs is a unit vector.
+    `exact` says that residues modulo a prime were used instead of balls.
     """
 
     program: Program
@@ -158,6 +159,7 @@ class RankProof:
     precision: int
     classes: int = 0
     tokens: int = 0
+    exact: bool = False
 
     @property
     def point(self) -> Floats:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement, product
-from math import comb, prod
 
 import numpy as np
 
 from lawful.exact import PRIME, to_residues
 from lawful.laws.count import count_laws
+from lawful.laws.everywhere import gated, least_laws, sign_patterns
 from lawful.laws.family import Gradients, Pieces
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import Watch, close
@@ -35,13 +34,15 @@ class TrainingLaws:
 
     `near` maps a number of laws to how many of the random weights had it. `witness` is a proved count near rational
     weights which has exactly the laws of φ: they are complete on an open set. `always` are the fewest and the most
-    laws near any weights whatever, if all sets of activation patterns that can occur were examined.
+    laws near any weights whatever, if all sets of activation patterns that can occur were examined; `least` are
+    explicit laws that training is proved to have near all weights, where some gates are bound whatever the weights.
     """
 
     near: dict[int, int]
     tried: int
     witness: LawCount | None = None
     always: tuple[int, int] | None = None
+    least: int | None = None
 
     @property
     def shares(self) -> dict[int, float]:
@@ -65,7 +66,7 @@ def training_laws(
     (5, 8)
     """
     dag = count.dag
-    if dag is None or count.level != "phi" or isinstance(count.flow, HeavyBall) or not _gated(dag).any():
+    if dag is None or count.level != "phi" or isinstance(count.flow, HeavyBall) or not gated(dag).any():
         return None
     limits = next((limit for limit in SIZES if dag.parameters <= limit[0]), (0, 0, 0))
     looked_at = limits[1] if weights is None else weights
@@ -83,7 +84,8 @@ def training_laws(
     tried = len(found)
     always = _two_patterns(count)
     best, place = min(zip(found, starts, strict=True), key=lambda pair: pair[0].laws)
-    hopeless = not count.proved or (always is not None and always[0] > count.laws)
+    least = least_laws(count)
+    hopeless = not count.proved or (least or 0) > count.laws or (always is not None and always[0] > count.laws)
     while not hopeless and best.laws > count.laws and tried < looked_at + limits[2]:
         other = _other_weights(place, seed, tried)
         again = _near(count, other, seed)
@@ -91,11 +93,7 @@ def training_laws(
         if again.laws <= best.laws:
             best, place = again, other
     enough = count.proved and best.proved and best.laws == count.laws
-    return TrainingLaws(near, tried, _witness(count, best) if enough else None, always)
-
-
-def _gated(dag: Dag) -> np.ndarray:
-    return np.asarray((dag.roles == Role.HIDDEN) & (dag.slopes != 1.0))
+    return TrainingLaws(near, tried, _witness(count, best) if enough else None, always, least)
 
 
 def _near(count: LawCount, dag: Dag, seed: int) -> LawCount:
@@ -158,36 +156,12 @@ def _two_patterns(count: LawCount) -> tuple[int, int] | None:
         return None
     if str(count.flow) != "gradient":
         return None
-    groups = _exchangeable(dag)
-    options = [_OPPOSITE if first else _ALL for first, _ in groups]
-    if (
-        prod(comb(len(o) + len(nodes) - 1, len(nodes)) for o, (_, nodes) in zip(options, groups, strict=True))
-        > MOST_SETS
-    ):
+    patterns = sign_patterns(dag, MOST_SETS)
+    if patterns is None:
         return None
-    dimensions = []
-    choices = [combinations_with_replacement(o, len(nodes)) for o, (_, nodes) in zip(options, groups, strict=True)]
-    for chosen in product(*choices):
-        gates = np.ones((2, len(dag.names)))
-        for (_, nodes), pairs in zip(groups, chosen, strict=True):
-            for node, pair in zip(nodes, pairs, strict=True):
-                gates[:, node] = [1.0 if on else dag.slopes[node] for on in pair]
-        dimensions.append(_dimension(dag, gates[:, dag.hidden], dag.parameters - count.independent))
+    most = dag.parameters - count.independent
+    dimensions = [_dimension(dag, gates[:, dag.hidden], most) for gates in patterns]
     return dag.parameters - max(dimensions), dag.parameters - min(dimensions)
-
-
-_OPPOSITE = ((True, False), (False, True))
-_ALL = (*_OPPOSITE, (True, True), (False, False))
-
-
-def _exchangeable(dag: Dag) -> list[tuple[bool, list[int]]]:
-    """Gated neurons with the same neighbours and slope, and whether they read the input alone."""
-    groups: dict[tuple[float, frozenset[int], frozenset[int]], list[int]] = {}
-    for node in np.flatnonzero(_gated(dag)).tolist():
-        into = frozenset(dag.tails[dag.heads == node].tolist())
-        out_of = frozenset(dag.heads[dag.tails == node].tolist())
-        groups.setdefault((float(dag.slopes[node]), into, out_of), []).append(node)
-    return [(into == set(dag.inputs.tolist()), nodes) for (_, into, _), nodes in groups.items()]
 
 
 def _dimension(dag: Dag, patterns: Floats, most: int) -> int:

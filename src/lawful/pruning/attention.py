@@ -36,7 +36,7 @@ class TracedAttention:
 
     call: str
     result: str
-    inner: Mapping[str, torch.Tensor]  # labels of entries of the calls on the way, for sizes
+    inner: Mapping[str, tuple[str | None, Any]]  # calls on the way: whose channels their entries are (or the result's)
     sources: tuple[str, str, str]
     queries: Indices
     keys: Indices
@@ -62,7 +62,7 @@ class _Match:
 
     def __init__(self, read: ExportedModule, call: fx.Node) -> None:
         self.read, self.call = read, call
-        self.inner: dict[fx.Node, torch.Tensor] = {}
+        self.inner: dict[fx.Node, tuple[str | None, Any]] = {}
         self.mixed = False
         try:
             self.found = self._matched()
@@ -104,7 +104,7 @@ class _Match:
         if mixed[2] or given.get("dropout_p", 0.0) or not (alone and distinct and np.array_equal(order, wanted)):
             return None
         return TracedAttention(
-            self.call.name, result.name, {node.name: labels for node, labels in self.inner.items()},
+            self.call.name, result.name, {node.name: entries for node, entries in self.inner.items()},
             (sources[0], sources[1], sources[2]), queries.reshape(groups, heads, -1), keys, values,
             rotary=mixed[0] or mixed[1], scaled=given.get("scale") is not None, alike=_alike(mask),
             whole=mask is None or _sees_a_key(self.read, mask),
@@ -142,7 +142,7 @@ class _Match:
             below = {each: self._labels(each, source, known) for each in node.all_input_nodes}
             known[node] = self._moved(node, name, below)
             if known[node] is not None:
-                self.inner[node] = known[node]
+                self.inner[node] = source.name, known[node]
         return known[node]
 
     def _moved(self, node: fx.Node, name: str, below: Mapping[fx.Node, Any]) -> Labelled:
@@ -172,7 +172,7 @@ class _Match:
         shape = tuple(map(int, self.call.meta["val"].shape))
         labels = torch.arange(heads * size).reshape(1, heads, 1, size).expand(shape)
         node = self.call
-        self.inner[node] = labels
+        self.inner[node] = None, labels
         while len(node.users) == 1:
             user = next(iter(node.users))
             if user.op != "call_function" or operator_name(user.target) not in MOVES:
@@ -181,7 +181,7 @@ class _Match:
             if not isinstance(moved, torch.Tensor):
                 break
             node, labels = user, moved
-            self.inner[node] = labels
+            self.inner[node] = None, labels
             if torch.equal(labels, labels.reshape(-1, labels.shape[-1])[0].expand(labels.shape)):
                 break
         del self.inner[node]

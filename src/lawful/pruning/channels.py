@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -17,11 +18,14 @@ from flint import ctx
 from torch import nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, export_module
+from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.pruning.attention import ATTEND
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
 from lawful.pruning.constants import BITS
+from lawful.pruning.loading import how_to_load, set_caches
 from lawful.pruning.permanent import permanent
 from lawful.pruning.program import ChannelProgram, notes_of
+from lawful.pruning.retrace import traced_module
 from lawful.pruning.shrink import compared, differences, same_calls, shrink
 from lawful.pruning.traced import traced_channels
 from lawful.shown import Shown
@@ -34,8 +38,9 @@ class ChannelPruning(Shown):
 
     `rounded` is the same after the folded weights were rounded to the module's own types.
 
-    `parameters_after` counts what is left. The module has the class, the names and the type that it had. `sweeps` are
-    the cells of `program` that left together, each with its reason: what a certificate replays.
+    `parameters_after` counts what is left. The module has the class, the names and the types that it had; where a class
+    with attention cannot hold the new sizes it is a graph, which `notes` say. `sweeps` are the cells of `program` that
+    left together, each with its reason: what a certificate replays.
     """
 
     original: nn.Module
@@ -74,27 +79,36 @@ def prune_channels(
     ([('0', 0, 'silent'), ('0', 2, 'constant')], Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1)))
     """
     plain, notes = permanent(module)
-    cached = _set_caches(plain, False)
+    cached = set_caches(plain, False)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
     read = export_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
     try:
         found = _pruned(module, plain, double, read, examples, notes, ())
-    except Unsupported:  # the module's own code may fix what a flattened activation measures: leave what feeds one
-        found = _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"))
+    except Unsupported as refusal:  # the module's own code may fix what it measures
+        attends = any(operator_name(call.target) == ATTEND for call in read.calls)
+        found = _otherwise(module, plain, double, read, examples, notes, str(refusal) if attends else None)
     if cached:
-        _set_caches(found.original, True)
-        _set_caches(found.module, True)
+        set_caches(found.original, True)
+        set_caches(found.module, True)
     return found
 
 
-def _set_caches(module: nn.Module, wanted: bool) -> bool:
-    """Whether models of transformers return the keys and values they have seen; whether any was set otherwise."""
-    configs = [getattr(part, "config", None) for part in module.modules()]
-    changed = [each for each in configs if each is not None and getattr(each, "use_cache", wanted) != wanted]
-    for each in changed:
-        each.use_cache = wanted
-    return bool(changed)
+def _otherwise(
+    module: nn.Module,
+    plain: nn.Module,
+    double: nn.Module,
+    read: ExportedModule,
+    examples: Sequence[torch.Tensor],
+    notes: tuple[str, ...],
+    attends: str | None,
+) -> ChannelPruning:
+    """Where a class cannot hold its new sizes: heads leave its traced graph, or what feeds a fixed size stays."""
+    if attends is not None:
+        with suppress(Unsupported):
+            said = f"{attends}: the result is its traced graph, for inputs of the size given"
+            return _pruned(module, plain, double, read, examples, (*notes, said), (), traced=True)
+    return _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"))
 
 
 def _pruned(
@@ -105,14 +119,19 @@ def _pruned(
     examples: Sequence[torch.Tensor],
     notes: tuple[str, ...],
     stay: Sequence[str],
+    *,
+    traced: bool = False,
 ) -> ChannelPruning:
     program = traced_channels(read, stay)
     arrays = {name: array.T if name in program.transposed else array for name, array in arrays_of(read).items()}
     state = ChannelWeights(program, arrays)
     with ctx.workprec(BITS):
         state.sweep_all()
-    small = copy.deepcopy(double)
-    shrink(small, state)
+    if traced:
+        small: nn.Module = traced_module(read, state)
+    else:
+        small = copy.deepcopy(double)
+        shrink(small, state)
     difference = compared(double, small, examples)
     if state.removed:
         same_calls(read, small, examples)
@@ -121,10 +140,13 @@ def _pruned(
     modes = {name: part.training for name, part in module.named_modules()}
     for name, part in small.named_modules():
         part.training = modes.get(name, False)
+    said = [*notes, *notes_of(state.program)]
+    if (load := how_to_load(plain, small, state.grids.sizes(state.alive))) is not None:
+        said.append(load)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(
         plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
-        rounded, (*notes, *notes_of(state.program)), state.program, tuple(state.sweeps),
+        rounded, tuple(said), state.program, tuple(state.sweeps),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.pruning.prune import UNIT_BOX, prune
-from lawful.pruning.standins import Search
+from lawful.pruning.standins import Clock, Search
 from lawful.types import Floats
 
 
@@ -36,6 +37,7 @@ def size_curve(
     data: Floats | None = None,
     around: float | None = None,
     points: int = 12,
+    tick: Callable[[str], None] = lambda words: None,
 ) -> tuple[SizePoint, ...]:
     """Sizes from the network without what is redundant down to one neuron a layer, each with its smallest bound found.
 
@@ -50,7 +52,7 @@ def size_curve(
         raise AssertionError("a layered network on a box stays one")
     if around is not None and (data is None or not around >= 0):
         raise LawfulError("a distance around the data is at least 0, and needs data")
-    search = Search(first.network, first.box, data=data, around=around)
+    search = Search(first.network, first.box, data=data, around=around, clock=Clock(tick=tick))
     found = []
     for gone in sorted({round(part * search.most / max(points - 1, 1)) for part in range(points)}):
         point = search.without(gone)

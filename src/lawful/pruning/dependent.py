@@ -21,8 +21,9 @@ from lawful.pruning.heads import HeadGrids
 from lawful.pruning.program import ChannelProgram, Heads, Operation
 from lawful.types import Floats
 
-LARGEST = 4_000_000  # entries of a matrix whose rank is found exactly
-GROWTH = 2**20  # of weights that take over: more would only carry rounding
+LARGEST = 3e7  # products of an elimination that is done exactly
+GROWTH = 2**8  # of weights that take over: more would only carry rounding
+MOST, LONGEST = 5000, 4096  # factors of one space, and bits of one: beyond, sums in fractions take too long
 Terms = Mapping[int, Fraction]
 Sweep = tuple[str, dict[int, tuple[tuple[int, Fraction], ...]]]  # which side takes over; cells with what they add up to
 
@@ -197,7 +198,7 @@ def dependent_rows(rows: Floats) -> dict[int, Terms]:
     >>> dependent_rows(np.array([[1.0, 2.0], [2.0, 4.0], [0.0, 0.0], [1.0, 0.0]]))
     {1: {0: Fraction(2, 1)}, 2: {}}
     """
-    if rows.size > LARGEST or not len(rows) or not _nearly_singular(rows):
+    if not len(rows) or rows.size * min(rows.shape) > LARGEST or not _nearly_singular(rows):
         return {}
     matrix = fmpq_mat(rows.shape[1], len(rows), [_rational(value) for value in rows.T.ravel().tolist()])
     reduced, rank = matrix.rref()
@@ -206,9 +207,9 @@ def dependent_rows(rows: Floats) -> dict[int, Terms]:
     for row in sorted(set(range(len(rows))) - set(pivots)):
         factors = {pivot: reduced[at, row] for at, pivot in enumerate(pivots) if reduced[at, row] != 0}
         terms = {pivot: Fraction(int(each.p), int(each.q)) for pivot, each in factors.items()}
-        if all(abs(factor) < GROWTH for factor in terms.values()):
+        if all(abs(factor) < GROWTH and factor.denominator.bit_length() < LONGEST for factor in terms.values()):
             found[row] = terms
-    return found
+    return found if sum(map(len, found.values())) <= MOST else {}
 
 
 def _nearly_singular(rows: Floats) -> bool:

@@ -29,6 +29,15 @@ class HeadGrids:
                 for cell in dict.fromkeys(row.tolist()):
                     self.scoring.setdefault(int(cell), []).append((operation, heads, group))
 
+    def sizes(self, alive: Mapping[int, bool]) -> list[tuple[int, int, int]]:
+        """Heads, groups of heads and inner channels that are left of every attention."""
+        found = []
+        for operation, heads in self.attends:
+            left = [len(_left(row, alive)) for row in self.value_cells(operation, heads)]
+            groups = sum(count > 0 for count in left)
+            found.append((groups * heads.heads, groups, max(left)))
+        return found
+
     def score_cells(self, operation: Operation, heads: Heads) -> Indices:
         """Cells of keys, and of the queries that they meet."""
         return np.asarray(self.program.spots[operation.sources[1]].cells[heads.keys])

@@ -202,4 +202,21 @@ class ChannelProgram:
 def notes_of(program: ChannelProgram) -> tuple[str, ...]:
     """What was not followed, in words."""
     names = program.not_followed
-    return (f"not followed, so that channels they touch stay: {', '.join(names)}",) if names else ()
+    notes = [f"not followed, so that channels they touch stay: {', '.join(names)}"] if names else []
+    written = {operation.name: operation for operation in program.operations}
+    keys = [
+        heads.keys.size for operation, heads in ((each, each.attention) for each in program.operations)
+        if heads is not None and not heads.rotary and operation.sources[1] in written
+        and written[operation.sources[1]].tensors.get("bias") is not None
+    ]  # fmt: skip
+    if keys:
+        notes.append(f"no output sees the {sum(keys)} entries of biases of keys: they may be anything")
+    before = [
+        str(written[norm.sources[0]].tensors["bias"]) for norm in program.operations
+        if norm.kind == "norm" and norm.sources[0] in written
+        and written[norm.sources[0]].kind in ("layer", "depthwise")
+        and written[norm.sources[0]].tensors["bias"] is not None
+    ]  # fmt: skip
+    if before:
+        notes.append(f"biases before a normalisation, which its running mean could hold: {', '.join(before[:8])}")
+    return tuple(notes)

@@ -7,7 +7,7 @@ that rounding can do is bounded apart from what the pruning itself approximates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -23,7 +23,7 @@ from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
 from lawful.pruning.rebuild import rebuilt, rounding_defects
-from lawful.pruning.standins import Search, near_samples, samples
+from lawful.pruning.standins import Clock, Search, near_samples, samples
 from lawful.shown import Shown
 from lawful.types import Floats
 
@@ -125,6 +125,8 @@ def prune(
     around: float | None = None,
     replayable: bool = False,
     skips: bool = False,
+    seconds: float = 60.0,
+    tick: Callable[[str], None] = lambda words: None,
 ) -> Pruning:
     """Remove every neuron that a rule proves redundant; with a tolerance also what moves outputs by less than that.
 
@@ -134,7 +136,8 @@ def prune(
     With `around` their bound need not hold on all of the box, but within that distance of each sample of the data.
     A layered network stays layered, unless `skips` lets edges pass layers: then more neurons can go, and the answer is
     a graph. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
-    relaxations, and stand-ins that are sums of neurons.
+    relaxations, and stand-ins that are sums of neurons. After `seconds` the search for stand-ins takes the best that it
+    has; what it states is bounded all the same. `tick` hears how far it is.
 
     >>> mlp = Mlp([[[1.0], [0.0], [2.0]], [[1.0, 3.0, -0.5]]], [[0.0, 2.0, 0.0], [0.0]])
     >>> pruned = prune(mlp)
@@ -150,6 +153,8 @@ def prune(
     if keep is not None and keep < 0:
         raise LawfulError(f"a number of neurons to keep is at least 0, not {keep}")
     approximate = bool(allowed.any()) or keep is not None
+    if not seconds > 0:
+        raise LawfulError(f"a time limit is a number of seconds above 0, not {seconds}")
     if around is not None and (data is None or not (approximate and around >= 0) or replayable):
         raise LawfulError(
             "a distance around the data is at least 0, and needs data and a tolerance or a number to keep"
@@ -172,9 +177,10 @@ def prune(
             ways.append([*stages, nearly, *_exact(nearly.after, within, for_rounding, layered)])
     found = [_finished(network, way, None if everywhere else region) for way in ways]
     if approximate and layered and not replayable:
+        chosen = ways if around is None else ways[:1]
         further = [
-            _replaced(network, way, region, allowed, keep, data, around)
-            for way in (ways if around is None else ways[:1])
+            _replaced(network, way, region, allowed, keep, data, around, Clock(seconds / len(chosen), tick))
+            for way in chosen
         ]
         found += [pruning for pruning in further if pruning is not None]
     if keep is not None:
@@ -217,11 +223,12 @@ def _replaced(
     keep: int | None,
     data: Floats | None,
     around: float | None,
+    clock: Clock,
 ) -> Pruning | None:
     """Fewer neurons than the stages leave; what the stages and the stand-ins change at most adds up."""
     latest = stages[-1].after if stages else network.to_dag()
     spent = float(np.nextafter(sum(stage.bound + stage.rounding for stage in stages), np.inf)) if stages else 0.0
-    search = Search(Mlp.from_dag(latest), region, data=data, around=around)
+    search = Search(Mlp.from_dag(latest), region, data=data, around=around, clock=clock)
     hidden = len(latest.hidden)
     if keep is None:
         found = search.within(np.nextafter(allowed - spent, 0.0))

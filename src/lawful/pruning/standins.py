@@ -8,8 +8,11 @@ each sample of the data, where relaxations lose little: a few of them propose, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -44,13 +47,32 @@ class Replacement:
         return float(self.bounds.max(initial=0.0))
 
 
+class Clock:
+    """A time limit, and whom to tell how far a search is."""
+
+    def __init__(self, seconds: float = np.inf, tick: Callable[[str], None] = lambda words: None) -> None:
+        self.until, self.tick = time.monotonic() + seconds, tick
+
+    @property
+    def over(self) -> bool:
+        """Whether no further search should begin."""
+        return time.monotonic() > self.until
+
+
 class Search:
     """Smaller and smaller networks near one, on a box or `around` the data."""
 
     def __init__(
-        self, mlp: Mlp, box: Box, *, data: Floats | None = None, around: float | None = None, seed: int = 0
+        self,
+        mlp: Mlp,
+        box: Box,
+        *,
+        data: Floats | None = None,
+        around: float | None = None,
+        seed: int = 0,
+        clock: Clock | None = None,
     ) -> None:
-        self.mlp = mlp
+        self.mlp, self.clock = mlp, clock or Clock()
         if around is None or data is None:
             batch = samples(box, seed)
             self.batch = batch if data is None else np.concatenate([batch[: SAMPLES // 2], data[:SAMPLES]])
@@ -75,28 +97,33 @@ class Search:
     def within(self, allowed: Floats) -> Replacement | None:
         """As many neurons as possible, such that no output moves by more than is allowed on the box.
 
-        The largest prefix of each order by bisection; then single neurons from what follows, as long as it is allowed.
+        The largest prefix of each order by bisection; then single neurons from what follows, as long as it is allowed;
+        at last one that left returns, for two others. When the time is over, what was found so far.
         """
         best: Replacement | None = None
         for ridge, order in self.orders.items():
+            if self.clock.over:
+                break
             low, high = 0, 1
             found: Replacement | None = None
-            while high <= len(order):
+            while high <= len(order) and not self.clock.over:
                 tried = self._bounded(order[:high], ridge)
                 if not (tried.bounds <= allowed).all():
                     break
                 found, low, high = tried, high, 2 * high
             high = min(high, len(order) + 1)
-            while high - low > 1:
+            while high - low > 1 and not self.clock.over:
                 middle = (low + high) // 2
                 tried = self._bounded(order[:middle], ridge)
                 if (tried.bounds <= allowed).all():
                     found, low = tried, middle
                 else:
                     high = middle
-            found = self._exchanged(found, order, ridge, allowed)
+            found = self._extended(found, order, ridge, allowed)
             if found is not None and (best is None or len(found.removed) > len(best.removed)):
                 best = found
+        if best is not None:
+            best = self._exchanged(best, self.orders[best.ridge], allowed)
         return self._everywhere(best, allowed)
 
     def _everywhere(self, found: Replacement | None, allowed: Floats) -> Replacement | None:
@@ -109,16 +136,41 @@ class Search:
             found = Replacement(found.network, left, found.bounds, found.ridge) if left else None
         return found
 
-    def _exchanged(
+    def _extended(
         self, found: Replacement | None, order: Sequence[Neuron], ridge: float, allowed: Floats
     ) -> Replacement | None:
         gone = [] if found is None else list(found.removed)
         for neuron in [other for other in order if other not in set(gone)][:EXCHANGES]:
-            if sum(layer == neuron[0] for layer, _ in gone) + 1 < self.values[neuron[0]].shape[1]:
-                tried = self._bounded([*gone, neuron], ridge)
-                if (tried.bounds <= allowed).all():
-                    found, gone = tried, [*gone, neuron]
+            if self.clock.over:
+                break
+            tried = self._tried([*gone, neuron], ridge, allowed)
+            if tried is not None:
+                found, gone = tried, [*gone, neuron]
         return found
+
+    def _exchanged(self, found: Replacement, order: Sequence[Neuron], allowed: Floats) -> Replacement:
+        """One that left, the dearest first, returns where two others can leave in its place."""
+        left = EXCHANGES
+        for neuron in sorted(found.removed, key=order.index, reverse=True)[:EXCHANGES]:
+            gone = [other for other in found.removed if other != neuron]
+            others = [other for other in order if other not in set(found.removed)][:4]
+            for pair in combinations(others, 2):
+                if self.clock.over or not left:
+                    return found
+                left -= 1
+                tried = self._tried([*gone, *pair], found.ridge, allowed)
+                if tried is not None:
+                    found = tried
+                    break
+        return found
+
+    def _tried(self, gone: Sequence[Neuron], ridge: float, allowed: Floats) -> Replacement | None:
+        """The network without these neurons, if it is near enough and every layer keeps one."""
+        counts = Counter(layer for layer, _ in gone)
+        if any(count >= self.values[layer].shape[1] for layer, count in counts.items()):
+            return None
+        tried = self._bounded(gone, ridge)
+        return tried if (tried.bounds <= allowed).all() else None
 
     def _ways(self, count: int) -> Iterator[Replacement]:
         for ridge, order in self.orders.items():
@@ -128,7 +180,9 @@ class Search:
         small = self._replaced(gone, ridge)
         pair = align(self._layers, layers_of(small))
         sizes = np.zeros(len(small.weights[-1]))
-        for start in range(0, min(boxes, len(self.low)), AT_ONCE):
+        many = min(boxes, len(self.low))
+        for start in range(0, many, AT_ONCE):
+            self.clock.tick(f"{len(gone)} neurons, box {start + 1} of {many}")
             chosen = slice(start, min(start + AT_ONCE, boxes))
             found = bound(pair, self.low[chosen], self.high[chosen])
             largest = np.maximum(np.abs(found.low), np.abs(found.high))

@@ -106,6 +106,59 @@ def atlas(rows: Iterable[Row], planned: int) -> str:
     return "\n\n".join([*parts, "## By number of parameters", _table(("parameters", *heads), lines)]) + "\n"
 
 
+def training_atlas(rows: Iterable[Row], planned: int) -> str:
+    """Where the laws of φ are all laws of training: a Markdown page of a sweep of `training_laws`."""
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    open_: list[tuple[Any, ...]] = []
+    largest, versions = 0, set()
+    for row in rows:
+        if row.status != "ok":
+            continue
+        name, outputs = str(row.inputs.get("architecture")), row.outputs
+        if type(outputs.get("laws")) is not int or not {"witness", "least"} <= set(outputs) or not NAME.fullmatch(name):
+            raise LawfulError(f"the store is damaged: the call {row.key[:40]!r} is not a count of laws of training")
+        widths, _, kind = name.partition(" ")
+        groups[kind, widths.count("-")].append(outputs)
+        largest = max(largest, outputs["parameters"])
+        versions.add(row.version)
+        if not outputs["witness"] and not _nowhere(outputs):
+            open_.append((f"`{name}`", outputs["parameters"], outputs["laws"], outputs["fewest"]))
+    total = sum(map(len, groups.values()))
+    missing = f" **Unfinished: {planned - total:,} are missing.**" if total < planned else ""
+    parts = [
+        "# Do the laws of φ suffice?",
+        f"{total:,} ReLU networks of up to {largest} parameters.{missing} *Somewhere*: rational weights were found "
+        "near which exactly the laws of φ are left, which proves them complete on an open set. *Nowhere*: near almost "
+        "every weight vector there are more. *Open*: no such weights were found by the search, which proves nothing. "
+        "*Usual*: the share of PyTorch's default initialisations near which exactly the laws of φ are left. "
+        "Made by `lawful sweep report DIR --markdown FILE` of a sweep of `training_laws`, version "
+        f"{', '.join(sorted(versions))}.",
+        _table(
+            ("networks", "depth", "architectures", "somewhere", "nowhere", "open", "usual"),
+            [
+                (
+                    kind,
+                    depth,
+                    len(found),
+                    sum(bool(one["witness"]) for one in found),
+                    sum(_nowhere(one) for one in found),
+                    sum(not one["witness"] and not _nowhere(one) for one in found),
+                    f"{sum(one['usual'] or 0.0 for one in found) / len(found):.0%}",
+                )
+                for (kind, depth), found in sorted(groups.items())
+            ],
+        ),
+    ]
+    if open_:
+        parts += ["## Open", _table(("architecture", "parameters", "laws of φ", "fewest seen"), open_[:MOST_LISTED])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _nowhere(outputs: dict[str, Any]) -> bool:
+    """Whether explicit laws prove that near all weights there are more than those of φ."""
+    return outputs["least"] is not None and outputs["least"] > outputs["laws"]
+
+
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

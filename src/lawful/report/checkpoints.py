@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
+from lawful.checkpoints.apart import ApartVerdict
 from lawful.checkpoints.compare import WeightComparison
-from lawful.checkpoints.folds import GainFold, StatisticsFold
+from lawful.checkpoints.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
 from lawful.checkpoints.group import HeadSpace, HiddenSpace, UnitSpace
 from lawful.checkpoints.kinship import Kinship, TensorChange
-from lawful.checkpoints.same import CheckpointVerdict
+from lawful.checkpoints.same import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.verbs import Aligned
+from lawful.report.representatives import KINDS
 
 WIDTH = 80
-KINDS = {"exactly": "exactly", "weight by weight": "weights", "copy by weights": "sums"}
 
 
-def verdict_json(found: CheckpointVerdict, seconds: float) -> dict[str, Any]:
+def verdict_json(found: CheckpointVerdict, seconds: float, rewritten: Sequence[str] = ()) -> dict[str, Any]:
     """The keys of `lawful same --json`, and those that checkpoints add."""
-    replay = found.replay
     within = None if found.within is None else {"kind": KINDS[found.within], "value": found.epsilon}
-    different = replay is not None and found.verdict == "different"
     return {
         "verdict": found.verdict,
         "within": within,
@@ -28,19 +28,40 @@ def verdict_json(found: CheckpointVerdict, seconds: float) -> dict[str, Any]:
         "reason": found.reason,
         "domain": None,
         "witness": _witness(found.comparison) if found.verdict == "equal" else None,
-        "counterexample": {
-            "input": [tensor.tolist() for tensor in replay.inputs],
-            "outputs": list(replay.outputs),
-            "gap": replay.gap,
-            "error": replay.error,
-            "rounding": replay.rounding,
-        }
-        if replay is not None and different
-        else None,
+        "counterexample": _counterexample(found.replay) if found.verdict == "different" else None,
         "certified": found.certified,
         "tolerance": found.epsilon,
         "seconds": round(seconds, 4),
         **_profile(found.comparison),
+        "rewritten": list(rewritten),
+    }
+
+
+def apart_json(found: ApartVerdict, seconds: float) -> dict[str, Any]:
+    """The same keys for modules without a common form."""
+    return {
+        "verdict": found.verdict,
+        "within": None,
+        "method": "replay",
+        "reason": found.reason,
+        "domain": None,
+        "witness": None,
+        "counterexample": _counterexample(found.replay) if found.verdict == "different" else None,
+        "certified": False,
+        "tolerance": None,
+        "seconds": round(seconds, 4),
+    }
+
+
+def _counterexample(replay: OutputReplay | None) -> dict[str, Any] | None:
+    if replay is None:
+        return None
+    return {
+        "input": [tensor.tolist() for tensor in replay.inputs],
+        "outputs": list(replay.outputs),
+        "gap": replay.gap,
+        "error": replay.error,
+        "rounding": replay.rounding,
     }
 
 
@@ -72,8 +93,14 @@ def _folds(found: WeightComparison) -> list[str]:
             words.append(f"{each.gain or 'norm'} into {', '.join(reader.weight for reader in each.readers)}")
         elif isinstance(each, StatisticsFold):
             words.append(f"{each.gain} and statistics into {each.writer.weight if each.writer else each.offset}")
-        else:
+        elif isinstance(each, ValueFold):
             words.append(f"values in {each.bias} into {each.reader.bias}")
+        elif isinstance(each, MoveFold):
+            words.append(f"{each.source} into {each.target}")
+        elif isinstance(each, CentreFold):
+            words.append("means out of what writes the stream")
+        else:
+            words.append(f"{each.tensor} is dead")
     return list(dict.fromkeys(words))
 
 
@@ -89,7 +116,7 @@ def _space_words(space: HiddenSpace) -> str:
     return f"{space.name}: {space.kind.replace('O', f'O({space.size})', 1).replace('GL', f'GL({space.size})', 1)}"
 
 
-def verdict_text(found: CheckpointVerdict, seconds: float) -> str:
+def verdict_text(found: CheckpointVerdict, seconds: float, rewritten: Sequence[str] = ()) -> str:
     """Verdict first, then what it rests on, then where the two differ most."""
     head = found.verdict.upper()
     if found.within == "exactly":
@@ -99,14 +126,27 @@ def verdict_text(found: CheckpointVerdict, seconds: float) -> str:
     elif found.within is not None:
         head += f": a copy by weights within {found.epsilon:.1e} of each entry's sum (outputs are not bounded)"
     lines = [f"{head} ({seconds:.2f} s)", *_wrapped(found.reason + ".")]
-    replay = found.replay
-    if replay is not None and found.verdict == "different":
-        lines += _wrapped(
-            f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: "
-            f"{replay.gap:.1e} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
-            f"the arithmetic {replay.error:.1e} (both estimated)."
-        )
+    if found.verdict == "different":
+        lines += _replay_lines(found.replay)
+    lines += [f"  rewritten: {words}" for words in rewritten[:6]]
+    lines += [f"  and {len(rewritten) - 6} more"] * (len(rewritten) > 6)
     return "\n".join([*lines, *_profile_lines(found.comparison)])
+
+
+def apart_text(found: ApartVerdict, seconds: float) -> str:
+    """Verdict first, then why there is no common form."""
+    lines = [f"{found.verdict.upper()} ({seconds:.2f} s)", *_wrapped(found.reason + ".")]
+    return "\n".join([*lines, *(_replay_lines(found.replay) if found.verdict == "different" else [])])
+
+
+def _replay_lines(replay: OutputReplay | None) -> list[str]:
+    if replay is None:
+        return []
+    return _wrapped(
+        f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: "
+        f"{replay.gap:.1e} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
+        f"the arithmetic {replay.error:.1e} (both estimated)."
+    )
 
 
 def _profile_lines(found: WeightComparison) -> list[str]:

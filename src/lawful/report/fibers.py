@@ -247,7 +247,13 @@ def canonical_text(result: Mapping[str, Any]) -> str:
 def fingerprint_json(found: FunctionGroups) -> dict[str, Any]:
     """The keys that `lawful fingerprint --json` documents."""
     files = [
-        {"file": one.name, "fingerprint": one.hash, "regime": one.regime, "complete": one.complete}
+        {
+            "file": one.name,
+            "fingerprint": one.hash or None,
+            "regime": one.regime,
+            "complete": one.complete,
+            "reason": one.reason,
+        }
         for one in found.fingerprints
     ]
     return {"files": files, "groups": [list(group) for group in found.groups], "distinct": len(found.groups)}
@@ -256,8 +262,13 @@ def fingerprint_json(found: FunctionGroups) -> dict[str, Any]:
 def fingerprint_text(result: Mapping[str, Any]) -> str:
     """One line per network, then the duplicates."""
     marks = {True: " ", False: "~"}
-    lines = [f"{item['fingerprint']} {marks[item['complete']]} {item['file']}" for item in result["files"]]
-    if any(not item["complete"] for item in result["files"]):
+    lines = [
+        f"{item['fingerprint'] or 'no hash':32} {marks[item['complete']]} {item['file']}" for item in result["files"]
+    ]
+    for item in result["files"]:
+        if not item["fingerprint"]:
+            lines += _wrapped(f"{item['file']}: {item['reason']}")
+    if any(not item["complete"] and item["fingerprint"] for item in result["files"]):
         lines.append("~ here equal functions may have different hashes")
     copies = [group for group in result["groups"] if len(group) > 1]
     lines.append(f"{len(result['files'])} networks, {result['distinct']} functions")

@@ -119,11 +119,6 @@ def _proved(result: Mapping[str, Any]) -> str:
             return f"Proved: there are no others. {free}."
         case "near":
             return f"Proved: near these weights there are no others. {free}."
-        case "somewhere" if result["arithmetic"] == "balls":
-            return (
-                "Proved: near a point (in the certificate, and so on an open set) there are no others: "
-                f"{free[0].lower()}{free[1:]} there."
-            )
         case "somewhere":
             return (
                 "Proved: these hold at all weights, and near some weights (in the certificate, and so on an open set) "
@@ -147,7 +142,14 @@ def _near(result: Mapping[str, Any]) -> list[str]:
     else:
         listed = ", ".join(f"{laws} near {count} of {total}" for laws, count in counts)
         words = f"Laws of training near random weights: {listed}."
-    if near["always"] is not None and near["always"][0] > result["laws"]:
+    if near["least"] is not None and near["least"] > result["laws"]:
+        words += (
+            f" Proved: near almost every weight vector training has at least {near['least']} laws, more than those of "
+            "φ, since some gates do not depend on the input."
+        )
+        if near["always"] is not None:
+            words += f" At most {near['always'][1]} were counted, in all sets of activation patterns that can occur."
+    elif near["always"] is not None and near["always"][0] > result["laws"]:
         words += (
             f" Near every weight vector there are more laws than those of φ: {near['always'][0]} "
             f"to {near['always'][1]} (ranks modulo a prime, not proved), since inputs of one sign share their pattern."
@@ -159,9 +161,10 @@ def _near(result: Mapping[str, Any]) -> list[str]:
 
 def listed_laws(count: LawCount) -> list[dict[str, Any]]:
     """Every explicit law: its kind, its words, and its polynomial as pairs of weight numbers and a coefficient."""
+    from lawful.laws.module_wording import ModuleWording
     from lawful.laws.wording import Wording
 
-    wording = None if count.dag is None else Wording(count.dag)
+    wording = Wording(count.dag) if count.dag is not None else ModuleWording(count.places) if count.places else None
     return [
         {
             "kind": law.kind,
@@ -182,6 +185,7 @@ def training_json(found: TrainingLaws) -> dict[str, Any]:
         "tried": found.tried,
         "witness": None if found.witness is None or found.witness.dag is None else found.witness.dag.theta.tolist(),
         "always": None if found.always is None else list(found.always),
+        "least": found.least,
     }
 
 

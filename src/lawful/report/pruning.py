@@ -118,11 +118,13 @@ def channels_text(
     checked = "re-checked in rational arithmetic" if verified else "its evidence is saved"
     if not certified:
         checked = "not re-checked: --verify or --certificate do that"
+    after = getattr(found, "rounded", 0.0)
+    rounded = f" ({after:.1e} with weights rounded to their types)" if after > 1e-9 else ""
     lines = [
         f"{len(found.removed)} of {found.channels_before} hidden channels removed, {found.channels_after} left; "
         f"{found.parameters_before:,} -> {found.parameters_after:,} parameters",
         f"the function is the same, up to rounding of the weights that took over what left ({checked})",
-        f"compared on random inputs: outputs differ by at most {found.compared:.1e}",
+        f"compared on random inputs: outputs differ by at most {found.compared:.1e}{rounded}",
         *found.notes,
     ]
     layers: dict[tuple[str, str], list[str]] = {}

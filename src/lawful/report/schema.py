@@ -218,15 +218,23 @@ TABLE = {
         parameters: integer, of the network
         stored: object, type of numbers and rounding""",
     "rebalance": """
-        reached: boolean, whether the balance could be reached
-        residual: number, of the balance
-        steps: integer, of Newton's method
-        unreachable: array of string, neurons
-        largest_factor: number, by which a neuron was rescaled
-        function_change: number, relative, on random inputs
-        log2_components_before: integer, locked weights
-        log2_components_after: integer, locked weights
+        reached?: boolean, whether the balance could be reached
+        residual?: number, of the balance
+        steps?: integer, of Newton's method
+        unreachable?: array of string, neurons
+        largest_factor?: number, by which a neuron was rescaled
+        function_change?: number, relative, on random inputs
+        log2_components_before?: integer, locked weights
+        log2_components_after?: integer, locked weights
         written: string?, the file
+        objective?: string, norm or range
+        verdict?: string, whether the function is the same: equal, different or undecided
+        within?: object?, what equal means
+        norm?: object, of all weights before and after
+        rounding?: array of object, errors of weights and outputs in 8 and 4 bits before and after
+        measured_on?: string, what outputs were compared on
+        sweeps?: integer, how often all spaces were visited
+        notes?: array of string, what was left alone
         stored?: object, type of numbers and rounding""",
     "prune": """
         parameters_before?: integer, of the network
@@ -248,11 +256,19 @@ TABLE = {
         stored?: object, type of numbers and rounding""",
     "canonical": """
         written: string?, the file
-        regime: string, in which the representative was made
-        complete: boolean, whether equal functions have equal representatives
-        parameters_before: integer?, of the network
-        parameters_after: integer, of the representative
-        widths: array of integer, of the representative
+        regime?: string, in which the representative was made
+        complete?: boolean, whether equal functions have equal representatives
+        parameters_before?: integer?, of the network
+        parameters_after?: integer, of the representative
+        widths?: array of integer, of the representative
+        objective?: string, canonical (modules)
+        verdict?: string, whether the function is the same (modules)
+        within?: object?, what equal means
+        norm?: object, of all weights before and after
+        rounding?: array of object, errors in 8 and 4 bits before and after
+        measured_on?: string, what outputs were compared on
+        sweeps?: integer, how often all spaces were visited
+        notes?: array of string, what was left alone, ties
         stored?: object, type of numbers and rounding""",
     "flow": """
         network?: string, as it was named

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.components.paths import Apart, Unsettled, WeightPath, find_path
+from lawful.components.rebalance import Rebalanced
+from lawful.components.rebalance import rebalance as balanced_at
 from lawful.errors import LawfulError
 from lawful.fibers.catalogue import (
     DescribedFiber,
@@ -31,6 +33,7 @@ from lawful.network.summary import Summary, summarise
 from lawful.study.checks import check_network
 
 if TYPE_CHECKING:
+    from lawful.checkpoints.representative import Representative
     from lawful.study.sweep import Plan, Progress
     from lawful.symmetry import Symmetries
 
@@ -86,19 +89,65 @@ def regions(
     return answered(count_regions(found, box, facets=facets, each=each, seconds=seconds), found)
 
 
-def canonical(network: Source) -> Canonical:
-    """The standard member of a network's fiber: same function, fewest choices (P4 Section 6)."""
+def canonical(network: Source, *, model: Any = None, input: Any = None) -> Canonical | Representative:
+    """The standard member of a network's fiber: same function, fewest choices (P4 Section 6).
+
+    Of a module that is no graph of scalar weights: balanced, with units and heads in the order of their size.
+    """
+    found = (
+        open(network, model=model)
+        if input is None or not isinstance(input, tuple)
+        else open(network, model=model, input_shape=input)
+    )
+    if isinstance(found, ModuleNetwork):
+        from lawful.study.representatives import representative
+
+        return representative(network, "canonical", model=model, input=input)
     return standard(_reduced(network))
 
 
-def fingerprint(networks: Sequence[Source] | Source) -> FunctionGroups:
+def rebalance(
+    network: Source,
+    target: Any = 0.0,
+    *,
+    objective: str | None = None,
+    data: Any = None,
+    model: Any = None,
+    input: Any = None,
+) -> Rebalanced | Representative:
+    """Rescale neurons to a balance (P0); or, with an objective, use all symmetries of a module.
+
+    `objective="norm"` finds the member of the orbit with the smallest norm, `"range"` one that quantises well, with the
+    errors in 8 and 4 bits (on `data`) before and after.
+
+    >>> rebalance("2-3-1 relu").reached
+    True
+    """
+    if objective is None:
+        return balanced_at(network, target, input=input)
+    from lawful.study.representatives import representative
+
+    return representative(network, objective, data=data, model=model, input=input)
+
+
+def fingerprint(
+    networks: Sequence[Source] | Source, *, exact: bool = False, model: Any = None, input: Any = None
+) -> FunctionGroups:
     """Hash networks so that equal functions get equal hashes, and group the duplicates.
+
+    Modules, and everything if `exact`, are hashed by their exact numbers in a standard place: order, signs and powers
+    of two do not count, rounding does.
 
     >>> fingerprint(["2-3-1 relu", "2-3-1 relu", "2-4-1 relu"]).groups
     (('2-3-1 relu', '2-3-1 relu'), ('2-4-1 relu',))
     """
     many = [networks] if isinstance(networks, (str, Path)) or not isinstance(networks, Sequence) else list(networks)
     names = [str(each) if isinstance(each, (str, Path)) else f"network {number}" for number, each in enumerate(many, 1)]
+    shape: dict[str, Any] = {"input_shape": input} if isinstance(input, tuple) else {}
+    if exact or any(isinstance(open(each, model=model, **shape), ModuleNetwork) for each in many):
+        from lawful.study.orbit_hashes import orbit_fingerprints
+
+        return orbit_fingerprints(many, names, model=model, input=input)
     opened = dict(zip(names, map(_reduced, many), strict=True))
     return answered(group_networks(names, opened.__getitem__), *opened.values())
 

@@ -31,6 +31,7 @@ from lawful.verify import (
     same,
     separation,
     singular,
+    smooth_pair,
 )
 from lawful.verify.binding import matched, opened
 from lawful.verify.finding import Finding, Verified
@@ -61,7 +62,10 @@ KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
         "truncation-separation": separation.check,
     }
 )
-OF_FILES = {"checkpoint-copy": checkpoint_copy.check}  # kinds that speak of tensors in files: these have to be given
+OF_FILES = {
+    "checkpoint-copy": checkpoint_copy.check,
+    "smooth-pair": smooth_pair.check,
+}  # kinds that speak of tensors in files: these have to be given
 DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lawful.errors import CertificateError, NotACertificate
+from lawful.verify.checkpoint_folds import Array, Tensors, folded, name_of
 from lawful.verify.finding import Finding, short
-from lawful.verify.schema import afford, listed, need, number, record, truth, whole, wholes, word
+from lawful.verify.schema import afford, listed, need, number, record, truth, whole, wholes
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Tensors = dict[str, Array]
 ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
 CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
@@ -40,13 +40,14 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     size = sum(array.size for array in files[0].values())
     afford(float(size))
     raw = tuple(_picked(file, names, place) for place, file in enumerate(files))
+    need(all(raw[0][name].shape == raw[1][name].shape for name in names), "tensors of A and B are of different sizes")
     folds = listed(parts["folds"], "folds", most=100_000)
     matrices, off = _matrices(parts["matrices"])
     frames = [_frame(each, matrices, raw[1]) for each in listed(parts["frames"], "frames", most=1_000_000)]
     need(len({(name, dims) for name, dims, *_ in frames}) == len(frames), "an axis is moved twice")
-    moved_only = {_name(each, raw[1], "moved") for each in listed(parts["moved"], "moved", most=1_000_000)}
-    one, size_one, terms_one = _folded(raw[0], folds)
-    two, size_two, terms_two = _folded(raw[1], folds)
+    moved_only = {name_of(each, raw[1], "moved") for each in listed(parts["moved"], "moved", most=1_000_000)}
+    one, size_one, terms_one, dropped_one = folded(raw[0], folds)
+    two, size_two, terms_two, dropped_two = folded(raw[1], folds)
     exact, worst, where, furthest = 0, 0.0, "", 0.0
     total = 0
     shifts = _shifts(parts["shifts"], raw[1])
@@ -74,9 +75,12 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         if share > worst:
             worst, where = share, name
     added = sum(piece.size for pieces in shifts.values() for piece in pieces), len(shifts)
+    dropped = {name: max(count, dropped_two[name]) for name, count in dropped_one.items()}
     statement = _statement(digests, total, exact, worst, furthest, folds, len(names), (len(matrices), off), added)
+    statement += _listed_parts(parts["tensors"], dropped)
     facts = {"tensors": len(names), "numbers": total, "moved_only": exact, "entry": worst, "tensor": where,
-             "relative": furthest, "folds": len(folds), "matrices": len(matrices), "inverse": off}  # fmt: skip
+             "relative": furthest, "folds": len(folds), "matrices": len(matrices), "inverse": off,
+             "dropped": sum(dropped.values())}  # fmt: skip
     return Finding(statement, facts, digests)
 
 
@@ -106,6 +110,20 @@ def _statement(
     return lines + ". Not checked: that what is listed leaves the function of this architecture as it is"
 
 
+def _listed_parts(names: list[Any], dropped: Mapping[str, int]) -> str:
+    """What was not simply read from the files."""
+    words = ""
+    made = sum(isinstance(source, dict) and "parts" in source for _, *sources in names for source in sources)
+    constant = sum(isinstance(source, dict) and "constant" in source for _, *sources in names for source in sources)
+    if made:
+        words += f". {made} tensors are joined or cut from those of a file"
+    if constant:
+        words += f". {constant} tensors that one file lacks are constants"
+    if count := sum(dropped.values()):
+        words += f". {count:,} numbers that are not zero are left out as dead: {', '.join(sorted(dropped))[:160]}"
+    return words
+
+
 def tensors_digest(tensors: Mapping[str, Array]) -> str:
     """Names tensors by their numbers."""
     return _digest(tensors)
@@ -123,32 +141,81 @@ def _digest(tensors: Mapping[str, Array]) -> str:
 # Reading
 
 
-def _names(value: object) -> dict[str, tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
+Source = str | dict[str, Any]
+
+
+def _names(value: object) -> dict[str, tuple[Source, Source]]:
+    """For each tensor of the common form, the tensor of each file that it is, or how it is made of some."""
+    found: dict[str, tuple[Source, Source]] = {}
     for each in listed(value, "tensors", most=1_000_000):
-        entry = listed(each, "tensors", length=3)
-        if not all(isinstance(part, str) for part in entry):
-            raise NotACertificate("tensors: expected three names")
-        found[entry[0]] = (entry[1], entry[2])
-    need(len({key for key, _ in found.values()}) == len(found), "a tensor of A is named twice")
-    need(len({key for _, key in found.values()}) == len(found), "a tensor of B is named twice")
+        name, *sources = listed(each, "tensors", length=3)
+        if not isinstance(name, str) or not all(isinstance(part, (str, dict)) for part in sources):
+            raise NotACertificate("tensors: expected a name and two sources")
+        need(name not in found, "a tensor is named twice")
+        found[name] = (sources[0], sources[1])
     return found
 
 
-def _picked(file: Mapping[str, Array], names: dict[str, tuple[str, str]], place: int) -> Tensors:
-    found = {}
-    for name, keys in names.items():
-        need(keys[place] in file, "a tensor of the certificate is not in the file")
-        found[name] = np.asarray(file[keys[place]], dtype=np.float64)
+def _picked(file: Mapping[str, Array], names: dict[str, tuple[Source, Source]], place: int) -> Tensors:
+    """The tensors of the common form; every number of the file has to be in them."""
+    found: Tensors = {}
+    used: dict[str, list[Any]] = {}  # for each tensor of the file, the rows that were taken
+    budget = 4 * sum(array.size for array in file.values()) + 1_000
+    for name, sources in names.items():
+        source = sources[place]
+        if isinstance(source, str):
+            need(source in file, "a tensor of the certificate is not in the file")
+            found[name] = np.asarray(file[source], dtype=np.float64)
+            used.setdefault(source, []).append(None)
+        elif "constant" in source:
+            parts = record(source, "tensors", "constant shape")
+            shape = tuple(wholes(parts["shape"], "tensors", 1, 10**9, most=8))
+            need(math.prod(shape) <= budget, "a constant tensor is larger than the file")
+            found[name] = np.full(shape, number(parts["constant"], "tensors"))
+        else:
+            found[name] = _joined(record(source, "tensors", "parts axis transposed rows"), file, used)
+        budget -= found[name].size
+        need(budget >= 0, "the tensors of a file are used too often")
         need(bool(np.isfinite(found[name]).all()), "a file holds numbers that are not finite")
-    need(len(file) == len(names), "a file holds tensors that the certificate does not speak of")
+    for key, array in file.items():
+        need(key in used, "a file holds tensors that the certificate does not speak of")
+        if None not in used[key]:
+            count = array.shape[used[key][0][0]] if array.ndim else 1
+            rows = np.unique(np.concatenate([rows for _, rows in used[key]]))
+            same_axis = len({axis for axis, _ in used[key]}) == 1
+            need(same_axis and len(rows) == count, "a file holds rows that the certificate does not speak of")
     return found
 
 
-def _name(value: object, tensors: Tensors, where: str) -> str:
-    if not isinstance(value, str) or value not in tensors:
-        raise NotACertificate(f"{where}: names no tensor of the certificate")
-    return value
+def _joined(parts: dict[str, Any], file: Mapping[str, Array], used: dict[str, list[Any]]) -> Array:
+    """Tensors (or so many zeros) joined along an axis, then rows of that."""
+    turned = truth(parts["transposed"], "tensors")
+    pieces: list[Array] = []
+    owners: list[tuple[str | None, int]] = []
+    axis = whole(parts["axis"], "tensors", 0, 8)
+    for part in listed(parts["parts"], "tensors", most=64):
+        if isinstance(part, str):
+            need(part in file, "a tensor of the certificate is not in the file")
+            piece = np.asarray(file[part], dtype=np.float64)
+            need(axis < max(piece.ndim, 1) and (not turned or piece.ndim == 2), "a tensor is joined along no axis")
+            pieces.append(piece.T if turned else piece)
+        else:
+            pieces.append(np.zeros(whole(part, "tensors", 1, 1_000_000)))
+        owners += [(part if isinstance(part, str) else None, row) for row in range(pieces[-1].shape[axis])]
+    shapes = {tuple(n for d, n in enumerate(piece.shape) if d != axis) for piece in pieces}
+    need(len(shapes) == 1, "tensors that are joined do not fit each other")
+    whole_tensor = np.concatenate(pieces, axis)
+    count = len(owners)
+    rows = range(count) if parts["rows"] is None else wholes(parts["rows"], "tensors", 0, count - 1)
+    need(len(set(rows)) == len(rows), "a row is taken twice")
+    taken: dict[str, list[int]] = {}
+    for row in rows:
+        owner, place = owners[row]
+        if owner is not None:
+            taken.setdefault(owner, []).append(place)
+    for owner, places in taken.items():
+        used.setdefault(owner, []).append((1 - axis if turned else axis, np.array(places)))
+    return np.take(whole_tensor, np.array(rows, dtype=int), axis)
 
 
 def _unpacked(value: object, where: str, count: int) -> Array:
@@ -189,7 +256,7 @@ Frame = tuple[str, tuple[int, ...], "np.ndarray[Any, Any]", Array, list[tuple["n
 
 def _frame(value: object, matrices: list[Array], tensors: Tensors) -> Frame:
     parts = record(value, "frames", "tensor dims source factor blocks")
-    name = _name(parts["tensor"], tensors, "frames")
+    name = name_of(parts["tensor"], tensors, "frames")
     shape = tensors[name].shape
     dims = tuple(wholes(parts["dims"], "frames", 0, len(shape) - 1, most=len(shape)))
     need(len(set(dims)) == len(dims), "a dimension is named twice")
@@ -216,7 +283,7 @@ def _shifts(value: object, tensors: Tensors) -> dict[str, list[Array]]:
     found: dict[str, list[Array]] = {}
     for each in listed(value, "shifts", most=1_000_000):
         parts = record(each, "shifts", "tensor shape values")
-        name = _name(parts["tensor"], tensors, "shifts")
+        name = name_of(parts["tensor"], tensors, "shifts")
         shape = tuple(wholes(parts["shape"], "shifts", 1, 10**9, length=tensors[name].ndim))
         need(all(s in (1, t) for s, t in zip(shape, tensors[name].shape, strict=True)), "a shift does not fit")
         piece = _unpacked(parts["values"], "shifts", int(np.prod(shape, dtype=int))).reshape(shape)
@@ -263,109 +330,3 @@ def _alike(one: Array, two: Array) -> bool:
 def _bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     bits = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-# Folding
-
-
-def _folded(raw: Tensors, folds: list[Any]) -> tuple[Tensors, Tensors, dict[str, int]]:
-    """Tensors after all folds, the sums of the absolute values of their terms, and how many terms these have."""
-    state, sizes, terms = dict(raw), {name: np.abs(array) for name, array in raw.items()}, dict.fromkeys(raw, 1)
-    for each in folds:
-        if not isinstance(each, dict):
-            raise NotACertificate("folds: expected objects")
-        kind = word(each.get("fold"), "folds", "gain", "statistics", "value")
-        if kind == "gain":
-            _gain(record(each, "folds", "fold gain offset plus readers centred"), raw, state, sizes, terms)
-        elif kind == "statistics":
-            _statistics(
-                record(each, "folds", "fold gain offset mean variance epsilon writer"), raw, state, sizes, terms
-            )
-        else:
-            _value(record(each, "folds", "fold bias rows columns reader"), raw, state, sizes, terms)
-    return state, sizes, terms
-
-
-def _reader(value: object, tensors: Tensors) -> tuple[str, int, str | None]:
-    parts = record(value, "reader", "weight axis bias")
-    weight = _name(parts["weight"], tensors, "reader")
-    axis = whole(parts["axis"], "reader", 0, tensors[weight].ndim - 1)
-    return weight, axis, None if parts["bias"] is None else _name(parts["bias"], tensors, "reader")
-
-
-def _laid(vector: Array, axis: int, rank: int) -> Array:
-    return vector.reshape([-1 if d == axis else 1 for d in range(rank)])
-
-
-def _gain(each: dict[str, Any], raw: Tensors, state: Tensors, sizes: Tensors, terms: dict[str, int]) -> None:
-    gain = None if each["gain"] is None else _name(each["gain"], raw, "folds")
-    offset = None if each["offset"] is None else _name(each["offset"], raw, "folds")
-    plus, centred = number(each["plus"], "folds"), truth(each["centred"], "folds")
-    readers = [_reader(one, raw) for one in listed(each["readers"], "folds", most=10_000)]
-    need(bool(readers), "a gain is folded into nothing")
-    factor = None if gain is None else state[gain] + plus
-    carried = all(bias is not None for _, _, bias in readers)
-    for weight, axis, bias in readers:
-        need(
-            factor is None or factor.shape == (raw[weight].shape[axis],), "a gain does not fit the layer that reads it"
-        )
-        if offset is not None and carried and bias is not None:
-            state[bias] = state[bias] + np.tensordot(state[offset], state[weight], axes=([0], [axis]))
-            sizes[bias] = sizes[bias] + np.tensordot(sizes[offset], sizes[weight], axes=([0], [axis]))
-            terms[bias] += raw[weight].shape[axis]
-        if factor is not None:
-            state[weight] = state[weight] * _laid(factor, axis, raw[weight].ndim)
-            sizes[weight] = sizes[weight] * _laid(np.abs(factor), axis, raw[weight].ndim)
-        if centred:
-            state[weight] = state[weight] - state[weight].mean(axis, keepdims=True)
-            sizes[weight] = sizes[weight] + sizes[weight].mean(axis, keepdims=True)
-            terms[weight] += raw[weight].shape[axis]
-    if offset is not None:
-        if carried or factor is None:
-            state[offset], sizes[offset] = np.zeros_like(state[offset]), np.zeros_like(state[offset])
-        else:
-            need(bool((factor != 0).all()), "an offset is divided by a gain of zero")
-            state[offset], sizes[offset] = state[offset] / factor, sizes[offset] / np.abs(factor)
-    if gain is not None:
-        state[gain] = np.full_like(state[gain], 1.0 - plus)
-        sizes[gain] = np.abs(state[gain])
-
-
-def _statistics(each: dict[str, Any], raw: Tensors, state: Tensors, sizes: Tensors, terms: dict[str, int]) -> None:
-    gain, offset, mean, variance = (_name(each[key], raw, "folds") for key in ("gain", "offset", "mean", "variance"))
-    epsilon = number(each["epsilon"], "folds")
-    need(bool((raw[variance] + epsilon > 0).all()), "a variance is negative")
-    deviation = np.sqrt(raw[variance] + epsilon)
-    factor, size = state[gain] / deviation, np.abs(state[gain]) / deviation
-    centre, spread = -state[mean], np.abs(state[mean])
-    if each["writer"] is not None:
-        weight, axis, bias = _reader(each["writer"], raw)
-        need(factor.shape == (raw[weight].shape[axis],), "statistics do not fit the layer before them")
-        if bias is not None:
-            centre, spread = centre + state[bias], spread + sizes[bias]
-            state[bias], sizes[bias] = np.zeros_like(centre), np.zeros_like(centre)
-        state[weight] = state[weight] * _laid(factor, axis, raw[weight].ndim)
-        sizes[weight] = sizes[weight] * _laid(size, axis, raw[weight].ndim)
-    state[offset], sizes[offset] = state[offset] + factor * centre, sizes[offset] + size * spread
-    terms[offset] += 3
-    state[gain] = np.ones_like(factor) if each["writer"] is not None else factor
-    sizes[gain] = np.abs(state[gain])
-    state[mean], sizes[mean] = np.zeros_like(centre), np.zeros_like(centre)
-    state[variance] = np.full_like(centre, 1.0 - epsilon)
-    sizes[variance] = np.abs(state[variance])
-
-
-def _value(each: dict[str, Any], raw: Tensors, state: Tensors, sizes: Tensors, terms: dict[str, int]) -> None:
-    bias = _name(each["bias"], raw, "folds")
-    rows = np.array(wholes(each["rows"], "folds", 0, len(raw[bias]) - 1))
-    weight, axis, target = _reader(each["reader"], raw)
-    need(target is not None and target != bias, "the bias of values has no output to go to")
-    for columns in listed(each["columns"], "folds", most=10_000):
-        picked = np.array(wholes(columns, "folds", 0, raw[weight].shape[axis] - 1, length=len(rows)))
-        parts = np.moveaxis(state[weight], axis, 0)[picked], np.moveaxis(sizes[weight], axis, 0)[picked]
-        state[str(target)] = state[str(target)] + np.tensordot(state[bias][rows], parts[0], axes=([0], [0]))
-        sizes[str(target)] = sizes[str(target)] + np.tensordot(sizes[bias][rows], parts[1], axes=([0], [0]))
-        terms[str(target)] += len(rows)
-    state[bias], sizes[bias] = state[bias].copy(), sizes[bias].copy()
-    state[bias][rows] = 0
-    sizes[bias][rows] = 0

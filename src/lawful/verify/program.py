@@ -184,7 +184,11 @@ class Fields:
         """Values forwards, sensitivities backwards."""
         size, count = len(state), len(fields)
         values: list[Number] = []
+        idle: list[Any] = []  # where an array is 0 whatever the parameters
+        sides: list[Any] = []
         for step in self.steps:
+            given = [idle[source] for source in step.sources]
+            sides.append(_side(values[step.sources[0]], given) if step.kind == "choose" else None)
             if step.kind == "parameters":
                 values.append(state)
             elif step.kind == "input":
@@ -193,7 +197,8 @@ class Fields:
                 row = np.array([arb(value) for value in step.values], dtype=object).reshape(1, -1)
                 values.append(_padded([np.repeat(row, count, axis=0)], size))
             else:
-                values.append(_value(step, [values[source] for source in step.sources]))
+                values.append(_value(step, [values[source] for source in step.sources], sides[-1]))
+            idle.append(_idle(step, given, sides[-1], count))
         heard: list[Number] = [[None] * size for _ in self.steps]
         heard[-1] = _padded([self.weights[fields]], size)
         for number in range(len(self.steps) - 1, 1, -1):
@@ -202,11 +207,12 @@ class Fields:
                 arguments = [values[source] for source in step.sources]
                 lengths = [self.steps[source].length for source in step.sources]
                 for place, source in enumerate(step.sources):
-                    heard[source] = _plus(heard[source], _told(step, place, heard[number], arguments, lengths))
+                    told = _told(step, place, heard[number], arguments, lengths, sides[number])
+                    heard[source] = _plus(heard[source], told)
         return heard[0]
 
 
-def _value(step: ReadStep, arguments: Sequence[Number]) -> Number:
+def _value(step: ReadStep, arguments: Sequence[Number], positive: Any) -> Number:
     match step.kind:
         case "take":
             return _taken(step, arguments)
@@ -220,7 +226,6 @@ def _value(step: ReadStep, arguments: Sequence[Number]) -> Number:
         case "sum":
             return _each(arguments[0], lambda x: x.reshape(len(x), step.length, step.extra[0]).sum(axis=2))
         case "choose":
-            positive = _positive(arguments[0])
             return _plus(
                 _each(arguments[1], lambda x: np.where(positive, x, arb(0))),
                 _each(arguments[2], lambda x: np.where(positive, arb(0), x)),
@@ -228,7 +233,9 @@ def _value(step: ReadStep, arguments: Sequence[Number]) -> Number:
     return _taylor(step.kind, arguments[0], 0)
 
 
-def _told(step: ReadStep, place: int, slope: Number, arguments: Sequence[Number], lengths: Sequence[int]) -> Number:
+def _told(
+    step: ReadStep, place: int, slope: Number, arguments: Sequence[Number], lengths: Sequence[int], positive: Any
+) -> Number:
     """What the sensitivity of a step adds to that of one of its sources."""
     match step.kind:
         case "take":
@@ -247,7 +254,6 @@ def _told(step: ReadStep, place: int, slope: Number, arguments: Sequence[Number]
         case "choose":
             if place == 0:
                 return [None] * len(slope)
-            positive = _positive(arguments[0])
             kept = positive if place == 1 else ~positive
             return _each(slope, lambda x: np.where(kept, x, arb(0)))
     return _multiply(slope, _taylor(step.kind, arguments[0], 1), np.multiply)
@@ -290,9 +296,35 @@ def _stacked(x: Table, y: Table, first: tuple[int, ...], second: tuple[int, ...]
     return np.matmul(left, right).reshape(len(x), -1)
 
 
-def _positive(argument: Number) -> Any:
+def _side(argument: Number, idle: Sequence[Any]) -> Any:
+    """Where the first array is positive; where both others are 0 whatever the parameters it does not matter."""
     value = argument[0]
     need(value is not None, "a choice by nothing")
     flat = [(bool(x > 0), bool(x < 0)) for x in value.ravel()]  # type: ignore[union-attr]
-    need(all(up or down for up, down in flat), "a sign that decides a piece cannot be told")
+    either = (idle[1] & idle[2]).ravel().tolist()
+    told = all(up or down or same for (up, down), same in zip(flat, either, strict=True))
+    need(told, "a sign that decides a piece cannot be told")
     return np.array([up for up, _ in flat]).reshape(value.shape)  # type: ignore[union-attr]
+
+
+def _idle(step: ReadStep, given: Sequence[Any], positive: Any, count: int) -> Any:
+    """Which entries are 0 near the point, whatever the parameters do there: constants of 0 and what they make 0."""
+    match step.kind:
+        case "constant":
+            return np.repeat(np.array([value == 0.0 for value in step.values], dtype=bool)[None], count, axis=0)
+        case "take":
+            last = np.ones((count, 1), dtype=bool)
+            return np.concatenate([*given, last], axis=1)[:, np.array(step.extra, dtype=np.intp)]
+        case "add":
+            return given[0] & given[1]
+        case "mul":
+            return given[0] | given[1]
+        case "matmul":
+            n, p, q, r = step.extra
+            left, right = ((~given[0]).reshape(count, n, p, q), (~given[1]).reshape(count, n, q, r))
+            return (np.matmul(left.astype(int), right.astype(int)) == 0).reshape(count, -1)
+        case "sum":
+            return given[0].reshape(count, step.length, step.extra[0]).all(axis=2)
+        case "choose":
+            return np.where(positive, given[1], given[2])
+    return np.zeros((count, step.length), dtype=bool)

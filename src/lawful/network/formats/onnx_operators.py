@@ -3,129 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lawful.errors import InvalidNetwork, Unsupported
+from lawful.errors import Unsupported
 from lawful.network import operations
-from lawful.network.assemble import Assembly, Value, fixed_value, join, sizes
-from lawful.network.formats.arrays import as_float64
+from lawful.network.assemble import Value, sizes
+from lawful.network.formats.onnx_operands import Operand, Options, Reader, alike, fixed, rows, value_of, whole_numbers
 from lawful.network.formats.onnx_window import window_of
 from lawful.network.operations import finite
 from lawful.network.windows import Window, average
-from lawful.types import Floats
-
-Constant = NDArray[Any]
-Operand = Value | Constant | None  # None is an optional input left out
-Options = dict[str, Any]
-
-
-@dataclass
-class Reader:
-    """What operators need besides their operands.
-
-    `batch` is the size of the batch with which sizes are computed, 0 if the file has no batch: then tensors are whole.
-    `entangled` collects why the weights of the graph are not those of the file one by one.
-    """
-
-    assembly: Assembly
-    folder: Path
-    batch: int
-    opset: int
-    entangled: list[str] = field(default_factory=list)
-    outputs: frozenset[str] = frozenset()  # names that the file gives its results
-
-    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a tensor as the file sees it."""
-        return (self.batch, *shape) if self.batch else shape
-
-    def regroup(self, values: Sequence[Value], run: Callable[[list[NDArray[np.intp]]], Any]) -> Any:
-        """Entries of the values, put where the operation puts their labels; samples must stay apart."""
-        total, labels, start = sum(value.size for value in values), [], 0
-        for value in values:
-            one = np.arange(start, start + value.size).reshape(value.shape)
-            labels.append(np.stack([one + k * total for k in range(self.batch)]) if self.batch else one)
-            start += value.size
-        found = run(labels)
-        held = values[0] if len(values) == 1 else join(values)
-        return (
-            [self._taken(held, part, total) for part in found]
-            if isinstance(found, list)
-            else self._taken(held, found, total)
-        )
-
-    def _taken(self, held: Value, labels: NDArray[np.intp], total: int) -> Value:
-        if not self.batch:
-            return held.take(labels.ravel(), labels.shape)
-        apart = labels.ndim > 0 and len(labels) == self.batch
-        if not apart or any((labels[k] != labels[0] + k * total).any() for k in range(1, self.batch)):
-            raise Unsupported("does not keep the batch apart")
-        return held.take(labels[0].ravel(), labels.shape[1:])
-
-
-def value_of(operand: Operand) -> Value:
-    """The operand, which must depend on the network's input."""
-    if not isinstance(operand, Value):
-        raise Unsupported("its first operand must depend on the network's input")
-    return operand
-
-
-def _fixed(what: str, operand: Operand) -> Floats:
-    """The operand's numbers, which must not depend on the input."""
-    if operand is None or isinstance(operand, Value):
-        raise Unsupported(f"its {what} must be a constant")
-    return finite(what, as_float64(what, operand))
-
-
-def _whole_numbers(what: str, operand: Operand) -> list[int]:
-    return [int(number) for number in _fixed(what, operand).ravel()]
-
-
-def _rows(reader: Reader, constant: Floats, shape: tuple[int, ...]) -> Floats:
-    """A constant that is the same for every sample, in the shape of one."""
-    try:
-        both = np.broadcast_to(constant, reader.whole(shape))
-    except ValueError:
-        raise InvalidNetwork(f"a constant of {sizes(constant.shape)} does not fit {sizes(shape)}") from None
-    if reader.batch and not (both == both[:1]).all():
-        raise Unsupported("a constant differs from sample to sample")
-    return np.asarray(both[0] if reader.batch else both)
-
-
-def _alike(reader: Reader, first: Operand, second: Operand) -> tuple[Value, Value]:
-    """Two operands in the shape that their sum has."""
-    if first is None or second is None:
-        raise Unsupported("an operand is missing")
-    shapes = [reader.whole(each.shape) if isinstance(each, Value) else each.shape for each in (first, second)]
-    try:
-        whole = np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise InvalidNetwork(f"shapes {sizes(shapes[0])} and {sizes(shapes[1])} cannot be added") from None
-    found = []
-    for each in (first, second):
-        if isinstance(each, Value):
-            same = reader.whole(each.shape) == whole
-            found.append(each if same else reader.regroup([each], lambda labels: np.broadcast_to(labels[0], whole)))
-        else:
-            inner = whole[1:] if reader.batch else whole
-            found.append(fixed_value(_rows(reader, _fixed("operand", each), inner)))
-    return found[0], found[1]
-
 
 # Maps with weights
 
 
 def _gemm(reader: Reader, options: Options, first: Operand, second: Operand, third: Operand = None) -> Value:
-    value, matrix = value_of(first), _fixed("matrix", second)
+    value, matrix = value_of(first), fixed("matrix", second)
     if options.get("transA", 0):
         raise Unsupported("its first operand is transposed")
     weight = options.get("alpha", 1.0) * (matrix if options.get("transB", 0) else matrix.T)
     shape = (*value.shape[:-1], len(weight))
-    bias = None if third is None else options.get("beta", 1.0) * _rows(reader, _fixed("bias", third), shape)
+    bias = None if third is None else options.get("beta", 1.0) * rows(reader, fixed("bias", third), shape)
     if options.get("alpha", 1.0) != 1 or options.get("beta", 1.0) != 1:
         reader.entangled.append("Gemm scales its weights")
     return operations.linear(reader.assembly, value, weight, bias)
@@ -133,11 +31,11 @@ def _gemm(reader: Reader, options: Options, first: Operand, second: Operand, thi
 
 def _matmul(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
     if isinstance(first, Value):
-        matrix = _fixed("matrix", second)
+        matrix = fixed("matrix", second)
         if matrix.ndim != 2:
             raise Unsupported(f"multiplies by a tensor of {sizes(matrix.shape)}: a matrix is supported")
         return operations.linear(reader.assembly, first, matrix.T, None)
-    value, matrix = value_of(second), _fixed("matrix", first)
+    value, matrix = value_of(second), fixed("matrix", first)
     if reader.batch and len(value.shape) < 2:
         raise Unsupported("multiplies the batch from the left")
     if len(value.shape) < 2:
@@ -162,9 +60,9 @@ def _outer(reader: Reader, value: Value) -> Value:
 
 
 def _conv(reader: Reader, options: Options, first: Operand, second: Operand, third: Operand = None) -> Value:
-    value, weight = _inner(reader, value_of(first)), _fixed("kernel", second)
+    value, weight = _inner(reader, value_of(first)), fixed("kernel", second)
     window = window_of(options, weight.shape[2:], value.shape[1:])
-    bias = None if third is None else _fixed("bias", third)
+    bias = None if third is None else fixed("bias", third)
     found = operations.convolve(reader.assembly, value, weight, bias, window, options.get("group", 1))
     return _outer(reader, found)
 
@@ -174,16 +72,27 @@ def _batch_norm(
 ) -> Value:
     if options.get("training_mode", 0):
         raise Unsupported("it is in training mode")
-    fixed = _fixed("mean", mean), _fixed("variance", var), _fixed("scale", scale), _fixed("bias", offset)
+    held = fixed("mean", mean), fixed("variance", var), fixed("scale", scale), fixed("bias", offset)
     value = _inner(reader, value_of(first))
-    return _outer(reader, operations.normalise(value, *fixed, options.get("epsilon", 1e-5)))
+    return _outer(reader, operations.normalise(value, *held, options.get("epsilon", 1e-5)))
 
 
 def _scaler(reader: Reader, options: Options, first: Operand) -> Value:
     """scikit-learn's scaling, `(x − offset) · scale`."""
     value = value_of(first)
     offset, scale = (np.asarray(options.get(name, default)) for name, default in (("offset", 0.0), ("scale", 1.0)))
-    return value.shifted(-_rows(reader, offset, value.shape)).scaled(_rows(reader, scale, value.shape))
+    return value.shifted(-rows(reader, offset, value.shape)).scaled(rows(reader, scale, value.shape))
+
+
+def _linear_regressor(reader: Reader, options: Options, first: Operand) -> Value:
+    """scikit-learn's linear models, whose weights are among their settings."""
+    value, targets = value_of(first), int(options.get("targets", 1))
+    if options.get("post_transform", b"NONE") != b"NONE":
+        raise Unsupported("transforms its result")
+    weight = np.asarray(options["coefficients"], dtype=np.float64).reshape(targets, -1)
+    bias = np.asarray(options.get("intercepts", [0.0] * targets), dtype=np.float64)
+    reader.entangled.append("LinearRegressor has its weights among its settings")
+    return operations.linear(reader.assembly, value, weight, rows(reader, bias, (*value.shape[:-1], targets)))
 
 
 # Sums and factors
@@ -192,7 +101,7 @@ def _scaler(reader: Reader, options: Options, first: Operand) -> Value:
 def _add(reader: Reader, options: Options, first: Operand, second: Operand, sign: float = 1.0) -> Operand:
     if not isinstance(first, Value) and not isinstance(second, Value):
         raise Unsupported("adds two constants")
-    one, two = _alike(reader, first, second)
+    one, two = alike(reader, first, second)
     if isinstance(first, Value) and isinstance(second, Value):
         reader.entangled.append("a sum of two branches has fixed weights")
         return one + (two if sign == 1 else two.scaled(sign))
@@ -215,15 +124,15 @@ def _sum(reader: Reader, options: Options, first: Operand, *rest: Operand) -> Op
 def _multiply(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
     if isinstance(first, Value) and isinstance(second, Value):
         raise Unsupported("multiplies two tensors that both depend on the input")
-    one, two = _alike(reader, first, second)
+    one, two = alike(reader, first, second)
     value, other = (one, two) if isinstance(first, Value) else (two, one)
     return value.scaled(other.bias.reshape(other.shape))
 
 
 def _divide(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
     value_of(first)
-    _fixed("divisor", second)
-    value, divisor = _alike(reader, first, second)
+    fixed("divisor", second)
+    value, divisor = alike(reader, first, second)
     with np.errstate(divide="ignore"):
         return value.scaled(finite("quotient", 1.0 / divisor.bias.reshape(divisor.shape)))
 
@@ -237,7 +146,7 @@ def _mean(reader: Reader, value: Value, axes: Sequence[int], keep: bool) -> Valu
 
 
 def _axes(options: Options, operand: Operand) -> list[int]:
-    return list(options["axes"]) if "axes" in options else [] if operand is None else _whole_numbers("axes", operand)
+    return list(options["axes"]) if "axes" in options else [] if operand is None else whole_numbers("axes", operand)
 
 
 def _reduce_mean(reader: Reader, options: Options, first: Operand, second: Operand = None) -> Value:
@@ -258,7 +167,7 @@ def _reduce_sum(reader: Reader, options: Options, first: Operand, second: Operan
 
 def _prelu(reader: Reader, options: Options, first: Operand, second: Operand) -> Value:
     value = value_of(first)
-    return reader.assembly.activate(value, _rows(reader, _fixed("slope", second), value.shape))
+    return reader.assembly.activate(value, rows(reader, fixed("slope", second), value.shape))
 
 
 def _clip(reader: Reader, options: Options, first: Operand, low: Operand = None, high: Operand = None) -> Value:
@@ -282,7 +191,7 @@ def _absolute(reader: Reader, options: Options, first: Operand) -> Value:
 
 def _maximum(reader: Reader, options: Options, first: Operand, *rest: Operand, sign: float = 1.0) -> Operand:
     for operand in rest:
-        one, two = (each.scaled(sign) for each in _alike(reader, first, operand))
+        one, two = (each.scaled(sign) for each in alike(reader, first, operand))
         first = operations.maximum(reader.assembly, one, two).scaled(sign)
     return first
 
@@ -356,6 +265,7 @@ OTHERS: dict[str, Callable[..., Operand]] = {
     "Div": _divide,
     "Neg": lambda reader, options, first: value_of(first).scaled(-1.0),
     "Scaler": _scaler,
+    "LinearRegressor": _linear_regressor,
     "Clip": _clip,
     "HardSigmoid": _hard_sigmoid,
     "Abs": _absolute,

@@ -15,7 +15,8 @@ from lawful.network.assemble import Assembly, Value, sizes
 from lawful.network.dag import Dag
 from lawful.network.formats import onnx_file
 from lawful.network.formats.limits import check_entries
-from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED, Constant, Operand, Reader
+from lawful.network.formats.onnx_operands import Constant, Operand, Reader
+from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED
 from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
 from lawful.network.mlp import Mlp
 from lawful.network.names import check_names

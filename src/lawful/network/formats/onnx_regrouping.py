@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network.assemble import Value, fixed_value
-from lawful.network.formats.onnx_operators import Constant, Operand, Options, Reader, value_of
+from lawful.network.formats.onnx_operands import Constant, Operand, Options, Reader, value_of
 
 Labels = NDArray[np.intp]
 
@@ -75,6 +75,10 @@ def _gather(labels: Labels, options: Options, indices: Operand) -> Labels:
     return np.asarray(np.take(labels, np.asarray(indices, dtype=np.intp), axis=options.get("axis", 0)))
 
 
+def _columns(labels: Labels, options: Options, indices: Operand) -> Labels:
+    return np.asarray(np.take(labels, np.asarray(indices, dtype=np.intp).ravel(), axis=-1))
+
+
 def _expand(labels: Labels, options: Options, shape: Operand) -> Labels:
     return np.broadcast_to(labels, np.broadcast_shapes(labels.shape, tuple(_ints("shape", shape))))
 
@@ -100,6 +104,7 @@ SINGLE: dict[str, Callable[..., Labels]] = {
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
     "Gather": _gather,
+    "ArrayFeatureExtractor": _columns,
     "Expand": _expand,
     "Tile": _tile,
     "DepthToSpace": _depth_to_space,

@@ -16,7 +16,7 @@ from lawful.network.formats.arrays import StoredArrays, as_float64, chain_of
 from lawful.network.mlp import Mlp
 from lawful.network.modules.export import export_module, twin_of
 from lawful.network.modules.graph import Cut, Interpreter
-from lawful.network.modules.operators import BATCH, numbers
+from lawful.network.modules.operands import BATCH, numbers
 from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")

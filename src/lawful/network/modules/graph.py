@@ -14,7 +14,8 @@ from torch import fx
 from lawful.errors import LawfulError, Unsupported
 from lawful.network.assemble import Assembly, Value, check_terms, sizes
 from lawful.network.modules.export import ExportedModule, operator_name
-from lawful.network.modules.operators import BATCH, OPERATORS, PLAIN, SUPPORTED, TAILS, WEIGHED, Call, per_axis
+from lawful.network.modules.operands import BATCH, Call, per_axis
+from lawful.network.modules.operators import OPERATORS, PLAIN, SUPPORTED, TAILS, WEIGHED
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,7 +80,8 @@ def renamed_module(folder: Path, module: Any) -> Any | None:
 
     logging.disable_progress_bar()
     try:
-        made, report = type(module).from_pretrained(
+        family: Any = type(module).__base__  # without what was added here
+        made, report = family.from_pretrained(
             folder, config=module.config, local_files_only=True, trust_remote_code=False, output_loading_info=True,
             dtype="auto",
         )  # fmt: skip
@@ -132,16 +133,19 @@ def _input_shape(settings: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 def _first_tensor(module: Any) -> Any:
-    """The module, returning the first tensor of what it returns (logits, hidden states); its names stay."""
+    """The module, returning the first tensor of what it returns (logits, hidden states); its names stay.
+
+    Its class is another, not its `forward`: a method of the instance would go on using this one's weights in a copy.
+    """
     import torch
 
-    forward = module.forward
+    kind = type(module)
 
-    def first(*arguments: Any, **options: Any) -> Any:
-        found = forward(*arguments, **options)
+    def first(self: Any, *arguments: Any, **options: Any) -> Any:
+        found = kind.forward(self, *arguments, **options)
         while not isinstance(found, torch.Tensor):
             found = found[0]
         return found
 
-    module.forward = first
+    module.__class__ = type(kind.__name__, (kind,), {"forward": first, "__module__": kind.__module__})
     return module

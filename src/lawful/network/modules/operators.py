@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,39 +10,12 @@ import torch
 
 from lawful.errors import Unsupported
 from lawful.network import operations
-from lawful.network.assemble import Assembly, Value, fixed_value, join, sizes
+from lawful.network.assemble import Value, fixed_value
+from lawful.network.modules.operands import BATCH, Call, as_numbers, numbers, optional, per_axis, same_for_all
+from lawful.network.modules.regrouping import concatenate, padded, regroup, regrouped
 from lawful.network.operations import finite
 from lawful.network.windows import Window, adaptive, average
 from lawful.types import Floats
-
-BATCH = 2  # samples in the traced batch
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of the graph: where hidden nodes are collected, the operator, and the size of its result."""
-
-    assembly: Assembly
-    target: Any
-    shape: tuple[int, ...]  # without the batch
-
-
-def numbers(name: str, tensor: Any) -> Floats:
-    """A tensor's entries in float64."""
-    if tensor.is_complex() or tensor.layout != torch.strided or tensor.is_meta:
-        raise Unsupported(f"tensor {name!r} is {tensor.dtype}, {tensor.layout}: dense real tensors are supported")
-    return finite(name, tensor.detach().cpu().to(torch.float64).numpy())
-
-
-def _optional(name: str, tensor: Any) -> Floats | None:
-    return None if tensor is None else numbers(name, tensor)
-
-
-def per_axis(value: Any, count: int) -> tuple[int, ...]:
-    """One number for every axis, or a number for each."""
-    parts = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-    return tuple(int(part) for part in (parts * count if len(parts) == 1 else parts))
-
 
 # Maps with weights
 
@@ -51,7 +23,7 @@ def per_axis(value: Any, count: int) -> tuple[int, ...]:
 def _linear(call: Call, value: Value, weight: Any, bias: Any = None) -> Value:
     if isinstance(weight, Value) or not isinstance(value, Value):
         raise Unsupported("its weight depends on the input")
-    return operations.linear(call.assembly, value, numbers("weight", weight), _optional("bias", bias))
+    return operations.linear(call.assembly, value, numbers("weight", weight), optional("bias", bias))
 
 
 def _addmm(call: Call, bias: Any, value: Value, weight: Any, *, beta: float = 1, alpha: float = 1) -> Value:
@@ -85,7 +57,7 @@ def _convolution(
     else:
         before = after = per_axis(0 if padding == "valid" else padding, len(kernel))
     window = Window(kernel, per_axis(stride, len(kernel)), before, after, dilations)
-    parts = numbers("weight", weight), _optional("bias", bias)
+    parts = numbers("weight", weight), optional("bias", bias)
     return operations.convolve(call.assembly, value, *parts, window, groups)
 
 
@@ -185,30 +157,16 @@ def _sum(call: Call, value: Value, dim: Any = None, keepdim: bool = False, *, dt
 
 def _constant(value: Value, other: Any) -> Floats:
     """A number or a tensor that is the same for every sample, in the value's shape."""
-    return _same_for_all(_as_numbers(other), value.shape)
-
-
-def _as_numbers(part: Any) -> Floats:
-    return numbers("constant", part if isinstance(part, torch.Tensor) else torch.tensor(part, dtype=torch.float64))
-
-
-def _same_for_all(fixed: Floats, shape: tuple[int, ...]) -> Floats:
-    try:
-        both = np.broadcast_to(fixed, (BATCH, *shape))
-    except ValueError:
-        raise Unsupported(f"a constant of {sizes(fixed.shape)} does not fit {sizes(shape)}") from None
-    if not (both == both[:1]).all():
-        raise Unsupported("a constant differs from sample to sample")
-    return np.asarray(both[0])
+    return same_for_all(as_numbers(other), value.shape)
 
 
 def _spread(call: Call, part: Any) -> Value:
     """An operand in the shape of the result."""
     if not isinstance(part, Value):
-        return fixed_value(_same_for_all(_as_numbers(part), call.shape))
+        return fixed_value(same_for_all(as_numbers(part), call.shape))
     if part.shape == call.shape:
         return part
-    found: Value = _regrouped([part], lambda labels: labels[0].broadcast_to((BATCH, *call.shape)))
+    found: Value = regrouped([part], lambda labels: labels[0].broadcast_to((BATCH, *call.shape)))
     return found
 
 
@@ -252,79 +210,6 @@ def _cast(call: Call, value: Value, *arguments: Any, **options: Any) -> Value:
     return value
 
 
-# Regrouping: the operator itself, run on labels, says which entry goes where
-
-
-def _regrouped(values: Sequence[Value], run: Callable[[list[torch.Tensor]], Any]) -> Any:
-    total, labels, start = sum(value.size for value in values), [], 0
-    for value in values:
-        one = torch.arange(start, start + value.size).reshape(value.shape)
-        labels.append(torch.stack([one + sample * total for sample in range(BATCH)]))
-        start += value.size
-    found = run(labels)
-    if isinstance(found, (list, tuple)):
-        return [_taken(values, part, total) for part in found]
-    return _taken(values, found, total)
-
-
-def _taken(values: Sequence[Value], labels: torch.Tensor, total: int) -> Value:
-    apart = labels.ndim > 0 and len(labels) == BATCH and bool((labels[1] == labels[0] + total).all())
-    if not apart or (labels[0].numel() and not 0 <= int(labels[0].min()) <= int(labels[0].max()) < total):
-        raise Unsupported("mixes the samples of a batch")
-    whole = values[0] if len(values) == 1 else join(values)
-    return whole.take(labels[0].numpy().ravel(), tuple(labels.shape[1:]))
-
-
-def _regroup(call: Call, *arguments: Any, **options: Any) -> Any:
-    values: list[Value] = []
-    place = _collect(arguments, values)
-    return _regrouped(values, lambda labels: call.target(*_filled(place, labels), **options))
-
-
-def _collect(part: Any, values: list[Value]) -> Any:
-    """The arguments with each pending tensor replaced by its number in `values`."""
-    if isinstance(part, (list, tuple)):
-        return type(part)(_collect(each, values) for each in part)
-    if isinstance(part, Value):
-        values.append(part)
-        return _Slot(len(values) - 1)
-    return part
-
-
-@dataclass(frozen=True)
-class _Slot:
-    number: int
-
-
-def _filled(part: Any, labels: list[torch.Tensor]) -> Any:
-    if isinstance(part, (list, tuple)):
-        return type(part)(_filled(each, labels) for each in part)
-    return labels[part.number] if isinstance(part, _Slot) else part
-
-
-def _cat(call: Call, tensors: Sequence[Any], dim: int = 0) -> Value:
-    shape = (BATCH, *call.shape)
-    parts = [part if isinstance(part, Value) else _beside(part, shape, dim) for part in tensors]
-    found: Value = _regrouped(parts, lambda labels: call.target(labels, dim))
-    return found
-
-
-def _beside(part: Any, shape: tuple[int, ...], dim: int) -> Value:
-    fixed = numbers("constant", part)
-    return fixed_value(_same_for_all(fixed, fixed.shape[1:]))
-
-
-def _pad(call: Call, value: Value, pad: Sequence[int], mode: Any = "constant", fill: float | None = None) -> Value:
-    """Padding with a number is joined as one more entry; other modes repeat entries."""
-    plain = mode == "constant"
-    whole = join([value, fixed_value(finite("padding", np.array([float(fill or 0.0)])))]) if plain else value
-    one = torch.arange(value.size, dtype=torch.float64).reshape(value.shape)
-    labels = torch.nn.functional.pad(torch.stack([one, one]), list(pad), mode, value.size if plain else None)
-    if tuple(labels.shape) != (BATCH, *call.shape):
-        raise Unsupported("pads the batch")
-    return whole.take(labels[0].to(torch.int64).numpy().ravel(), call.shape)
-
-
 PLAIN: dict[str, Callable[..., Any]] = {  # trained one weight an edge: what stands between Linear layers
     "relu": lambda call, value: call.assembly.activate(value, 0.0),
     "leaky_relu": lambda call, value, slope=0.01: call.assembly.activate(value, slope),
@@ -337,7 +222,7 @@ PLAIN: dict[str, Callable[..., Any]] = {  # trained one weight an edge: what sta
     **dict.fromkeys(
         ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose",
          "numpy_T", "t", "movedim", "flip", "roll", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
-        _regroup,
+        regroup,
     ),
 }  # fmt: skip
 WEIGHED: dict[str, Callable[..., Any]] = {"linear": _linear, "addmm": _addmm, "matmul": _matmul, "mm": _matmul}
@@ -367,16 +252,16 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "mul": _multiply,
     "div": _divide,
     "neg": lambda call, value: value.scaled(-1.0),
-    "cat": _cat,
+    "cat": concatenate,
     "zeros_like": lambda call, value, **_: fixed_value(np.zeros(call.shape)),
     "ones_like": lambda call, value, **_: fixed_value(np.ones(call.shape)),
     **dict.fromkeys(("full_like", "fill"), lambda call, value, number, **_: _spread(call, number)),
-    "constant_pad_nd": lambda call, value, pad, fill=0.0: _pad(call, value, pad, "constant", fill),
-    "pad": _pad,
+    "constant_pad_nd": lambda call, value, pad, fill=0.0: padded(call, value, pad, "constant", fill),
+    "pad": padded,
     **dict.fromkeys(
         ("select", "slice", "narrow", "index_select", "index", "expand", "repeat", "chunk", "split", "tensor_split",
          "split_with_sizes", "unbind", "stack", "unfold", "gather", "select_scatter", "slice_scatter", "expand_as"),
-        _regroup,
+        regroup,
     ),
 }  # fmt: skip
 OPERATORS = {**PLAIN, **WEIGHED, **OTHERS}

@@ -55,6 +55,25 @@ def laws(architecture: str, level: str = "phi", loss: str = "full", seed: int = 
     }
 
 
+def training(architecture: str, weights: int = 4, seed: int = 0) -> Row:
+    """The laws of φ beside those of training: near random weights, near well-chosen ones, and near all if known."""
+    from lawful.laws import count_laws
+    from lawful.laws.training import training_laws
+
+    count = count_laws(architecture, seed=seed)
+    found = training_laws(count, weights=weights, seed=seed)
+    row: dict[str, Any] = {"parameters": count.parameters, "laws": count.laws, "status": count.status}
+    if found is None:
+        return row | {"fewest": None, "usual": None, "witness": None, "always": None, "least": None}
+    return row | {
+        "fewest": min(found.near),
+        "usual": found.shares.get(count.laws, 0.0),
+        "witness": found.witness is not None,
+        "always": None if found.always is None else list(found.always),
+        "least": found.least,
+    }
+
+
 def components(architecture: str, scheme: str = "torch", seed: int = 0) -> Row:
     """Locked weights of a random initialisation."""
     from lawful.components import components as find
@@ -151,6 +170,7 @@ def _permuted(network: Mlp, layer: int, order: np.ndarray) -> Mlp:
 JOBS: dict[str, Callable[..., Row]] = {
     "claim": claim,
     "count_laws": laws,
+    "training_laws": training,
     "components": components,
     "train_and_prune": train_and_prune,
     "leaky": leaky,

@@ -1,0 +1,59 @@
+"""Two modules that no rewriting brings to one form: an input may tell them apart, nothing can call them equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
+from lawful.checkpoints.folds import State
+from lawful.checkpoints.opening import ApartPair
+from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, _gap
+from lawful.checkpoints.streamed import folded_tensors, rounding_unit
+from lawful.errors import InvalidNetwork
+
+
+@dataclass(frozen=True, eq=False)
+class ApartVerdict:
+    """Different with an input, or undecided; `reason` says why there is no common form."""
+
+    verdict: Word
+    reason: str
+    replay: OutputReplay
+    within: None = None
+    certified: bool = False
+
+
+def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
+    """Replay both modules at random inputs in float64."""
+    one, two = pair.architectures
+    states = pair.first.state, pair.second.state
+    trials = [_trial(one, two, *states, seed + 100 + number, seed) for number in range(TRIALS)]
+    replay = max(trials, key=lambda each: each.gap / each.rounding)
+    words = f"no way to write one as the other: {pair.reason}"
+    if replay.gap > FAR * replay.rounding and replay.gap > REPLAY * replay.error:
+        return ApartVerdict("different", words, replay)
+    words += f"; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
+    return ApartVerdict("undecided", words, replay)
+
+
+def _trial(
+    one: CheckpointArchitecture, two: CheckpointArchitecture, first: State, second: State, draw: int, seed: int
+) -> OutputReplay:
+    inputs = one.draw_inputs(draw)
+    outputs = one.outputs(first, inputs), two.outputs(second, inputs)
+    shapes = [[tuple(tensor.shape) for tensor in each] for each in outputs]
+    if shapes[0] != shapes[1]:
+        raise InvalidNetwork(f"the outputs are of different sizes: {shapes[0]} and {shapes[1]}"[:300])
+    size = max((float(tensor.abs().max()) for tensor in outputs[0]), default=0.0) or 1.0
+    gap, where = _gap(*outputs)
+    error = rounding = 1e-16
+    for architecture, state, own in ((one, first, outputs[0]), (two, second, outputs[1])):
+        twin = random_member(architecture.group, folded_tensors(state, architecture.folds), seed)
+        error = max(error, _gap(own, architecture.outputs(twin, inputs))[0] / size)
+        kinds = {state[name].dtype for name in architecture.group.shapes} | {torch.float64}
+        coarse = max(kinds, key=rounding_unit)
+        rounded = {n: t.to(coarse) if t.is_floating_point() else t for n, t in twin.items()}
+        rounding = max(rounding, _gap(own, architecture.outputs(rounded, inputs))[0] / size)
+    return OutputReplay(tuple(inputs), gap / size, error, rounding, where)

@@ -1,0 +1,310 @@
+"""A hash that all members of an orbit share in exact arithmetic, and no other function of this architecture.
+
+Scales that are powers of two are taken out by exponents, signs and order by colours that depend on the numbers alone
+(each unit is coloured by the multiset of its weights and of the colours at their other ends, until colours split no
+more). Of a pair on which a matrix acts (queries and keys, values and outputs) the products `PᵀN` are taken, as exact
+residues modulo four primes. What is hashed in the end, by SHA-256, is the graph and the numbers in the order of the
+colours: so equal hashes mean equal numbers, whatever the colours did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.coloured import ColouredNumbers, NodeAxis, NumberTable
+from lawful.checkpoints.compare import check_numbers
+from lawful.checkpoints.element import as_rows
+from lawful.checkpoints.folds import State, StatisticsFold
+from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.written import signature
+from lawful.errors import Unsupported
+from lawful.exact.field import to_residues
+from lawful.types import Floats
+
+PRIMES = (8_388_593, 8_388_587, 8_388_581, 8_388_571)
+MOST = 3e9  # products that are worth their time
+
+
+@dataclass(frozen=True)
+class OrbitHash:
+    """The hash, or why there is none; `ties` are spaces with units that the numbers do not tell apart."""
+
+    hash: str | None
+    reason: str
+    ties: tuple[str, ...] = ()
+
+
+def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
+    """Hash a checkpoint; the architecture has to be read with folding="statistics".
+
+    >>> from lawful.checkpoints.architecture import read_architecture
+    >>> from torch import nn
+    >>> one = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> turned = {"0.weight": 4 * one[0].weight.flip(0), "0.bias": 4 * one[0].bias.flip(0),
+    ...           "2.weight": one[2].weight.flip(1) / 4, "2.bias": one[2].bias}
+    >>> found = read_architecture(one, (3,), folding="statistics")
+    >>> orbit_hash(found, one.state_dict()) == orbit_hash(found, turned)
+    True
+    """
+    check_numbers(state, "the checkpoint")
+    group = _raw_group(architecture)
+    turning = [space for space in group.spaces if isinstance(space, MatrixBlock) and space.kind.startswith("O")]
+    if turning:
+        words = f"rotations act on {turning[0].name}, and rounding moves every number: no exact hash is shared"
+        return OrbitHash(None, f"{words}; `lawful fingerprint --index` keeps a sketch instead")
+    wide = {
+        name: tensor.detach().double().numpy().copy() for name, tensor in state.items() if tensor.is_floating_point()
+    }
+    cost = _cost(group)
+    if cost > MOST:
+        return OrbitHash(None, f"the products of its heads take {cost:.0e} steps, more than {MOST:.0e}")
+    _take_out_scales(group, wide)
+    try:
+        numbers = _relations(group, wide)
+    except Unsupported as error:
+        return OrbitHash(None, str(error))
+    numbers.settle_signs()
+    done = numbers.canonical()
+    if done is None:
+        ties = tuple(numbers.tied_spaces())
+        return OrbitHash(None, f"units of {', '.join(ties)[:200]} are not told apart by their weights", ties)
+    total = hashlib.sha256("\n".join(signature(architecture.exported, named=False)).encode())
+    for name, shape in sorted((name, array.shape) for name, array in wide.items()):
+        total.update(f"{name} {shape}\n".encode())
+    total.update(done)
+    return OrbitHash(f"orbit:{total.hexdigest()[:32]}", "all numbers in a standard place")
+
+
+def _raw_group(architecture: CheckpointArchitecture) -> OrbitGroup:
+    """The group on tensors as they are stored: BatchNorm's vectors move with their channels, and take the scales."""
+    group = architecture.group
+    for each in architecture.folds:
+        if not isinstance(each, StatisticsFold):
+            continue
+        spaces = []
+        for space in group.spaces:
+            own = None
+            if isinstance(space, UnitSpace):
+                own = next((rows for rows in space.members if rows.place == (each.offset, (0,))), None)
+            if own is not None and isinstance(space, UnitSpace):
+                still = replace(own, powers=tuple(0.0 for _ in own.powers), odd=False)
+                written = {} if each.writer is None else {
+                    (each.writer.weight, (each.writer.axis,)): True, (str(each.writer.bias), (0,)): True
+                }  # fmt: skip
+                members = [
+                    replace(rows, powers=still.powers, odd=False) if rows.place in written else rows
+                    for rows in space.members
+                ]
+                members += [replace(own, tensor=each.gain)]
+                members += [replace(still, tensor=name) for name in (each.mean, each.variance)]
+                bias = each.writer.bias if each.writer else None
+                if bias is not None and all(rows.tensor != bias for rows in members):
+                    members.append(replace(still, tensor=bias))
+                space = replace(space, members=tuple(members), signed=False)
+            spaces.append(space)
+        group = replace(group, spaces=tuple(spaces))
+    return group
+
+
+def _cost(group: OrbitGroup) -> float:
+    total = 0.0
+    for space in group.spaces:
+        heads = space.heads if isinstance(space, HeadSpace) else ((space,),) if isinstance(space, MatrixBlock) else ()
+        for block in (block for head in heads for block in head):
+            sides = [0, 0]
+            for rows in block.members:
+                columns = int(np.prod(group.shapes[rows.tensor])) // max(
+                    int(np.prod([group.shapes[rows.tensor][d] for d in rows.dims])), 1
+                )
+                sides[rows.powers[0] < 0] += columns * rows.places.shape[1]
+            total += float(block.size) * sides[0] * sides[1] * len(PRIMES)
+    return total
+
+
+# Scales
+
+
+def _take_out_scales(group: OrbitGroup, wide: dict[str, Floats]) -> None:
+    """Multiply by powers of two until the largest weight into each unit is between 1/2 and 1.
+
+    Space after space, from what is fixed: a tensor counts if its other axes are settled. A unit that shows nothing
+    there is scaled by whatever it has when all others are done.
+    """
+    touching: dict[AxisPlace, set[int]] = defaultdict(set)
+    for number, space in enumerate(group.spaces):
+        if isinstance(space, UnitSpace) and space.scales:
+            for rows in space.members:
+                if any(rows.powers):
+                    touching[rows.place].add(number)
+    waiting = {number for numbers in touching.values() for number in numbers}
+    moving = {rows.tensor for space in group.spaces if not isinstance(space, UnitSpace) for rows in members_of(space)}
+
+    def usable(rows: AxisRows) -> bool:
+        others = [place for place in touching if place[0] == rows.tensor and place != rows.place]
+        return rows.tensor not in moving and not any(touching[place] & waiting for place in others)
+
+    while waiting:
+        number = max(sorted(waiting), key=lambda n: sum(
+            usable(rows) for rows in group.spaces[n].members if any(rows.powers)))  # type: ignore[union-attr]  # fmt: skip
+        space = group.spaces[number]
+        if isinstance(space, UnitSpace):
+            settled = np.zeros((space.size, space.scales), dtype=bool)
+            for wanted in (usable, lambda rows: rows.tensor not in moving):
+                _scale(space, wide, [rows for rows in space.members if wanted(rows)], settled)
+        waiting.discard(number)
+
+
+def _scale(space: UnitSpace, wide: dict[str, Floats], members: list[AxisRows], settled: NDArray[np.bool_]) -> None:
+    for scale in range(space.scales):
+        for rows in members:
+            power = rows.powers[scale]
+            if not power or settled[:, scale].all():
+                continue
+            flat = as_rows(torch.from_numpy(wide[rows.tensor]), rows.dims).abs().amax(1).numpy()
+            largest = flat[rows.places].max(1)
+            now = (largest > 0) & ~settled[:, scale]
+            exponent = np.frexp(np.where(now, largest, 0.5))[1]
+            steps = np.where(now, -np.floor_divide(exponent, power), 0.0)
+            settled[:, scale] |= now
+            for other in space.members:
+                if other.powers[scale]:
+                    _multiply(wide, other, np.ldexp(1.0, (steps * other.powers[scale]).astype(int)))
+
+
+def _multiply(wide: dict[str, Floats], rows: AxisRows, factors: Floats) -> None:
+    array = torch.from_numpy(wide[rows.tensor])
+    shape = array.shape
+    flat = as_rows(array, rows.dims).clone()
+    flat[torch.as_tensor(rows.places)] *= torch.as_tensor(factors)[:, None, None]
+    sizes = [shape[d] for d in rows.dims] + [size for d, size in enumerate(shape) if d not in rows.dims]
+    wide[rows.tensor] = flat.reshape(sizes).movedim(tuple(range(len(rows.dims))), rows.dims).contiguous().numpy()
+
+
+# Relations
+
+
+class _Axes:
+    """The axes of tensors as nodes; those that nothing moves stand still."""
+
+    def __init__(self, numbers: ColouredNumbers, wide: Mapping[str, Floats]) -> None:
+        self.numbers, self.wide = numbers, wide
+        self.found: dict[str, dict[tuple[int, ...], NodeAxis]] = defaultdict(dict)
+        self.signed: set[AxisPlace] = set()
+
+    def at(self, name: str, dims: tuple[int, ...]) -> NodeAxis:
+        """One axis; `Unsupported` if its dimensions are grouped in another way too."""
+        own = self.found[name]
+        if dims not in own:
+            if any(set(dims) & set(other) for other in own):
+                raise Unsupported(f"{name}: its axes are regrouped in two ways")
+            count = int(np.prod([self.wide[name].shape[d] for d in dims], dtype=int))
+            own[dims] = self.numbers.axis(f"{name} {dims}", count)
+        return own[dims]
+
+    def take(self, space: UnitSpace) -> None:
+        """The rows of a space belong to its units."""
+        nodes = self.numbers.nodes(space.name, space.size, space.permutes, space.signed)
+        for rows in space.members:
+            axis = self.at(rows.tensor, rows.dims)
+            axis.nodes[rows.places] = nodes[:, None]
+            axis.copies[rows.places] = np.arange(rows.places.shape[1])
+            if rows.odd and space.signed:
+                self.signed.add(rows.place)
+
+    def relation(self, name: str) -> NumberTable:
+        """A whole tensor."""
+        array = self.wide[name]
+        for d in range(array.ndim):
+            if not any(d in dims for dims in self.found[name]):
+                self.at(name, (d,))
+        order = sorted(self.found[name])
+        axes = [self.found[name][dims] for dims in order]
+        flat = np.transpose(array, [d for dims in order for d in dims]).reshape([len(axis.nodes) for axis in axes])
+        return NumberTable(name, flat, axes, [(name, dims) in self.signed for dims in order])
+
+
+def _relations(group: OrbitGroup, wide: Mapping[str, Floats]) -> ColouredNumbers:
+    """Every tensor as numbers between nodes: units, heads, and fixed places."""
+    found = ColouredNumbers()
+    axes = _Axes(found, wide)
+    in_heads: dict[AxisPlace, NDArray[np.bool_]] = {}
+    for space in group.spaces:
+        if isinstance(space, UnitSpace):
+            axes.take(space)
+            continue
+        for rows in members_of(space):
+            count = int(np.prod([wide[rows.tensor].shape[d] for d in rows.dims], dtype=int))
+            in_heads.setdefault(rows.place, np.zeros(count, dtype=bool))[rows.places] = True
+    for (name, _), mask in in_heads.items():
+        if not mask.all():
+            raise Unsupported(f"{name}: only some of its rows belong to heads")
+    covered = {name for name, _ in in_heads}
+    if len(covered) < len(in_heads):
+        raise Unsupported("a tensor has heads along two of its axes")
+    found.relations += [axes.relation(name) for name in wide if name not in covered]
+    for space in group.spaces:
+        if isinstance(space, HeadSpace):
+            _head_relations(found, space.heads, space.copies, space.permutes, axes)
+        elif isinstance(space, MatrixBlock):
+            _head_relations(found, ((space,),), 1, False, axes)
+    return found
+
+
+def _head_relations(
+    found: ColouredNumbers, heads: Sequence[tuple[MatrixBlock, ...]], copies: int, permutes: bool, axes: _Axes
+) -> None:
+    """For each query head the products of its pairs: its attention depends on nothing else."""
+    count = len(heads) * copies
+    nodes = NodeAxis(
+        found.nodes(f"heads of {heads[0][0].name}", count, permutes, False), np.zeros(count, dtype=np.int64)
+    )
+    for slot, first in enumerate(heads[0]):
+        for one in (rows for rows in first.members if rows.powers[0] > 0):
+            for two in (rows for rows in first.members if rows.powers[0] < 0):
+                table = []
+                for head in heads:
+                    block = head[slot]
+                    for copy in range(copies):
+                        sides = [_rows_of(block, rows, copy, copies, axes.wide) for rows in (one, two)]
+                        table.append(_product(block, *sides))
+                places = [(rows.tensor, _rest(rows, axes.wide)) for rows in (one, two)]
+                others = [axes.at(*place) for place in places]
+                signed = [False, *(place in axes.signed for place in places)]
+                name = f"{slot} {one.tensor} {two.tensor}"
+                found.relations.append(NumberTable(name, np.stack(table), [nodes, *others], signed, _moduli(first)))
+
+
+def _rows_of(block: MatrixBlock, like: AxisRows, copy: int, copies: int, wide: Mapping[str, Floats]) -> Floats:
+    rows = next(each for each in block.members if each.place == like.place and each.powers == like.powers)
+    flat = as_rows(torch.from_numpy(wide[rows.tensor]), rows.dims).numpy()
+    return np.asarray(flat[rows.places[:, copy if rows.places.shape[1] == copies else 0]])
+
+
+def _rest(rows: AxisRows, wide: Mapping[str, Floats]) -> tuple[int, ...]:
+    return tuple(d for d in range(wide[rows.tensor].ndim) if d not in rows.dims)
+
+
+def _moduli(block: MatrixBlock) -> NDArray[np.int64]:
+    return np.repeat(np.array(PRIMES, dtype=np.int64), 1 if block.kind == "GL" else 2 * len(block.pairs))
+
+
+def _product(block: MatrixBlock, one: Floats, two: Floats) -> NDArray[np.int64]:
+    """`PᵀN` modulo the primes; of rotary pairs the real and the imaginary part of each pair."""
+    found = []
+    for prime in PRIMES:
+        left, right = (to_residues(part, prime).reshape(part.shape) for part in (one, two))
+        if block.kind == "GL":
+            found.append((left.T @ right) % prime)
+            continue
+        for a, b in block.pairs:
+            found.append((np.outer(left[a], right[a]) + np.outer(left[b], right[b])) % prime)
+            found.append((np.outer(left[b], right[a]) - np.outer(left[a], right[b])) % prime)
+    return np.stack(found, -1)

@@ -1,0 +1,80 @@
+"""Laws of a module in words: its parameters by their names and indices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from lawful.laws.law import Law, Monomial
+
+LONGEST = 12
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+class ModuleWording:
+    """How the parameters of a module are called, laid end to end.
+
+    >>> wording = ModuleWording([("0.weight", (2, 2)), ("2.weight", (1, 2))])
+    >>> law = Law("neuron", (), {(0, 0): Fraction(1), (1, 1): Fraction(1), (4, 4): Fraction(-1)})
+    >>> wording.law(law)
+    '0.weight[0,0]² + 0.weight[0,1]² − 2.weight[0,0]²'
+    >>> wording.expression(law)
+    'p0_weight_0_0**2 + p0_weight_0_1**2 - p2_weight_0_0**2'
+    """
+
+    def __init__(self, places: Sequence[tuple[str, Sequence[int]]]) -> None:
+        self.places = [(name, tuple(shape)) for name, shape in places]
+        self.starts = np.cumsum([0, *(int(np.prod(shape, dtype=int)) for _, shape in self.places)])
+
+    def weight(self, edge: int) -> str:
+        """The name of a parameter's entry."""
+        which = int(np.searchsorted(self.starts, edge, side="right")) - 1
+        name, shape = self.places[which]
+        place = np.unravel_index(edge - int(self.starts[which]), shape) if shape else ()
+        return f"{name}[{','.join(str(int(index)) for index in place)}]" if shape else name
+
+    def law(self, law: Law) -> str:
+        """The polynomial, cut after some terms."""
+        text = " ".join(self._term(*item) for item in list(law.terms.items())[:LONGEST]).removeprefix("+ ")
+        more = len(law.terms) - LONGEST
+        return text if more <= 0 else f"{text} + … ({more} more terms)"
+
+    def _term(self, edges: Monomial, factor: Fraction) -> str:
+        size = "" if abs(factor) == 1 else f"{abs(factor)}·"
+        powers = [(edge, edges.count(edge)) for edge in dict.fromkeys(edges)]
+        names = "·".join(
+            self.weight(edge) + (str(power).translate(SUPERSCRIPTS) if power > 1 else "") for edge, power in powers
+        )
+        return f"{'+' if factor > 0 else '−'} {size}{names}"
+
+    def expression(self, law: Law) -> str:
+        """The whole polynomial in SymPy's syntax."""
+        return self._joined(law, lambda edge: "p" + re.sub(r"\W+", "_", self.weight(edge)).strip("_"), "*", "**{}")
+
+    def latex(self, law: Law) -> str:
+        """The whole polynomial in LaTeX."""
+        return self._joined(law, lambda edge: _latex(self.weight(edge)), r"\,", "^{{{}}}")
+
+    def _joined(self, law: Law, name: object, times: str, power: str) -> str:
+        parts = []
+        for edges, factor in law.terms.items():
+            names = [
+                name(edge) + (power.format(edges.count(edge)) if edges.count(edge) > 1 else "")  # type: ignore[operator]
+                for edge in dict.fromkeys(edges)
+            ]
+            size = [] if abs(factor) == 1 else [str(abs(factor))]
+            parts.append(f"{'-' if factor < 0 else '+'} {times.join(size + names)}")
+        return " ".join(parts).removeprefix("+ ")
+
+    def summary(self, laws: Iterable[Law]) -> list[str]:
+        """A line for each law."""
+        return [self.law(law) for law in laws]
+
+
+def _latex(name: str) -> str:
+    base, _, index = name.partition("[")
+    plain = base.replace("_", r"\_")
+    return rf"\mathtt{{{plain}}}" + (f"_{{{index.removesuffix(']')}}}" if index else "")

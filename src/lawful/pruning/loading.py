@@ -1,0 +1,76 @@
+"""How a pruned model of Hugging Face is loaded again: by a config with its new sizes, if its class has one for them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+HEADS = {"num_attention_heads": 0, "n_head": 0, "num_heads": 0, "num_key_value_heads": 1, "head_dim": 2}
+WIDTHS = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "encoder_ffn_dim")
+
+
+Sizes = tuple[int, int, int]  # heads, groups of heads, inner size
+
+
+def config_that_loads(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes]) -> dict[str, int] | None:
+    """Entries of the config to change such that the class has the new sizes; None if it has no config for them.
+
+    Tried out: the class is made anew (without weights), and all sizes must agree.
+    """
+    config = getattr(small, "config", None)
+    if not hasattr(config, "to_dict") or type(original) is not type(small):
+        return None
+    shapes = [{name: tuple(part.shape) for name, part in each.state_dict().items()} for each in (original, small)]
+    changed: dict[str, int] = {}
+    for entry, which in HEADS.items():
+        values = {sizes[which] for sizes in attentions}
+        if len(values) == 1 and getattr(config, entry, None) not in (None, *values):
+            changed[entry] = values.pop()
+    for entry in WIDTHS:
+        if hasattr(config, entry):
+            before = getattr(config, entry) or 4 * getattr(config, "hidden_size", 0)
+            after = {
+                new for name, shape in shapes[0].items()
+                for old, new in zip(shape, shapes[1][name], strict=True) if old == before != new
+            }  # fmt: skip
+            if len(after) == 1:
+                changed[entry] = after.pop()
+    return changed if changed and _fits(small, changed, shapes[1]) else None
+
+
+def _fits(small: Any, changed: dict[str, int], wanted: dict[str, tuple[int, ...]]) -> bool:
+    config = copy.deepcopy(small.config)
+    for entry, value in changed.items():
+        setattr(config, entry, value)
+    try:
+        with torch.device("meta"):
+            made = type(small)(config)
+    except Exception:  # whatever a library makes of sizes that it does not expect
+        return False
+    return {name: tuple(part.shape) for name, part in made.state_dict().items()} == wanted
+
+
+def how_to_load(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes]) -> str | None:
+    """The same in words; None for what has no config, or the same sizes as before."""
+    if not hasattr(getattr(small, "config", None), "to_dict") or type(original) is not type(small):
+        return None
+    before, after = ({name: part.shape for name, part in each.state_dict().items()} for each in (original, small))
+    if before == after:
+        return None
+    found, name = config_that_loads(original, small, attentions), type(small).__name__
+    if found is None:
+        return f"no config of {name} has these sizes in every layer: write .pt2 or .onnx to run it without its class"
+    return f"loads into {name} with config " + ", ".join(f"{entry}={value}" for entry, value in found.items())
+
+
+def set_caches(module: nn.Module, wanted: bool) -> bool:
+    """Whether models of transformers return the keys and values they have seen; whether any was set otherwise."""
+    configs = [getattr(part, "config", None) for part in module.modules()]
+    changed = [each for each in configs if each is not None and getattr(each, "use_cache", wanted) != wanted]
+    for each in changed:
+        each.use_cache = wanted
+    return bool(changed)

@@ -1,0 +1,181 @@
+"""Small tanh, sigmoid and GELU networks: the function determines the weights, so both verdicts are proved."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+from safetensors.torch import save_file
+from torch import nn
+
+from lawful.checkpoints import align, same
+from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.opening import open_both
+from lawful.checkpoints.uniqueness import SmoothLayer, SmoothShape, decide_by_uniqueness
+from lawful.checkpoints.verbs import decide
+from lawful.errors import CertificateError
+from lawful.verify import verify
+
+LAYERS = {"tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU}
+State = dict[str, torch.Tensor]
+
+
+def network(activation: str, widths: tuple[int, int, int] = (3, 5, 2), seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(*widths[:2]), LAYERS[activation](), nn.Linear(*widths[1:])).double()
+
+
+def tensors(module: nn.Module) -> State:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def flipped(state: State, activation: str) -> State:
+    """Unit 1 turned around: by the law of each activation."""
+    found = {name: tensor.clone() for name, tensor in state.items()}
+    row, bias, column = state["0.weight"][1], state["0.bias"][1], state["2.weight"][:, 1]
+    found["0.weight"][1], found["0.bias"][1] = -row, -bias
+    found["2.weight"][:, 1] = -column if activation != "gelu" else column
+    if activation == "sigmoid":
+        found["2.bias"] = state["2.bias"] + column
+    return found
+
+
+@pytest.mark.parametrize("activation", LAYERS)
+def test_one_unit_in_the_last_place_is_different(activation: str) -> None:
+    one = network(activation)
+    state = tensors(one)
+    state["2.weight"][0, 3] = np.nextafter(float(state["2.weight"][0, 3]), 9.0)
+    found = same(one, state, input=(3,))
+    assert (found.verdict, found.certified) == ("different", True)
+    assert "determines its weights" in found.reason
+
+
+def test_reducible_networks_are_reduced_first() -> None:
+    """Two units with the same weights are one; a unit that was split is the same function, which alignment misses."""
+    one = network("tanh", (3, 4, 2))
+    with torch.no_grad():
+        one[0].weight[3], one[0].bias[3] = 0.0, 0.0  # says nothing
+        one[2].weight.copy_((one[2].weight * 64).round() / 64)
+    state = tensors(one)
+    state["0.weight"][3], state["0.bias"][3] = -state["0.weight"][0], -state["0.bias"][0]
+    state["2.weight"][:, 3] = -0.25
+    state["2.weight"][:, 0] -= 0.25
+    found = same(one, state, input=(3,))
+    assert (found.verdict, found.within) == ("equal", "exactly")
+    x = torch.randn(50, 3, dtype=torch.float64)
+    other = network("tanh", (3, 4, 2))
+    other.load_state_dict(state)
+    assert torch.allclose(one(x), other(x), rtol=0, atol=1e-14)
+
+
+def test_constant_units_are_compared_by_the_independence_of_tanh() -> None:
+    """w = 0: 0.5 tanh(1) and 0.5 tanh(2) are different constants, and no rational one is either."""
+    one = network("tanh", (2, 3, 1))
+    with torch.no_grad():
+        one[0].weight[2] = 0.0
+        one[0].bias[2] = 1.0
+    state = tensors(one)
+    state["0.bias"][2], state["2.weight"][0, 2] = -1.0, -state["2.weight"][0, 2]
+    assert same(one, state, input=(2,)).verdict == "equal"
+    state["0.bias"][2] = -2.0
+    assert same(one, state, input=(2,)).verdict == "different"
+    state = tensors(one)
+    state["2.bias"] = state["2.bias"] + float(state["2.weight"][0, 2]) * float(np.tanh(1.0))
+    state["2.weight"][0, 2] = 0.0
+    found = same(one, state, input=(2,))
+    assert found.verdict == "different"  # by less than 1e-16, and still
+
+
+SHAPE = {name: SmoothShape(name, SmoothLayer("0.weight", 1, "0.bias"), SmoothLayer("2.weight", 1, "2.bias"))
+         for name in LAYERS}  # fmt: skip
+
+
+@given(
+    some.sampled_from(sorted(LAYERS)),
+    some.lists(some.integers(-2, 2), min_size=15, max_size=15),
+    some.lists(some.integers(-2, 2), min_size=15, max_size=15),
+)
+def test_the_theorem_agrees_with_outputs(activation: str, first: list[int], second: list[int]) -> None:
+    """Small whole weights collide often: equal exactly if outputs at many points are."""
+
+    def state(numbers: list[int]) -> State:
+        flat = torch.tensor(numbers, dtype=torch.float64) / 2
+        return {"0.weight": flat[:8].reshape(4, 2), "0.bias": flat[8:12], "2.weight": flat[11:15][None].clone(),
+                "2.bias": torch.zeros(1, dtype=torch.float64)}  # fmt: skip
+
+    states = [state(first), state(second)]
+    found = decide_by_uniqueness(SHAPE[activation], *states)
+    x = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 3
+    outputs = []
+    for each in states:
+        module = nn.Sequential(nn.Linear(2, 4), LAYERS[activation](), nn.Linear(4, 1)).double()
+        module.load_state_dict(each)
+        outputs.append(module(x).detach())
+    gap = float((outputs[0] - outputs[1]).abs().max())
+    if found is not None:
+        assert found.equal == (gap < 1e-9)
+
+
+@pytest.mark.parametrize("activation", LAYERS)
+def test_turned_units_are_found_again(activation: str) -> None:
+    one = network(activation)
+    state = {name: (tensor * 64).round() / 64 for name, tensor in tensors(one).items()}
+    one.load_state_dict(state)
+    other = flipped(state, activation)
+    if activation == "gelu":  # GELU(z) = GELU(-z) + z has a linear part, which is no part of a layer
+        assert same(one, other, input=(3,)).verdict == "different"
+    else:
+        found = same(one, other, input=(3,))
+        assert (found.verdict, found.within) == ("equal", "exactly")
+
+
+@pytest.mark.parametrize("activation", LAYERS)
+@pytest.mark.parametrize("change", ["none", "last place"])
+def test_certificates_of_both_verdicts(activation: str, change: str) -> None:
+    one, state = network(activation), tensors(network(activation))
+    state["0.weight"], state["0.bias"] = state["0.weight"].flip(0), state["0.bias"].flip(0)
+    state["2.weight"] = state["2.weight"].flip(1)
+    if change == "last place":
+        state["0.weight"][0, 0] = np.nextafter(float(state["0.weight"][0, 0]), 9.0)
+    pair, verdict = decide(open_both(one, state, input=(3,)))  # type: ignore[arg-type]
+    assert verdict.verdict == ("equal" if change == "none" else "different")
+    files = [{name: tensor.numpy() for name, tensor in each.items()} for each in (tensors(one), state)]
+    certificate = copy_certificate(pair, verdict)
+    verify(json.dumps(certificate), *files)
+    if change == "last place":
+        forged = {**certificate, "verdict": "equal"}
+        with pytest.raises(CertificateError, match="are different"):
+            verify(json.dumps(forged), *files)
+        forged = {**certificate, "about": certificate["about"][::-1]}
+        with pytest.raises(CertificateError, match="digests"):
+            verify(json.dumps(forged), *files)
+        layers = json.loads(json.dumps(certificate["layers"]))
+        layers[0][0]["bias"] = None
+        with pytest.raises(CertificateError, match="not at all"):
+            verify(json.dumps({**certificate, "layers": layers}), *files)
+        copied = {**certificate, "about": [certificate["about"][0]] * 2}
+        with pytest.raises(CertificateError, match="decides"):
+            verify(json.dumps(copied), files[0], files[0])
+
+
+def test_align_and_the_command_line(lawful: Any, tmp_path: Any) -> None:
+    one = network("tanh")
+    state = flipped(tensors(one), "tanh")
+    assert align(one, state, input=(3,)).after == 0.0
+    files = [str(tmp_path / name) for name in ("a.safetensors", "b.safetensors", "c.safetensors")]
+    other = {**tensors(one), "2.bias": tensors(one)["2.bias"] + 2.0**-40}
+    for file, each in zip(files, (tensors(one), state, other), strict=True):
+        save_file({name: tensor.contiguous() for name, tensor in each.items()}, file)
+    lawful("same", *files[:2], "--activation", "tanh", code=0)
+    proof = str(tmp_path / "proof.json")
+    run = lawful("same", files[0], files[2], "--activation", "tanh", "--certificate", proof, code=1)
+    assert "affine parts differ" in run.stdout
+    assert "different functions" in lawful("verify", proof, files[0], files[2], code=0).stdout
+    marks = lawful("fingerprint", *files, "--activation", "tanh", "--json", code=0)
+    assert json.loads(marks.stdout)["groups"] == [files[:2], files[2:]]
+    lawful("canonical", files[0], "--activation", "tanh", "--out", str(tmp_path / "d.safetensors"), code=0)
