@@ -21,6 +21,8 @@ from lawful.fibers.distance.layers import evaluate, layers_of
 from lawful.fibers.distance.pair import align
 from lawful.fibers.distance.result import float_below, norm_below
 from lawful.fibers.distance.split import norm_above
+from lawful.pruning.measure import measure
+from lawful.pruning.prune import prune
 
 
 def random_mlp(rng: np.random.Generator, widths: tuple[int, ...], slope: float = 0.0) -> Mlp:
@@ -439,3 +441,15 @@ def test_bad_questions() -> None:
         distance(network, random_mlp(rng, (2, 3, 2)), box)
     with pytest.raises(Unsupported, match="layer 1 has an activation of slope 2"):
         distance(network, random_mlp(rng, (2, 3, 1), 2.0), box)
+
+
+def test_prunings_are_compared_as_a_whole() -> None:
+    """The bounds of single steps add up; the distance of original and result is smaller, and no sample exceeds it."""
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(8, 3)), 0.3 * rng.normal(size=(8, 8)), 0.3 * rng.normal(size=(1, 8))]
+    network = Mlp(weights, [rng.normal(size=8), rng.normal(size=8), [0.0]])
+    pruned = prune(network, tolerance=1.0, box=(-np.ones(3), np.ones(3)))
+    apart = measure(pruned).apart
+    assert apart is not None
+    assert pruned.measured(5000) <= apart < pruned.bound
+    assert measure(prune(network, box=(-np.ones(3), np.ones(3)))).apart is None

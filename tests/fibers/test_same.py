@@ -289,3 +289,12 @@ def test_small_integer_networks_agree_with_brute_force(seed: int, twin: bool) ->
         assert (verdict.verdict == "equal") == oracle(first, second)
     if twin:
         assert verdict.verdict == "equal"
+
+
+def test_layers_of_other_widths_above_are_compared() -> None:
+    """The first layers have as many neurons, but no order and scale makes them agree; the next ones do not."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        first = Mlp([rng.normal(size=(2, 1)), rng.normal(size=(2, 2)), rng.normal(size=(1, 2))])
+        second = Mlp([rng.normal(size=(2, 1)), rng.normal(size=(3, 2)), rng.normal(size=(1, 3))])
+        assert same(first, second, seconds=2.0).verdict == "different"

@@ -457,3 +457,24 @@ def test_a_hugging_face_trainer_can_drive_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(Unsupported, match="transformers"):
         trainer_callback()
+
+
+def test_single_numbers_beside_a_batch_are_no_batch_of_one() -> None:
+    """The Hugging Face Trainer passes the number of its items along."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+            nn.init.zeros_(self.first.bias)
+
+        def forward(self, x: torch.Tensor, items: torch.Tensor | None = None) -> torch.Tensor:
+            found: torch.Tensor = self.last(torch.relu(self.first(x)))
+            return found
+
+    model = Counting()
+    with Monitor(model, every=1) as monitor:
+        model(x=torch.randn(5, 3), items=torch.tensor(5)).sum().backward()
+        monitor.step()
+    assert monitor.records[-1]["laws"]["laws"] == 4
+    assert monitor.records[-1]["laws"]["relative"] < 1

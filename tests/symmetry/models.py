@@ -249,9 +249,72 @@ def last_state(layer: nn.Module) -> nn.Module:
 RULES |= {
     "LSTM": (lambda: last_state(nn.LSTM(2, 2, batch_first=True)), (3, 2), 8),
     "GRU": (lambda: last_state(nn.GRU(2, 2, batch_first=True)), (3, 2), 4),
+    "table before a GRU": (
+        lambda: S(nn.Embedding(5, 2), Function(lambda s, x: s.g(x)[0], g=nn.GRU(2, 2, batch_first=True, bias=False))),
+        "3:int",
+        3,
+    ),
     "tanh recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True)), (3, 2), 2),
     "ReLU recurrence": (lambda: last_state(nn.RNN(2, 2, batch_first=True, nonlinearity="relu")), (3, 2), 4),
 }
+
+
+def skip(inner: nn.Module) -> nn.Module:
+    return Function(lambda self, x: x + self.inner(x), inner=inner)
+
+
+def linear_heads() -> nn.Module:
+    """Two heads without a softmax: products of queries, keys and values."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part(x).unflatten(-1, (2, 1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        return self.o((q @ k.transpose(-1, -2) @ v).transpose(1, 2).flatten(2))
+
+    return Function(forward, q=plain(3, 2), k=plain(3, 2), v=plain(3, 2), o=plain(2, 3))
+
+
+def unnormed_end() -> nn.Module:
+    """A stream that a layer normalisation and a bare linear map read: its mean is a space of its own."""
+    block = S(nn.LayerNorm(3, eps=0.05), L(3, 2), nn.GELU(), L(2, 3))
+    return S(plain(2, 3), skip(block), L(3, 2))
+
+
+RULES |= {
+    "skip around a linear map": (lambda: S(plain(2, 3), skip(L(3, 3)), plain(3, 2)), (2,), 12),
+    "skip around a gain": (lambda: S(L(2, 3), skip(Function(lambda s, x: x * s.g, g=(3,))), L(3, 2)), (2,), 6),
+    "reader of a bare norm": (lambda: S(plain(2, 3), nn.LayerNorm(3, 0.05, False), L(3, 2), nn.GELU()), (2,), 4),
+    "heads without softmax": (linear_heads, (4, 3), 6),
+    "head without softmax": (
+        lambda: Function(lambda s, x: s.o((s.q(x) @ s.k(x).transpose(-1, -2)) @ s.v(x)),
+                         q=plain(3, 2), k=plain(3, 2), v=plain(3, 2), o=plain(2, 3)), (4, 3), 7,
+    ),
+    "mean of a stream": (unnormed_end, (2,), 4),
+    "two maps of one value": (
+        lambda: Function(lambda s, x: (s.a(x) + 2 * s.b(x)).tanh(), a=L(3, 2), b=plain(3, 2)), (3,), 6
+    ),
+    "two kernels of one value": (
+        lambda: Function(lambda s, x: (s.a(x) - s.b(x)).tanh(), a=nn.Conv1d(2, 2, 2), b=nn.Conv1d(2, 2, 2)), (2, 4), 10
+    ),
+    "two tables of one id": (
+        lambda: Function(lambda s, x: (s.a(x) + s.b(x)).tanh(), a=nn.Embedding(5, 2), b=nn.Embedding(5, 2)), "3:int", 10
+    ),
+    "halves of one map": (
+        lambda: Function(lambda s, x: ((y := s.a(x))[..., :3] + y[..., 3:].flip(-1)).tanh(), a=plain(3, 6)), (3,), 9
+    ),
+    "weight norm before a linear map": (
+        lambda: S(nn.utils.parametrizations.weight_norm(plain(3, 2)), plain(2, 2)), (3,), 4
+    ),
+    "rows divided by their length": (
+        lambda: Function(lambda s, x: s.b(functional.linear(x, s.w / s.w.norm(dim=1, keepdim=True))),
+                         w=(2, 3), b=plain(2, 2)), (3,), 2,
+    ),
+    "channels that nothing reads": (
+        lambda: Function(lambda s, x: s.b((x * s.g + s.c)[..., 1:2]), g=(2,), c=(2,), b=plain(1, 2)), (2,), 3
+    ),
+    "columns of a table that nothing reads": (
+        lambda: Function(lambda s, x: s.b(s.e(x)[..., 1:]), e=nn.Embedding(5, 4), b=plain(3, 2)), "3:int", 11
+    ),
+}  # fmt: skip
 
 
 def centred_gain() -> nn.Module:

@@ -125,3 +125,23 @@ def test_counts_and_shuffles(name: str) -> None:
         return
     moved = zip(module.parameters(), twin.parameters(), strict=True)
     assert any(not torch.equal(one, two) for one, two in moved)
+
+
+@pytest.mark.parametrize(
+    ("layer", "kinds"),
+    [
+        (lambda: nn.LSTM(2, 3, batch_first=True), [3]),
+        (lambda: nn.GRU(2, 3, 2, batch_first=True), [3, 3]),
+        (lambda: nn.LSTM(2, 3, batch_first=True, bidirectional=True, bias=False), [3, 3]),
+    ],
+)
+def test_units_of_recurrent_layers_permute(layer: Any, kinds: list[int]) -> None:
+    torch.manual_seed(0)
+    made = layer()
+    width = 6 if made.bidirectional else 3
+    module = Function(lambda self, x: self.read(self.layer(x)[0]), layer=made, read=nn.Linear(width, 2)).double()
+    found = symmetries(module, (4, 2))
+    assert found.log10_discrete == pytest.approx(sum(math.log10(math.factorial(n)) for n in kinds))
+    twin, classes = shuffled(module, (4, 2), 1)
+    assert classes == len(kinds)
+    assert output_difference(module, twin, (4, 2)) < 1e-9

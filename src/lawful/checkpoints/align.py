@@ -174,21 +174,24 @@ def pulled(laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]) -
             rows[torch.as_tensor(picked), 0] = torch.as_tensor(shares[start : start + len(picked)])
             start += len(picked)
             yield axis.parameter, axis.back(rows, thin)
-    elif isinstance(laws, ColumnLaws) and not laws.classes.any() and _all_rows(laws, shapes):
-        shape = shapes[laws.axis.parameter]
-        thin = torch.Size([1 if d in laws.axis.dims else size for d, size in enumerate(shape)])
+    elif isinstance(laws, ColumnLaws) and _all_rows_alike(laws, shapes):
+        axis = laws.axes[0]
+        thin = torch.Size([1 if d in axis.dims else size for d, size in enumerate(shapes[axis.parameter])])
         line = torch.as_tensor(weights)
         if laws.contrast:
             line = torch.cat([-line.sum(0, keepdim=True), line])
-        yield laws.axis.parameter, laws.axis.back(line[None], thin)
+        yield axis.parameter, axis.back(line[None], thin)
     else:
         yield from laws.pull({name: torch.zeros((), dtype=torch.float64).expand(shapes[name])
                               for name in laws.parameters}, weights)  # fmt: skip
 
 
-def _all_rows(laws: ColumnLaws, shapes: Mapping[str, torch.Size]) -> bool:
-    count = int(np.prod([shapes[laws.axis.parameter][d] for d in laws.axis.dims], dtype=int))
-    return np.array_equal(np.sort(laws.picked), np.arange(count))
+def _all_rows_alike(laws: ColumnLaws, shapes: Mapping[str, torch.Size]) -> bool:
+    """Whether all rows of one parameter move by the same vector."""
+    axis = laws.axes[0]
+    count = int(np.prod([shapes[axis.parameter][d] for d in axis.dims], dtype=int))
+    alone = len(laws.axes) == 1 and laws.weights.shape == (1, count) and laws.weights.nnz == count
+    return alone and bool((laws.weights.data == 1).all())
 
 
 def _lines(piece: torch.Tensor) -> list[torch.Tensor]:

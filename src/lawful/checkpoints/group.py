@@ -24,8 +24,9 @@ from lawful.symmetry.gauges import PINNED, Gauges, Link
 from lawful.symmetry.labels import occurrences
 from lawful.symmetry.reading import Demands
 from lawful.symmetry.shift_solution import solve_shifts
+from lawful.symmetry.shift_spaces import shift_spaces
 from lawful.symmetry.solve import GaugeSolution, link_components, solve
-from lawful.symmetry.spaces import ParameterSide, matrix_spaces, parameter_sides, scale_spaces, shift_spaces
+from lawful.symmetry.spaces import ParameterSide, matrix_spaces, parameter_sides, scale_spaces
 from lawful.types import Indices, Residues
 
 Kind = Literal["GL", "O", "O fixing 1", "rotary"]
@@ -121,7 +122,7 @@ def read_group(demands: Demands, gains: set[str]) -> OrbitGroup:
     spaces: list[HiddenSpace] = [*single, *heads, *units]
     order = {name: place for place, name in enumerate(demands.shapes)}
     spaces.sort(key=lambda space: min(order[rows.tensor] for rows in members_of(space)))
-    shifts = shift_spaces(solve_shifts(demands.shifts), dict(demands.shapes))[0]
+    shifts = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[0]
     laws = tuple(space.laws for space in shifts if space.laws is not None)
     return OrbitGroup(tuple(spaces), laws, dict(demands.shapes), left_out)
 

@@ -135,8 +135,9 @@ def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: 
         rows = cell.rows[facets]
     else:
         every = region_rows(maps, pattern)
-        names = tuple((layer, j) for layer, rows in enumerate(every) for j in range(len(rows)) if rows[j, :-1].any())
-        rows = np.array([every[layer][j] for layer, j in names]).reshape(len(names), len(point) + 1)
+        slanted = [np.flatnonzero(rows[:, :-1].any(axis=1)) for rows in every]
+        names = tuple((layer, j) for layer, chosen in enumerate(slanted) for j in chosen.tolist())
+        rows = np.concatenate([rows[chosen] for rows, chosen in zip(every, slanted, strict=True)])
     rows = rows / np.sqrt((rows[:, :-1] ** 2).sum(axis=1, keepdims=True))
     radius = float((rows[:, :-1] @ point + rows[:, -1]).min(initial=np.inf))
     matrix, offset = last.values[:, :-1], last.values[:, -1]

@@ -175,7 +175,8 @@ def group_rows(rows: Array, tolerance: float) -> list[list[tuple[int, Any]]]:
     if not len(rows):
         return []
     factors = _lengths(rows)
-    units = rows / factors[:, None]
+    with np.errstate(invalid="ignore"):  # a row of zeros is no multiple of any other
+        units = rows / factors[:, None]
     if rows.dtype == object:
         found: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
         for number, unit in enumerate(units):

@@ -106,7 +106,7 @@ class Monitor:
         """Read the model's graph when it is first called: its inputs show what it takes."""
         self._hooks.pop().remove()
         tensors = [each for each in (*inputs, *keywords.values()) if isinstance(each, torch.Tensor)]
-        if any(each.ndim == 0 or len(each) < 2 for each in tensors):
+        if any(each.ndim > 0 and len(each) < 2 for each in tensors):  # single numbers have no batch
             self._warn_if_blind("it first ran on a batch of one: give input=(...), a size without the batch")
             return
         try:

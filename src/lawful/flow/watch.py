@@ -24,8 +24,8 @@ class LawWatch:
     """Drift of the laws since the start, in float64; `sketch` bounds how many laws are looked at.
 
     A sketch is made of whole spaces, drawn at random but the same for the same model; models with more than 200,000
-    laws are sketched unless asked otherwise. `relative` divides each drift by the size of the law's terms at the start:
-    for gradient flow it stays at rounding, for steps of size h it grows like h.
+    laws are sketched unless asked otherwise. `relative` divides each drift by the size of the law's terms at the start
+    (laws that start at zero are left out): for gradient flow it stays at rounding, for steps of size h it grows like h.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -56,7 +56,7 @@ class LawWatch:
         self.count = count
         self.start = self._values(model)
         theta = {name: tensor.detach() for name, tensor in model.named_parameters()}
-        self._sizes = [np.maximum(laws.size_along(theta, theta), 1e-300) for _, laws in kept]
+        self._sizes = [laws.size_along(theta, theta) for _, laws in kept]
 
     def _values(self, model: nn.Module) -> list[Floats]:
         theta = {name: tensor.detach() for name, tensor in model.named_parameters()}
@@ -72,7 +72,8 @@ class LawWatch:
             kind = next(word for key, word in KINDS.items() if group.startswith(key))
             kinds[kind] = max(kinds.get(kind, 0.0), float(moved.max(initial=0.0)))
             drift = max(drift, float(moved.max(initial=0.0)))
-            relative = max(relative, float((moved / size).max(initial=0.0)))
+            seen = size > 0  # a law whose terms all started at zero has no size to compare with
+            relative = max(relative, float((moved[seen] / size[seen]).max(initial=0.0)))
         return {"laws": self.count, "of": self.total, "drift": drift, "relative": relative, "by_group": kinds}
 
     def save(self, path: Path) -> None:

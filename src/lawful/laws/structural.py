@@ -11,8 +11,8 @@ import torch
 from lawful.laws.law import Law, Monomial
 from lawful.laws.probe import Probe
 from lawful.symmetry import Symmetries, symmetries
-from lawful.symmetry.families import Axis, ColumnLaws, MatrixLaws, ScaleLaws, SpaceLaws, SumLaws
-from lawful.types import Indices
+from lawful.symmetry.families import Axis, ColumnLaws, MatrixLaws, MeanLaw, ScaleLaws, SpaceLaws, SumLaws
+from lawful.types import Floats, Indices
 
 ONE = Fraction(1)
 Terms = dict[Monomial, Fraction]
@@ -49,6 +49,8 @@ def _family(family: SpaceLaws, positions: Mapping[str, torch.Tensor]) -> Iterato
     match family:
         case MatrixLaws():
             yield from _matrix(family, positions)
+        case MeanLaw():
+            yield _mean(family, positions)
         case ScaleLaws() | SumLaws():
             yield from _rows(family, positions)
         case ColumnLaws():
@@ -60,43 +62,87 @@ def _at(axis: Axis, positions: Mapping[str, torch.Tensor], picked: Indices) -> I
     return np.asarray(axis.rows(positions[axis.parameter], picked).long().numpy())
 
 
+def _centres(axis: Axis, positions: Mapping[str, torch.Tensor], picked: Indices) -> Floats:
+    """What is added to the entries of some rows before they are squared."""
+    entries = positions[axis.parameter]
+    return np.asarray(axis.centred(torch.zeros_like(entries), picked).numpy())
+
+
 def _matrix(family: MatrixLaws, positions: Mapping[str, torch.Tensor]) -> Iterator[Law]:
-    tables = [(member.sign, _at(member.axis, positions, member.places)) for member in family.members]
+    tables = [
+        (member.sign, _at(member.axis, positions, member.places), _centres(member.axis, positions, member.places))
+        for member in family.members
+    ]
     for i in range(family.size):
         for j in range(i, family.size):
             terms: Terms = {}
-            for sign, table in tables:
-                for a, b in zip(table[:, i].ravel().tolist(), table[:, j].ravel().tolist(), strict=True):
-                    _added(terms, (min(a, b), max(a, b)), Fraction(sign))
+            for sign, table, centres in tables:
+                parts = (part.ravel().tolist() for part in (table[:, i], table[:, j], centres[:, i], centres[:, j]))
+                for a, b, before, after in zip(*parts, strict=True):
+                    _product(terms, (a, before), (b, after), Fraction(sign))
             yield Law("neuron" if i == j else "pair", (), terms)
 
 
+def _mean(family: MeanLaw, positions: Mapping[str, torch.Tensor]) -> Law:
+    terms: Terms = {}
+    for member in family.members:
+        table = _at(member.axis, positions, member.places)
+        centres = _centres(member.axis, positions, member.places)
+        for copy in range(len(table)):
+            for column in range(table.shape[2]):
+                entries = list(zip(table[copy, :, column].tolist(), centres[copy, :, column].tolist(), strict=True))
+                for one in entries:
+                    for other in entries:
+                        _product(terms, one, other, Fraction(member.sign))
+    return Law("sum", (), terms)
+
+
+def _product(terms: Terms, one: tuple[int, float], other: tuple[int, float], factor: Fraction) -> None:
+    """`(a + c)(b + d)` without its constant."""
+    (a, c), (b, d) = one, other
+    _added(terms, (min(a, b), max(a, b)), factor)
+    if d:
+        _added(terms, (a,), factor * Fraction(d))
+    if c:
+        _added(terms, (b,), factor * Fraction(c))
+
+
 def _rows(family: ScaleLaws | SumLaws, positions: Mapping[str, torch.Tensor]) -> Iterator[Law]:
+    rows = [
+        list(zip(row, centres, strict=True))
+        for axis, picked in zip(family.axes, family.picked, strict=True)
+        for row, centres in zip(
+            _at(axis, positions, picked).tolist(), _centres(axis, positions, picked).tolist(), strict=True
+        )
+    ]
+    squares = isinstance(family, ScaleLaws)
+    for number in range(family.weights.shape[0]):
+        line = family.weights[[number]].tocoo()
+        terms: Terms = {}
+        for row, weight in zip(line.coords[1].tolist(), line.data.tolist(), strict=True):
+            for edge, centre in rows[row]:
+                if squares:
+                    _product(terms, (edge, centre), (edge, centre), Fraction(weight))
+                else:
+                    _added(terms, (edge,), Fraction(weight))
+        yield Law("neuron" if squares else "sum", (), terms)
+
+
+def _columns(family: ColumnLaws, positions: Mapping[str, torch.Tensor]) -> Iterator[Law]:
     rows = [
         row
         for axis, picked in zip(family.axes, family.picked, strict=True)
         for row in _at(axis, positions, picked).tolist()
     ]
-    power, kind = (2, "neuron") if isinstance(family, ScaleLaws) else (1, "sum")
     for number in range(family.weights.shape[0]):
         line = family.weights[[number]].tocoo()
-        terms: Terms = {}
-        for row, weight in zip(line.coords[1].tolist(), line.data.tolist(), strict=True):
-            for edge in rows[row]:
-                _added(terms, (edge,) * power, Fraction(weight))
-        yield Law(kind, (), terms)
-
-
-def _columns(family: ColumnLaws, positions: Mapping[str, torch.Tensor]) -> Iterator[Law]:
-    table = _at(family.axis, positions, family.picked)
-    for number in range(int(family.classes.max()) + 1):
-        members = table[family.classes == number]
+        members = list(zip(line.coords[1].tolist(), map(Fraction, line.data.tolist()), strict=True))
         for column in range(1 if family.contrast else 0, family.columns):
             terms: Terms = {}
-            for row in members.tolist():
-                _added(terms, (row[column],), ONE)
+            for row, weight in members:
+                _added(terms, (rows[row][column],), weight)
                 if family.contrast:
-                    _added(terms, (row[0],), -ONE)
+                    _added(terms, (rows[row][0],), -weight)
             yield Law("sum", (), terms)
 
 

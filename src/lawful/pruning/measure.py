@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from lawful.errors import Unsupported
+from lawful.fibers.distance import bound_of_difference
 from lawful.pruning.prune import Pruning, output_range
 from lawful.singular.spectrum import singularity
 from lawful.types import Floats
 
 SAMPLES = 1000
+SECONDS = 5.0  # for the bound of both networks together
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +26,7 @@ class PruningMeasurement:
     data: int
     output_range: Floats
     rank: int  # of the original's Jacobian (P0 Theorem 2)
+    apart: float | None = None  # a certified bound of the distance of the two networks on the box, where it is smaller
 
 
 def measure(pruning: Pruning, data: Floats | None = None, seed: int = 0) -> PruningMeasurement:
@@ -40,4 +46,19 @@ def measure(pruning: Pruning, data: Floats | None = None, seed: int = 0) -> Prun
         0 if data is None else len(data),
         output_range(pruning.original, batch if data is None else data),
         singularity(pruning.original.to_dag()).rank,
+        _apart(pruning, seed),
     )
+
+
+def _apart(pruning: Pruning, seed: int) -> float | None:
+    """What comparing the networks as a whole proves on the box, if it is less than what the steps add up to."""
+    total = pruning.bound + pruning.rounding
+    if pruning.box is None or pruning.around is not None or not pruning.bound:
+        return None
+    if not all(np.isfinite(end).all() for end in pruning.box):
+        return None
+    try:
+        found = bound_of_difference(pruning.original, pruning.network, pruning.box, seconds=SECONDS, seed=seed)
+    except Unsupported:  # too large as dense layers, or slopes beyond 1
+        return None
+    return found if found < total else None

@@ -39,6 +39,7 @@ def pruning_json(pruning: Pruning, seen: PruningMeasurement | None, verified: bo
         "max_output_change_bound": pruning.bound,
         "bounds": pruning.bounds,
         "rounding_bound": pruning.rounding,
+        "distance_bound": None if seen is None else seen.apart,
         "output_range": None if seen is None else seen.output_range,
         "measured_change": None if seen is None else seen.change,
         "change_on_data": None if seen is None else seen.on_data,
@@ -87,6 +88,8 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement | None, out: Path | 
     if seen is not None and seen.on_data is not None:
         lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
     if seen is not None:
+        if seen.apart is not None:
+            lines.append(f"compared as a whole they differ by at most {seen.apart:.3g} (certified, rounding included)")
         lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
         lines.append(f"rank J = {seen.rank} before")
     for step in pruning.stages:

@@ -245,6 +245,7 @@ TABLE = {
         bounds?: array, the same for each output
         rounding_bound?: number?, of storing folded weights
         output_range?: array?, of each output
+        distance_bound?: number?, of both networks compared as a whole on the box, where it is the smaller one
         measured_change?: number?, on random inputs
         change_on_data?: number?, on the data given
         samples?: integer, random inputs

@@ -26,17 +26,18 @@ class Axis:
 
     parameter: str
     dims: tuple[int, ...]
-    centre: Floats | None = None  # one number, or one for each row: the gauge acts on the parameter plus this
+    centre: Floats | None = None  # the gauge acts on the parameter plus this: a number, or one for each entry
 
     def centred(self, tensor: torch.Tensor, picked: Indices | None = None) -> torch.Tensor:
         """Rows of what the gauge acts on."""
-        found = self.rows(tensor, picked)
-        return found if self.centre is None else found + self.offset(picked)
+        return self.rows(
+            tensor if self.centre is None else tensor.detach().cpu() + torch.as_tensor(self.centre), picked
+        )
 
-    def offset(self, picked: Indices | None = None) -> torch.Tensor:
-        """The centre of each row, as a column."""
-        centre = np.zeros(()) if self.centre is None else self.centre
-        return torch.as_tensor(centre if centre.ndim == 0 or picked is None else centre[picked])[..., None]
+    def restored(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """The parameter whose rows, with the centre, are these."""
+        found = self.back(rows, shape)
+        return (found if self.centre is None else found - torch.as_tensor(self.centre)).contiguous()
 
     def rows(self, tensor: torch.Tensor, picked: Indices | None = None) -> torch.Tensor:
         """Some rows of the parameter (all by default), in float64."""
@@ -159,6 +160,60 @@ class MatrixLaws(SpaceLaws):
 
 
 @dataclass(frozen=True, eq=False)
+class MeanLaw(SpaceLaws):
+    """`Σ_written ‖1ᵀP‖² − Σ_read ‖1ᵀP‖²`, one law: only the mean of a hidden space's coordinates can be scaled."""
+
+    members: tuple[Member, ...]
+    count: int = 1
+
+    @property
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the parameters in it."""
+        return tuple(dict.fromkeys(member.axis.parameter for member in self.members))
+
+    def _sums(self, theta: Parameters, *, centred: bool) -> Iterator[tuple[int, torch.Tensor]]:
+        for member in self.members:
+            tensor = theta[member.axis.parameter]
+            rows = member.axis.centred(tensor, member.places) if centred else member.axis.rows(tensor, member.places)
+            yield member.sign, rows.sum(dim=1)
+
+    def values(self, theta: Parameters) -> Floats:
+        """The law at θ."""
+        return np.array([sum(sign * float((row**2).sum()) for sign, row in self._sums(theta, centred=True))])
+
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """Twice the products of the sums."""
+        pairs = zip(self._sums(theta, centred=True), self._sums(step, centred=False), strict=True)
+        return np.array([2.0 * sum(sign * float((row * moved).sum()) for (sign, row), (_, moved) in pairs)])
+
+    def size_along(self, theta: Parameters, step: Parameters) -> Floats:
+        """The same in absolute values."""
+        pairs = zip(self._sums(theta, centred=True), self._sums(step, centred=False), strict=True)
+        return np.array([2.0 * sum(float((row * moved).abs().sum()) for (_, row), (_, moved) in pairs)])
+
+    def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """`± 2 · 1 (1ᵀP)`."""
+        for member, rows, sums in self._rows(theta):
+            found = torch.zeros_like(rows)
+            for copy, total in zip(member.places, sums, strict=True):
+                found[copy] = 2.0 * float(weights[0]) * member.sign * total
+            yield member.axis.parameter, member.axis.back(found, theta[member.axis.parameter].shape)
+
+    def scaled(self, theta: Parameters, factor: float) -> Iterator[tuple[Member, torch.Tensor]]:
+        """Rows with their mean multiplied where they are written, divided where they are read."""
+        for member, rows, sums in self._rows(theta):
+            power = factor if member.sign > 0 else 1.0 / factor
+            for copy, total in zip(member.places, sums, strict=True):
+                rows[copy] += (power - 1.0) / member.places.shape[1] * total
+            yield member, rows
+
+    def _rows(self, theta: Parameters) -> Iterator[tuple[Member, torch.Tensor, list[torch.Tensor]]]:
+        for member in self.members:
+            rows = member.axis.centred(theta[member.axis.parameter]).clone()
+            yield member, rows, [rows[copy].sum(dim=0) for copy in member.places]
+
+
+@dataclass(frozen=True, eq=False)
 class ScaleLaws(SpaceLaws):
     """`Σ weights · θ²`: each law is a combination of the sums of squares of rows.
 
@@ -255,38 +310,40 @@ class SumLaws(SpaceLaws):
 
 @dataclass(frozen=True, eq=False)
 class ColumnLaws(SpaceLaws):
-    """`Σ_{row ∈ class} W[row, k]` for every column k: rows of a weight may all move by one vector.
+    """`Σ weights · W[row, k]` for every column k: rows may move by one vector, together or one against another.
 
-    `classes[i]` is the class of row `picked[i]`. With `contrast`, differences to the first column: the common part of
-    all columns is a law only together with other parameters.
+    With `contrast`, differences to the first column: the common part of all columns is a law only together with other
+    parameters.
     """
 
-    axis: Axis
-    picked: Indices
-    classes: Indices
+    axes: tuple[Axis, ...]
+    picked: tuple[Indices, ...]
+    weights: sparse.csr_array
     columns: int
     contrast: bool
 
     @property
     def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The one parameter in it."""
-        return (self.axis.parameter,)
+        """Names of the parameters in it."""
+        return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
 
     @property
     def count(self) -> int:  # type: ignore[override]
         """All of them are independent."""
-        return (int(self.classes.max()) + 1) * (self.columns - int(self.contrast))
+        return int(self.weights.shape[0]) * (self.columns - int(self.contrast))
 
-    def _summed(self, rows: torch.Tensor) -> Floats:
-        found = torch.zeros(int(self.classes.max()) + 1, self.columns, dtype=torch.float64)
-        found.index_add_(0, torch.as_tensor(self.classes), rows)
-        if self.contrast:
-            found = found[:, 1:] - found[:, :1]
-        return np.asarray(found.reshape(-1).numpy())
+    def _rows(self, theta: Parameters) -> Floats:
+        return np.concatenate(
+            [
+                axis.rows(theta[axis.parameter], picked).numpy()
+                for axis, picked in zip(self.axes, self.picked, strict=True)
+            ]
+        )
 
     def values(self, theta: Parameters) -> Floats:
         """All laws at θ."""
-        return self._summed(self.axis.rows(theta[self.axis.parameter], self.picked))
+        found = np.asarray(self.weights @ self._rows(theta))
+        return (found[:, 1:] - found[:, :1] if self.contrast else found).reshape(-1)
 
     def along(self, theta: Parameters, step: Parameters) -> Floats:
         """Their values at the step: they are linear."""
@@ -294,21 +351,19 @@ class ColumnLaws(SpaceLaws):
 
     def size_along(self, theta: Parameters, step: Parameters) -> Floats:
         """The same in absolute values."""
-        rows = self.axis.rows(step[self.axis.parameter], self.picked).abs()
-        if not self.contrast:
-            return self._summed(rows)
-        first = rows[:, :1].clone()
-        rows[:, 0] = 0
-        return self._summed(rows) + self._summed(
-            torch.cat([torch.zeros_like(first), first.expand(-1, self.columns - 1)], 1)
-        )
+        found = np.asarray(abs(self.weights) @ np.abs(self._rows(step)))
+        return (found[:, 1:] + found[:, :1] if self.contrast else found).reshape(-1)
 
     def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
-        """The weights of a class, on each of its rows."""
-        tensor = theta[self.axis.parameter]
-        table = torch.as_tensor(weights).reshape(int(self.classes.max()) + 1, -1)
+        """Each row moves by its share of the vectors."""
+        table = weights.reshape(self.weights.shape[0], -1)
         if self.contrast:
-            table = torch.cat([-table.sum(1, keepdim=True), table], 1)
-        rows = torch.zeros_like(self.axis.rows(tensor))
-        rows[torch.as_tensor(self.picked)] = table[torch.as_tensor(self.classes)]
-        yield self.axis.parameter, self.axis.back(rows, tensor.shape)
+            table = np.concatenate([-table.sum(1, keepdims=True), table], axis=1)
+        shares = torch.as_tensor(self.weights.T @ table)
+        start = 0
+        for axis, picked in zip(self.axes, self.picked, strict=True):
+            tensor = theta[axis.parameter]
+            rows = torch.zeros_like(axis.rows(tensor))
+            rows[torch.as_tensor(picked)] = shares[start : start + len(picked)]
+            start += len(picked)
+            yield axis.parameter, axis.back(rows, tensor.shape)

@@ -52,7 +52,10 @@ class Pin:
 class Gauges:
     """The labels made so far, and what is demanded of their matrices."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, means: bool = False) -> None:
+        """If `means`, only generators `1 1ᵀ` are asked for, which act on the mean of a space's coordinates."""
+        self.means = means
+        self.centrings: list[Link] = []
         self.count = 1
         self.axes: list[tuple[int, int]] = [(0, 1)]
         self.links: list[Link] = []
@@ -101,6 +104,11 @@ class Gauges:
     def keep_ones(self, f: torch.Tensor) -> None:
         """Note that group elements have to fix the vector of ones along this field."""
         self.ones.append(flat(f))
+
+    def centre(self, f: torch.Tensor, line: Sequence[int]) -> None:
+        """Note that x is centred along `line`: of all M, those that only move the mean there are not seen."""
+        self.same(f, f, line=line)
+        self.centrings.append(self.links.pop())
 
     def recentre(self, parameter: str, constant: float | Floats) -> None:
         """Note that the gauge acts on a parameter plus a constant, not on the parameter itself."""

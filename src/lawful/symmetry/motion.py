@@ -22,7 +22,8 @@ class Motion:
     A parameter that was only regrouped is `raw`: `indices[k]` says which index along axis k of the parameter each of
     its entries has. `zero` tensors fit any gauge. `square_of` is set while x² may still become part of a norm.
     `steady` values depend on neither inputs nor parameters; small ones are `known`. A constant that is added to the
-    value might as well have been added to the parameter `absorber`, which nothing else reads.
+    value might as well have been added to the parameter `absorber`, which nothing else reads. A `centred` value sums to
+    zero along its last dimension.
     """
 
     shape: Shape
@@ -35,6 +36,7 @@ class Motion:
     steady: bool = False
     known: torch.Tensor | None = None
     absorber: str | None = None
+    centred: bool = False
 
     def reshaped(self, shape: Shape) -> Motion:
         """The same entries in another shape."""
@@ -48,6 +50,7 @@ class Motion:
         return replace(
             self,
             shape=shape,
+            centred=False,
             gauges=tuple(map(move, self.gauges)),
             shifts=tuple(shift.moved(move(shift.labels), move(shift.phases)) for shift in self.shifts),
             indices=tuple(map(move, self.indices)),
@@ -86,13 +89,18 @@ class Step:
             return replace(value, raw=None, indices=())
         return replace(value, raw=None, indices=(), shifts=self.parameter_shifts(value, range(len(shape))))
 
-    def parameter_shifts(self, value: Motion, axes: Sequence[int]) -> tuple[Shift, ...]:
-        """Shifts of a raw parameter that are the same for all entries with equal indices along some of its axes."""
+    def parameter_shifts(self, value: Motion, axes: Sequence[int], *, centred: bool = False) -> tuple[Shift, ...]:
+        """Shifts of a raw parameter that are the same for all entries with equal indices along some of its axes.
+
+        If what reads the other entries is `centred`, a shift of all of them alike is not seen.
+        """
         name = str(value.raw)
         shape = self.parameters[name]
-        found = self.shifts.parameter(name, shape, tuple(axes), axes)
+        found = self.shifts.parameter(name, shape, (centred, *axes), axes)
         if found is None:
             return ()
+        if centred and len(found) == 1:
+            found.append(self.shifts.common(found[0], axes, shape))
         place = torch.zeros((1,) * len(value.shape), dtype=torch.int64)
         for axis in axes:
             place = place * shape[axis] + narrowed(value.indices[axis])
@@ -109,6 +117,7 @@ class Step:
         return replace(
             value,
             shape=self.shape,
+            centred=False,
             gauges=tuple(align(field, self.shape) for field in value.gauges),
             shifts=tuple(shifts),
         )
@@ -122,6 +131,7 @@ class Step:
         return replace(
             value,
             shape=self.shape,
+            centred=False,
             gauges=gauges,
             shifts=tuple(shift.moved(move(shift.labels), move(shift.phases)) for shift in value.shifts),
             indices=tuple(compact(move(index)) for index in value.indices),

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sparse
@@ -171,3 +172,38 @@ def _substituted(row: Row, solved: dict[int, Row]) -> Row:
         for other, factor in solved.get(place, {place: Fraction(1)}).items():
             line[other] = line.get(other, Fraction(0)) + value * factor
     return {place: value for place, value in line.items() if value}
+
+
+def independent(matrix: sparse.csc_array) -> list[int]:
+    """Columns that are a basis of the column space, the first ones that will do.
+
+    >>> independent(sparse.csc_array([[1.0, 2.0, 0.0], [1.0, 2.0, 3.0]]))
+    [0, 2]
+    """
+    solved: dict[int, Row] = {}  # a row that one basis column alone has -> that column, cleared of the others' rows
+    found = []
+    own = np.bincount(matrix.indices, minlength=matrix.shape[0]) == 1
+    for number, (start, end) in enumerate(pairwise(matrix.indptr.tolist())):
+        rows = matrix.indices[start:end]
+        if own[rows].any():  # no other column has this row
+            found.append(number)
+            continue
+        line = dict(zip(rows.tolist(), map(Fraction, matrix.data[start:end].tolist()), strict=True))
+        for row in [row for row in line if row in solved]:
+            factor = line.get(row, Fraction(0))
+            for place, value in solved[row].items():
+                line[place] = line.get(place, Fraction(0)) - factor * value
+        line = {place: value for place, value in line.items() if value}
+        if line:
+            pivot = min(line)
+            line = {place: value / line[pivot] for place, value in line.items()}
+            for row, other in solved.items():
+                if factor := other.get(pivot):
+                    solved[row] = {
+                        place: value
+                        for place in {*other, *line}
+                        if (value := other.get(place, Fraction(0)) - factor * line.get(place, Fraction(0)))
+                    }
+            solved[pivot] = line
+            found.append(number)
+    return found

@@ -13,7 +13,7 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.network.modules.export import export_module, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
-from lawful.symmetry.families import ColumnLaws, MatrixLaws, ScaleLaws, SumLaws
+from lawful.symmetry.families import ColumnLaws, MatrixLaws, MeanLaw, ScaleLaws, SumLaws
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.result import Mode, Space, Symmetries
 from lawful.types import Floats
@@ -69,8 +69,10 @@ def move(space: Space, theta: dict[str, torch.Tensor], rng: np.random.Generator)
             action = torch.as_tensor(matrix if member.sign > 0 else inverse)
             for places in member.places:
                 rows[places] = action @ rows[places]
-            rows = rows - member.axis.offset()
-            theta[member.axis.parameter] = member.axis.back(rows, tensor.shape).contiguous()
+            theta[member.axis.parameter] = member.axis.restored(rows, tensor.shape)
+    elif isinstance(laws, MeanLaw):
+        for member, rows in laws.scaled(dict(theta), float(np.exp(rng.normal(scale=SPREAD)))):
+            theta[member.axis.parameter] = member.axis.restored(rows, theta[member.axis.parameter].shape)
     elif isinstance(laws, ScaleLaws):
         logarithms = laws.weights.T @ rng.normal(scale=SPREAD, size=laws.weights.shape[0])
         start = 0
@@ -79,8 +81,7 @@ def move(space: Space, theta: dict[str, torch.Tensor], rng: np.random.Generator)
             rows = axis.centred(tensor)
             rows[picked] *= torch.as_tensor(np.exp(logarithms[start : start + len(picked)]))[:, None]
             start += len(picked)
-            rows = rows - axis.offset()
-            theta[axis.parameter] = axis.back(rows, tensor.shape).contiguous()
+            theta[axis.parameter] = axis.restored(rows, tensor.shape)
     elif isinstance(laws, (SumLaws, ColumnLaws)):
         for name, piece in laws.pull(theta, rng.normal(scale=SPREAD, size=len(laws.values(theta)))):
             theta[name] = theta[name] + piece

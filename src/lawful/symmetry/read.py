@@ -19,11 +19,14 @@ from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
 from lawful.symmetry.discrete import log10_permutations
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.labels import flat
+from lawful.symmetry.means import mean_spaces
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Pinned, Symmetries
 from lawful.symmetry.shift_solution import solve_shifts
+from lawful.symmetry.shift_spaces import dead_parameters, shift_spaces, unused_parameters
 from lawful.symmetry.solve import link_components, solve
-from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces, shift_spaces, unused_parameters
+from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces
+from lawful.symmetry.torus import torus_spaces
 
 
 def symmetries(
@@ -53,7 +56,7 @@ def symmetries(
     exported, mode, note = _exported(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
-    found = summarise(exported, read_graph(exported, frozen), named, mode)
+    found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
     found = replace(found, noted=found.noted + note)
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
@@ -97,18 +100,21 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     """Solve what was demanded, and name the parts of the answer."""
     gauges = demands.gauges
     solution = solve(gauges)
-    sides = parameter_sides(demands)
     ones = np.concatenate([np.zeros(0, np.int64), *gauges.ones])
     shifts = solve_shifts(demands.shifts)
-    shifted, dead = shift_spaces(shifts, dict(demands.shapes))
-    spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *shifted]
+    shifted, dead = shift_spaces(shifts, demands.shapes)
+    sides = parameter_sides(demands, dead)
+    frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
+    means = mean_spaces(exported, frozen, dead)
+    spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *means, *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
+    spaces += torus_spaces(exported, trained, spaces, dead)
     places = {name: number for number, name in enumerate(trained)}
     spaces.sort(key=lambda space: (min(places.get(name, 0) for name in space.parameters), space.group))
     return Symmetries(
         parameters=sum(math.prod(shape) for shape in trained.values()),
         spaces=tuple(spaces),
-        dead=(*dead, *unused_parameters(demands.unused, trained)),
+        dead=(*dead_parameters(dead, demands.shapes), *unused_parameters(demands.unused, trained)),
         pinned=_pinned(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -18,8 +19,8 @@ from lawful.symmetry.rules import KEEPS_SQUARES, RULES
 from lawful.symmetry.rules.elementwise import homogeneous
 from lawful.symmetry.shifts import Shifts
 
-CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 7, "conv_transpose2d": 7,
-                "conv_transpose3d": 7, "convolution": 8}  # where the number of groups stands  # fmt: skip
+CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 6, "conv_transpose2d": 6,
+                "conv_transpose3d": 6, "convolution": 8}  # where the number of groups stands  # fmt: skip
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
 MOVES = {"t", "transpose", "permute", "numpy_T", "mT", "view", "reshape", "contiguous", "clone", "to", "_to_copy"}
 PASSES_CONSTANTS = {"add", "sub", "linear", "addmm", "to", "_to_copy", "contiguous", "clone", "alias"} | (
@@ -40,9 +41,18 @@ class Demands:
     unknown: Mapping[str, int]
 
 
-def read_graph(exported: ExportedModule, frozen: Iterable[str] = ()) -> Demands:
-    """Go through the graph once; parameters in `frozen` do not train and count as constants."""
-    reader = _Reader(exported, frozenset(frozen))
+def read_graph(
+    exported: ExportedModule, frozen: Iterable[str] = (), *, centred: bool = False, means: bool = False
+) -> Demands:
+    """Go through the graph once; parameters in `frozen` do not train and count as constants.
+
+    If `centred`, a skip around a bare linear map or gain, `x + Ax`, is read as one map: its gauges act on `I + A`.
+    `means` asks for what acts on the mean of a space alone.
+    """
+    reader = _Reader(exported, frozenset(frozen), Gauges(means=means))
+    if centred:
+        reader.skips = dict(_skips(exported, reader.frozen))
+        reader.inside = set(reader.skips.values())
     for node in exported.graph.nodes:
         reader.visit(node)
     unused = tuple(
@@ -54,18 +64,24 @@ def read_graph(exported: ExportedModule, frozen: Iterable[str] = ()) -> Demands:
 
 
 class _Reader:
-    def __init__(self, exported: ExportedModule, frozen: frozenset[str]) -> None:
+    def __init__(self, exported: ExportedModule, frozen: frozenset[str], gauges: Gauges) -> None:
         self.exported, self.frozen = exported, frozen
-        self.gauges, self.shifts = Gauges(), Shifts()
+        self.gauges, self.shifts = gauges, Shifts()
         self.shapes: dict[str, Shape] = {}
         self.fields: dict[str, tuple[torch.Tensor, ...]] = {}
         self.unknown: dict[str, int] = {}
         self.values: dict[fx.Node, Any] = {}
+        self.skips: dict[fx.Node, fx.Node] = {}  # a sum x + Ax, and the call that makes Ax
+        self.inside: set[fx.Node] = set()  # those calls
 
     def visit(self, node: fx.Node) -> None:
         """One node of the graph, after those it depends on."""
         if node.op == "placeholder":
             self.values[node] = self._placeholder(node)
+        elif node in self.inside:
+            self.values[node] = Motion(_shapes(node)[0])  # read with the sum around it
+        elif node in self.skips:
+            self.values[node] = self._skip(self.skips[node])
         elif node.op == "call_function":
             self.values[node] = self._call(node)
         elif node.op == "output":
@@ -163,6 +179,13 @@ class _Reader:
         passes = name in PASSES_CONSTANTS and len(node.users) == 1
         return replace(result, known=None, absorber=result.absorber if passes else None)
 
+    def _skip(self, product: fx.Node) -> Any:
+        """`x + Ax = (I + A)x`, or `x + gx = (1 + g)x`: a map about a centre."""
+        weight = next(each for each in product.all_input_nodes if each.name in self.exported.trained)
+        linear = operator_name(product.target) == "linear"
+        self.gauges.recentre(self.exported.names[weight.name], np.eye(_shapes(weight)[0][0]) if linear else 1.0)
+        return replace(self._call(product), absorber=None)
+
     def _given(self, step: Step, node: fx.Node, open_squares: bool) -> Any:
         value = self.values[node]
         return value if open_squares else self._resolved(step, value)
@@ -199,6 +222,32 @@ class _Reader:
             return None
         zero = found.is_floating_point() and not bool(found.any())
         return Motion(tuple(found.shape), steady=True, known=found, zero=zero)
+
+
+def _skips(exported: ExportedModule, frozen: frozenset[str]) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Sums of a value and a linear map or multiple of it, whose weight nothing else reads."""
+    for node in exported.calls:
+        if operator_name(node.target) != "add" or len(node.args) != 2 or node.kwargs:
+            continue
+        for value, product in (node.args, node.args[::-1]):
+            if not isinstance(product, fx.Node) or product.op != "call_function" or len(product.users) != 1:
+                continue
+            weight = _factor(product, value)
+            if weight is None or weight.name not in exported.trained or len(weight.users) != 1:
+                continue
+            if exported.names[weight.name] not in frozen and _shapes(product) == _shapes(node.all_input_nodes[0]):
+                yield node, product
+                break
+
+
+def _factor(product: fx.Node, value: Any) -> fx.Node | None:
+    """What a value is multiplied by: the weight of a linear map, or one factor of a product of entries."""
+    name, first, *rest = operator_name(product.target), *product.args
+    if name == "linear" and first is value:
+        return rest[0] if isinstance(rest[0], fx.Node) else None
+    if name == "mul" and isinstance(first, fx.Node) and isinstance(rest[0], fx.Node) and first is not rest[0]:
+        return rest[0] if first is value else first if rest[0] is value else None
+    return None
 
 
 def _by_chance(node: fx.Node) -> bool:

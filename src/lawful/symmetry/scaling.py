@@ -8,7 +8,7 @@ tied, frozen or fixed belongs to no free node. Paper 0 holds on it as it stands:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,10 @@ from lawful.symmetry.labels import align, flat, narrowed
 from lawful.symmetry.read import module_of, summarise
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Symmetries
+from lawful.symmetry.shift_solution import solve_shifts
+from lawful.symmetry.shift_spaces import shift_spaces
 from lawful.symmetry.solve import GaugeSolution, solve
-from lawful.types import Floats, Indices
+from lawful.types import Floats, Indices, Mask
 
 GROUND = -1  # inputs, outputs, and whatever cannot be scaled
 LARGEST = 100_000_000
@@ -124,13 +126,17 @@ def scaling_laws(
     module, input = module_of(module, input)
     exported = export_module(module, examples(module, input), training=mode == "train")
     named = dict(module.named_parameters())
-    demands = read_graph(exported, [name for name, tensor in named.items() if not tensor.requires_grad])
+    frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
+    demands = read_graph(exported, frozen)
     if sum(int(np.prod(shape)) for shape in demands.shapes.values()) > LARGEST:
         raise Unsupported(f"a scaling graph has one edge for each entry: more than {LARGEST:,} are not written down")
-    return _graph(demands, solve(demands.gauges)), summarise(exported, demands, named, mode)
+    dead = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[1]
+    found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
+    return _graph(demands, solve(demands.gauges), dead), found
 
 
-def _graph(demands: Demands, solution: GaugeSolution) -> ScalingGraph:
+def _graph(demands: Demands, solution: GaugeSolution, dead: Mapping[str, Mask]) -> ScalingGraph:
+    """Entries that are dead never move: like frozen ones they are no edges."""
     powers = _without_centres(_powers(solution), demands)
     names: dict[int, str] = {}
     owners, positions, rows, columns, entries, count = [], [], [], [], [], 0
@@ -148,7 +154,10 @@ def _graph(demands: Demands, solution: GaugeSolution) -> ScalingGraph:
             spread = align(small.new_tensor(range(small.numel())).reshape(small.shape), shape).reshape(-1).numpy()
             found = found + table[spread]
         found.eliminate_zeros()
-        edges = np.flatnonzero(np.diff(found.indptr))
+        moving = np.diff(found.indptr) > 0
+        if name in dead:
+            moving &= ~dead[name].reshape(-1)
+        edges = np.flatnonzero(moving)
         kept = found[edges].tocoo()
         owners.append(np.full(len(edges), number))
         positions.append(edges)
@@ -156,7 +165,7 @@ def _graph(demands: Demands, solution: GaugeSolution) -> ScalingGraph:
         columns.append(count + kept.coords[0])
         entries.append(kept.data)
         count += len(edges)
-    used = sorted(names)
+    used = np.unique(np.concatenate([np.zeros(0, dtype=int), *rows])).tolist()
     place = np.full(powers.shape[1], -1)
     place[used] = np.arange(len(used))
     joined = [np.concatenate([np.zeros(0), *part]) for part in (entries, rows, columns, owners, positions)]

@@ -15,15 +15,15 @@ from lawful.types import Mask, Residues
 
 @dataclass(frozen=True, eq=False)
 class ShiftSolution:
-    """Labels whose unknowns are equal share a `root`; `free` roots are those that need not vanish.
+    """Labels whose unknowns are equal share a `root`.
 
-    `single` are the combinations of unknowns that are one number each; labels that stand for a vector of entries are
-    free or not as they are.
+    `together` are the combinations of unknowns that no operation sees; those of vectors (`width` > 1) hold entry by
+    entry.
     """
 
     root: Residues
-    free: Mask
-    single: Nullspace
+    width: Residues
+    together: Nullspace
     directions: tuple[Direction, ...]
     unread: Mapping[str, int]
 
@@ -52,17 +52,15 @@ def solve_shifts(shifts: Shifts) -> ShiftSolution:
         read[labels] = True
     unread: dict[str, int] = {}
     named = np.zeros(count, dtype=bool)
-    vectors = np.zeros(count, dtype=bool)
     for direction in directions:
         labels = flat(direction.labels)
         named[root[labels[read[labels]]]] = True
         if missed := int((~read[labels]).sum()):  # rows that a longer input would read: nothing is said of them
             unread[direction.parameter] = missed * direction.weight
-        if direction.weight > 1 and not direction.mean:
-            vectors[root[labels]] = True
     free = ~gone & (root == np.arange(count)) & (named | related)
     sign = np.ones(count, dtype=np.int64)
-    return ShiftSolution(root, free, nullspace(shifts.relations, root, sign, free & ~vectors), directions, unread)
+    together = nullspace(shifts.relations, root, sign, free)
+    return ShiftSolution(root, shifts.width[:count][root], together, directions, unread)
 
 
 def _spread(marked: Mask, root: Residues) -> Mask:

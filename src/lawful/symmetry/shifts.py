@@ -2,8 +2,10 @@
 
 A shift field says how a value moves when parameters move along constant vectors: entry s moves by
 `factor · u[labels(s)] · (something that depends on the data, the same where phases agree)`. u are unknowns, one for
-each label (a vector of `weight` unknowns if the label stands for many entries of a parameter). Layer normalisation,
-softmax and batch normalisation do not see what is constant along their dimensions; every other function sees all of it.
+each label (a vector of `width` unknowns if the label stands for many entries of a parameter: what the data multiply it
+by is a vector too). Two weights that read the same value have the same phases, so that one can move against the other.
+Layer normalisation, softmax and batch normalisation do not see what is constant along their dimensions; every other
+function sees all of it.
 """
 
 from __future__ import annotations
@@ -60,8 +62,15 @@ class Direction:
 
 
 def _nested(one: Shift, other: Shift) -> bool:
+    """Whether two shifts depend on the same data, and one changes along no dimension that the other does not."""
     own, their = set(varying(one.labels)), set(varying(other.labels))
-    return one.constant and other.constant and (own <= their or their <= own)
+    return not (one.masked or other.masked) and (own <= their or their <= own) and _same_data(one, other)
+
+
+def _same_data(one: Shift, other: Shift) -> bool:
+    if varying(one.phases) != varying(other.phases):
+        return False
+    return torch.equal(narrowed(one.phases), narrowed(other.phases))
 
 
 class Shifts:
@@ -75,15 +84,24 @@ class Shifts:
         self.parts: list[tuple[Residues, Residues]] = []  # labels made of others: (whole, part)
         self.directions: dict[str, list[Direction]] = {}
         self.read: list[Residues] = []  # labels of entries that the graph did read
+        self.width = np.ones(1024, dtype=np.int64)  # how many numbers the unknown of a label is
         self._choice: dict[str, object] = {}
         self._dead = np.zeros(1024, dtype=bool)
         self._phase = 1
+        self._sources: dict[tuple[object, ...], torch.Tensor] = {}
 
     def fresh(self, count: int) -> torch.Tensor:
         """New labels."""
         start = self.count
         self.count += count
         return torch.arange(start, start + count)
+
+    def vectors(self, count: int, width: int) -> torch.Tensor:
+        """New labels whose unknowns are vectors."""
+        found = self.fresh(count)
+        self._grow()
+        self.width[found.numpy()] = width
+        return found
 
     def phase(self, shape: Sequence[int], dims: Iterable[int]) -> torch.Tensor:
         """Phases that differ at every index of some dimensions: what the data do there is not known."""
@@ -92,6 +110,14 @@ class Shifts:
         self._phase += size
         return on(inside, shape, torch.arange(start, start + size))
 
+    def phase_of(self, source: tuple[object, ...], shape: Sequence[int], dims: Iterable[int]) -> torch.Tensor:
+        """The phases of what the data do in a place that has a name: the same each time it is named."""
+        inside = sorted(d for d in dims if shape[d] > 1)
+        key = (*source, tuple((d, shape[d]) for d in inside), len(shape))
+        if key not in self._sources:
+            self._sources[key] = narrowed(self.phase(shape, inside))
+        return self._sources[key].expand(tuple(shape))
+
     def parameter(self, name: str, shape: Sequence[int], key: object, axis: Sequence[int]) -> list[Direction] | None:
         """The directions of a parameter by its indices along `axis`; None if it was looked at otherwise before."""
         if self._choice.setdefault(name, key) != key:
@@ -99,9 +125,16 @@ class Shifts:
             return None
         if name not in self.directions:
             size = int(np.prod([shape[d] for d in axis], dtype=int))
-            labels = on(axis, shape, self.fresh(size))
-            self.directions[name] = [Direction(name, labels, int(np.prod(shape, dtype=int)) // max(size, 1))]
+            weight = int(np.prod(shape, dtype=int)) // max(size, 1)
+            self.directions[name] = [Direction(name, on(axis, shape, self.vectors(size, weight)), weight)]
         return self.directions[name]
+
+    def common(self, rest: Direction, axes: Sequence[int], shape: Sequence[int]) -> Direction:
+        """Beside vectors, one direction for each label that moves all its entries alike."""
+        size = int(np.prod([shape[d] for d in axes], dtype=int))
+        found = Direction(rest.parameter, on(axes, shape, self.fresh(size)), rest.weight, mean=True)
+        self.read += [flat(rest.labels), flat(found.labels)]
+        return found
 
     def forbid(self, name: str) -> None:
         """Demand that a parameter does not shift at all."""
@@ -147,6 +180,7 @@ class Shifts:
             grown[: len(self._dead)] = self._dead
             self._dead = grown
             self.leader = np.r_[self.leader, np.arange(len(self.leader), 2 * self.count)]
+            self.width = np.r_[self.width, np.ones(2 * self.count - len(self.width), dtype=np.int64)]
         self._dead[ZERO] = True
 
     def _unite(self, left: Residues, right: Residues) -> None:
@@ -184,20 +218,27 @@ class Shifts:
         """Shifts of a sum stand side by side; two that are the same for all data add up if one changes no further."""
         found: list[Shift] = []
         for shift in self.alive((*left, *right)):
-            place = next((n for n, other in enumerate(found) if _nested(shift, other)), None)
+            place = next(
+                (n for n, other in enumerate(found) if _nested(shift, other) and self._fits(shift, other)), None
+            )
             found.append(shift if place is None else self._sum(found.pop(place), shift))
         return tuple(found)
 
+    def _fits(self, one: Shift, other: Shift) -> bool:
+        """Whether all unknowns of two shifts are vectors of one length."""
+        labels = np.concatenate([flat(one.labels), flat(other.labels)])
+        return len(np.unique(self.width[labels[labels != ZERO]])) <= 1
+
     def _sum(self, a: Shift, b: Shift) -> Shift:
-        """The sum of two steady shifts: `u = u_a + (factor b / factor a) u_b`, times factor a."""
+        """The sum of two shifts of the same data: `u = u_a + (factor b / factor a) u_b`, times factor a."""
         (first, second), kept = squeezed(a.labels, b.labels)
         one, two = first.reshape(-1).numpy(), second.reshape(-1).numpy()
         number = numbered(one, two)
         place = np.unique(number, return_index=True)[1]
-        result = self.fresh(len(place))
+        width = int(self.width[np.concatenate([one, two])].max(initial=1))
+        result = self.vectors(len(place), width)
         self.relations.append(Relation(result.numpy(), one[place], two[place], b.factor / a.factor))
-        self._grow()
-        return Shift(on(kept, a.labels.shape, result[torch.as_tensor(number)]), a.phases, a.factor)
+        return Shift(on(kept, a.labels.shape, result[torch.as_tensor(number)]), a.phases, a.factor, a.masked)
 
     def scaled(self, shifts: Iterable[Shift], factor: float) -> tuple[Shift, ...]:
         """Shifts of a multiple."""

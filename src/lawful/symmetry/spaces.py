@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -10,13 +11,13 @@ from math import prod
 import numpy as np
 import scipy.sparse as sparse
 
-from lawful.symmetry.families import Axis, ColumnLaws, MatrixLaws, Member, ScaleLaws, SumLaws
+from lawful.symmetry.families import Axis, MatrixLaws, Member, ScaleLaws
 from lawful.symmetry.labels import flat, occurrences, varying
+from lawful.symmetry.nullspace import independent
 from lawful.symmetry.reading import Demands
-from lawful.symmetry.result import Dead, Space
-from lawful.symmetry.shift_solution import ShiftSolution
+from lawful.symmetry.result import Space
 from lawful.symmetry.solve import GaugeSolution
-from lawful.types import Indices, Residues
+from lawful.types import Indices, Mask, Residues
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,15 @@ class ParameterSide:
     labels: Residues
     width: int
     role: str
+    dead: Mask | None = None  # of each row's entries, those that no loss sees
+
+    def live(self, places: Indices) -> int:
+        """How many columns of some rows hold an entry that training moves."""
+        return self.width if self.dead is None else int((~self.dead[places].all(axis=0)).sum())
 
 
-def parameter_sides(demands: Demands) -> list[ParameterSide]:
-    """Every field of every parameter, in the order of the graph."""
+def parameter_sides(demands: Demands, dead: Mapping[str, Mask] | None = None) -> list[ParameterSide]:
+    """Every field of every parameter, in the order of the graph; entries that are `dead` add no law."""
     found = []
     for name, fields in demands.fields.items():
         shape = demands.shapes[name]
@@ -39,7 +45,10 @@ def parameter_sides(demands: Demands) -> list[ParameterSide]:
             rows = prod(shape[d] for d in dims)
             words = "whole" if not dims else f"axis {', '.join(map(str, dims))}"
             centre = demands.gauges.centres.get(name)
-            found.append(ParameterSide(Axis(name, dims, centre), flat(field), prod(shape) // rows, f"{name} ({words})"))
+            gone = (dead or {}).get(name)
+            gone = None if gone is None else np.moveaxis(gone, dims, range(len(dims))).reshape(rows, -1)
+            axis = Axis(name, dims, centre)
+            found.append(ParameterSide(axis, flat(field), prod(shape) // rows, f"{name} ({words})", gone))
     return found
 
 
@@ -56,8 +65,8 @@ def matrix_spaces(sides: list[ParameterSide], solution: GaugeSolution, ones: Res
         cells = solution.cell[side.labels[rows]]
         order = np.argsort(cells, kind="stable")
         for part in np.split(order, np.flatnonzero(np.diff(cells[order])) + 1):
-            if len(part):
-                places = rows[part]
+            places = rows[part]
+            if len(part) and side.live(places):
                 members[int(block[side.labels[places[0]]])].append((side, places, side.labels[places]))
     return [_matrix_space(parts, solution, bool(fixed[number])) for number, parts in members.items()]
 
@@ -76,7 +85,7 @@ def _matrix_space(parts: list[tuple[ParameterSide, Indices, Residues]], solution
         sample = int(labels[order[0]])
         sign = int(solution.sign[sample]) * reference[int(solution.root[sample])]
         found.append(Member(side.axis, table, sign))
-        columns += len(table) * side.width
+        columns += sum(side.live(copy) for copy in table)
     roles = tuple(dict.fromkeys(side.role for side, _, _ in parts))
     name = roles[0].split(" ")[0]
     if bool(solution.skew[parts[0][2][0]]):
@@ -93,10 +102,10 @@ def scale_spaces(sides: list[ParameterSide], solution: GaugeSolution) -> list[Sp
     scales = solution.scales
     place = np.full(len(solution.root), -1)
     place[scales.coordinates] = np.arange(len(scales.coordinates))
-    owners, coordinates, rows, signs = [], [], [], []
+    owners, coordinates, rows, signs = ([np.zeros(0, np.int64)] for _ in range(4))
     for number, side in enumerate(sides):
         found = place[solution.root[side.labels]]
-        kept = np.flatnonzero(found >= 0)
+        kept = np.flatnonzero(found >= 0 if side.dead is None else (found >= 0) & ~side.dead.all(axis=1))
         owners.append(np.full(len(kept), number))
         coordinates.append(found[kept])
         rows.append(kept)
@@ -108,10 +117,12 @@ def scale_spaces(sides: list[ParameterSide], solution: GaugeSolution) -> list[Sp
     every = np.arange(len(owner))
     # rows of parameters × solutions: the logarithm of the scale by which a generator multiplies a row
     action = (sparse.csr_array((sign, (every, coordinate)), shape=(len(owner), count)) @ scales.basis).tocsc()
-    return [_scale_space(sides, action[:, numbers], owner, row, used) for used, numbers in _alike(action, owner)]
+    if any(side.dead is not None for side in sides):  # what is left of two generators may be the same
+        action = action[:, independent(action)]
+    return [_scale_space(sides, action[:, numbers], owner, row, used) for used, numbers in alike(action, owner)]
 
 
-def _alike(action: sparse.csc_array, owner: Residues) -> list[tuple[Residues, list[int]]]:
+def alike(action: sparse.csc_array, owner: Residues) -> list[tuple[Residues, list[int]]]:
     """The solutions that touch the same owners, together."""
     number = np.repeat(np.arange(action.shape[1]), np.diff(action.indptr))
     most = int(owner.max(initial=0)) + 1
@@ -140,68 +151,3 @@ def _scale_space(
     roles = tuple(sides[number].role for number in used.tolist())
     laws = ScaleLaws(tuple(axes), tuple(picked), weights, size)
     return Space(roles[0].split(" ")[0], size, "scales", size, roles, laws)
-
-
-def shift_spaces(solution: ShiftSolution, shapes: dict[str, tuple[int, ...]]) -> tuple[list[Space], list[Dead]]:
-    """Constant directions that no operation sees, and the entries that are dead because they are alone in theirs."""
-    found: list[Space] = []
-    dead: dict[str, int] = defaultdict(int)
-    size = np.bincount(solution.root, minlength=len(solution.root))
-    for direction in solution.directions:
-        labels, dims = flat(direction.labels), varying(direction.labels)
-        roots = solution.root[labels]
-        kept = np.flatnonzero(solution.free[roots])
-        if direction.weight == 1 or direction.mean or not len(kept):
-            continue
-        contrast = any(other.mean for other in solution.directions if other.parameter == direction.parameter)
-        axis = Axis(direction.parameter, dims)
-        classes = np.unique(roots[kept], return_inverse=True)[1]
-        laws = ColumnLaws(axis, kept.astype(np.intp), classes.astype(np.intp), direction.weight, contrast)
-        role = f"{direction.parameter} (axis {', '.join(map(str, dims)) or 'all'})"
-        found.append(Space(direction.parameter, direction.weight, "shifts", laws.count, (role,), laws))
-        if not contrast:
-            dead[direction.parameter] += int((size[roots[kept]] == 1).sum()) * direction.weight
-    single, alone = _single_shifts(solution)
-    for name, entries in alone.items():
-        dead[name] += entries
-    return [*found, *single], [Dead(name, n, prod(shapes[name]), unused=False) for name, n in dead.items() if n]
-
-
-def _single_shifts(solution: ShiftSolution) -> tuple[list[Space], dict[str, int]]:
-    """Combinations of single unknowns, those of the same parameters together."""
-    place = np.full(len(solution.root), -1)
-    place[solution.single.coordinates] = np.arange(len(solution.single.coordinates))
-    directions = [each for each in solution.directions if each.weight == 1 or each.mean]
-    owners, columns, rows = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0, int)]
-    for number, direction in enumerate(directions):
-        found = place[solution.root[flat(direction.labels)]]
-        kept = np.flatnonzero(found >= 0)
-        owners.append(np.full(len(kept), number))
-        columns.append(found[kept])
-        rows.append(kept)
-    owner, column, row = (np.concatenate(part) for part in (owners, columns, rows))
-    table = sparse.csr_array(
-        (np.ones(len(owner)), (np.arange(len(owner)), column)), shape=(len(owner), len(solution.single.coordinates))
-    )
-    action = (table @ solution.single.basis).tocsc()
-    alone: dict[str, int] = defaultdict(int)
-    for line in action.indices[action.indptr[:-1][np.diff(action.indptr) == 1]].tolist():
-        if directions[owner[line]].weight == 1:
-            alone[directions[owner[line]].parameter] += 1
-    spaces = []
-    for found, numbers in _alike(action, owner):
-        part = action[:, numbers].tocsr()
-        lines = np.flatnonzero(np.diff(part.indptr))
-        used = found.tolist()
-        order = [lines[owner[lines] == number] for number in used]
-        axes = tuple(Axis(directions[n].parameter, varying(directions[n].labels)) for n in used)
-        weights = sparse.csr_array(part[np.concatenate(order)].T, dtype=np.float64)
-        laws = SumLaws(axes, tuple(row[here].astype(np.intp) for here in order), weights, len(numbers))
-        roles = tuple(f"{directions[n].parameter} (all)" for n in used)
-        spaces.append(Space(axes[0].parameter, len(numbers), "shifts", len(numbers), roles, laws))
-    return spaces, alone
-
-
-def unused_parameters(names: tuple[str, ...], shapes: dict[str, tuple[int, ...]]) -> list[Dead]:
-    """Parameters that the graph never reads."""
-    return [Dead(name, prod(shapes[name]), prod(shapes[name]), unused=True) for name in names]

@@ -37,7 +37,9 @@ def read_box(text: str, inputs: int) -> tuple[Floats, Floats]:
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
     if len(wrong):
         at = int(wrong[0])
-        raise LawfulError(f"{text[:80]}: coordinate {at} goes from {low[at]} to {high[at]}: give finite lo <= hi")
+        infinite = not (np.isfinite(low[at]) and np.isfinite(high[at]))
+        hint = " (on all inputs, `lawful same` compares two networks)" if infinite else ""
+        raise LawfulError(f"{text[:80]}: coordinate {at} goes from {low[at]} to {high[at]}: give finite lo <= hi{hint}")
     return low, high
 
 

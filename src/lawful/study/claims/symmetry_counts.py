@@ -111,6 +111,60 @@ class _Llama(nn.Module):
         return found
 
 
+class _Opt(nn.Module):
+    """OPT's shape: biases on queries, keys and values, a ReLU block, and positions that start at the third row."""
+
+    def __init__(self, v: int, t: int, d: int, h: int, ff: int) -> None:
+        super().__init__()
+        self.heads, self.token, self.place = h, nn.Embedding(v, d), nn.Embedding(t + 2, d)
+        self.first, self.second, self.norm = (nn.LayerNorm(d) for _ in range(3))
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
+        self.up, self.down = nn.Linear(d, ff), nn.Linear(ff, d)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.token(x) + self.place(torch.arange(x.shape[1], device=x.device) + 2)
+        y = self.first(x)
+        q, k, v = (part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        x = x + self.down(torch.relu(self.up(self.second(x))))
+        return functional.linear(self.norm(x), self.token.weight)
+
+
+class _LinearHeads(nn.Module):
+    """Attention without a softmax."""
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v = (nn.Linear(width, heads * inner, bias=False) for _ in range(3))
+        self.o = nn.Linear(heads * inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        found: torch.Tensor = self.o((q @ k.transpose(-1, -2) @ v).transpose(1, 2).flatten(2))
+        return found
+
+
+class _Halves(nn.Module):
+    """A map whose two halves are added, one of them in reverse: weights of one half can move against the other's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 6, bias=False), nn.Linear(3, 2, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.a(x)
+        found: torch.Tensor = self.b(y[..., :3] + y[..., 3:].flip(-1))
+        return found
+
+
+BEYOND: dict[str, tuple[Callable[[], nn.Module], Any, int]] = {
+    "OPT's shape": (lambda: _Opt(5, 3, 4, 2, 3), "3:int", 39),  # and 8 entries of positions that no input reads
+    "a head without softmax": (lambda: _LinearHeads(3, 1, 2), (4, 3), 7),
+    "two heads without softmax": (lambda: _LinearHeads(3, 2, 1), (4, 3), 6),
+    "halves of one map": (_Halves, (3,), 15),
+}
 BLOCKS: dict[str, tuple[Callable[[], nn.Module], Any, int]] = {
     "attention, k(k+1), k = 2": (lambda: _Heads(3, 1, 1, 2), (4, 3), 6),
     "attention, k(k+1), k = 3": (lambda: _Heads(4, 1, 1, 3), (5, 4), 12),
@@ -163,4 +217,23 @@ def structural_counts(full: bool) -> Outcome:
     )
 
 
-CLAIMS = (structural_counts,)
+@claim(
+    "p1-structural-shifts-and-numbers",
+    "Section 3, beyond groups that act on single axes",
+    "a head without softmax has one law more than its two spaces, for the free number of its scores; two weights that "
+    "read one value conserve their difference, entry by entry; OPT's shape has GPT-2's laws and one for each ReLU",
+)
+def structural_shifts(full: bool) -> Outcome:
+    """Read each from its graph; the counts are those of the Lie closure."""
+    counts, worst = {}, 0.0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for name, (make, given, _) in BEYOND.items():
+            found = symmetries(make(), given)
+            counts[name] = len(found.laws)
+            worst = max(worst, 1.0 if found.checked is None else found.checked.worst)
+    holds = all(counts[name] == laws for name, (_, _, laws) in BEYOND.items())
+    return Outcome(holds and worst < 1e-9, {**counts, "worst generator": worst})
+
+
+CLAIMS = (structural_counts, structural_shifts)

@@ -8,18 +8,19 @@ from typing import Any
 import torch
 
 from lawful.symmetry.labels import broadcast, flat, on, varying
-from lawful.symmetry.motion import Motion, Shape, Step
+from lawful.symmetry.motion import Motion, Shape, Step, index_fields
 from lawful.symmetry.rules.elementwise import add_values, multiply_fields
-from lawful.symmetry.shifts import LARGEST, Direction, Shift
+from lawful.symmetry.shifts import LARGEST, Shift
 
 
-def contract(step: Step, x: Motion, y: Motion, batch: int) -> Motion:
+def contract(step: Step, x: Motion, y: Motion, batch: int, sources: tuple[Motion, Motion] | None = None) -> Motion:
     """`z[b, i, j] = Σ_c x[b, i, c] y[b, c, j]`, with `batch` leading dimensions b (of size 1 where they broadcast).
 
     If x moves by M along c and y by −Mᵀ, then `Σ (Mx)y + x(−Mᵀy) = 0`: z does not move. M may depend on b but not on
     i or j, and must not mix different b. Gauges along i and j pass to z (they must not mix b where the other factor
     changes with b), those along b multiply, as in a product of numbers.
-    A shift of x becomes `Σ_c u_c y[c, j]`: one unknown that the data weight along b and j.
+    A shift of x becomes `Σ_c u_c y[c, j]`: one unknown that the data weight along b and j. `sources` are the values
+    that x and y are views of: two weights that read one of them move against each other.
     """
     shape = (*broadcast(x.shape[:batch], y.shape[:batch]), x.shape[-2], y.shape[-1])
     line = batch + 2
@@ -43,7 +44,7 @@ def contract(step: Step, x: Motion, y: Motion, batch: int) -> Motion:
             step.gauges.tell_apart(field, set(shared) - carried)
         passing.append(outer)
     gauges = multiply_fields(step, *passing, dims=range(batch), shape=shape)
-    return Motion(shape, gauges, _contract_shifts(step, x, y, shape, batch))
+    return Motion(shape, gauges, _contract_shifts(step, x, y, shape, batch, sources))
 
 
 def _leading(field: torch.Tensor, batch: int) -> list[int]:
@@ -82,17 +83,21 @@ def _placed(labels: torch.Tensor, own: Shape, shape: Shape, line: int, places: t
     return labels.expand(*shape, inner)
 
 
-def _contract_shifts(step: Step, x: Motion, y: Motion, shape: Shape, batch: int) -> tuple[Shift, ...]:
+def _contract_shifts(
+    step: Step, x: Motion, y: Motion, shape: Shape, batch: int, sources: tuple[Motion, Motion] | None
+) -> tuple[Shift, ...]:
     found: list[Shift] = []
-    for factor, other, dim, own, others in (
-        (x, y, len(x.shape) - 1, batch, batch + 1),
-        (y, x, len(y.shape) - 2, batch + 1, batch),
+    for factor, other, dim, own, others, source in (
+        (x, y, len(x.shape) - 1, batch, batch + 1, sources and sources[1]),
+        (y, x, len(y.shape) - 2, batch + 1, batch, sources and sources[0]),
     ):
         if factor.raw is not None:  # entries that meet the same entry of the result move as one vector
             axes = [k for k, index in enumerate(factor.indices) if dim not in varying(index)]
+            read_centred = factor is y and source is not None and source.centred and factor.shape[dim] > 1
+            centred = read_centred and _in_order(step, factor, dim)
             parts = [
                 shift.moved(shift.labels.narrow(dim, 0, 1), shift.phases.narrow(dim, 0, 1))
-                for shift in step.parameter_shifts(factor, axes)
+                for shift in step.parameter_shifts(factor, axes, centred=centred)
             ]
         else:
             parts = [step.shifts.summed(shift, dim) for shift in step.shifts.alive(factor.shifts)]
@@ -106,8 +111,20 @@ def _contract_shifts(step: Step, x: Motion, y: Motion, shape: Shape, batch: int)
             placed = replace(
                 shift, labels=labels.reshape(sizes).expand(shape), phases=phases.reshape(sizes).expand(shape)
             )
-            found += step.shifts.weighted([placed], moving)
+            if source is not None and factor.raw is not None and _in_order(step, factor, dim):
+                found.append(replace(placed, phases=step.shifts.phase_of((source, dim), shape, moving)))
+            else:
+                found += step.shifts.weighted([placed], moving)
     return tuple(found)
+
+
+def _in_order(step: Step, factor: Motion, dim: int) -> bool:
+    """Whether the entries of a raw parameter along a dimension are one of its axes, whole and in its own order."""
+    along = [axis for axis, index in enumerate(factor.indices) if dim in varying(index)]
+    if len(along) != 1 or varying(factor.indices[along[0]]) != (dim,):
+        return False
+    line = factor.indices[along[0]].movedim(dim, 0).reshape(factor.shape[dim], -1)[:, 0]
+    return torch.equal(line, torch.arange(step.parameters[str(factor.raw)][along[0]]))
 
 
 def _matrix(value: Motion, rank: int) -> Motion:
@@ -123,7 +140,7 @@ def matmul(step: Step, self: Motion, other: Motion) -> Motion:
     if self.zero or other.zero:
         return Motion(step.shape, zero=True)
     rank = max(len(x.shape), len(y.shape))
-    return contract(step, _matrix(x, rank), _matrix(y, rank), rank - 2).reshaped(step.shape)
+    return contract(step, _matrix(x, rank), _matrix(y, rank), rank - 2, (self, other)).reshaped(step.shape)
 
 
 def mm(step: Step, self: Motion, mat2: Motion) -> Motion:
@@ -169,10 +186,19 @@ def convolution(
     A gauge of the input acts on channels alone; with groups, on the channels of each group by itself. Kernel axes are
     pinned: moving taps is another function. Zero padding stays zero under any linear map.
     """
-    return _convolve(step, input, weight, bias, groups, outputs=0)
+    geometry = tuple(str(each) for each in (stride, padding, dilation, groups))
+    return _convolve(step, input, weight, bias, groups, outputs=0, geometry=geometry)
 
 
-def _convolve(step: Step, input: Motion, weight: Motion, bias: Motion | None, groups: int, outputs: int) -> Motion:
+def _convolve(
+    step: Step,
+    input: Motion,
+    weight: Motion,
+    bias: Motion | None,
+    groups: int,
+    outputs: int,
+    geometry: tuple[str, ...] | None = None,
+) -> Motion:
     shape, spatial = step.shape, tuple(range(2, len(input.shape)))
     if len(input.shape) != len(weight.shape):
         step.pin(input, weight, bias)
@@ -215,7 +241,7 @@ def _convolve(step: Step, input: Motion, weight: Motion, bias: Motion | None, gr
         for field in written
     ]
     gauges = multiply_fields(step, [field.reshape(-1)[0].expand(shape) for field in passing], out, dims=(), shape=shape)
-    product = Motion(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs))
+    product = Motion(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs, geometry))
     if bias is None:
         return product
     return add_values(step, product, bias.reshaped((shape[1], *(1 for _ in spatial))))
@@ -239,7 +265,9 @@ def _single_input(
     return [field for field in written if field is not scale[0]], passing[1:]
 
 
-def _convolved_shifts(step: Step, input: Motion, weight: Motion, groups: int, outputs: int) -> tuple[Shift, ...]:
+def _convolved_shifts(
+    step: Step, input: Motion, weight: Motion, groups: int, outputs: int, geometry: tuple[str, ...] | None
+) -> tuple[Shift, ...]:
     """A weight's shift moves its output channel by something that depends on the data at every place.
 
     A shift of the input that is constant in space would still be seen at a padded border: it is followed no further.
@@ -255,8 +283,18 @@ def _convolved_shifts(step: Step, input: Motion, weight: Motion, groups: int, ou
         line = shift.labels.reshape(weight.shape)[(slice(None),) + (0,) * (len(weight.shape) - 1)]
         labels = on([1], shape, line) if shape[1] > 1 else line.reshape(-1)[0].expand(shape)
         places = [d for d in range(len(shape)) if d != 1 or groups > 1]
-        found.append(Shift(labels, step.shifts.phase(shape, places)))
+        if geometry is not None and groups == 1 and _whole(step, weight):  # kernels of one size that read one value
+            phases = step.shifts.phase_of((input, *geometry, weight.shape[1:]), shape, places)
+        else:
+            phases = step.shifts.phase(shape, places)
+        found.append(Shift(labels, phases))
     return tuple(found)
+
+
+def _whole(step: Step, weight: Motion) -> bool:
+    """Whether a raw parameter is as it was given: no entry moved, repeated or dropped."""
+    own = index_fields(step.parameters[str(weight.raw)])
+    return len(own) == len(weight.indices) and all(map(torch.equal, own, weight.indices))
 
 
 def transposed_convolution(
@@ -322,7 +360,7 @@ def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shif
     last = len(shape) - 1
     fixed = indices.known
     if fixed is not None and weight.shape[0] * weight.shape[1] <= LARGEST:
-        found = step.shifts.parameter(name, weight.shape, (0, 1), [0, 1])
+        found = step.shifts.parameter(name, weight.shape, (False, 0, 1), [0, 1])
         if found is None:
             return ()
         rows = found[0].labels.reshape(weight.shape)[fixed]
@@ -332,13 +370,11 @@ def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shif
     if found is None:
         return ()
     if len(found) == 1:
-        rest = found[0]
-        mean = Direction(name, on([1], weight.shape, step.shifts.fresh(weight.shape[1])), rest.weight, mean=True)
-        step.shifts.directions[name] = [rest, mean]
+        rest = found[0]  # (a vector over the ids that are not known, so that two tables read by one of them can part)
+        step.shifts.directions[name] = [rest, step.shifts.common(rest, [1], weight.shape)]
     rest, mean = step.shifts.directions[name]
-    step.shifts.read += [flat(rest.labels), flat(mean.labels)]
     still = torch.zeros((), dtype=torch.int64).expand(shape)
     return (
         Shift(mean.labels[0].expand(shape), still),
-        Shift(rest.labels[0].expand(shape), step.shifts.phase(shape, range(last))),
+        Shift(rest.labels[0].expand(shape), step.shifts.phase_of((indices, "ids"), shape, range(last))),
     )

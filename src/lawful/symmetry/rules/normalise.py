@@ -69,7 +69,8 @@ def norm_along(
     if ord not in (2, 2.0):
         step.pin(self)
         return Motion(step.shape)
-    return _reduced(step, Motion(self.shape, square_of=step.settled(self)), dim, 1.0)
+    squares = _reduced(step, Motion(self.shape, square_of=step.settled(self)), dim, 1.0)
+    return homogeneous(step, squares, 0.5)
 
 
 def _affine(step: Step, x: Motion, weight: Motion | None, bias: Motion | None) -> Motion:
@@ -92,10 +93,16 @@ def layer_norm(
     x = step.settled(input)
     dims = list(range(len(x.shape) - len(normalized_shape), len(x.shape)))
     for field in x.gauges:
-        step.gauges.orthogonal(field, dims)
-        step.gauges.keep_ones(field)
+        if step.gauges.means:
+            step.gauges.centre(field, dims)
+        else:
+            step.gauges.orthogonal(field, dims)
+            step.gauges.keep_ones(field)
     step.shifts.unseen(x.shifts, dims)
-    return _affine(step, Motion(x.shape, x.gauges), weight, bias)
+    if step.gauges.means:
+        return _affine(step, Motion(x.shape), weight, bias)
+    bare = weight is None and bias is None and len(dims) == 1
+    return _affine(step, Motion(x.shape, x.gauges, centred=bare), weight, bias)
 
 
 def native_layer_norm(
@@ -234,6 +241,8 @@ def weight_norm(step: Step, v: Motion, g: Motion, dim: int = 0) -> Motion:
     Along the other axes a map must keep `‖v‖`: rotations pass.
     """
     kept = list(g.gauges)
+    for field in g.gauges:  # a product row by row: rows do not mix
+        step.gauges.diagonal(field)
     others = [d for d in range(len(v.shape)) if d != dim % len(v.shape)]
     for field in v.gauges:
         if set(varying(field)) & set(others):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.labels import on
+from lawful.symmetry.labels import on, varying
 from lawful.symmetry.motion import Motion, Step
 
 
@@ -17,6 +17,23 @@ def _layers(weights: Sequence[Motion], biased: bool) -> Iterator[tuple[Motion, .
     each = 4 if biased else 2
     for start in range(0, len(weights), each):
         yield tuple(weights[start : start + each])
+
+
+def _read_input(step: Step, input: Motion, weights: Sequence[Motion]) -> None:
+    """Inputs are read by linear maps, `W x`: a gauge of the features acts on the columns of every W that reads them."""
+    last = len(input.shape) - 1
+    fields = [field for field in input.gauges if varying(field) == (last,)]
+    columns = [field for weight in weights for field in weight.gauges if varying(field) == (1,)]
+    whole = len(fields) == 1 and len(columns) == len(weights) and input.raw is None
+    for field in input.gauges:
+        if not whole or field is not fields[0]:
+            step.gauges.pin(field, step.name)
+    for column in columns:
+        if whole:
+            step.gauges.same(fields[0][(0,) * last], column[0], dual=True)
+        else:
+            step.gauges.pin(column, step.name)
+    step.shifts.drop(step.settled(input).shifts)
 
 
 def gated(
@@ -31,24 +48,67 @@ def gated(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Motion, ...]:
-    """LSTM, GRU and tanh layers see every gauge, but of their two biases only the sum: one may move against the other.
+    """LSTM, GRU and tanh layers see every gauge of their units, but permutations pass: rows of all gates, columns of U.
 
-    In a GRU that holds for the reset and update gates; the new state keeps its two biases apart.
+    Of their two biases they see only the sum: one may move against the other. In a GRU that holds for the reset and
+    update gates; the new state keeps its two biases apart. Inputs are read by linear maps.
     """
-    step.pin(input, *(hx if isinstance(hx, (list, tuple)) else [hx]))
-    for weight, hidden, *biases in _layers(params, has_biases):
-        step.pin(weight, hidden)
-        for bias in biases:
-            step.pin(replace(bias, raw=None, indices=()))
-        if biases:
-            first, second = (step.settled(replace(bias, gauges=())) for bias in biases)
-            both = step.shifts.plus(first.shifts, second.shifts)
-            step.shifts.drop(both)
-            if step.name == "gru":
-                last = biases[0].shape[0] // 3
-                for shift in (*first.shifts, *second.shifts):
-                    step.shifts.vanish(shift.labels[-last:])
-    return tuple(Motion(shape) for shape in step.shapes)
+    starts = hx if isinstance(hx, (list, tuple)) else [hx]
+    step.pin(*starts)
+    directions = 2 if bidirectional else 1
+    layers = list(_layers(params, has_biases))
+    _read_input(step, input, [layer[0] for layer in layers[:directions]])
+    below: torch.Tensor | None = None
+    for first in range(0, len(layers), directions):
+        units = [_units(step, layer, below) for layer in layers[first : first + directions]]
+        below = torch.cat([each for each in units if each is not None]) if None not in units else None
+    for layer in layers:
+        _forget_shifts(step, layer)
+    alike = below is not None and all(start.zero for start in starts)
+    if not alike:
+        return tuple(Motion(shape) for shape in step.shapes)
+    shape = step.shapes[0]
+    return (_states(below, shape), *(Motion(other) for other in step.shapes[1:]))  # type: ignore[arg-type]
+
+
+def _units(step: Step, layer: Sequence[Motion], below: torch.Tensor | None) -> torch.Tensor | None:
+    """Labels of a layer's units: pinned, but they permute with the rows of every gate; None if not followed."""
+    weight, hidden, *biases = layer
+    width = hidden.shape[1]
+    for part in layer:
+        for field in part.gauges:
+            if part is not weight or varying(field) != (1,) or below is not None:
+                step.gauges.pin(field, step.name, permutes=True)
+    fields = [field for part in (weight, hidden) for field in part.gauges if varying(field) == (0,)]
+    columns = [field for field in hidden.gauges if varying(field) == (1,)]
+    if len(fields) != 2 or len(columns) != 1 or width == 1:
+        for field in (*fields, *columns, *(field for bias in biases for field in bias.gauges)):
+            step.gauges.pin(field, step.name)
+        return None
+    units = step.gauges.fresh(width)
+    step.gauges.pin(units, step.name, permutes=True)
+    lines = [*(field[:, 0] for field in fields), *(field for bias in biases for field in bias.gauges)]
+    for line in lines:
+        for gate in line.reshape(-1, width):
+            step.gauges.same(units, gate)
+    step.gauges.same(units, columns[0][0], dual=True)
+    if below is not None:
+        for field in weight.gauges:
+            if varying(field) == (1,):
+                step.gauges.same(below, field[0], dual=True)
+    return units
+
+
+def _forget_shifts(step: Step, layer: Sequence[Motion]) -> None:
+    weight, hidden, *biases = (replace(part, gauges=()) for part in layer)
+    step.pin(weight, hidden)
+    if biases:
+        first, second = (step.settled(bias) for bias in biases)
+        step.shifts.drop(step.shifts.plus(first.shifts, second.shifts))
+        if step.name == "gru":
+            last = biases[0].shape[0] // 3
+            for shift in (*first.shifts, *second.shifts):
+                step.shifts.vanish(shift.labels[-last:])
 
 
 def rectified(
@@ -70,11 +130,9 @@ def rectified(
     if num_layers != 1 or bidirectional or not hx.zero or len(params[0].gauges) != 2 or len(params[1].gauges) != 2:
         given = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
         return gated(step, input, hx, params, *given)
-    step.pin(input)
     weight, hidden, *biases = params
+    _read_input(step, input, [weight])
     units = weight.gauges[0][:, 0]
-    for field in (weight.gauges[1],):
-        step.gauges.pin(field, step.name)
     step.gauges.diagonal(units)
     step.gauges.same(units, hidden.gauges[0][:, 0])
     step.gauges.same(units, hidden.gauges[1][0], dual=True)

@@ -1,0 +1,82 @@
+"""Spaces whose mean can be scaled: layer normalisation does not see it, and what else reads them is linear.
+
+On the coordinates of a residual stream that is read by layer normalisations and by bare linear maps, `X = 1 1ᵀ` moves
+nothing that a normalisation sees. It acts on what writes the mean and on what reads it: one law for each such stream,
+`Σ_written ‖1ᵀP‖² − Σ_read ‖1ᵀP‖²`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.symmetry.families import MatrixLaws, MeanLaw
+from lawful.symmetry.gauges import Link
+from lawful.symmetry.reading import read_graph
+from lawful.symmetry.result import Space
+from lawful.symmetry.solve import GaugeSolution, solve
+from lawful.symmetry.spaces import matrix_spaces, parameter_sides
+from lawful.types import Mask, Residues
+
+PASSING = {"add", "contiguous", "clone", "dropout", "to", "_to_copy", "alias", "detach", "view", "reshape", "transpose",
+           "permute", "flatten"}  # fmt: skip
+NORMS = {"layer_norm", "native_layer_norm"}
+
+
+def mean_spaces(exported: ExportedModule, frozen: Iterable[str], dead: Mapping[str, Mask]) -> list[Space]:
+    """One space for each stream whose mean is written and read by parameters, and seen by nothing else."""
+    if not _bare_readers(exported):
+        return []
+    demands = read_graph(exported, frozen, centred=True, means=True)
+    solution = solve(demands.gauges)
+    marked = _centred_blocks(demands.gauges.centrings, solution)
+    sides = [side for side in parameter_sides(demands, dead) if marked[solution.block[side.labels]].any()]
+    found = []
+    for space in matrix_spaces(sides, solution, np.zeros(0, np.int64)):
+        laws = space.laws
+        if not isinstance(laws, MatrixLaws) or not space.group.startswith("GL"):
+            continue
+        label = next(side.labels for side in sides if side.axis is laws.members[0].axis)[laws.members[0].places[0, 0]]
+        if marked[solution.block[label]] and {member.sign for member in laws.members} == {1, -1}:
+            found.append(Space(space.name, 1, "scales", 1, space.roles, MeanLaw(laws.members)))
+    return found
+
+
+def _centred_blocks(centrings: Iterable[Link], solution: GaugeSolution) -> Mask:
+    """Blocks that normalisations centre, whole and alone: their vector 1 is the block's own."""
+    sizes = np.bincount(solution.cell)
+    met, spoiled = (np.zeros(int(solution.block.max()) + 1, dtype=bool) for _ in range(2))
+    for link in centrings:
+        met[solution.block[link.left]] = True
+        if not _whole_cells(link.group, solution.cell[link.left], sizes):
+            spoiled[solution.block[link.left]] = True
+    return np.asarray(met & ~spoiled)
+
+
+def _whole_cells(group: Residues, cell: Residues, sizes: Residues) -> bool:
+    number = np.unique(group, return_inverse=True)[1]
+    first = np.full(int(number.max(initial=-1)) + 1, -1)
+    first[number] = cell
+    return bool((first[number] == cell).all() and (sizes[first] == np.bincount(number)).all())
+
+
+def _bare_readers(exported: ExportedModule) -> bool:
+    """Whether something besides normalisations and sums reads what a layer normalisation reads."""
+    waiting = [call.all_input_nodes[0] for call in exported.calls if operator_name(call.target) in NORMS]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for user in node.users:
+            name = operator_name(user.target) if user.op == "call_function" else user.op
+            if name in PASSING:
+                waiting.append(user)
+            elif name not in NORMS and name != "output":
+                return True
+        if node.op == "call_function" and operator_name(node.target) in PASSING:
+            waiting += node.all_input_nodes
+    return False
