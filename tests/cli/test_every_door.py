@@ -78,6 +78,7 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {  # where the example alone w
     ("bottleneck", "html"): ("leaky",),
     ("bottleneck", "figure"): ("leaky",),
     ("leaky", "out"): LEAKY,
+    ("leaky", "html"): (*LEAKY, "--out", "leaky"),  # which is finished
     ("convert", "out"): ("a.safetensors",),
     ("explore", "html"): ("a.safetensors",),
     ("demo", "out"): (),

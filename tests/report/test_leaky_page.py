@@ -41,3 +41,20 @@ def test_pages_of_blocks_and_of_training(
         assert page.locator("figure svg").count() >= 3
         assert page.locator("tbody tr").count() in (3, 12)
         assert poor_contrast(page) == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_of_a_run(
+    dark: bool, tmp_path: Path, lawful: Callable[..., Any], visit: Callable[..., Any],
+    poor_contrast: Callable[[Any], list[str]],
+) -> None:  # fmt: skip
+    file = tmp_path / "page.html"
+    lawful(
+        "leaky", "--teacher", "4-2-4", "--depth", "8", "--width", "8", "--samples", "20", "--effective-depth", "2,4",
+        "--tolerance", "0.05", "--out", str(tmp_path / "run"), "--html", str(file), code=0,
+    )  # fmt: skip
+    for width in (390, 800, 1400):
+        page = visit(file, width=width, dark=dark)
+        assert page.locator("figure svg").count() >= 5
+        assert page.locator("tbody tr").count() == 2
+        assert poor_contrast(page) == []

@@ -67,6 +67,11 @@ def leaky(
     evaluations: Annotated[int, typer.Option(help="Most gradient evaluations per effective depth.")] = 5000,
     grids: Annotated[int, typer.Option(help="Start with depth / 2^(grids-1) layers, and double them.")] = 1,
     seeds: Annotated[int, typer.Option(help="Random starts; each has its folder, and their spread is shown.")] = 1,
+    maps: Annotated[str, typer.Option(help="Linear maps in and out: fixed, or learned with a penalty.")] = "fixed",
+    penalty: Annotated[
+        float | None, typer.Option(help="Weight decay of learned maps; that of the weights unless given.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page: estimates, energies and spectra over depth.")] = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -80,12 +85,14 @@ def leaky(
         raise LawfulError("give either --teacher 20-5-20 or --data FILE with x and y")
     if not 1 <= seeds <= 100:
         raise LawfulError(f"--seeds takes 1 to 100, not {seeds}")
+    will_write(html)
     digest, task = ("", None) if data is None else own_data(_own_task(data, classes))
     outputs = parse_teacher(teacher)[-1] if teacher is not None else len(task.targets[0]) if task is not None else 1
     weight = 0.002 * outputs if ridge is None else ridge
     plans = [
         LeakyPlan(teacher or "", samples if task is None else len(task), depth, width, steps, a, weight, softness,
-                  method, tolerance, evaluations, seed + number, digest, grids)
+                  method, tolerance, evaluations, seed + number, digest, grids, maps,
+                  weight if penalty is None and maps == "learned" else penalty or 0.0)
         for number in range(seeds)
     ]  # fmt: skip
     folders = [out] if seeds == 1 else [out / f"seed-{plan.seed}" for plan in plans]
@@ -97,6 +104,8 @@ def leaky(
     except KeyboardInterrupt:
         typer.echo(f"stopped; what is finished is kept. Run the same command to go on: {out}", err=True)
         raise
+    if html is not None:
+        write_text(html, _run_page(folders[0]))
     summaries = [summary for found in every for summary in found]
     whole = all(summary["converged"] for summary in summaries)
     if as_json:
@@ -108,6 +117,19 @@ def leaky(
         typer.echo(spread_text(every, str(out)))
     if not whole:
         raise typer.Exit(3)
+
+
+def _run_page(folder: Path) -> str:
+    """The page of a run: what its networks say about the task (of the first seed, if there are several)."""
+    from lawful.leaky import energies, trace
+    from lawful.report.leaky_page import run_page
+    from lawful.study.leaky_figure import depth_figure
+    from lawful.study.leaky_runs import load_task, read_run
+
+    ridge, networks = read_run(folder)
+    task = load_task(folder / "train.npz")
+    found = [energies(trace(network, task, ridge)) for network, _ in networks]
+    return run_page(found, depth_figure(found), str(folder))
 
 
 def _own_task(data: Path, classes: bool) -> TeacherTask:

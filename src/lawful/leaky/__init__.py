@@ -10,6 +10,7 @@ from lawful.leaky.landscape import (
     flat_path,
     minimise_identity_cost,
 )
+from lawful.leaky.learned import solve_with_maps
 from lawful.leaky.mechanics import (
     IdentityCost,
     Lagrangian,
@@ -70,6 +71,7 @@ __all__ = [
     "relayered",
     "solve",
     "solve_depths",
+    "solve_with_maps",
     "stable_norm",
     "stable_rank",
     "teacher",

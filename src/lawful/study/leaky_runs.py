@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from lawful.leaky import (
     solve,
     teacher,
 )
+from lawful.leaky.learned import solve_with_maps
 from lawful.leaky.solver import ADAPT_AFTER
 from lawful.network.formats import npz as npz_format
 from lawful.network.formats.data import read_data
@@ -65,6 +67,8 @@ class LeakyPlan:
     seed: int = 0
     data: str = ""  # the digest of the user's own inputs and targets
     grids: int = 1  # numbers of layers to solve on, each twice the one before; the last is `layers`
+    maps: str = "fixed"  # in and out; or "learned", with a penalty
+    penalty: float = 0.0
 
     def check(self, effective_depths: tuple[float, ...]) -> None:
         """Refuse what cannot run, before anything is written."""
@@ -75,6 +79,13 @@ class LeakyPlan:
                 f"{self.grids} grids need at least {2 << (self.grids - 1)} layers, and at most 5 are used"
             )
         sizes = self.sizes(None)
+        if self.maps not in ("fixed", "learned"):
+            raise LawfulError(f"the maps in and out are fixed or learned, not {self.maps!r}")
+        learned = self.maps == "learned"
+        if not np.isfinite(self.penalty) or (self.penalty > 0) != learned:
+            raise LawfulError("learned maps need a positive penalty, and fixed ones have none")
+        if learned and self.method != "solver":
+            raise LawfulError("maps are learned with a penalty by the solver: leave out the method")
         if self.steps not in ("equidistant", "irregular", "adaptive"):
             raise LawfulError(f"steps are equidistant, irregular or adaptive, not {self.steps!r}")
         if self.method not in ("solver", "paper"):
@@ -169,12 +180,21 @@ def _train(
                 spent = done + evaluations
                 _write(part, _arrays(make()) | {"spent": np.array(float(spent))})
 
-        found = solve(
-            network, train, plan.ridge, tolerance=plan.tolerance, evaluations=max(plan.evaluations - done, 1),
-            adaptations=max(0, ADAPTATIONS - done // ADAPT_AFTER) if plan.steps == "adaptive" else 0, seed=plan.seed,
-            watch=None if tell is None else _shifted(tell, done), keep=keep,
+        adaptations = max(0, ADAPTATIONS - done // ADAPT_AFTER) if plan.steps == "adaptive" else 0
+        learned, ahead = plan.maps == "learned", 0
+        if learned and adaptations and before is None:  # first the steps, with the maps as they are
+            network = solve(
+                network, train, plan.ridge, tolerance=plan.tolerance, adaptations=adaptations, seed=plan.seed,
+                evaluations=max(min(adaptations * ADAPT_AFTER, plan.evaluations - done), 1),
+            ).network  # fmt: skip
+            ahead = min(adaptations * ADAPT_AFTER, plan.evaluations - done)
+        method = partial(solve_with_maps, penalty=plan.penalty) if learned else partial(solve, adaptations=adaptations)
+        found = method(
+            network, train, plan.ridge, tolerance=plan.tolerance, seed=plan.seed,
+            evaluations=max(plan.evaluations - done - ahead, 1),
+            watch=None if tell is None else _shifted(tell, done + ahead), keep=keep,
         )  # fmt: skip
-        spent = done + found.evaluations
+        spent = done + ahead + found.evaluations
     _finish(found, spent, time.perf_counter() - started, stem)
     part.unlink(missing_ok=True)
 
@@ -236,7 +256,7 @@ def _prepare(plan: LeakyPlan, folder: Path, task: TeacherTask | None) -> Teacher
     file = folder / "run.json"
     if file.exists():
         found = _read_json(file)
-        found = {"data": "", "grids": 1} | found
+        found = {"data": "", "grids": 1, "maps": "fixed", "penalty": 0.0} | found
         changed = [name for name, value in described.items() if found.get(name) != value and name not in BUDGET]
         if changed:
             name = changed[0]
