@@ -91,6 +91,8 @@ def _named(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) -> Floa
             return np.zeros(NUMBERS)  # the whole space: K is 1
         matrix = np.linalg.qr(matrix)[0]
     else:
+        if kind == "O fixing 1":  # what lies along 1 may be scaled, or shifted, by itself
+            matrix = matrix - matrix.mean(axis=1, keepdims=True)
         matrix = _normal(matrix)
     first, second = rng.normal(size=(2, NUMBERS, len(matrix)))
     second -= first * ((first * second).sum(axis=1) / (first**2).sum(axis=1))[:, None]
