@@ -125,7 +125,7 @@ def test_a_flow_from_recordings_is_the_flow() -> None:
     at = made(convolutional())
     slow = at.rows(np.arange(6))
     slow._tapes = _Never()
-    one, other = integrate(at, 0.4), integrate(slow, 0.4)
+    one, other = integrate(at, 0.2), integrate(slow, 0.2)
     assert taped(at) > 0
     assert len(one.kinks) == len(other.kinks)
     np.testing.assert_allclose(one.end, other.end, atol=1e-9)

@@ -28,6 +28,8 @@ class Candidates:
 
     def offer(self, points: Floats) -> Floats:
         """Look at some points of the box; returns their scores."""
+        if not len(points):  # boxes that no float halves
+            return np.empty((0, len(self.values)))
         points = np.clip(points, self.low, self.high)
         with np.errstate(all="ignore"):
             scores = self.score(points)
