@@ -16,7 +16,7 @@ import torch
 
 from lawful.checkpoints.align import Alignment, plus, search, shift_parts
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import AxisFrame, BlockMove, HeadsMove, SpaceMove, UnitsMove, frames, identity, moved
+from lawful.checkpoints.element import AxisFrame, BlockMove, SpaceMove, UnitsMove, frames, identity, moved
 from lawful.checkpoints.folds import (
     CentreFold,
     Fold,
@@ -29,6 +29,7 @@ from lawful.checkpoints.folds import (
     fold,
 )
 from lawful.checkpoints.group import AxisPlace, MatrixBlock, OrbitGroup
+from lawful.checkpoints.snap import snapped
 from lawful.checkpoints.streamed import (
     FoldCluster,
     MadeTensors,
@@ -40,9 +41,7 @@ from lawful.checkpoints.streamed import (
 )
 from lawful.errors import InvalidNetwork
 from lawful.symmetry.families import SpaceLaws
-from lawful.types import Floats
 
-SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
 MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
 NOISES = 4.0  # and a whole tensor: times what random rounding of the stored numbers does to it
 OWN = 2.5  # units of an entry's own size that it may be off, in either checkpoint's own order and axes
@@ -108,8 +107,7 @@ def compare(architecture: CheckpointArchitecture, first: State, second: State) -
     unit = max((rounding_unit(state[name].dtype) for state in (first, second) for name in group.shapes), default=0.0)
     one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
     found = search(group, one, two, unit=unit)
-    near = max(SNAP, SNAP_UNITS * unit)
-    moves = {number: _snapped(move, near) for number, move in found.moves.items()}
+    moves = {number: snapped(move, unit) for number, move in found.moves.items()}
     return _judged(architecture, Alignment(moves, found.passes), first, second, kinds)
 
 
@@ -303,49 +301,6 @@ def _moved_distance(
         kind = max((first.dtype, second.dtype), key=rounding_unit)
         return replace(found, exact=torch.equal(one.to(kind), two.to(kind)))
     return found
-
-
-def _snapped(move: SpaceMove, near: float) -> SpaceMove:
-    """A move that only permutes and multiplies by powers of two, if the whole of it is that near to one.
-
-    Then it is held to that: numbers that are merely moved have to be equal. A space that is scaled or mixed in any of
-    its units is left as it is.
-    """
-    if isinstance(move, UnitsMove):
-        powers = np.exp2(np.round(np.log2(move.scales)))
-        meant = bool((np.abs(move.scales / powers - 1) < near).all())
-        return UnitsMove(move.order, powers, move.signs) if meant else move
-    if isinstance(move, BlockMove):
-        clean = _permutation(move.matrix, near)
-        return move if clean is None else BlockMove(clean)
-    cleaned = [[_permutation(matrix, near) for matrix in head] for head in move.matrices]
-    if any(matrix is None for head in cleaned for matrix in head):
-        return HeadsMove(
-            move.order, move.copies, tuple(tuple(_unturned(matrix, near) for matrix in head) for head in move.matrices)
-        )
-    return HeadsMove(move.order, move.copies, tuple(tuple(m for m in head if m is not None) for head in cleaned))
-
-
-def _unturned(matrix: Floats, near: float) -> Floats:
-    """A matrix of rotary pairs without phases, if all of them are so small that they are rounding."""
-    if (matrix != 0).sum(1).max() > 2:
-        return matrix
-    small = np.abs(matrix) < near * np.abs(matrix).max(1, keepdims=True)
-    alone = (~small).sum(1) == 1
-    return np.where(small, 0.0, matrix) if bool(alone.all()) else matrix
-
-
-def _permutation(matrix: Floats, near: float) -> Floats | None:
-    """The permutation with powers of two that a matrix is, if it is one."""
-    largest = np.abs(matrix).argmax(1)
-    rows = np.arange(len(matrix))
-    values = matrix[rows, largest]
-    if len(set(largest.tolist())) < len(matrix) or not (np.abs(values) > 0).all():
-        return None
-    powers = np.sign(values) * np.exp2(np.round(np.log2(np.abs(values))))
-    clean = np.zeros_like(matrix)
-    clean[rows, largest] = powers
-    return clean if bool((np.abs(matrix - clean).max(1) < near * np.abs(powers)).all()) else None
 
 
 def _conditioning(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> float:

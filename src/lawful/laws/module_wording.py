@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 
 import numpy as np
 
-from lawful.laws.law import Law, Monomial
+from lawful.laws.law import Law
+from lawful.laws.wording import polynomial_words
 
 LONGEST = 12
-SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class ModuleWording:
     """How the parameters of a module are called, laid end to end.
 
+    >>> from fractions import Fraction
     >>> wording = ModuleWording([("0.weight", (2, 2)), ("2.weight", (1, 2))])
     >>> law = Law("neuron", (), {(0, 0): Fraction(1), (1, 1): Fraction(1), (4, 4): Fraction(-1)})
     >>> wording.law(law)
@@ -38,17 +38,7 @@ class ModuleWording:
 
     def law(self, law: Law) -> str:
         """The polynomial, cut after some terms."""
-        text = " ".join(self._term(*item) for item in list(law.terms.items())[:LONGEST]).removeprefix("+ ")
-        more = len(law.terms) - LONGEST
-        return text if more <= 0 else f"{text} + … ({more} more terms)"
-
-    def _term(self, edges: Monomial, factor: Fraction) -> str:
-        size = "" if abs(factor) == 1 else f"{abs(factor)}·"
-        powers = [(edge, edges.count(edge)) for edge in dict.fromkeys(edges)]
-        names = "·".join(
-            self.weight(edge) + (str(power).translate(SUPERSCRIPTS) if power > 1 else "") for edge, power in powers
-        )
-        return f"{'+' if factor > 0 else '−'} {size}{names}"
+        return polynomial_words(law, self.weight, LONGEST)
 
     def expression(self, law: Law) -> str:
         """The whole polynomial in SymPy's syntax."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -28,6 +28,21 @@ _LATEX = (
     ("…", r"\\dots"),
 )
 LONGEST = 6  # terms of an unrecognised polynomial that are written out
+
+
+def polynomial_words(law: Law, weight: Callable[[int], str], longest: int) -> str:
+    """The polynomial with the names that `weight` gives, cut after some terms."""
+    parts = [_term(edges, factor, weight) for edges, factor in list(law.terms.items())[:longest]]
+    text = " ".join(parts).removeprefix("+ ")
+    more = len(law.terms) - longest
+    return text if more <= 0 else f"{text} + … ({more} more terms)"
+
+
+def _term(edges: Monomial, factor: Fraction, weight: Callable[[int], str]) -> str:
+    size = "" if abs(factor) == 1 else f"{abs(factor)}·"
+    powers = [(edge, edges.count(edge)) for edge in dict.fromkeys(edges)]
+    names = "·".join(weight(edge) + (str(power).translate(SUPERSCRIPTS) if power > 1 else "") for edge, power in powers)
+    return f"{'+' if factor > 0 else '−'} {size}{names}"
 
 
 class Wording:
@@ -87,7 +102,7 @@ class Wording:
                 return f"velocity of {along}" if law.kind == "impulse" else along
             case "product":
                 return "·".join(f"({self.law(factor)})" for factor in law.factors)
-        return self._polynomial(law)
+        return polynomial_words(law, self.weight, LONGEST)
 
     def _neuron(self, node: int) -> str:
         if self.places is None:
@@ -112,20 +127,6 @@ class Wording:
             return f"b{max(layer for layer, _ in self.places.values())}[{index}]"
         layer, neuron = self.places[node]
         return f"U{layer + 1}[{neuron},{index}]"
-
-    def _polynomial(self, law: Law) -> str:
-        parts = [self._term(edges, factor) for edges, factor in list(law.terms.items())[:LONGEST]]
-        text = " ".join(parts).removeprefix("+ ")
-        more = len(law.terms) - LONGEST
-        return text if more <= 0 else f"{text} + … ({more} more terms)"
-
-    def _term(self, edges: Monomial, factor: Fraction) -> str:
-        size = "" if abs(factor) == 1 else f"{abs(factor)}·"
-        powers = [(edge, edges.count(edge)) for edge in dict.fromkeys(edges)]
-        names = "·".join(
-            self.weight(edge) + (str(power).translate(SUPERSCRIPTS) if power > 1 else "") for edge, power in powers
-        )
-        return f"{'+' if factor > 0 else '−'} {size}{names}"
 
     def _biased(self, node: int) -> bool:
         return self.dag.constant is not None and bool(
@@ -178,7 +179,7 @@ class Wording:
         """The sums of a neuron's weights that no sample moves: written out if there is one, else their number."""
         name = self.dag.names[node]
         if len(laws) == 1:
-            return f"{self._polynomial(laws[0])}   (no sample moves it)"
+            return f"{polynomial_words(laws[0], self.weight, LONGEST)}   (no sample moves it)"
         return f"{len(laws)} sums of the weights into {name}, along directions that no sample has"
 
     def _layer(self, neurons: Sequence[Law], pairs: Sequence[Law]) -> list[str]:
