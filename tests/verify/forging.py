@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
+from lawful.verify.channel_program import digest as channels_digest
 from lawful.verify.channel_program import read_tensor
-from lawful.verify.channel_pruning import digest as channels_digest
 from lawful.verify.wiring import read_tower, read_wiring
 
 REFUSED = (CertificateError, NotACertificate, Unsupported)
