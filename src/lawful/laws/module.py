@@ -33,7 +33,7 @@ from lawful.types import Floats
 
 SEEDS = 2  # points that have to agree
 MOST_SEEDS = 5
-CANDIDATES = 6  # points of which the most generic ones are used
+CANDIDATES = ((100, 32), (400, 12), (6000, 6))  # up to so many parameters: points, the most generic of which are used
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
 LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
 DEEPEST = 5
@@ -186,10 +186,10 @@ def _start(case: Probe, flow: Flow, seed: int, spread: float) -> torch.Tensor:
 
 def _generic(case: Probe, flow: Flow, seed: int, spread: float) -> list[int]:
     """Seeds of random points, those first whose fields span most: where a channel is dead, more is conserved."""
-    if not case.piecewise:
+    if not case.piecewise or case.size > CANDIDATES[-1][0]:
         return list(range(seed, seed + MOST_SEEDS))
     found = []
-    for number in range(seed, seed + CANDIDATES):
+    for number in range(seed, seed + next(points for size, points in CANDIDATES if case.size <= size)):
         state = _start(case, flow, number, spread)
         rows = brackets(case, flow, state, 0, len(state) + SPARE, number)
         found.append((-rank_with_gap(rows).rank, number))

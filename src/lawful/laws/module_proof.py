@@ -119,7 +119,7 @@ def _choose(
     kept: list[Floats] = []
     dimensions: list[int] = []
     for level in range(DEEPEST + 1):
-        fresh = np.arange(count)[:, None] if level == 0 else _words(rng, count, level, at_most - len(words))
+        fresh = np.arange(count)[:, None] if level == 0 else _words(rng, count, level, size)
         values = fields.brackets(fresh)
         lengths = np.linalg.norm(values, axis=1)
         usable = np.isfinite(lengths) & (lengths > 0)

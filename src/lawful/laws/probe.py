@@ -19,6 +19,7 @@ from lawful.network.modules.convert import input_shapes
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
+LARGE = 5.0  # the size of a parameter tensor's entries above which any others serve better
 MODES = ("eval", "train")
 KINKED = (  # parts of the names of functions that are smooth in pieces only
     "relu", "max", "min", "abs", "clamp", "clip", "hard", "elu", "shrink", "threshold", "where", "sort", "topk",
@@ -59,13 +60,19 @@ class Probe:
         return (output * weights).sum()
 
     def theta(self, seed: int, spread: float) -> torch.Tensor:
-        """The module's parameters, each tensor moved by `spread` times its own size, to be generic."""
+        """The module's parameters, each tensor moved by `spread` times its own size, to be generic.
+
+        Where any weights will do (a spread of 1) tensors of large numbers are scaled down first: float64 has no room
+        for them beside others.
+        """
         generator = torch.Generator().manual_seed(seed)
         parts = []
         own = dict(self.module.named_parameters())
         for name, shape in zip(self.names, self.shapes, strict=True):
             values = own[name].detach()
             scale = max(float(values.square().mean().sqrt()), 0.2)
+            if spread == 1.0 and scale > LARGE:
+                values, scale = values * (LARGE / scale), LARGE
             noise = torch.randn(shape, generator=generator, dtype=torch.float64)
             parts.append((values + spread * scale * noise).flatten())
         return torch.cat(parts)
