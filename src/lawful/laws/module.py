@@ -17,7 +17,6 @@ from lawful.laws.identity import identities
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
-from lawful.laws.module_exact import is_polynomial
 from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
 from lawful.laws.module_polynomial import MOST_MONOMIALS, independent_laws, search
@@ -68,6 +67,8 @@ def count_module(
     while len(_largest(runs)) < SEEDS and len(runs) < most:
         runs.append(_run(case, flow, seeds[len(runs)], spread, structural))
     best = _largest(runs)
+    reached = {number: run.dimensions[-1] for number, run in zip(seeds, runs, strict=False)}
+    seeds = sorted(reached, key=lambda number: -reached[number])
     dimensions, gap, words, laws, _ = min(best, key=lambda run: run.gap)
     reason = next((run.doubt for run in runs if run.doubt), "")
     if not reason and len(best) < SEEDS:
@@ -139,12 +140,11 @@ def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> La
 
 
 def _polynomials(case: Probe, program: Program, needed: int, classes: int) -> tuple[Law, ...]:
-    """Independent polynomial laws of degree 2, as many as needed, if the module has them and is small enough."""
-    if not is_polynomial(program) or comb(case.size + 2, 2) > MOST_MONOMIALS:
-        return ()
+    """Independent polynomial laws of degree 2 (1 for large modules), as many as needed, if the module has them."""
+    degree = 2 if comb(case.size + 2, 2) <= MOST_MONOMIALS else 1
     try:
-        laws, independent, _ = search(program, 2, classes=classes, tokens=case.vocabulary or 0)
-    except Unsupported:
+        laws, independent, _ = search(program, degree, classes=classes, tokens=case.vocabulary or 0)
+    except (Unsupported, ZeroDivisionError):
         return ()
     return independent_laws(laws, case.size) if independent == needed else ()
 
