@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from numpy.typing import ArrayLike
+
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.assigned_fiber import AssignedFiber, assigned_fiber
 from lawful.fibers.cell import Cell, OutOfTime
@@ -156,7 +158,7 @@ class RegionCount(Shown):
 
 def count_regions(
     network: Mlp | Dag,
-    box: tuple[float, float] | None,
+    box: tuple[ArrayLike, ArrayLike] | None,
     *,
     facets: bool = False,
     each: bool = False,
@@ -194,7 +196,7 @@ def _count_facets(stack: Stack, domain: Domain, deadline: float) -> FacetCount:
 
 
 def draw_regions(
-    network: Mlp | Dag, box: tuple[float, float] | None
+    network: Mlp | Dag, box: tuple[ArrayLike, ArrayLike] | None
 ) -> tuple[list[Floats], list[tuple[int, bool, Floats]], Domain]:
     """Polygons of the regions in the plane, and the facets as (layer, visible, ends)."""
     stack = stack_of(network)
@@ -211,7 +213,7 @@ def draw_regions(
     )
 
 
-def _domain(inputs: int, box: tuple[float, float] | None) -> Domain:
+def _domain(inputs: int, box: tuple[ArrayLike, ArrayLike] | None) -> Domain:
     return Domain.space(inputs) if box is None else Domain.box(inputs, *box)
 
 
