@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
+
 from lawful.errors import LawfulError
 from lawful.fibers.cell import Cell, OutOfTime
 from lawful.fibers.cells import cells
@@ -44,7 +46,7 @@ class RegionCount(Shown):
 
 def count_regions(
     network: Mlp | Dag,
-    box: tuple[float, float] | None,
+    box: tuple[ArrayLike, ArrayLike] | None,
     *,
     facets: bool = False,
     each: bool = False,
@@ -82,7 +84,7 @@ def _count_facets(stack: Stack, domain: Domain, deadline: float) -> FacetCount:
 
 
 def draw_regions(
-    network: Mlp | Dag, box: tuple[float, float] | None
+    network: Mlp | Dag, box: tuple[ArrayLike, ArrayLike] | None
 ) -> tuple[list[Floats], list[tuple[int, bool, Floats]], Domain]:
     """Polygons of the regions in the plane, and the facets as (layer, visible, ends)."""
     stack = stack_of(network)
@@ -99,7 +101,7 @@ def draw_regions(
     )
 
 
-def _domain(inputs: int, box: tuple[float, float] | None) -> Domain:
+def _domain(inputs: int, box: tuple[ArrayLike, ArrayLike] | None) -> Domain:
     return Domain.space(inputs) if box is None else Domain.box(inputs, *box)
 
 

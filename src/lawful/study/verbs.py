@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import ArrayLike
+
 from lawful.components.paths import Apart, Unsettled, WeightPath, find_path
 from lawful.components.rebalance import Rebalanced
 from lawful.components.rebalance import rebalance as balanced_at
@@ -66,7 +68,7 @@ def fiber(network: Source, *, domain: str = "space") -> DescribedFiber:
 
 def regions(
     network: Source,
-    box: tuple[float, float] | None = None,
+    box: tuple[ArrayLike, ArrayLike] | None = None,
     *,
     facets: bool = False,
     each: bool = False,
