@@ -1,4 +1,4 @@
-"""Directions that a deep function fixes: numbers of finite differences, symmetries that take some away."""
+"""Directions that a deep function fixes: numbers of fractions, symmetries that take some away."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fibers.exact_jacobian import jacobian_rank
 
 from lawful import Mlp, write
 from lawful.fibers.identifiability import identifiable
 from lawful.fibers.local_rank import fixed_directions
 from lawful.fibers.stack import Stack
-
-from fibers.exact_jacobian import jacobian_rank
 
 
 def network(widths: tuple[int, ...], seed: int, slope: float = 0.0) -> Mlp:

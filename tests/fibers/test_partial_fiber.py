@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fibers.exact_jacobian import jacobian_rank
 
 from lawful import Architecture, Mlp, write
 from lawful.fibers import Domain, Stack, same
@@ -19,8 +20,6 @@ from lawful.fibers.factorisations import nearby_factorisations
 from lawful.fibers.freedoms import freedoms
 from lawful.fibers.identifiability import identifiable
 from lawful.fibers.stack import rational
-
-from fibers.exact_jacobian import jacobian_rank
 
 PLANTED = ["dead", "multiple", "ignored", "constant", "linear", "cancelling", "hidden", "mixed"]
 
