@@ -40,7 +40,7 @@ def shrink(module: nn.Module, state: KeptChannels) -> None:
         elif isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
         elif type(part).__name__ == "Conv1D" and hasattr(part, "nf"):  # of transformers: a layer with inputs first
-            part.nx, part.nf = dict(part.named_parameters())["weight"].shape  # type: ignore[assignment]
+            part.nx, part.nf = dict(part.named_parameters())["weight"].shape
         elif isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)) and part.running_mean is not None:
             part.num_features = len(part.running_mean)
     for operation in state.program.operations:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,19 +96,26 @@ def with_norm(
 def tidy(module: nn.Module, found: Tidying) -> None:
     """Put normalisations into the layers before them and nothing in their place; take biases away that nobody sees."""
     for layer, norm in found.folded:
-        part = module.get_submodule(str(layer.tensors["weight"]).rpartition(".")[0])
+        part: Any = module.get_submodule(str(layer.tensors["weight"]).rpartition(".")[0])
         path = str(norm.tensors["mean"]).rpartition(".")[0]
-        given = module.get_submodule(path)
+        given: Any = module.get_submodule(path)
         tensors = (given.running_mean, given.running_var, given.weight, given.bias)
-        parts = [None if each is None else np.asarray(each.detach().double().cpu()) for each in tensors]
-        bias = None if part.bias is None else np.asarray(part.bias.detach())
-        weight, moved = with_norm(np.asarray(part.weight.detach()), bias, parts, float(norm.arguments[0]))
-        trained = part.weight.requires_grad
+        weight, moved = with_norm(
+            part.weight.detach().numpy(),
+            _numbers(part.bias),
+            [_numbers(each) for each in tensors],
+            float(norm.arguments[0]),
+        )
+        trained = bool(part.weight.requires_grad)
         part.weight, part.bias = (nn.Parameter(torch.as_tensor(each), trained) for each in (weight, moved))
         where, _, last = path.rpartition(".")
         module.get_submodule(where).register_module(last, nn.Identity())
     for layer in found.dropped:
         module.get_submodule(str(layer.tensors["weight"]).rpartition(".")[0]).register_parameter("bias", None)
+
+
+def _numbers(tensor: torch.Tensor | None) -> Floats | None:
+    return None if tensor is None else np.asarray(tensor.detach().numpy(), dtype=np.float64)
 
 
 def tidy_notes(program: ChannelProgram, found: Tidying | None) -> list[str]:

@@ -42,11 +42,13 @@ def check(body: dict[str, Any]) -> Finding:
     norm = word(given["norm"], "norm", "inf", "1", "2")
     first, second = (plain_layers(each) for each in networks)
     facts: dict[str, Any] = {"outputs": outputs, "norm": norm, "box": box}
-    where_, near, data = shown(box), None, ()
+    on = shown(box)
+    near: list[Sides] | None = None
+    data: tuple[str, ...] = ()
     if "near" in given:
         need(given["lower"] is None and not given["tree"], "boxes around samples are bounded from above, each whole")
         near, radius, data = around_samples(given["near"], box)
-        where_ = f"what of {where_} is within {at_least(radius, 9)} of one of {len(near)} samples"
+        on = f"what of {on} is within {at_least(radius, 9)} of one of {len(near)} samples"
         facts["near"] = {"samples": len(near), "radius": radius}
     said = []
     if given["lower"] is not None:
@@ -58,7 +60,7 @@ def check(body: dict[str, Any]) -> Finding:
         pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
         matches = _matching(given["matching"], depth - 1)
         facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm, near)
-        said.append(f"is at most {at_most(facts['upper'], 9)} on {where_} ({facts['leaves']} boxes re-computed)")
+        said.append(f"is at most {at_most(facts['upper'], 9)} on {on} ({facts['leaves']} boxes re-computed)")
     need(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
     where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
