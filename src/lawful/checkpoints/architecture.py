@@ -245,7 +245,6 @@ class _Probe:
         gap = max(float((one - two).abs().max()) for one, two in zip(self.before, after, strict=True))
         return gap <= self.given.tolerance * self.size
 
-
     def settle(self, proposals: Mapping[int, list[HiddenSpace]]) -> dict[int, HiddenSpace]:
         """Of each space by its number the first proposal that keeps the outputs, if there is one.
 

@@ -78,9 +78,7 @@ def _feature(powers: tuple[float, ...], odd: bool, members: Sequence[AxisRows], 
     return RowProducts(powers, odd, product, lengths)
 
 
-def _columns(
-    members: Sequence[AxisRows], a: Tensors, b: Tensors
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _columns(members: Sequence[AxisRows], a: Tensors, b: Tensors) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The rows of units in A and B, member by member; of very many columns, as many as tell units apart."""
     size, seen = len(members[0].places), 0
     for rows in members:
