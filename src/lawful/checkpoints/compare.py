@@ -293,9 +293,9 @@ def _moved_distance(
 ) -> TensorDistance:
     """For a tensor whose numbers are only moved: as they are stored, or stored in the fewer bits of the other file."""
     by = {place: frame for place, frame in acting.items() if place[0] == name}
-    if first.dtype == second.dtype and all(_unscaled(frame) for frame in by.values()):
-        if torch.equal(first, moved({name: second}, by, [name])[name]):
-            return TensorDistance(name, 0.0, 0.0, 0.0, unit, exact=True, moved_only=True)
+    alike = first.dtype == second.dtype and all(_unscaled(frame) for frame in by.values())
+    if alike and torch.equal(first, moved({name: second}, by, [name])[name]):
+        return TensorDistance(name, 0.0, 0.0, 0.0, unit, exact=True, moved_only=True)
     one = first.double()
     two = moved({name: second.double()}, by, [name])[name]
     gap = (one - two).abs()
