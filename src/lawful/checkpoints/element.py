@@ -174,7 +174,8 @@ def _times(matrix: torch.Tensor, tensor: torch.Tensor, d: int) -> torch.Tensor:
         return tensor @ matrix.T
     if d == 0:
         return (matrix @ tensor.reshape(len(tensor), -1)).reshape(tensor.shape)
-    return torch.tensordot(matrix, tensor, dims=([1], [d])).movedim(0, d)
+    found: torch.Tensor = torch.tensordot(matrix, tensor, dims=([1], [d]))
+    return found.movedim(0, d)
 
 
 Frames = Mapping[AxisPlace, AxisFrame]
