@@ -15,12 +15,13 @@ from lawful.network.assemble import Assembly, Value, sizes
 from lawful.network.dag import Dag
 from lawful.network.formats import onnx_file
 from lawful.network.formats.limits import check_entries
-from lawful.network.formats.onnx_operands import Constant, Operand, Reader
+from lawful.network.formats.onnx_constants import COMPUTED, computed
+from lawful.network.formats.onnx_operands import Operand, Reader
 from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED
 from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
 from lawful.network.mlp import Mlp
 from lawful.network.names import check_names
-from lawful.network.reading import Reading, TensorReading, carrying, listed, rounded_inside
+from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, listed, rounded_inside
 
 MOVES = moves()
 OPERATORS = {**WEIGHED, **PLAIN, **MOVES, **OTHERS}
@@ -30,15 +31,6 @@ BATCH = 3  # samples with which sizes are computed where the file leaves the bat
 ROWS = "the first axis of the input, of size"
 TAILS = ("Softmax", "LogSoftmax", "Sigmoid", "ArgMax", "ArgMin", "Hardmax", "TopK")
 INNER = ("MatMul", "Gemm", "Conv", "Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "BatchNormalization")
-ELEMENTWISE = (
-    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Equal", "Less", "Greater", "And", "Or", "Where",
-)  # fmt: skip
-COMPUTED = (
-    *ELEMENTWISE, "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Floor", "Ceil", "Not", "Cast", "Identity", "Shape",
-    "Size", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Flatten", "ReduceProd",
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ConstantOfShape", "Expand", "Tile", "Range",
-)  # fmt: skip
-MAX_COMPUTED = 10_000_000
 FLOATS = ("float", "bfloat")
 
 
@@ -55,11 +47,7 @@ Known = dict[str, Operand | CutOff]
 
 def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False) -> Mlp | Dag:
     """The network of an ONNX file; its first dimension is the batch, unless the file has only one sample."""
-    model = onnx_file.parse(path)
-    if model.functions:
-        from onnx.inliner import inline_local_functions
-
-        model = inline_local_functions(model)
+    model = onnx_file.load(path)
     return network_of(model, path.parent, input_shape, drop_useless)
 
 
@@ -123,7 +111,14 @@ def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool
         reasons.append(f"the file holds {stored:,} weights and its graph {network.parameters:,}")
     assumed = (*reading.assumed, *rounded_inside(layers, reader.assembly.casts))
     found = Reading(
-        "onnx", layers, assumed, reading.ignored, tuple(dict.fromkeys(reasons)), reading.tail, template=model
+        "onnx",
+        layers,
+        assumed,
+        reading.ignored,
+        tuple(dict.fromkeys(reasons)),
+        reading.tail,
+        in_training_only=assumed_in_training(twice, [node.op_type for node in model.graph.node]),
+        template=model,
     )
     return carrying(network, found)
 
@@ -228,7 +223,7 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
     if node.domain not in DOMAINS:
         raise Unsupported(f"is not supported (domain {node.domain[:40]!r}); supported are {SUPPORTED}")
     if not pending:
-        return list(_computed(reader, node, operands))
+        return _folded(reader, node, operands)
     if node.op_type in TAILS:
         return [CutOff(pending[0], node.op_type)] * len(node.output)
     options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
@@ -250,60 +245,11 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
         raise
 
 
-def _computed(reader: Reader, node: Any, operands: list[Any]) -> list[Constant]:
-    """Numbers that do not depend on the input, by ONNX's own reference implementation."""
-    if node.op_type == "Constant":
-        return [_constant(reader, node)]
-    from onnx import helper
-    from onnx.reference import ReferenceEvaluator
-
-    if node.op_type not in COMPUTED:
+def _folded(reader: Reader, node: Any, operands: list[Any]) -> list[Operand | CutOff]:
+    """Numbers that do not depend on the input."""
+    if node.op_type != "Constant" and node.op_type not in COMPUTED:
         raise Unsupported(f"is not supported; supported are {SUPPORTED}")
-    _check_growth(node.op_type, operands)
-    given = {name: operand for name, operand in zip(node.input, operands, strict=True) if name}
-    ends = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in given.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "constants", ends, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", reader.opset)])
-    try:
-        found = ReferenceEvaluator(model).run(None, given)
-    except Exception as error:  # the reference implementation raises whatever it meets
-        raise Unsupported(f"cannot be computed ({str(error).splitlines()[0][:120]})") from None
-    results = [np.asarray(each) for each in found]
-    if any(each.dtype.kind == "f" and each.size > 1 for each in results):
+    results = computed(node, operands, reader.opset, reader.folder)
+    if node.op_type != "Constant" and any(each.dtype.kind == "f" and each.size > 1 for each in results):
         reader.entangled.append(f"{node.op_type} computes a weight from others")
-    return results
-
-
-def _check_growth(name: str, operands: list[Any]) -> None:
-    """A few bytes must not become gigabytes."""
-    arrays = [np.asarray(operand) for operand in operands if operand is not None]
-    if name in ("ConstantOfShape", "Expand", "Reshape", "Tile"):
-        wanted = math.prod(max(int(size), 1) for size in arrays[-1].ravel())
-        size = wanted if name == "ConstantOfShape" else wanted * arrays[0].size
-    elif name == "Range":
-        start, stop, step = (float(array.ravel()[0]) for array in arrays)
-        size = int(abs(stop - start) / max(abs(step), 1e-9))
-    elif name == "Gather":
-        size = arrays[0].size * arrays[1].size
-    else:
-        size = sum(array.size for array in arrays)
-        if name in ELEMENTWISE:
-            size = max(size, math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
-    if size > MAX_COMPUTED:
-        raise Unsupported(f"computes {size:,} constants, more than {MAX_COMPUTED:,}")
-
-
-def _constant(reader: Reader, node: Any) -> Constant:
-    from onnx.helper import get_attribute_value
-
-    options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
-    if "value" in options:
-        return onnx_file.array(options["value"], reader.folder)
-    key = next(iter(options), "nothing")
-    if key not in ("value_float", "value_floats", "value_int", "value_ints"):
-        raise Unsupported(f"a constant given by {key}")
-    return np.asarray(options[key], dtype=np.float32 if "float" in key else np.int64)
+    return list(results)

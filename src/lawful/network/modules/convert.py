@@ -118,7 +118,7 @@ def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
 
 def input_shapes(module: nn.Module) -> Iterator[tuple[int, ...]]:
     """Input sizes that the layers allow, the first layer's first: only vectors are guessed."""
-    found = []
+    found = [size for size in getattr(module, "input_sizes", ()) if isinstance(size, tuple)]
     for part in module.modules():
         if isinstance(part, nn.Linear):
             found.append((part.in_features,))
