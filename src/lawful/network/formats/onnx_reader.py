@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +32,44 @@ DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 BATCH = 3  # samples with which sizes are computed where the file leaves the batch open
 ROWS = "the first axis of the input, of size"
 TAILS = ("Softmax", "LogSoftmax", "Sigmoid", "ArgMax", "ArgMin", "Hardmax", "TopK")
-INNER = ("MatMul", "Gemm", "Conv", "Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "BatchNormalization")
+AFTER = (
+    "Identity",
+    "Cast",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "ArgMax",
+    "ArgMin",
+    "TopK",
+    "Sub",
+    "Concat",
+    "ArrayFeatureExtractor",
+    "Binarizer",
+    "ZipMap",
+    "LabelEncoder",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Equal",
+    "Where",
+    "Not",
+)  # what makes labels and tables of probabilities
 FLOATS = ("float", "bfloat")
 
 
 @dataclass(frozen=True, eq=False)
 class CutOff:
-    """What a tail such as Softmax makes of a pending tensor: not followed further."""
+    """What a tail such as Softmax makes of a pending tensor: not followed further.
+
+    `trail` is all that was done to it since, names apart: two tails are one if their trails are. It is empty for the
+    operator alone, along the last axis.
+    """
 
     value: Value
     operator: str
+    trail: str = ""
 
 
 Known = dict[str, Operand | CutOff]
@@ -141,7 +171,30 @@ def _result(model: Any, known: Known) -> tuple[Value, Reading]:
     first = next(iter(cut.values()))
     tails = " and ".join(dict.fromkeys(found.operator for found in cut.values()))
     said = f"{tails} at the end is cut off: answers are about its input"
-    return first.value, Reading("onnx", assumed=(said,), ignored=ignored if len(cut) > 1 else (), tail=first.operator)
+    trails = "".join(f"{found.operator}:{found.trail};" for found in cut.values())
+    mark = f" ({hashlib.sha256(trails.encode()).hexdigest()[:8]})" if first.trail or len(cut) > 1 else ""
+    tail = first.operator + mark
+    return first.value, Reading("onnx", assumed=(said,), ignored=ignored if len(cut) > 1 else (), tail=tail)
+
+
+def _cuts(operands: Iterable[Any]) -> list[CutOff]:
+    return [operand for operand in operands if isinstance(operand, CutOff)]
+
+
+def _trail(node: Any, operands: Sequence[Any], place: int) -> str:
+    """An operation after the cut, with its settings and constants, as one word; names do not count."""
+    told = hashlib.sha256(f"{node.op_type}|{place}".encode())
+    for entry in sorted(node.attribute, key=lambda each: str(each.name)):
+        told.update(entry.SerializeToString(deterministic=True))
+    for operand in operands:
+        if isinstance(operand, CutOff):
+            told.update(f"|{operand.operator}:{operand.trail}".encode())
+        elif isinstance(operand, np.ndarray):
+            numbers = operand.tolist()
+            told.update(f"|{operand.dtype.kind}{operand.shape}{numbers}".encode())
+        else:
+            told.update(b"|value" if operand is not None else b"|none")
+    return told.hexdigest()
 
 
 def _layers(model: Any, used: Counter[str]) -> tuple[TensorReading, ...]:
@@ -217,16 +270,25 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
     cut = next((operand for operand in operands if isinstance(operand, CutOff)), None)
     pending = [operand for operand in operands if isinstance(operand, Value)]
     if cut is not None:
-        if pending or node.op_type in INNER:
+        shifted = node.op_type == "Sub" and not isinstance(operands[0], np.ndarray)  # but 1 - p is a probability too
+        mixed = pending or any(each.value is not cut.value for each in _cuts(operands))
+        if mixed or shifted or node.op_type not in AFTER:
             raise Unsupported(f"follows {cut.operator}, which is no piecewise linear function")
-        return [cut] * len(node.output)
+        return [replace(cut, trail=_trail(node, operands, place)) for place in range(len(node.output))]
     if node.domain not in DOMAINS:
         raise Unsupported(f"is not supported (domain {node.domain[:40]!r}); supported are {SUPPORTED}")
     if not pending:
         return _folded(reader, node, operands)
-    if node.op_type in TAILS:
-        return [CutOff(pending[0], node.op_type)] * len(node.output)
     options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
+    if node.op_type in TAILS:
+        rank = len(pending[0].shape) + bool(reader.batch)
+        default = 1 if reader.opset < 13 and node.op_type.endswith("max") else -1
+        usual = node.op_type == "Sigmoid" or options.get("axis", default) in (-1, rank - 1)
+        usual = usual and node.op_type in ("Sigmoid", "Softmax", "LogSoftmax")
+        return [
+            CutOff(pending[0], node.op_type, "" if usual else _trail(node, operands, place))
+            for place in range(len(node.output))
+        ]
     plain = [operand for operand in operands if not isinstance(operand, CutOff)]
     if node.op_type == "Shape":
         whole = reader.whole(pending[0].shape)
@@ -241,7 +303,7 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
         if node.op_type == "Reshape" and node.output[0] in reader.outputs and len(plain) > 1:
             sizes_asked = np.asarray(plain[1]).ravel().tolist() if not isinstance(plain[1], Value) else []
             if sizes_asked in ([-1], [-1, 1]):  # some tools stack the outputs of all samples at the end
-                return [CutOff(pending[0], "Reshape")]
+                return [CutOff(pending[0], "Reshape", str(sizes_asked))]
         raise
 
 

@@ -85,7 +85,7 @@ def from_module(
         frozen = frozenset(place for place in read.trained if not module.get_parameter(read.names[place]).requires_grad)
         reader = Interpreter(read, Assembly(shape), frozen)
         result = reader.run()
-        value, tail = (result.value, result.operator) if isinstance(result, Cut) else (result, "")
+        value, tail = (result.value, reader.tail_words()) if isinstance(result, Cut) else (result, "")
         network = reader.assembly.finish(value, drop_useless=drop_useless)
         _check_same(module, network, shape, reader)
         return carrying(network, _noted(module_reading(module), reader, tail))

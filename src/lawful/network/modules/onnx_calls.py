@@ -58,6 +58,12 @@ def _reduce(run: Callable[[torch.Tensor, list[int], bool], torch.Tensor]) -> Cal
     return call
 
 
+def _product(value: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:
+    for axis in sorted((each % value.ndim for each in axes), reverse=True):
+        value = value.prod(axis, keep)
+    return value
+
+
 def _softmax(run: Callable[[torch.Tensor, int], torch.Tensor]) -> Call:
     def call(options: Options, first: Operand, opset: int = 13) -> torch.Tensor:
         value = tensor(first)
@@ -125,6 +131,14 @@ def _scaler(options: Options, first: Operand) -> torch.Tensor:
     return found
 
 
+def _normalizer(options: Options, first: Operand) -> torch.Tensor:
+    """scikit-learn's rows of length one; rows of zeros stay."""
+    value = tensor(first)
+    order = {b"MAX": torch.inf, b"L1": 1.0, b"L2": 2.0}[options.get("norm", b"MAX")]
+    length = torch.linalg.vector_norm(value, order, -1, True)
+    return value / torch.where(length == 0, 1.0, length)
+
+
 def _arg(run: Callable[..., torch.Tensor]) -> Call:
     return lambda options, first: run(tensor(first), options.get("axis", 0), bool(options.get("keepdims", 1)))
 
@@ -155,6 +169,7 @@ CALLS: dict[str, Call] = {
     "ReduceMin": _reduce(torch.amin),
     "ReduceL2": _reduce(lambda value, axes, keep: value.square().sum(axes, keep).sqrt()),
     "ReduceSumSquare": _reduce(lambda value, axes, keep: value.square().sum(axes, keep)),
+    "ReduceProd": _reduce(_product),
     "ReduceLogSumExp": _reduce(torch.logsumexp),
     "ArgMax": _arg(torch.argmax),
     "ArgMin": _arg(torch.argmin),
@@ -188,4 +203,5 @@ CALLS: dict[str, Call] = {
     "Dropout": _dropout,
     "Identity": lambda options, first: first,
     "Scaler": _scaler,
+    "Normalizer": _normalizer,
 }

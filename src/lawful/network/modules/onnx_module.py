@@ -45,7 +45,7 @@ class OnnxModule(nn.Module):
         self.folder, self.alone, self.bare, self.fixed = folder, False, False, 0
         held: dict[str, NDArray[Any]] = {each.name: onnx_file.array(each, folder) for each in graph.initializer}
         self.inputs = tuple(entry.name for entry in graph.input if entry.name not in held)
-        self.outputs, self.labels = _answers(graph)
+        self.outputs, self.left_out = _answers(graph)
         self.nodes = _needed(graph, self.outputs)
         for node in self.nodes:
             _check_known(node)
@@ -192,17 +192,25 @@ def _check_known(node: Any) -> None:
 
 
 def _answers(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The outputs that are real numbers, and those that are labels."""
+    """The outputs that are real numbers (those that go into a dictionary, too), and what is left out of the others."""
     from onnx import TensorProto
 
     reals = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.UNDEFINED)
-    found: tuple[list[str], list[str]] = ([], [])
+    makers = {name: node for node in graph.node for name in node.output}
+    found: list[str] = []
+    left: list[str] = []
     for entry in graph.output:
-        real = entry.type.HasField("tensor_type") and entry.type.tensor_type.elem_type in reals
-        found[0 if real or not entry.type.WhichOneof("value") else 1].append(entry.name)
-    if not found[0]:
+        maker = makers.get(entry.name)
+        if maker is not None and maker.op_type == "ZipMap":
+            found.append(maker.input[0])
+            left.append(f"the names of classes in output {entry.name[:80]!r} (ZipMap)")
+        elif entry.type.WhichOneof("value") in (None, "tensor_type") and entry.type.tensor_type.elem_type in reals:
+            found.append(entry.name)
+        else:
+            left.append(f"output {entry.name[:80]!r} (labels)")
+    if not found:
         raise Unsupported("none of its outputs is a tensor of real numbers")
-    return tuple(found[0]), tuple(found[1])
+    return tuple(found), tuple(left)
 
 
 def _needed(graph: Any, outputs: tuple[str, ...]) -> list[Any]:

@@ -29,6 +29,11 @@ def _gather(options: Options, first: Operand, second: Operand) -> torch.Tensor:
     return value.index_select(axis, flat).reshape(shape)
 
 
+def _columns(options: Options, first: Operand, places: Operand) -> torch.Tensor:
+    value = tensor(first)
+    return value.index_select(value.ndim - 1, torch.tensor(ints(places), dtype=torch.int64))
+
+
 def _reshape(options: Options, first: Operand, shape: Operand = None) -> torch.Tensor:
     value = tensor(first)
     wanted = list(options["shape"]) if "shape" in options else ints(shape)
@@ -125,6 +130,7 @@ def _pad(options: Options, first: Operand, *rest: Operand) -> torch.Tensor:
 
 MOVES: dict[str, Call] = {
     "Gather": _gather,
+    "ArrayFeatureExtractor": _columns,
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Transpose": _transpose,
