@@ -83,8 +83,10 @@ def test_bad_input(
     graph = {"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 1.0], ["h", "y", 1.0]]}
     tanh.write_text(json.dumps(graph | {"activation": "tanh"}))
     bad.write_text(json.dumps(graph | {"edges": [["a", "h", float("nan")], ["h", "y", 1.0]]}))
-    check("--box", "same", *pair, "--box", "1")
-    check("lo < hi", "same", *pair, "--box", "1,-1")
+    check("not a box", "same", *pair, "--box", "1")
+    check("lo <= hi", "same", *pair, "--box", "1,-1")
+    check("fixed coordinates", "regions", "2-3-1 relu", "--box", "0:1,0.5")
+    check("2 inputs", "regions", "2-3-1 relu", "--box", "0:1,0:1,0:1")
     check("tolerance", "same", *pair, "--tolerance", "7")
     check("not both", "same", *pair, "--tolerance", "1e-3", "--exact")
     check("positive", "same", *pair, "--time", "0")
@@ -122,6 +124,19 @@ def test_regions(tmp_path: Path) -> None:
     assert found["worst_imbalance"] < 1e-9
     assert picture.read_text().startswith("<?xml")
     assert "at least" in lawful("regions", "9-9-9-1 relu bias", "--time", 0.2, code=3)
+
+
+def test_a_box_has_its_own_ends_for_every_input(tmp_path: Path) -> None:
+    """`|x − 1| + |y − 1|` bends on two lines: a box sees both, one or none of them."""
+    weights = [[[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [[1.0, 1.0, 1.0, 1.0]]]
+    file = saved(Mlp(weights, [[-1.0, 1.0, -1.0, 1.0], [0.0]]), tmp_path / "bends.safetensors")
+    proof = tmp_path / "regions.json"
+    for box, count in (("0:2,0:2", 4), ("0:2,2:3", 2), ("2:3,-1:0.5", 1)):
+        assert json.loads(lawful("regions", file, "--box", box, "--json", "--certificate", proof))["regions"] == count
+        assert f"{count} region" in lawful("verify", proof)
+    shifted = saved(Mlp([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]]], [[-1.0, -1.0], [0.0]]), tmp_path / "half.safetensors")
+    assert "EQUAL" in lawful("same", file, shifted, "--box", "1:2,1:3")
+    assert "DIFFERENT" in lawful("same", file, shifted, "--box", "0:2,1:3", code=1)
 
 
 def test_canonical_and_fingerprint(pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lawful import Dag
 from lawful.network import Role
 from lawful.network.formats.data import Data
-from lawful.report.audit import html
+from lawful.report.audit_page import audit_page
 from lawful.study.audit import audit
 
 HOSTILE = '"><script>window.hacked = true</script>'
@@ -26,7 +26,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dag = Dag(names, roles, [0, 2, 2, 1, 3, 4], [2, 3, 4, 3, 4, 5], [1.0, 3**0.5, 3**0.5, 0.5, 1.5, 1.5])
     data = Data(np.random.default_rng(0).normal(size=(20, 2)))
     path = tmp_path_factory.mktemp("page") / "audit.html"
-    path.write_text(html(audit(dag, source=HOSTILE, data=data)), encoding="utf-8")
+    path.write_text(audit_page(audit(dag, source=HOSTILE, data=data)), encoding="utf-8")
     return path
 
 

@@ -47,8 +47,8 @@ def audit(
 ) -> None:
     """Everything we know about a network, in order of consequence, and what to do about it."""
     from lawful.network.formats.data import read_data
-    from lawful.report.audit import html as page
     from lawful.report.audit import print_audit, to_json
+    from lawful.report.audit_page import audit_page
     from lawful.study.audit import audit as run
 
     if quick and full:
@@ -63,7 +63,7 @@ def audit(
     samples = None if data is None else read_data(data, len(found.to_dag().inputs))
     result = run(found, source=named.text, data=samples, loss=loss, effort=effort)
     if html is not None:
-        write_text(html, page(result))
+        write_text(html, audit_page(result))
     if as_json:
         print_json(to_json(result))
     else:

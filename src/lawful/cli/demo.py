@@ -29,7 +29,8 @@ def demo(
     from lawful.network.formats.reading import read_bytes
     from lawful.network.formats.writing import make_folder, write_bytes
     from lawful.pruning.certificate import certificate
-    from lawful.report.audit import html, print_audit, to_json
+    from lawful.report.audit import print_audit, to_json
+    from lawful.report.audit_page import audit_page
     from lawful.report.demo import closing, digits_text
     from lawful.report.explorer import explorer_html
     from lawful.study.demo import demo as run_demo
@@ -44,7 +45,7 @@ def demo(
     write(story.trained, out / "trained.safetensors")
     write(pruning.network, out / "pruned.safetensors")
     write_bytes(out / "data.npz", dump({"x": story.data.x, "y": np.asarray(story.data.y)}, None))
-    write_text(page, html(story.audit))
+    write_text(page, audit_page(story.audit))
     proof, touch = out / "pruned.json", out / "explorer.html"
     write_json(proof, certificate(pruning))
     write_text(touch, explorer_html(explore(story.trained, source="trained.safetensors", data=story.data)))

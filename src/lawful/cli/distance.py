@@ -13,6 +13,7 @@ import typer
 from lawful.cli.output import print_json, will_write, write_certificate
 from lawful.cli.progress import bar
 from lawful.cli.source import (
+    BOX_HELP,
     ActivationOption,
     InputOption,
     JsonOption,
@@ -20,6 +21,7 @@ from lawful.cli.source import (
     NetworkArgument,
     OrderOption,
     SeedOption,
+    box_corners,
     input_shape,
     open_network,
 )
@@ -38,9 +40,7 @@ def add_to(app: typer.Typer) -> None:
 def distance(
     first: Annotated[str, typer.Argument(metavar="A", help="File, module:factory, or architecture.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The network to compare it with.")],
-    box: Annotated[
-        str, typer.Option("--box", help="lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file.")
-    ],
+    box: Annotated[str, typer.Option("--box", help=f"Where: {BOX_HELP}")],
     within: Annotated[str | None, typer.Option(help="Ask only whether the distance is at most this.")] = None,
     time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
     norm: Annotated[str, typer.Option(help="Of the outputs' differences: inf, 1 or 2.")] = "inf",
@@ -56,7 +56,6 @@ def distance(
 ) -> None:
     """Bound the largest difference of two networks on a box. Exit 0 proved, 1 violated, 3 neither."""
     from lawful.fibers.distance import distance as measure
-    from lawful.network.formats.box import read_box
     from lawful.report.distance import distance_json, distance_text
 
     if norm not in NORMS:
@@ -71,7 +70,7 @@ def distance(
         open_network(text, seed=seed, activation=activation, drop_useless=True, shape=shape, model=model, order=order)
         for text in (first, second)
     ]
-    corners = read_box(box, _inputs(networks[0]))
+    corners = box_corners(box, networks[0])
     started = clock.monotonic()
     with bar("distance") as tell:
         found = measure(
@@ -160,9 +159,3 @@ def _fraction(text: str) -> Fraction:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise LawfulError(f"--within takes a number such as 0.05 or 1/20, not {text[:40]!r}") from None
-
-
-def _inputs(network: object) -> int:
-    from lawful.network import Mlp
-
-    return network.widths[0] if isinstance(network, Mlp) else len(network.inputs)  # type: ignore[attr-defined]

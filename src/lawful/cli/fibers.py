@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time as clock
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from lawful.cli.progress import counter
 from lawful.cli.representatives import represent
 from lawful.cli.source import (
     ActivationOption,
+    BoxOption,
     InputOption,
     JsonOption,
     ModelBOption,
@@ -25,6 +25,7 @@ from lawful.cli.source import (
     Named,
     OrderOption,
     SeedOption,
+    box_corners,
     input_shape,
     open_network,
     takes_network,
@@ -35,7 +36,6 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     from lawful.network import Dag, Mlp
 
-BoxOption = Annotated[str | None, typer.Option("--box", help="Ask on the box lo,hi in every input, such as -1,1.")]
 CertificateOption = Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")]
 TimeOption = Annotated[float, typer.Option("--time", help="Seconds before a search gives up.")]
 
@@ -44,23 +44,6 @@ def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     for verb in (same, fiber, identifiable, regions, canonical, fingerprint):
         app.command()(verb)
-
-
-def read_box(text: str | None) -> tuple[float, float] | None:
-    """Read `lo,hi`.
-
-    >>> read_box("-1,2.5")
-    (-1.0, 2.5)
-    """
-    if text is None:
-        return None
-    number = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
-    if not re.fullmatch(f"{number},{number}", text):
-        raise LawfulError(f"--box takes two numbers like -1,1, not {text[:40]!r}")
-    low, high = (float(part) for part in text.split(","))
-    if not low < high:
-        raise LawfulError(f"--box needs lo < hi, not {text[:40]}")
-    return low, high
 
 
 def _open(text: str, seed: int, activation: str | None, **options: Any) -> Mlp | Dag:
@@ -110,7 +93,7 @@ def same(
         _open(first, seed, activation, model=model, **reading),
         _open(second, seed, activation, model=other, **reading),
     )
-    place = read_box(box)
+    place = None if box is None else box_corners(box, networks[0])
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
     if plain and model is not None and found.verdict != "equal":  # perhaps a copy in which weights were rounded
         sizes = None if input_size is None else [input_size]
@@ -137,8 +120,8 @@ def fiber(
     out: Annotated[Path | None, typer.Option(help="Folder for the samples.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """All parameters of one function: one hidden layer, or a generic three-layer bottleneck."""
-    from lawful.fibers.catalogue import describe_fiber
+    """All parameters of one function: of one hidden layer or a generic bottleneck; what is known, of any other."""
+    from lawful.fibers.described_fiber import describe_fiber
     from lawful.network.formats.files import write
     from lawful.network.formats.writing import make_folder
     from lawful.report.fibers import fiber_json, fiber_text
@@ -147,7 +130,7 @@ def fiber(
         raise LawfulError(f"--domain is space or orthant, not {domain[:40]!r}")
     if sample < 0 or (sample > 0) != (out is not None):
         raise LawfulError("samples go to a folder: give --sample N and --out DIR together")
-    found = describe_fiber(_reduced(named), domain)
+    found = describe_fiber(_reduced(named), domain, named.seed)
     samples = None
     if out is not None:
         make_folder(out)
@@ -167,12 +150,11 @@ def identifiable(named: Named, certificate: CertificateOption = None, as_json: J
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
     from lawful.fibers.identifiability import identifiable as decide
     from lawful.fibers.identifiability_certificate import certificate as evidence
-    from lawful.fibers.same import stack_of
     from lawful.report.fibers import identifiable_json, identifiable_text
 
     will_write(certificate)
     network = _reduced(named)
-    found = decide(stack_of(network), seed=named.seed)
+    found = decide(network, seed=named.seed)
     result = identifiable_json(found)
     if as_json:
         print_json(result)
@@ -202,18 +184,17 @@ def regions(
 
     will_write(svg, certificate)
     found = _reduced(named)
+    place = None if box is None else box_corners(box, found)
     with counter("regions") as tick:
-        counted = count_regions(found, read_box(box), facets=facets, each=each, seconds=time, tick=tick)
+        counted = count_regions(found, place, facets=facets, each=each, seconds=time, tick=tick)
     result = regions_json(counted)
     if svg is not None:
-        save(complex_figure(*draw_regions(found, read_box(box))), svg)
+        save(complex_figure(*draw_regions(found, place)), svg)
     if as_json:
         print_json(result)
     else:
         typer.echo(regions_text(result))
-    if not result["complete"] or not save_evidence(
-        certificate, lambda: evidence(found, read_box(box), counted.regions, time)
-    ):
+    if not result["complete"] or not save_evidence(certificate, lambda: evidence(found, place, counted.regions, time)):
         raise typer.Exit(3)
 
 

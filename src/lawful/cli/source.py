@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lawful.components.entries import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.modules.network import ModuleNetwork
+    from lawful.types import Floats
 
 Options = ParamSpec("Options")
 NetworkArgument = Annotated[
@@ -46,6 +47,8 @@ InputOption = Annotated[
     str | None,
     typer.Option("--input", help="Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids."),
 ]
+BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
+BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BOX_HELP}")]
 
 
 def input_shape(text: str | None) -> tuple[int, ...] | None:
@@ -55,6 +58,14 @@ def input_shape(text: str | None) -> tuple[int, ...] | None:
     if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
         raise LawfulError(f"--input takes sizes like 3,8,8, or 8:int for token ids, not {text[:40]!r}")
     return tuple(int(size) for size in text.split(","))
+
+
+def box_corners(text: str, network: Mlp | Dag) -> tuple[Floats, Floats]:
+    """The two corners of the box that was named, among the network's inputs."""
+    from lawful.network import Mlp
+    from lawful.network.formats.box import read_box
+
+    return read_box(text, network.widths[0] if isinstance(network, Mlp) else len(network.inputs))
 
 
 def is_module(text: str) -> bool:

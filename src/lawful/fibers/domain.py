@@ -34,7 +34,9 @@ class Domain:
 
     def __post_init__(self) -> None:
         if self.low.shape != self.high.shape or not (self.low < self.high).all():
-            raise LawfulError("a box needs low < high in every coordinate")
+            raise LawfulError(
+                "a box needs low < high in every coordinate here (`distance` and `check` also take fixed coordinates)"
+            )
 
     @classmethod
     def space(cls, dimension: int) -> Domain:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from lawful.errors import Unsupported
 from lawful.fibers.cell import OutOfTime
 from lawful.fibers.domain import Domain
@@ -36,7 +38,7 @@ class _Lister(_Prover):
 
 
 def certificate(
-    network: Mlp | Dag, box: tuple[float, float] | None, regions: int, seconds: float = 60.0
+    network: Mlp | Dag, box: tuple[ArrayLike, ArrayLike] | None, regions: int, seconds: float = 60.0
 ) -> dict[str, Any]:
     """All regions walked through once more, in rationals; refused if they are not as many as were counted.
 

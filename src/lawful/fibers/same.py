@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers import region_comparison
@@ -33,7 +34,7 @@ def same(
     first: Source,
     second: Source,
     *,
-    box: tuple[float, float] | Domain | None = None,
+    box: tuple[ArrayLike, ArrayLike] | Domain | None = None,
     exact: bool = False,
     tolerance: float | None = None,
     within: float | None = None,
@@ -64,7 +65,7 @@ def same(
 
 def _decided(
     networks: tuple[Mlp | Dag, Mlp | Dag],
-    box: tuple[float, float] | Domain | None,
+    box: tuple[ArrayLike, ArrayLike] | Domain | None,
     exact: bool,
     tolerance: float | None,
     within: float | None,
@@ -105,7 +106,7 @@ def default_tolerance(first: Stack, second: Stack) -> float:
     return SINGLE_TOLERANCE if single else TOLERANCE
 
 
-def _domain(box: tuple[float, float] | Domain | None, inputs: int) -> Domain:
+def _domain(box: tuple[ArrayLike, ArrayLike] | Domain | None, inputs: int) -> Domain:
     if box is None:
         return Domain.space(inputs)
     return box if isinstance(box, Domain) else Domain.box(inputs, *box)

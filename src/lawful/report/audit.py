@@ -1,11 +1,10 @@
-"""An audit as JSON, as one terminal page and as one HTML page."""
+"""An audit as JSON and as one terminal page; the sentences that its HTML page repeats."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,19 +12,12 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from lawful.components.entries import as_dag
-from lawful.figure import Figure, Panel, Series
-from lawful.report.charts import locks, sorted_values
-from lawful.report.network import draw_network
-from lawful.report.page import Block, Markup, Section, Table, render
+from lawful.report.advice import print_advice
 
 if TYPE_CHECKING:
-    from lawful.study.audit import Audit, Recommendation, Skipped
+    from lawful.study.audit import Audit
 
 BARS = "▁▂▃▄▅▆▇█"
-LOCKED, DEAD, LINEAR = "var(--lock,#e0a31b)", "var(--dead,#b9bec6)", "var(--straight,#9cc48f)"
-MOST_LISTED = 200
-NOTHING = "Nothing: no rescaling or pruning would help this network."
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
@@ -89,7 +81,7 @@ def _same_json(audit: Audit) -> dict[str, Any] | None:
 def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
     """The answers in order of consequence: a heading and a sentence."""
     found, pruning, summary = audit.components, audit.pruning, audit.summary
-    yield "where it can go", _where(audit)
+    yield "where it can go", where_sentence(audit)
     removed = pruning.neurons_before - pruning.neurons_after
     if removed:
         yield (
@@ -111,7 +103,7 @@ def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
                 f"{audit.box_pruning.bound + audit.box_pruning.rounding:.1e})."
             ),
         )
-    yield "what training conserves", _conserved(audit)
+    yield "what training conserves", conserved_sentence(audit)
     yield (
         "rank",
         (
@@ -128,7 +120,8 @@ def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "near the edge", f"{len(found.marginal)} edges are locked or free by less than round-off: use --exact."
 
 
-def _where(audit: Audit) -> str:
+def where_sentence(audit: Audit) -> str:
+    """Whether signs are locked, and what that means for the outputs."""
     found = audit.components
     if found.connected:
         return "Everywhere its balances allow: the invariant set is connected, no weight's sign is locked."
@@ -142,7 +135,7 @@ def _where(audit: Audit) -> str:
     return text
 
 
-def _conserved(audit: Audit) -> str:
+def conserved_sentence(audit: Audit) -> str:
     """Counts of different things never stand side by side without saying of what."""
     hidden = audit.summary.hidden
     if audit.laws is None:
@@ -217,11 +210,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     for part in audit.skipped:
         table.add_row("skipped", f"{part.part}: {part.reason} ({part.remedy})")
     console.print(table)
-    if audit.recommendations:
-        console.print(Text("what to do", style="bold"))
-    for number, each in enumerate(audit.recommendations, 1):
-        console.print(f" {number}. {each.title}: {each.benefit}", highlight=False, markup=False)
-        console.print(f"    $ {each.command}", highlight=False, markup=False, soft_wrap=True, style="cyan")
+    print_advice(audit.recommendations, console)
     console.print(EVIDENCE, highlight=False, markup=False, style="dim")
 
 
@@ -230,120 +219,3 @@ def audit_text(audit: Audit) -> str:
     lines = io.StringIO()
     print_audit(audit, Console(file=lines, width=80, color_system=None, force_jupyter=False))
     return lines.getvalue().rstrip()
-
-
-# The page
-
-
-def html(audit: Audit) -> str:
-    """The self-contained page."""
-    summary = audit.summary
-    sections = [
-        Section("Answers", [Table(("question", "answer"), list(sentences(audit)))]),
-        Section("What to do", [advice_block(audit.recommendations, "network", NOTHING), EVIDENCE]),
-        Section("The network", [_graph(audit)]),
-        Section("Where training can go", _where_blocks(audit)),
-        Section("What training conserves", _law_blocks(audit)),
-    ]
-    if audit.activity:
-        sections.append(Section("On your data", _data_blocks(audit)))
-    if audit.skipped:
-        sections.append(skipped_section(audit.skipped))
-    lead = f"{summary.name}, {summary.parameters:,} parameters, {summary.hidden:,} hidden neurons"
-    return render(f"Audit of {audit.source}", lead, sections)
-
-
-def advice_block(recommendations: Sequence[Recommendation], noun: str, nothing: str) -> str | Markup:
-    """What to do with a network or module, the best first; `nothing` says that there is nothing."""
-    if not recommendations:
-        return nothing
-    items = "".join(
-        f"<li>{escape(each.title)}: {escape(each.benefit)}<code>{escape(each.command)}</code></li>"
-        for each in recommendations
-    )
-    return Markup(f'<ol class="advice">{items}</ol>', f"Ranked by the measured share of the {noun} that each improves.")
-
-
-def skipped_section(skipped: Sequence[Skipped]) -> Section:
-    """What was left out, and how to ask for it."""
-    rows = [(part.part, part.reason, part.remedy) for part in skipped]
-    return Section("Skipped", [Table(("what", "why", "how to ask for it"), rows)])
-
-
-def _graph(audit: Audit) -> Markup:
-    dag = as_dag(audit.components.dag)
-    dead, linear = set(audit.summary.dead or ()), set(audit.summary.linear or ())
-    locked = {int(node) for lock in audit.components.locked for node in (dag.tails[lock.edge], dag.heads[lock.edge])}
-    notes, marked = {}, {}
-    for number, node in enumerate(dag.hidden.tolist()):
-        name = dag.names[node]
-        kinds = ["has a sign-locked weight"] * (node in locked) + ["dead"] * (name in dead)
-        kinds += ["never bends"] * (name in linear)
-        notes[node] = f"{name}: balance {audit.balance[number]:.4g}" + (", " + ", ".join(kinds) if kinds else "")
-        if kinds:
-            marked[node] = DEAD if name in dead else LOCKED if node in locked else LINEAR
-    picture = draw_network(dag, notes, marked)
-    caption = "Blue weights are positive, red negative."
-    if marked:
-        caption += " Yellow neurons have a sign-locked weight, grey are dead, green never bend."
-    if "matrices" in picture[:30]:
-        caption += " A row is a neuron, a column one of its inputs; a bar at the left marks a neuron."
-    return Markup(f"{picture}<output>Point at a neuron, or tab to it.</output>", caption)
-
-
-def _where_blocks(audit: Audit) -> list[Block]:
-    found = audit.components
-    blocks: list[Block] = [_where(audit)]
-    if found.locked:
-        rows = [
-            (
-                *found.dag.edge_name(lock.edge),
-                "+" if lock.sign > 0 else "-",
-                float(found.dag.theta[lock.edge]),
-                lock.barrier,
-            )
-            for lock in sorted(found.locked, key=lambda lock: -lock.barrier)[:MOST_LISTED]
-        ]
-        caption = "Weights whose sign training keeps, and the barrier that each can never pass on its way to zero."
-        caption += f" The {MOST_LISTED} highest of {len(found.locked):,}." if len(found.locked) > MOST_LISTED else ""
-        blocks.append(locks(found))
-        blocks.append(Table(("from", "to", "sign", "weight", "barrier"), rows, caption, bars=("barrier",)))
-    return blocks
-
-
-def _law_blocks(audit: Audit) -> list[Block]:
-    blocks: list[Block] = [_conserved(audit)]
-    if audit.laws is not None:
-        named = [(line,) for line in audit.laws.summary()[:20]]
-        blocks += [Table(("conserved",), named)] if named else []
-    if len(audit.balance):
-        panel = sorted_values(audit.balance, "balances", "neuron, by rank", "balance")
-        blocks.append(Figure("Every neuron's balance, largest first.", [panel]))
-        dag = audit.components.dag
-        rows = [(dag.names[v], float(c)) for v, c in zip(dag.hidden, audit.balance, strict=True)]
-        rows.sort(key=lambda row: -abs(row[1]))
-        caption = "Conserved by gradient flow, whatever the data and loss; largest first."
-        caption += f" The first {MOST_LISTED} of {len(rows):,}." if len(rows) > MOST_LISTED else ""
-        blocks.append(Table(("neuron", "balance"), rows[:MOST_LISTED], caption, bars=("balance",)))
-    return blocks
-
-
-def _data_blocks(audit: Audit) -> list[Block]:
-    rows = [
-        (layer.layer, layer.width, layer.dimension, len(layer.never), len(layer.always), t.label, t.untruncated,
-         t.partially, t.fully)
-        for layer in audit.activity for t in layer.truncated
-    ]  # fmt: skip
-    columns = ("layer", "neurons", "effective dimension", "never fire", "always fire", "class", "whole", "cut", "gone")
-    dims = Series(
-        [layer.dimension for layer in audit.activity], [layer.layer for layer in audit.activity], style="points"
-    )
-    figure: Figure | str = Figure(
-        "Effective dimension of each hidden layer on your data: a dip is a bottleneck.",
-        [Panel([dims], x="layer", y="effective dimension")],
-    )
-    if len(audit.activity) == 1:
-        only = audit.activity[0]
-        figure = f"On your data the {only.width} hidden neurons have an effective dimension of {only.dimension:.3g}."
-    caption = "Samples that a layer keeps whole, cuts in some coordinates, or maps to 0."
-    return [figure, Table(columns, rows, caption, bars=("whole", "cut", "gone"))]

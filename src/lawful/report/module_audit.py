@@ -11,7 +11,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from lawful.figure import Figure
-from lawful.report.audit import advice_block, skipped_section
+from lawful.report.advice import advice_block, print_advice, skipped_section
 from lawful.report.charts import locks, sorted_values
 from lawful.report.components import edge_words
 from lawful.report.page import Block, Section, Table, render
@@ -108,11 +108,7 @@ def print_module_audit(audit: ModuleAudit, console: Console) -> None:
     for part in audit.skipped:
         table.add_row("skipped", Text(f"{part.part}: {part.reason} ({part.remedy})"))
     console.print(table)
-    if audit.recommendations:
-        console.print(Text("what to do", style="bold"))
-    for number, each in enumerate(audit.recommendations, 1):
-        console.print(f" {number}. {each.title}: {each.benefit}", highlight=False, markup=False)
-        console.print(f"    $ {each.command}", highlight=False, markup=False, soft_wrap=True, style="cyan")
+    print_advice(audit.recommendations, console)
 
 
 def module_audit_text(audit: ModuleAudit) -> str:

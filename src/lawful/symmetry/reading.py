@@ -120,7 +120,7 @@ class _Reader:
         found = [on([axis], shape, self.gauges.fresh(size)) for axis, size in enumerate(shape) if size > 1]
         ends = shape[:2] if uses & set(CONVOLUTIONS) else shape
         if 1 in ends if uses & PRODUCTS else not found:
-            found.append(self.gauges.fresh(1).expand(shape))
+            found.append(self.gauges.fresh(1).reshape((1,) * len(shape)).expand(shape))
         return tuple(found)
 
     def _grouped_fields(self, shape: Shape, groups: int) -> tuple[torch.Tensor, ...]:
