@@ -262,3 +262,14 @@ def same_graph(first: Balanced, last: Balanced) -> None:
         for place in ("owners", "positions", "parameters"):
             if not np.array_equal(getattr(first.scaling, place), getattr(last.scaling, place)):
                 raise InvalidNetwork("a path joins two checkpoints of one module, but these are different modules")
+
+
+def frozen_apart(first: Balanced, last: Balanced) -> tuple[str, ...]:
+    """Parameters of two modules that do not train, and differ."""
+    if not isinstance(first, EntryGraph) or not isinstance(last, EntryGraph):
+        return ()
+    theirs = dict(last.module.named_parameters())
+    return tuple(
+        name for name, tensor in first.module.named_parameters()
+        if not tensor.requires_grad and not bool((tensor == theirs[name]).all())
+    )  # fmt: skip
