@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lawful.checkpoints import align
     from lawful.components import components
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
-    from lawful.fibers import same
     from lawful.fibers.distance import distance
     from lawful.flow.monitor import Monitor
     from lawful.laws import count_laws
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from lawful.study.diff import diff
     from lawful.study.explore import explore
     from lawful.study.reproduce import reproduce
+    from lawful.study.same import same
     from lawful.study.singularity import singular
     from lawful.study.training_verbs import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
     from lawful.study.verbs import (
@@ -62,7 +62,6 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.laws": "count_laws count_laws:laws",
     "lawful.components.locks": "components",
     "lawful.pruning.prune": "prune",
-    "lawful.fibers": "same",
     "lawful.checkpoints": "align",
     "lawful.fibers.distance": "distance",
     "lawful.study.audit": "audit",
@@ -72,6 +71,7 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.study.diff": "diff",
     "lawful.study.explore": "explore",
     "lawful.study.reproduce": "reproduce",
+    "lawful.study.same": "same",
     "lawful.study.singularity": "singular",
     "lawful.study.training_verbs": "bottleneck compare drift flow leaky separate truncate truncation_flow",
     "lawful.study.verbs": "canonical check convert fiber fingerprint identifiable path rebalance regions show "
