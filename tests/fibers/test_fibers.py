@@ -8,7 +8,7 @@ import pytest
 from lawful import Mlp, Unsupported
 from lawful.fibers import Domain, Stack
 from lawful.fibers.assigned_fiber import assigned_fiber, count_assignments
-from lawful.fibers.catalogue import describe_fiber
+from lawful.fibers.described_fiber import describe_fiber
 from lawful.fibers.disguise import hiding_network, random_network
 from lawful.fibers.identifiability import identifiable
 from lawful.fibers.identification import balanced_subset

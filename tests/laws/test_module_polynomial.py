@@ -17,7 +17,6 @@ from lawful import LawfulError, Unsupported, verify
 from lawful.exact import PRIME, to_residues
 from lawful.laws import count_laws
 from lawful.laws.certificate import certificate
-from lawful.laws.jets import Sampled
 from lawful.laws.module_exact import is_polynomial, pieces
 from lawful.laws.module_polynomial import module_polynomial_laws
 from lawful.laws.module_proof import program_of
@@ -25,6 +24,7 @@ from lawful.laws.module_reduction import reduce_module
 from lawful.laws.module_wording import ModuleWording
 from lawful.laws.polynomial import polynomial_laws
 from lawful.laws.probe import probe
+from lawful.laws.sampled import Sampled
 
 
 class Bilinear(nn.Module):

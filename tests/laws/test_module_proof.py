@@ -16,11 +16,11 @@ from lawful import CertificateError, NotACertificate, Unsupported, verify
 from lawful.laws import GradientFlow, count_laws
 from lawful.laws.certificate import certificate
 from lawful.laws.composite import composite
-from lawful.laws.jets import Sampled
 from lawful.laws.lowering import lower
 from lawful.laws.module_fields import _bracket, _field
 from lawful.laws.module_proof import _exact, inverse_bound, program_of, prove_rank
 from lawful.laws.probe import probe
+from lawful.laws.sampled import Sampled
 from lawful.study.claims.example_modules import EXAMPLES, Attention
 from lawful.verify.program import Fields, dyadics, read_steps
 

@@ -19,10 +19,11 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
 from lawful.symmetry.cells import Cells
-from lawful.symmetry.families import MatrixLaws, ScaleLaws, SpaceLaws
+from lawful.symmetry.families import MatrixLaws, SpaceLaws
 from lawful.symmetry.gauges import PINNED, Gauges, Link
 from lawful.symmetry.labels import occurrences
 from lawful.symmetry.reading import Demands
+from lawful.symmetry.row_laws import ScaleLaws
 from lawful.symmetry.shift_solution import solve_shifts
 from lawful.symmetry.shift_spaces import shift_spaces
 from lawful.symmetry.solve import GaugeSolution, link_components, solve

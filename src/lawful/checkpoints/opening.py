@@ -21,7 +21,7 @@ from lawful.network import Mlp
 from lawful.network.formats.reading import read_json
 from lawful.network.modules import hugging_face
 from lawful.network.modules.convert import to_module
-from lawful.network.modules.load import fitting, is_factory, make_module, state_of
+from lawful.network.modules.load import fitting, is_factory, make_module, state_for
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import open as open_network
 from lawful.network.reading import listed
@@ -204,7 +204,7 @@ def open_checkpoint(source: Source, module: nn.Module) -> OpenCheckpoint:
     text = os.fspath(source)
     if is_factory(text):
         return open_checkpoint(make_module(text), module)
-    return _fitted(state_of(Path(text))[0], module, text)
+    return _fitted(state_for(module, Path(text)), module, text)
 
 
 def _own(module: nn.Module) -> State:

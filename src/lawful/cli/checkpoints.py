@@ -62,12 +62,12 @@ def align(
 
 def file_tensors(texts: list[str]) -> list[dict[str, Any]]:
     """The floating tensors of files, in float64, for a certificate that is about them."""
-    from lawful.network.modules.load import state_of
+    from lawful.network.modules.save import translated_state
 
     return [
         {
             name: tensor.double().numpy()
-            for name, tensor in state_of(Path(text))[0].items()
+            for name, tensor in translated_state(Path(text)).items()
             if tensor.is_floating_point()
         }
         for text in texts

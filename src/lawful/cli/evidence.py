@@ -17,8 +17,8 @@ NONE = {
     "diff": "distances and drifts are measured in floating point",
     "compare": "runs are compared in floating point",
     "drift": "drifts are measured in floating point",
-    "fiber": "its dimension and components follow from theorems, and nothing is written down that could be checked "
-    "again; `lawful same A SAMPLE --certificate FILE` proves that a sample has the same function",
+    "fiber": "its dimension and components follow from theorems and exact ranks, and nothing is written down that "
+    "could be checked again; `lawful same A SAMPLE --certificate FILE` proves that a sample has the same function",
     "find": "a likeness is a hint, not a proof; `lawful same A B --certificate FILE` proves two checkpoints equal",
     "fingerprint": "a hash is a name, not a proof; `lawful same A B --certificate FILE` proves two networks equal",
     "leaky": "`lawful bottleneck RUN --save FILE` certifies its deepest network",

@@ -99,8 +99,8 @@ def fiber(
     out: Annotated[Path | None, typer.Option(help="Folder for the samples.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """All parameters of one function: one hidden layer, or a generic three-layer bottleneck."""
-    from lawful.fibers.catalogue import describe_fiber
+    """All parameters of one function: of one hidden layer or a generic bottleneck; what is known, of any other."""
+    from lawful.fibers.described_fiber import describe_fiber
     from lawful.network.formats.files import write
     from lawful.network.formats.writing import make_folder
     from lawful.report.fibers import fiber_json, fiber_text
@@ -109,7 +109,7 @@ def fiber(
         raise LawfulError(f"--domain is space or orthant, not {domain[:40]!r}")
     if sample < 0 or (sample > 0) != (out is not None):
         raise LawfulError("samples go to a folder: give --sample N and --out DIR together")
-    found = describe_fiber(_reduced(named), domain)
+    found = describe_fiber(_reduced(named), domain, named.seed)
     samples = None
     if out is not None:
         make_folder(out)
@@ -129,12 +129,11 @@ def identifiable(named: Named, certificate: CertificateOption = None, as_json: J
     """Does the function determine the parameters? Exit 0 yes, 1 no, 3 undecided."""
     from lawful.fibers.identifiability import identifiable as decide
     from lawful.fibers.identifiability_certificate import certificate as evidence
-    from lawful.fibers.same import stack_of
     from lawful.report.fibers import identifiable_json, identifiable_text
 
     will_write(certificate)
     network = _reduced(named)
-    found = decide(stack_of(network), seed=named.seed)
+    found = decide(network, seed=named.seed)
     result = identifiable_json(found)
     if as_json:
         print_json(result)

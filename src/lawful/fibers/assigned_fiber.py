@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import comb
-from typing import Any
 
-import flint
 import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.fibers.domain import Domain
+from lawful.fibers.factorisations import modulo, nearby_factorisations
+from lawful.fibers.identification import rank_of
 from lawful.fibers.shallow import HyperplaneGroup, Kind, normal_form
-from lawful.fibers.stack import Array, Stack, floating, rational
+from lawful.fibers.stack import Array, Stack, floating
 from lawful.network import Mlp
 
 
@@ -23,8 +23,9 @@ class AssignedFiber:
 
     Neurons share a visible hyperplane, or cancel in groups to an affine map, or are linear, or dead.
 
-    `dimension` is that of the set here, modulo permutation and scaling: variables less the exact rank of the
-    constraints' derivatives. `assignments` counts the ways in which neurons can be distributed over these roles.
+    Its dimension here, modulo permutation and scaling, is between `at_least` and `at_most`: they differ only where a
+    linear neuron of the orthant has a zero weight, which can grow but not fall. `assignments` counts the ways in which
+    neurons can be distributed over these roles.
     """
 
     stack: Stack
@@ -33,7 +34,13 @@ class AssignedFiber:
     cancelling: tuple[HyperplaneGroup, ...]
     linear: tuple[int, ...]
     dead: tuple[int, ...]
-    dimension: int
+    at_least: int
+    at_most: int
+
+    @property
+    def dimension(self) -> int | None:
+        """If it is known."""
+        return self.at_least if self.at_least == self.at_most else None
 
     @property
     def assignments(self) -> int:
@@ -88,11 +95,13 @@ def assigned_fiber(network: Mlp | Stack, domain: Domain | None = None) -> Assign
     dead = tuple(j for j, kind in enumerate(form.kinds) if kind is Kind.DEAD)
     if domain.bounded:
         raise Unsupported("roles are counted on all of space and on the orthant")
-    loose = (
-        stack.widths[0] * len(dead) if (domain.low == 0).all() else 0
-    )  # on all of space a dead neuron has no weights
-    dimension = _dimension(stack, visible, cancelling, linear) + loose
-    return AssignedFiber(stack, domain, visible, cancelling, linear, dead, dimension)
+    roles = visible, cancelling, linear
+    edge = tuple(j for j in linear if (domain.low == 0).all() and any(item == 0 for item in stack.weights[0][j]))
+    free = len(dead) * (stack.widths[-1] + (stack.widths[0] if (domain.low == 0).all() else 0))
+    at_most = _dimension(stack, domain, *roles) + free
+    inner = tuple(j for j in linear if j not in edge)
+    at_least = _dimension(stack, domain, visible, cancelling, inner) + len(edge) + free if edge else at_most
+    return AssignedFiber(stack, domain, visible, cancelling, linear, dead, at_least, at_most)
 
 
 def count_assignments(extra: int, kinds: int) -> int:
@@ -119,46 +128,43 @@ def _partitions(total: int, least: int) -> int:
 
 def _dimension(
     stack: Stack,
+    domain: Domain,
     visible: tuple[HyperplaneGroup, ...],
     cancelling: tuple[HyperplaneGroup, ...],
     linear: tuple[int, ...],
 ) -> int:
-    """Variables less the rank of what Definition 22 asks of them, less a scaling for every hyperplane that may move."""
-    rows, outs = stack.row(0), stack.weights[1]
+    """Of the set of Definition 22, counted in rationals.
+
+    Output weights move inside a group as long as those of each orientation keep their sum. What neurons of both
+    orientations leave is linear, `s n`, and so is a linear neuron: all these add up to a fixed matrix, `U V + E N`, in
+    which N is made of visible hyperplanes and cannot move. Every bias in V is free, the output's makes up for it, and
+    every row of V may be rescaled.
+    """
     inputs, outputs = stack.widths[0], stack.widths[-1]
-    groups = (*visible, *cancelling)
-    width = len(groups) * outputs + outputs * (inputs + 1)
-    variables: list[Array] = []
+    total, strengths, normals, fixed = 0, [], [], []
+    for group, shows in [*((group, True) for group in visible), *((group, False) for group in cancelling)]:
+        turned = [place for place, factor in enumerate(group.factors) if factor < 0]
+        both = 0 < len(turned) < len(group.neurons)
+        total += (len(group.neurons) - 1 - both) * outputs
+        if both and shows:
+            fixed.append(group.hyperplane[:-1])
+        elif both:
+            weights = [stack.weights[1][:, group.neurons[place]] * group.factors[place] for place in turned]
+            strengths.append(sum(weights[1:], weights[0]))
+            normals.append(group.hyperplane[:-1])
+        elif not shows:
+            total += inputs  # its neurons cancel on their side alone: the hyperplane is free
+    if (domain.low == 0).all():
+        strengths += [stack.weights[1][:, neuron] for neuron in linear]
+        normals += [stack.weights[0][neuron] for neuron in linear]
+    else:
+        total += outputs * len(linear)  # on all of space these are constants, whose input weights are zero
+    outer = _columns(strengths, outputs)
+    inner, still = (_columns(rows, inputs).T for rows in (normals, fixed))
+    rank = rank_of(still)
+    total += nearby_factorisations(outer, modulo(inner, still)) + rank * len(normals) + outputs * (len(fixed) - rank)
+    return total
 
-    def equations(jump: tuple[int, Any] | None, affine: Array | None, output: int) -> None:
-        """One variable: how it moves a group's jump and one output's affine part."""
-        line = rational(np.zeros(width))
-        if jump is not None:
-            line[jump[0] * outputs + output] = jump[1]
-        if affine is not None:
-            start = len(groups) * outputs + output * (inputs + 1)
-            line[start : start + inputs + 1] = affine
-        variables.append(line)
 
-    home: dict[int, tuple[int, Any]] = {}
-    for place, group in enumerate(groups):
-        home |= {neuron: (place, factor) for neuron, factor in zip(group.neurons, group.factors, strict=True)}
-    for neuron in range(len(rows)):
-        at = home.get(neuron)
-        straight = neuron in linear or (at is not None and at[1] < 0)  # relu(−z) = relu(z) − z
-        for output in range(outputs):
-            equations(None if at is None else (at[0], abs(at[1])), rows[neuron] if straight else None, output)
-    for output in range(outputs):
-        equations(None, rational(np.append(np.zeros(inputs), 1.0)), output)
-    moving = [outs[:, neuron] for neuron in linear]
-    for group in cancelling:
-        turned = [outs[:, j] * factor for j, factor in zip(group.neurons, group.factors, strict=True) if factor < 0]
-        moving.append(sum(turned, outs[:, 0] * 0))
-    for strength in moving:  # a hyperplane that may move changes all outputs at once
-        for k in range(inputs + 1):
-            line = rational(np.zeros(width))
-            for output in range(outputs):
-                line[len(groups) * outputs + output * (inputs + 1) + k] = strength[output]
-            variables.append(line)
-    rank: int = flint.fmpq_mat([list(line) for line in variables]).rank()
-    return len(variables) - rank - len(moving)
+def _columns(vectors: list[Array], size: int) -> Array:
+    return np.array(vectors, dtype=object).reshape(len(vectors), size).T

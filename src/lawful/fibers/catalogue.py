@@ -1,137 +1,25 @@
-"""What the command line asks about one network or many: a fiber, regions, duplicates."""
+"""What the command line asks about one network or many: regions, duplicates."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from numpy.typing import ArrayLike
 
-from lawful.errors import LawfulError, Unsupported
-from lawful.fibers.assigned_fiber import AssignedFiber, assigned_fiber
+from lawful.errors import LawfulError
 from lawful.fibers.cell import Cell, OutOfTime
 from lawful.fibers.cells import cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import Library, fingerprint
-from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges, segment
-from lawful.fibers.reduce import Reduced, simplify
 from lawful.fibers.same import same, stack_of
 from lawful.fibers.stack import Stack
-from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
-from lawful.network.answers import answered
-from lawful.network.opening import Source, open_graph
 from lawful.shown import Shown
 from lawful.types import Floats
-
-MOST_COMPONENTS = 4096  # components looked at before the count is left open
-
-
-@dataclass(frozen=True)
-class Roles:
-    """How many hyperplanes show, how many groups of neurons cancel, how many neurons are dead (P4 C.2)."""
-
-    visible: int
-    cancelling: int
-    dead: int
-
-
-@dataclass(frozen=True)
-class FiberSummary:
-    """A fiber in numbers: its dimension modulo order and scale, and its components as far as they were `checked`.
-
-    For bottlenecks `hidden` is the first-layer hyperplane that the second layer hides, `lowest_shift` how far it may
-    move down and `flips` how many others can be reversed; `roles` are those of a layer that is not minimal.
-    """
-
-    kind: str
-    dimension: int
-    removed: int
-    components: int
-    checked: int
-    nonempty: int
-    linear: int
-    case: int | None = None
-    domain: Domain | None = None
-    hidden: int | None = None
-    lowest_shift: float | None = None
-    flips: int | None = None
-    roles: Roles | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class DescribedFiber(Shown):
-    """A fiber in numbers, and the fiber itself."""
-
-    summary: FiberSummary
-    fiber: LayerwiseFiber | BottleneckFiber | AssignedFiber
-
-    def sample(self, count: int, seed: int) -> list[Mlp]:
-        """Other parameters of the same function, on as many components as there are samples."""
-        if isinstance(self.fiber, BottleneckFiber):
-            return self.fiber.sample(count, seed)
-        if isinstance(self.fiber, AssignedFiber):
-            return [self.fiber.sample(seed + number) for number in range(count)]
-        live = [c for c in islice(self.fiber.components(), MOST_COMPONENTS) if c.dimension is not None]
-        return [self.fiber.sample(live[number % len(live)].flipped, seed + number) for number in range(count)]
-
-
-def describe_fiber(network: Source, domain: str = "space") -> DescribedFiber:
-    """The fiber of one hidden layer, minimal or not, or of a three-layer bottleneck, in numbers."""
-    found = open_graph(network)
-    return answered(_described(stack_of(found), domain), found)
-
-
-def _described(whole: Stack, domain: str) -> DescribedFiber:
-    if whole.hidden == 1:
-        inputs = whole.widths[0]
-        where = Domain.orthant(inputs) if domain == "orthant" else Domain.space(inputs)
-        return _one_layer(whole, where)
-    reduced = simplify(Reduced(whole), 0.0)
-    if reduced.stack.hidden == 1:
-        return _one_layer(reduced.stack, Domain.space(reduced.stack.widths[0]), len(reduced.steps))
-    found = bottleneck_fiber(reduced.stack)
-    removed = len(reduced.steps)
-    if found.head is not None:
-        checked, nonempty = _components(found.head)
-        total, linear, case = 2 ** len(found.head.bending), len(found.head.linear), found.head.case
-    else:
-        checked = nonempty = total = 2**found.flips
-        linear, case = 0, None
-    summary = FiberSummary(
-        "three-layer bottleneck", found.dimension, removed, total, checked, nonempty, linear, case,
-        hidden=found.hidden, lowest_shift=found.lowest_shift, flips=found.flips,
-    )  # fmt: skip
-    return DescribedFiber(summary, found)
-
-
-def _one_layer(stack: Stack, domain: Domain, removed: int = 0) -> DescribedFiber:
-    try:
-        layer = layerwise_fiber(stack, domain)
-        checked, nonempty = _components(layer)
-        summary = FiberSummary(
-            "one hidden layer", layer.dimension, removed, 2 ** len(layer.bending), checked, nonempty,
-            len(layer.linear), layer.case, domain,
-        )  # fmt: skip
-        return DescribedFiber(summary, layer)
-    except Unsupported:  # not minimal, or more linear neurons than the theorem has cases for
-        roles = assigned_fiber(stack, domain)
-    count = Roles(len(roles.visible), len(roles.cancelling), len(roles.dead))
-    summary = FiberSummary(
-        "one hidden layer, not minimal", roles.dimension, removed, roles.assignments, 1, 1, len(roles.linear), None,
-        domain, roles=count,
-    )  # fmt: skip
-    return DescribedFiber(summary, roles)
-
-
-def _components(fiber: LayerwiseFiber) -> tuple[int, int]:
-    """How many components were looked at, and how many of them are not empty."""
-    seen = list(islice(fiber.components(), MOST_COMPONENTS))
-    return len(seen), sum(component.dimension is not None for component in seen)
 
 
 @dataclass(frozen=True)

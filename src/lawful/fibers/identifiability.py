@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 
-import flint
 import numpy as np
 
+from lawful.fibers.bottleneck_genericity import bottleneck_rigidity
 from lawful.fibers.genericity import Genericity
-from lawful.fibers.identification import RidgeWitness, balanced_subset, rank_of, ridge_witness
-from lawful.fibers.local_rank import fixed_directions
+from lawful.fibers.identification import RidgeWitness, balanced_subset, rank_of
+from lawful.fibers.local_rank import FixedDirections, fixed_directions
 from lawful.fibers.reduce import hidden_neuron
 from lawful.fibers.shallow import Kind, group_rows, normal_form
-from lawful.fibers.stack import Array, Stack
-from lawful.network import Mlp
+from lawful.fibers.skips_as_layers import layered
+from lawful.fibers.stack import Stack
+from lawful.network import Dag, Mlp
+from lawful.network.assemble import as_mlp
 from lawful.shown import Shown
 
-MOST_MASKS = 4096  # masked products that are all looked at
-MOST_WORK = 20_000_000  # rational products spent on ridges before the question is left open
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -38,7 +37,7 @@ class Identifiability(Shown):
     ridges: tuple[RidgeWitness, ...] = ()
 
 
-def identifiable(network: Mlp | Stack, *, seed: int = 0) -> Identifiability:
+def identifiable(network: Mlp | Dag | Stack, *, seed: int = 0) -> Identifiability:
     """One hidden layer (P4 Section 4), three-layer bottlenecks (Theorem 5), and what is known beyond them.
 
     *No* comes with a symmetry that moves the weights; it needs no genericity. *Yes* needs that every neuron is fixed by
@@ -50,6 +49,9 @@ def identifiable(network: Mlp | Stack, *, seed: int = 0) -> Identifiability:
     >>> identifiable(Mlp([[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5]], [[1.0]]], [[0.1, 0.7], [-1.0], [0.0]])).reasons
     ('the second layer hides hyperplane 0: it translates, and 1 other can be flipped',)
     """
+    if isinstance(network, Dag):
+        mlp = as_mlp(network)
+        return _graph(network, seed) if mlp is None else identifiable(mlp, seed=seed)
     stack = network if isinstance(network, Stack) else Stack.of(network)
     free = symmetries(stack)
     if free:
@@ -61,16 +63,27 @@ def identifiable(network: Mlp | Stack, *, seed: int = 0) -> Identifiability:
     shape = _not_a_bottleneck(stack)
     if shape:
         words = (f"no symmetry of single layers was found, but {shape}: what the layers hide together is open",)
-        near = fixed_directions(stack, seed)
-        settled = near is not None and near.fixed == near.most
-        if settled:
-            words += ("near these weights only rescaled neurons give the same function (rank of its derivatives)",)
-        elif near is not None:
-            count = f"at least {near.fixed} of {near.most} directions that are no rescalings"
-            words += (f"near these weights the function fixes {count} (rank of its derivatives)",)
+        near, settled = _near(fixed_directions(stack, seed))
         status = ("locally fixed" if settled else "open",) * stack.hidden
-        return Identifiability(None, words, Genericity(None, "not tested", "nothing"), status)
+        return Identifiability(None, (*words, *near), Genericity(None, "not tested", "nothing"), status)
     return _bottleneck(stack, seed)
+
+
+def _graph(graph: Dag, seed: int) -> Identifiability:
+    """A graph with skips: its weights are its edges, not those of the layers that stand for it."""
+    near, _ = _near(fixed_directions(layered(graph), seed, graph))
+    words = ("the network is a graph with skips or missing weights, which the theorems do not cover", *near)
+    return Identifiability(None, words, Genericity(None, "not tested", "nothing"))
+
+
+def _near(found: FixedDirections | None) -> tuple[tuple[str, ...], bool]:
+    """What the rank of the derivatives says of the weights nearby, and whether it says all."""
+    if found is None:
+        return (), False
+    if found.fixed == found.most:
+        return ("near these weights only rescaled neurons give the same function (rank of its derivatives)",), True
+    count = f"at least {found.fixed} of {found.most} directions that are no rescalings"
+    return (f"near these weights the function fixes {count} (rank of its derivatives)",), False
 
 
 def symmetries(stack: Stack) -> dict[int, list[str]]:
@@ -168,66 +181,17 @@ def _reversible(stack: Stack, layer: int) -> tuple[bool | None, tuple[str, ...]]
 
 def _bottleneck(stack: Stack, seed: int) -> Identifiability:
     """P4 Theorem 5 without its sign conditions, which hold: each neuron fixed by a ridge, or all masks looked at."""
-    exact = stack.rational()
-    first, second = exact.weights[0], exact.row(1)
-    problems = []
-    if rank_of(first) < len(first):
-        problems.append("the first layer's weights are linearly dependent")
-    for group in group_rows(second, 0.0):
-        if len(group) > 1:
-            problems.append(f"second-layer neurons {_listed([j for j, _ in group])} share a hyperplane")
+    generic, problems, ridges, missing = bottleneck_rigidity(stack, seed)
     if problems:
-        return Identifiability(
-            None, tuple(f"not generic: {problem}" for problem in problems),
-            Genericity(False, problems[0], "exactly"), ("open", "open"),
-        )  # fmt: skip
+        return Identifiability(None, tuple(f"not generic: {each}" for each in problems), generic, ("open", "open"))
     oriented, words = _reversible(stack, 1)
     if oriented is False:
         return Identifiability(False, words, Genericity(False, words[0], "exactly"), ("open", "free"))
-    ridges = _ridges(stack, seed)
-    missing = [i for i in range(len(first)) if i not in {ridge.first for ridge in ridges}]
-    generic = Genericity(True, "full rank, no two neurons alike, a ridge fixes each first-layer neuron", "exactly")
-    if missing:
-        generic = _all_masks(exact)
     if generic.holds is not True:
-        some = f"first-layer neurons {_listed(missing[:8])}{', ...' if len(missing) > 8 else ''}"
+        some = f"first-layer neurons {_listed(list(missing[:8]))}{', ...' if len(missing) > 8 else ''}"
         words = (f"whether the function fixes {some} is open: no ridge was found that does, and {generic.reason}",)
         return Identifiability(None, words, generic, ("open", "open"), ridges)
     if oriented is None:
         return Identifiability(None, words, generic, ("fixed", "open"), ridges)
     words = ("no dead or linear second-layer neuron, and no hidden hyperplane",)
     return Identifiability(True, words, generic, ("fixed", "fixed"), ridges)
-
-
-def _ridges(stack: Stack, seed: int) -> tuple[RidgeWitness, ...]:
-    if stack.widths[1] ** 2 * stack.widths[2] > MOST_WORK:
-        return ()
-    found = (ridge_witness(stack, neuron, seed) for neuron in range(stack.widths[1]))
-    return tuple(ridge for ridge in found if ridge is not None)
-
-
-def _all_masks(exact: Stack) -> Genericity:
-    """P4 Definition 8 for a bottleneck: all masked products of full rank, no minor of `[W2 | b2]` zero."""
-    count, width, outputs = exact.widths[1:]
-    if 2 ** (count + width + outputs) > MOST_MASKS:
-        return Genericity(None, "masked products are too many to look at all of them", "nothing")
-    second, third, whole = exact.weights[1], exact.weights[2], exact.row(1)
-    for rows in _subsets(width):
-        for columns in _subsets(count + 1):
-            if _rank(whole[np.ix_(rows, columns)]) < min(len(rows), len(columns)):
-                return Genericity(False, "a minor of the second layer's weights and biases vanishes", "all masks")
-        for columns in _subsets(count):
-            product = third[:, rows] @ second[np.ix_(rows, columns)]
-            for outs in _subsets(outputs):
-                if _rank(product[list(outs)]) < min(len(rows), len(columns), len(outs)):
-                    return Genericity(False, "a masked product has less than the largest rank", "all masks")
-    return Genericity(True, "masked products have full rank", "all masks")
-
-
-def _rank(matrix: Array) -> int:
-    found: int = flint.fmpq_mat([list(row) for row in matrix]).rank()
-    return found
-
-
-def _subsets(count: int) -> list[tuple[int, ...]]:
-    return [chosen for size in range(1, count + 1) for chosen in combinations(range(count), size)]

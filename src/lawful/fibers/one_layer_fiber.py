@@ -1,18 +1,27 @@
-"""All parameters of one hidden layer that give the same function (P4 Section 4.2, C.3, C.4)."""
+"""All parameters of one hidden layer that give the same function (P4 Section 4.2, C.3, C.4).
+
+The theorem is about generic parameters: what it needs of these is decided in rationals, and refused if it fails.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
+from math import lcm
 
 import numpy as np
 from scipy.optimize import linprog
 
 from lawful.errors import Unsupported
+from lawful.exact.elimination import rank
+from lawful.exact.feasibility import Solution, feasible
 from lawful.fibers.domain import Domain
+from lawful.fibers.factorisations import PRIME, residues
+from lawful.fibers.identification import rank_of
 from lawful.fibers.shallow import Kind, difference_form, kinds_text, normal_form
-from lawful.fibers.stack import Stack, floating
+from lawful.fibers.stack import Array, Stack, floating, rational
 from lawful.network import Mlp
 from lawful.types import Floats
 
@@ -73,13 +82,43 @@ class LayerwiseFiber:
         return np.asarray(self.stack.weights[1][:, members] @ self.stack.weights[0][members])
 
     def component(self, flipped: tuple[int, ...]) -> Component:
-        """Whether the neurons in `flipped` can look the other way, and with how much freedom."""
+        """Whether the neurons in `flipped` can look the other way, and with how much freedom.
+
+        Generic compensations have the largest rank that there can be; what the theorem says is refused for others.
+        """
         flipped = tuple(sorted(flipped))
+        linear, inputs, outputs = self.sizes
+        if not self._has_rank(flipped, linear + bool(flipped) if self.case == 1 else min(inputs, outputs)):
+            words = f"neurons {', '.join(map(str, flipped))} leave" if flipped else "the linear neurons make"
+            raise Unsupported(f"not generic: {words} a linear map of less than the largest rank")
         if self.case == 1 and flipped:
             return Component(flipped, None, "fewer linear neurons than inputs and outputs: no orientation can change")
-        if self.case == 3 and not is_pointed(self.compensation(flipped)):
+        if self.case == 3 and not is_pointed(self._exact_compensation(flipped)):
             return Component(flipped, None, "the cone of the compensation's columns contains a line")
         return Component(flipped, self.dimension, f"case {self.case} of the theorem")
+
+    def _exact_compensation(self, flipped: tuple[int, ...]) -> Array:
+        members, exact = [*self.linear, *flipped], self.stack.rational()
+        return np.asarray(exact.weights[1][:, members] @ exact.weights[0][members])
+
+    def _has_rank(self, flipped: tuple[int, ...], wanted: int) -> bool:
+        """Whether `A_F` has at least this rank: modulo a prime, of a few random combinations, or else in rationals."""
+        members = [*self.linear, *flipped]
+        outer, inner = self._residues
+        return wanted == 0 or bool(
+            (members and rank(outer[:, members] @ inner[members] % PRIME, PRIME) >= wanted)
+            or rank_of(self._exact_compensation(flipped)) >= wanted
+        )
+
+    @cached_property
+    def _residues(self) -> tuple[Array, Array]:
+        """Outgoing weights, and random combinations of the incoming ones, modulo a prime."""
+        incoming, outgoing = (residues(weight) for weight in self.stack.weights)
+        mix = np.random.default_rng(0).integers(
+            0, PRIME, size=(incoming.shape[1], min(incoming.shape[1], len(outgoing)))
+        )
+        mixed = sum(incoming[:, [k]] * mix[[k]] % PRIME for k in range(len(mix)))
+        return outgoing, np.asarray(mixed % PRIME)
 
     def components(self) -> Iterator[Component]:
         """All 2^p components, fewest flips first, lazily."""
@@ -139,18 +178,22 @@ def layerwise_fiber(network: Mlp | Stack, domain: Domain | None = None) -> Layer
     >>> fiber.case, fiber.dimension, [component.dimension for component in fiber.components()]
     (3, 1, [1, None])
     """
-    stack = (network if isinstance(network, Stack) else Stack.of(network)).floating()
+    stack = network if isinstance(network, Stack) else Stack.of(network)
     domain = Domain.space(stack.widths[0]) if domain is None else domain
     if stack.hidden != 1 or stack.slopes != (0.0,):
         raise Unsupported("this fiber is known for one hidden ReLU layer")
-    form = normal_form(stack, domain)
+    form = normal_form(stack.rational(), domain, tolerance=0.0)
     if any(kind in (Kind.DEAD, Kind.CANCELLING) for kind in form.kinds) or any(len(g.neurons) > 1 for g in form.groups):
         raise Unsupported(f"not minimal ({kinds_text(form.kinds)}): write its minimal network with `lawful canonical`")
     bending = tuple(number for number, kind in enumerate(form.kinds) if kind is Kind.VISIBLE)
     linear = tuple(number for number, kind in enumerate(form.kinds) if kind is Kind.LINEAR)
     if linear and not (domain.low == 0).all():
         raise Unsupported("linear neurons are treated on the orthant")
-    return LayerwiseFiber(stack, domain, bending, linear)
+    if linear and (stack.weights[0][list(linear)] == 0).any():
+        raise Unsupported("not generic: a linear neuron has a weight of zero")
+    found = LayerwiseFiber(stack.floating(), domain, bending, linear)
+    found.component(())
+    return found
 
 
 def separating_direction(matrix: Floats) -> tuple[float, Floats]:
@@ -167,13 +210,25 @@ def separating_direction(matrix: Floats) -> tuple[float, Floats]:
     return float(found.x[-1]), np.asarray(found.x[:-1])
 
 
-def is_pointed(matrix: Floats, margin: float = 1e-9) -> bool:
-    """Whether the cone of the columns contains no line, by linear programming (P4 Theorem 4.2, case 3).
+def is_pointed(matrix: Array) -> bool:
+    """Whether the cone of the columns contains no line, decided in rationals (P4 Theorem 4.2, case 3).
+
+    A line is a sum of columns, with positive factors, that vanishes.
 
     >>> is_pointed(np.array([[1.0, -1.0, 0.0], [1.0, 1.0, 1.0]])), is_pointed(np.array([[1.0, -1.0]]))
     (True, False)
     """
-    return separating_direction(matrix)[0] > margin
+    exact = matrix if matrix.dtype == object else rational(matrix)
+    columns = [column for column in exact.T if any(item != 0 for item in column)]
+    if not columns:
+        return True
+    wholes = [lcm(*(int(item.q) for item in column)) for column in columns]
+    cleared = [[int((item * whole).p) for item in column] for column, whole in zip(columns, wholes, strict=True)]
+    table = np.array([[*column, 1] for column in cleared], dtype=object).T
+    found = feasible(table, [*[0] * len(exact), 1])
+    if found is None:
+        raise Unsupported("whether the cone of the compensation's columns contains a line takes too many pivots")
+    return not isinstance(found, Solution)
 
 
 def nonnegative_rank(matrix: Floats, tolerance: float = 1e-10) -> int:
@@ -186,8 +241,8 @@ def nonnegative_rank(matrix: Floats, tolerance: float = 1e-10) -> int:
     (2, 1)
     """
     basis, values, _ = np.linalg.svd(matrix)
-    rank = int((values > tolerance * max(float(values.max(initial=0.0)), 1e-300)).sum())
-    return rank if rank == 0 or is_pointed(basis[:, :rank].T @ matrix) else rank + 1
+    size = int((values > tolerance * max(float(values.max(initial=0.0)), 1e-300)).sum())
+    return size if size == 0 or separating_direction(basis[:, :size].T @ matrix)[0] > 1e-9 else size + 1
 
 
 def _pointed_factors(target: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -218,5 +273,5 @@ def fiber_dimension_at(network: Mlp, fiber: LayerwiseFiber) -> int:
             change = np.zeros((outputs, inputs))
             change[:, column] = outer[:, row]
             columns.append(change.ravel())
-    rank = int(np.linalg.matrix_rank(np.array(columns))) if columns else 0
-    return len(columns) - rank  # + one bias per linear neuron − one scaling per linear neuron
+    fixed = int(np.linalg.matrix_rank(np.array(columns))) if columns else 0
+    return len(columns) - fixed  # + one bias per linear neuron − one scaling per linear neuron

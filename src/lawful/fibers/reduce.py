@@ -43,7 +43,7 @@ def simplify(network: Reduced, tolerance: float) -> Reduced:
     """Collapse linear layers, drop silent, ignored and constant neurons, merge neurons that are multiples."""
     layer = 1
     while layer <= network.stack.hidden:
-        steps = _simplifications(network.stack, layer, tolerance)
+        steps = simplifications(network.stack, layer, tolerance)
         for step in steps:
             network = network.then(step, tolerance)
         layer = layer + 1 if not steps else max(layer - 1, 1)  # what leaves a layer may free the one below
@@ -61,7 +61,7 @@ def quieten(network: Reduced, domain: Domain, tolerance: float) -> Reduced:
     return network
 
 
-def _simplifications(stack: Stack, layer: int, tolerance: float) -> list[SymmetryStep]:
+def simplifications(stack: Stack, layer: int, tolerance: float) -> list[SymmetryStep]:
     """Steps that all apply to one layer, last neuron first so that the numbers of the others stay."""
     if is_linear(stack, layer):
         return [Collapse(layer)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.domain import Domain
+from lawful.fibers.identification import rank_of
 from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.reduce import Reduced, head, hidden_neuron, simplify
 from lawful.fibers.same import same
@@ -122,16 +123,19 @@ class BottleneckFiber:
 
 def bottleneck_fiber(network: Mlp | Stack) -> BottleneckFiber:
     """The complete generic fiber; dead second-layer neurons are removed first, since their weights are free."""
-    stack = (network if isinstance(network, Stack) else Stack.of(network)).floating()
-    check_bottleneck(stack)
-    reduced = simplify(Reduced(stack), 1e-12)
-    stack = reduced.stack
-    check_bottleneck(stack)
+    given = network if isinstance(network, Stack) else Stack.of(network)
+    check_bottleneck(given)
+    reduced = simplify(Reduced(given.rational()), 0.0)
+    exact = reduced.stack
+    check_bottleneck(exact)
+    stack = exact.floating()
     if not stack.widths[1] or not stack.widths[2]:
         raise Unsupported("nothing of this network reaches the output: it is constant")
-    hidden = hidden_neuron(stack)
+    if rank_of(exact.weights[0]) < stack.widths[1]:
+        raise Unsupported("not generic: the first layer's weights are linearly dependent")
+    hidden = hidden_neuron(exact)
     if hidden is None:
-        fiber = layerwise_fiber(head(stack, 1), Domain.orthant(stack.widths[1]))
+        fiber = layerwise_fiber(head(exact, 1), Domain.orthant(stack.widths[1]))
         return BottleneckFiber(stack, len(reduced.steps), None, fiber, None, 0)
     ratio: Floats = stack.biases[1] / stack.weights[1][:, hidden]
     flips = stack.widths[1] - 1 if stack.widths[2] == 1 else 0

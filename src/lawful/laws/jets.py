@@ -1,4 +1,4 @@
-"""Brackets of a program's gradient fields in float64, in balls or modulo a prime: reverse mode over nested derivatives.
+"""Jets: nested derivatives in float64, in balls or modulo a prime.
 
 A jet is a polynomial in infinitesimals ε₁, ε₂, … with εᵢ² = 0: a map from sets of them (bit masks) to arrays. All
 arrays have a row per field; where rows do not differ, a single one stands for all.
@@ -15,104 +15,26 @@ from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
 from lawful.exact import PRIME, to_residues
-from lawful.laws.program import FUNCTIONS, Program, ProgramStep
 
 Array = NDArray[Any]  # of float64, of flint.arb, or of residues (int64) modulo PRIME
 Jet = dict[int, Array]
-Words = NDArray[np.intp]
-ROWS = 256
-DEPTH = 64  # products of two residues that add up exactly in float64
 
 
-class Sampled:
-    """Fields `∇_θ ⟨w, g_θ(x)⟩` of a program at chosen inputs and output weights, a row each.
-
-    Residues have no sign: for them `gates` holds a row of factors for each field at each step that chooses, 1 where the
-    first array is taken and 0 where the second is.
-    """
-
-    def __init__(
-        self, program: Program, theta: Array, inputs: Array, weights: Array, gates: dict[int, Array] | None = None
-    ) -> None:
-        self.program, self.theta, self.inputs, self.weights = program, theta, inputs, weights
-        self.gates = gates or {}
-        self.constants = {
-            number: _lifted(step.values[None], theta)
-            for number, step in enumerate(program.steps)
-            if step.values is not None
-        }
-        self.moving = _moving(program)
-
-    def brackets(self, words: Words) -> Array:
-        """`[X_a, [X_b, … [X_y, X_z]]]` at θ for each row a, b, …, z of numbers of fields."""
-        start: Jet = {0: self.theta[None]}
-        parts = [self._bracket(words[i : i + ROWS], start, 0)[0] for i in range(0, len(words), ROWS)]
-        return np.concatenate([np.broadcast_to(part, (part.shape[0], self.program.parameters)) for part in parts])
-
-    def _bracket(self, words: Words, state: Jet, level: int) -> Jet:
-        """`[X, Z] = JX·Z − JZ·X`, with X the first field and Z the bracket of the others."""
-        field = words[:, 0]
-        if words.shape[1] == 1:
-            return self.gradient(field, state)
-        epsilon = 1 << level
-        value = self.gradient(field, state)
-        both = self._bracket(words[:, 1:], _moved(state, value, epsilon), level + 1)
-        inner, along_value = _parted(both, epsilon)
-        _, along_inner = _parted(self.gradient(field, _moved(state, inner, epsilon)), epsilon)
-        return plus(along_inner, scaled(along_value, -1))
-
-    def gradient(self, fields: Words, theta: Jet) -> Jet:
-        """Forwards through the steps, then backwards from the output weights."""
-        steps = self.program.steps
-        values: list[Jet] = []
-        for number, step in enumerate(steps):
-            if step.kind == "parameters":
-                values.append(theta)
-            elif step.kind == "input":
-                values.append({0: self.inputs[fields]})
-            elif step.kind == "constant":
-                values.append({0: self.constants[number]})
-            else:
-                gate = self.gates[number][fields] if number in self.gates else None
-                values.append(_forward(step, [values[source] for source in step.sources], gate))
-        slopes: dict[int, Jet] = {len(steps) - 1: {0: self.weights[fields]}}
-        for number in range(len(steps) - 1, 0, -1):
-            slope = slopes.pop(number, None)
-            if slope is None:
-                continue
-            step = steps[number]
-            arguments = [values[source] for source in step.sources]
-            lengths = [steps[source].length for source in step.sources]
-            gate = self.gates[number][fields] if number in self.gates else None
-            for place, source in enumerate(step.sources):
-                if self.moving[source]:
-                    part = _backward(step, place, slope, arguments, values[number], lengths, gate)
-                    slopes[source] = plus(slopes[source], part) if source in slopes else part
-        return slopes.get(0, {0: _zeros((1, self.program.parameters), self.theta)})
-
-
-def _moving(program: Program) -> list[bool]:
-    """Which arrays depend on the parameters."""
-    found: list[bool] = []
-    for step in program.steps:
-        found.append(step.kind == "parameters" or any(found[source] for source in step.sources))
-    return found
-
-
-def _lifted(values: Array, like: Array) -> Array:
+def lifted(values: Array, like: Array) -> Array:
     """Floats as numbers of the same kind as others."""
     if like.dtype == object:
         return np.asarray(_arb(values), dtype=object)
     return to_residues(values) if like.dtype == np.int64 else values
 
 
-def _zeros(shape: tuple[int, ...], like: Array) -> Array:
+def zeros(shape: tuple[int, ...], like: Array) -> Array:
+    """Zeros of the same kind as other numbers."""
     if like.dtype == object:
         return np.broadcast_to(np.asarray(_arb(np.zeros(1)), dtype=object), shape).copy()
     return np.zeros(shape, dtype=like.dtype)
 
 
-def _kept(values: Array) -> Array:
+def kept(values: Array) -> Array:
     """Residues brought below the prime again; other numbers as they are."""
     return np.asarray(values % PRIME) if values.dtype == np.int64 else np.asarray(values)
 
@@ -131,13 +53,13 @@ _arb = np.frompyfunc(_number, 1, 1)
 
 def plus(first: Jet, second: Jet) -> Jet:
     """The sum."""
-    both = {mask: _kept(first[mask] + second[mask]) for mask in first.keys() & second.keys()}
+    both = {mask: kept(first[mask] + second[mask]) for mask in first.keys() & second.keys()}
     return {**first, **second, **both}
 
 
 def scaled(jet: Jet, factor: int) -> Jet:
     """Times a whole number."""
-    return {mask: _kept(part * factor) for mask, part in jet.items()}
+    return {mask: kept(part * factor) for mask, part in jet.items()}
 
 
 def mapped(jet: Jet, function: Callable[[Array], Array]) -> Jet:
@@ -152,22 +74,24 @@ def product(first: Jet, second: Jet, times: Callable[[Array, Array], Array]) -> 
         for right, b in second.items():
             if not left & right:
                 term = times(a, b)
-                found[left | right] = _kept(found[left | right] + term) if left | right in found else term
+                found[left | right] = kept(found[left | right] + term) if left | right in found else term
     return found
 
 
-def _moved(state: Jet, direction: Jet, epsilon: int) -> Jet:
+def moved(state: Jet, direction: Jet, epsilon: int) -> Jet:
+    """`state + ε direction`."""
     return state | {mask | epsilon: part for mask, part in direction.items()}
 
 
-def _parted(jet: Jet, epsilon: int) -> tuple[Jet, Jet]:
+def parted(jet: Jet, epsilon: int) -> tuple[Jet, Jet]:
     """What is left of a jet without an infinitesimal, and the factor of that infinitesimal."""
     without = {mask: part for mask, part in jet.items() if not mask & epsilon}
     return without, {mask ^ epsilon: part for mask, part in jet.items() if mask & epsilon}
 
 
-def _times(first: Array, second: Array) -> Array:
-    return _kept(first * second)
+def times(first: Array, second: Array) -> Array:
+    """Entry by entry."""
+    return kept(first * second)
 
 
 # Functions of every entry
@@ -213,9 +137,9 @@ def apply(name: str, jet: Jet) -> Jet:
     if top == 0:
         return {0: _functions(name, jet[0])}
     epsilon = 1 << (top.bit_length() - 1)
-    low, high = _parted(jet, epsilon)
+    low, high = parted(jet, epsilon)
     value = apply(name, low)
-    return _moved(value, product(derivative(name, low, value), high, _times), epsilon)
+    return moved(value, product(derivative(name, low, value), high, times), epsilon)
 
 
 def derivative(name: str, at: Jet, value: Jet) -> Jet:
@@ -224,9 +148,9 @@ def derivative(name: str, at: Jet, value: Jet) -> Jet:
         case "exp":
             return value
         case "reciprocal":
-            return scaled(product(value, value, _times), -1)
+            return scaled(product(value, value, times), -1)
         case "rsqrt":
-            cube = product(product(value, value, _times), value, _times)
+            cube = product(product(value, value, times), value, times)
             return mapped(cube, lambda part: part * -0.5)
         case "log":
             return apply("reciprocal", at)
@@ -234,7 +158,7 @@ def derivative(name: str, at: Jet, value: Jet) -> Jet:
             return apply("cos", at)
         case "cos":
             return scaled(apply("sin", at), -1)
-    density = apply("exp", scaled(product(at, at, _times), -1))
+    density = apply("exp", scaled(product(at, at, times), -1))
     return mapped(density, lambda part: part * _two_over_root_pi(part.dtype == object))
 
 
@@ -243,144 +167,3 @@ def _two_over_root_pi(exact: bool) -> Any:
 
     number = 2 / arb.pi().sqrt()
     return number if exact else float(number.mid())
-
-
-# Steps
-
-
-def _forward(step: ProgramStep, arguments: list[Jet], gate: Array | None = None) -> Jet:
-    match step.kind:
-        case "take":
-            return _take(step, arguments)
-        case "add":
-            return plus(arguments[0], arguments[1])
-        case "mul":
-            return product(arguments[0], arguments[1], _times)
-        case "matmul":
-            return product(arguments[0], arguments[1], lambda a, b: _matmul(step, a, b))
-        case "sum":
-            return mapped(arguments[0], lambda part: _kept(part.reshape(len(part), -1, step.sizes[0]).sum(axis=2)))
-        case "choose" if gate is not None:
-            return plus(product({0: gate}, arguments[1], _times), product({0: 1 - gate}, arguments[2], _times))
-        case "choose":
-            return _chosen(_signs(arguments[0]), arguments[1], arguments[2])
-    if step.kind not in FUNCTIONS:
-        raise Unsupported(f"a program has no step {step.kind}")
-    return apply(step.kind, arguments[0])
-
-
-def _take(step: ProgramStep, arguments: list[Jet]) -> Jet:
-    indices = step.indices if step.indices is not None else np.zeros(0, dtype=np.intp)
-    if len(arguments) == 1 and indices.min(initial=0) >= 0:
-        return mapped(arguments[0], lambda part: part[:, indices])
-    found: Jet = {}
-    for mask in {mask for jet in arguments for mask in jet}:
-        rows = max(len(jet[mask]) for jet in arguments if mask in jet)
-        like = next(jet[mask] for jet in arguments if mask in jet)
-        pieces = []
-        for jet in arguments:
-            length = next(iter(jet.values())).shape[1]
-            piece = jet.get(mask)
-            piece = _zeros((1, length), like) if piece is None else piece
-            pieces.append(np.broadcast_to(piece, (rows, length)))
-        pieces.append(_zeros((rows, 1), like))  # what −1 points to
-        found[mask] = np.concatenate(pieces, axis=1)[:, indices]
-    return found
-
-
-def _matmul(step: ProgramStep, first: Array, second: Array) -> Array:
-    n, p, q, r = step.sizes
-    left, right = first.reshape(-1, n, p, q), second.reshape(-1, n, q, r)
-    found = _residue_product(left, right) if first.dtype == np.int64 else np.matmul(left, right)
-    return np.asarray(found.reshape(len(found), -1))
-
-
-def _residue_product(left: Array, right: Array) -> Array:
-    """In float64, exactly: residues below 2²³ and at most DEPTH products at a time."""
-    total = np.zeros(1, dtype=np.int64)
-    for start in range(0, left.shape[-1], DEPTH):
-        part = left[..., start : start + DEPTH].astype(float) @ right[..., start : start + DEPTH, :].astype(float)
-        total = (total + part.astype(np.int64)) % PRIME
-    return total
-
-
-def _signs(jet: Jet) -> NDArray[np.bool_]:
-    """Where the value is positive; where it cannot be told, the program has no derivative that can be trusted."""
-    value = jet[0]
-    if value.dtype == np.int64:
-        raise Unsupported("residues have no sign")
-    if value.dtype != object:
-        return np.asarray(value > 0)
-    positive = np.asarray(np.frompyfunc(lambda x: bool(x > 0), 1, 1)(value), dtype=bool)
-    negative = np.asarray(np.frompyfunc(lambda x: bool(x < 0), 1, 1)(value), dtype=bool)
-    if not (positive | negative).all():
-        raise ArithmeticError("a sign cannot be told")
-    return positive
-
-
-def _chosen(signs: NDArray[np.bool_], positive: Jet, other: Jet) -> Jet:
-    zero = _zeros((1, 1), next(iter({**positive, **other}.values())))
-    return {
-        mask: np.where(signs, positive.get(mask, zero), other.get(mask, zero))
-        for mask in positive.keys() | other.keys()
-    }
-
-
-def _backward(
-    step: ProgramStep,
-    place: int,
-    slope: Jet,
-    arguments: list[Jet],
-    value: Jet,
-    lengths: list[int],
-    gate: Array | None = None,
-) -> Jet:
-    """The slope of one source from the slope of the step."""
-    match step.kind:
-        case "take":
-            start = sum(lengths[:place])
-            return mapped(slope, lambda part: _scattered(part, step, start, lengths[place]))
-        case "add":
-            return slope
-        case "mul":
-            return product(slope, arguments[1 - place], _times)
-        case "matmul":
-            n, p, q, r = step.sizes
-            other = arguments[1 - place]
-            if place == 0:
-                turned = mapped(other, lambda part: part.reshape(-1, n, q, r).swapaxes(2, 3).reshape(len(part), -1))
-                return product(slope, turned, lambda g, b: _matmul(_resized(step, (n, p, r, q)), g, b))
-            turned = mapped(other, lambda part: part.reshape(-1, n, p, q).swapaxes(2, 3).reshape(len(part), -1))
-            return product(slope, turned, lambda g, a: _matmul(_resized(step, (n, q, p, r)), a, g))
-        case "sum":
-            return mapped(slope, lambda part: np.repeat(part, step.sizes[0], axis=1))
-        case "choose" if place == 0:
-            return {}
-        case "choose" if gate is not None:
-            return product(slope, {0: gate if place == 1 else 1 - gate}, _times)
-        case "choose":
-            signs = _signs(arguments[0])
-            nothing: Jet = {mask: part * 0 for mask, part in slope.items()}
-            return _chosen(signs, slope, nothing) if place == 1 else _chosen(signs, nothing, slope)
-    return product(slope, derivative(step.kind, arguments[0], value), _times)
-
-
-def _resized(step: ProgramStep, sizes: tuple[int, ...]) -> ProgramStep:
-    return ProgramStep(step.kind, step.sources, step.length, sizes=sizes)
-
-
-def _scattered(part: Array, step: ProgramStep, start: int, length: int) -> Array:
-    """Add every entry to the place that it was taken from."""
-    indices = step.indices if step.indices is not None else np.zeros(0, dtype=np.intp)
-    here = np.flatnonzero((indices >= start) & (indices < start + length))
-    targets = indices[here] - start
-    found = _zeros((len(part), length), part)
-    if not len(targets):
-        return found
-    order = np.argsort(targets, kind="stable")
-    distinct, first = np.unique(targets[order], return_index=True)
-    if len(distinct) == len(targets):
-        found[:, targets] = part[:, here]
-    else:
-        found[:, distinct] = _kept(np.add.reduceat(part[:, here[order]], first, axis=1))
-    return found

@@ -24,7 +24,7 @@ COPIES = {  # the output's entries are entries of the inputs: run on their numbe
     "select", "alias", "detach", "_to_copy", "contiguous", "flatten", "unfold", "index_select", "flip", "roll",
     "repeat",
     "split_with_sizes", "split", "unbind", "chunk", "cat", "stack", "constant_pad_nd", "index", "gather", "embedding",
-    "lift_fresh_copy", "diagonal", "as_strided", "tile", "narrow",
+    "lift_fresh_copy", "diagonal", "as_strided", "tile", "narrow", "slice_scatter", "select_scatter",
 }  # fmt: skip
 
 
@@ -40,10 +40,11 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
         with composite():
             every: dict[Any, Any] = dict(torch._decomp.core_aten_decompositions())
             table = {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
-            tracer = make_fx(
-                torch.func.functionalize(function), table, tracing_mode="fake", _allow_non_fake_inputs=True
-            )
-            traced = tracer(parts, batch)
+            traced: Any = function
+            for _ in range(2):  # recurrent layers bring operations in place along, which the second time replaces
+                if traced is function or _in_place(traced):
+                    free = torch.func.functionalize(traced)
+                    traced = make_fx(free, table, tracing_mode="fake", _allow_non_fake_inputs=True)(parts, batch)
     except Exception as error:
         raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
     try:
@@ -52,6 +53,11 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
         raise
     except Exception as error:  # an operation called in a way that its rule does not know
         raise Unsupported(f"no proof covers an operation of the module: {first_line(error)}") from None
+
+
+def _in_place(traced: torch.fx.GraphModule) -> bool:
+    calls = (getattr(node.target, "__name__", "") for node in traced.graph.nodes if node.op == "call_function")
+    return any(name.split(".")[0].endswith("_") for name in calls)
 
 
 def _has_rule(operation: Any) -> bool:

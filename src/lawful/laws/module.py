@@ -17,7 +17,6 @@ from lawful.laws.identity import identities
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
-from lawful.laws.module_exact import is_polynomial
 from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
 from lawful.laws.module_polynomial import MOST_MONOMIALS, independent_laws, search
@@ -33,7 +32,7 @@ from lawful.types import Floats
 
 SEEDS = 2  # points that have to agree
 MOST_SEEDS = 5
-CANDIDATES = 6  # points of which the most generic ones are used
+CANDIDATES = ((100, 32), (400, 12), (6000, 6))  # up to so many parameters: points, the most generic of which are used
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
 LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
 DEEPEST = 5
@@ -68,6 +67,8 @@ def count_module(
     while len(_largest(runs)) < SEEDS and len(runs) < most:
         runs.append(_run(case, flow, seeds[len(runs)], spread, structural))
     best = _largest(runs)
+    reached = {number: run.dimensions[-1] for number, run in zip(seeds, runs, strict=False)}
+    seeds = sorted(reached, key=lambda number: -reached[number])
     dimensions, gap, words, laws, _ = min(best, key=lambda run: run.gap)
     reason = next((run.doubt for run in runs if run.doubt), "")
     if not reason and len(best) < SEEDS:
@@ -139,12 +140,11 @@ def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> La
 
 
 def _polynomials(case: Probe, program: Program, needed: int, classes: int) -> tuple[Law, ...]:
-    """Independent polynomial laws of degree 2, as many as needed, if the module has them and is small enough."""
-    if not is_polynomial(program) or comb(case.size + 2, 2) > MOST_MONOMIALS:
-        return ()
+    """Independent polynomial laws of degree 2 (1 for large modules), as many as needed, if the module has them."""
+    degree = 2 if comb(case.size + 2, 2) <= MOST_MONOMIALS else 1
     try:
-        laws, independent, _ = search(program, 2, classes=classes, tokens=case.vocabulary or 0)
-    except Unsupported:
+        laws, independent, _ = search(program, degree, classes=classes, tokens=case.vocabulary or 0)
+    except (Unsupported, ZeroDivisionError):
         return ()
     return independent_laws(laws, case.size) if independent == needed else ()
 
@@ -186,10 +186,10 @@ def _start(case: Probe, flow: Flow, seed: int, spread: float) -> torch.Tensor:
 
 def _generic(case: Probe, flow: Flow, seed: int, spread: float) -> list[int]:
     """Seeds of random points, those first whose fields span most: where a channel is dead, more is conserved."""
-    if not case.piecewise:
+    if not case.piecewise or case.size > CANDIDATES[-1][0]:
         return list(range(seed, seed + MOST_SEEDS))
     found = []
-    for number in range(seed, seed + CANDIDATES):
+    for number in range(seed, seed + next(points for size, points in CANDIDATES if case.size <= size)):
         state = _start(case, flow, number, spread)
         rows = brackets(case, flow, state, 0, len(state) + SPARE, number)
         found.append((-rank_with_gap(rows).rank, number))

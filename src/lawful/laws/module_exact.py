@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.exact import PRIME, rank, to_residues
-from lawful.laws.jets import Array, Sampled
+from lawful.laws.jets import Array
 from lawful.laws.program import Program, ProgramStep
+from lawful.laws.sampled import Sampled
 from lawful.types import Floats
 
 STEPS = ("take", "add", "mul", "matmul", "sum", "choose")

@@ -21,6 +21,7 @@ Field = Callable[..., torch.Tensor]
 CHUNK = 64
 STEPS = (1e-5, 1e-4, 1e-6, 1e-3)  # of differences, relative to the state; a kink may lie within one of them
 AGREEMENT = 1e-3
+CANCELLED = 1e-9  # a bracket so much smaller than its two terms may be nothing but their rounding
 
 
 def _field(case: Probe, flow: Flow) -> Field:
@@ -57,17 +58,44 @@ def _bracket(field: Field, level: int) -> Field:
     """`[X_k, Z] = JX_k·Z − JZ·X_k` with Z the bracket of one level less; samples are tuples of tensors."""
     if level == 0:
         return lambda state, samples: field(state, *samples[0])
-    inner = _bracket(field, level - 1)
+    terms = _terms(field, level)
 
     def bracket(state: torch.Tensor, samples: Any) -> torch.Tensor:
-        outer = partial(_apply, field, samples[-1])
-        before = partial(_swapped, inner, samples[:-1])
-        value, ahead = outer(state), before(state)
-        along_inner: torch.Tensor = jvp(outer, (state,), (ahead,))[1]
-        along_outer: torch.Tensor = jvp(before, (state,), (value,))[1]
+        along_inner, along_outer = terms(state, samples)
         return along_inner - along_outer
 
     return bracket
+
+
+def _terms(field: Field, level: int) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """`JX_k·Z` and `JZ·X_k`."""
+    inner = _bracket(field, level - 1)
+
+    def terms(state: torch.Tensor, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        outer = partial(_apply, field, samples[-1])
+        before = partial(_swapped, inner, samples[:-1])
+        value, ahead = outer(state), before(state)
+        return jvp(outer, (state,), (ahead,))[1], jvp(before, (state,), (value,))[1]
+
+    return terms
+
+
+def _with_size(field: Field, level: int) -> Field:
+    """A bracket, and behind it the length of what it is the difference of."""
+    if level == 0:
+        plain = _bracket(field, 0)
+        return lambda state, samples: _extended(plain(state, samples))
+    terms = _terms(field, level)
+
+    def sized(state: torch.Tensor, samples: Any) -> torch.Tensor:
+        along_inner, along_outer = terms(state, samples)
+        return torch.cat([along_inner - along_outer, (along_inner.norm() + along_outer.norm())[None]])
+
+    return sized
+
+
+def _extended(vector: torch.Tensor) -> torch.Tensor:
+    return torch.cat([vector, vector.norm()[None]])
 
 
 def _apply(field: Field, sample: Any, state: torch.Tensor) -> torch.Tensor:
@@ -79,8 +107,8 @@ def _swapped(field: Field, samples: Any, state: torch.Tensor) -> torch.Tensor:
 
 
 def brackets(case: Probe, flow: Flow, state: torch.Tensor, level: int, count: int, seed: int) -> Floats:
-    """Values of random brackets of a level at a state, one row each, of length 1 (or 0 where a bracket vanishes)."""
-    function = _bracket(_field(case, flow), level)
+    """Values of random brackets of a level at a state, one row each, of length 1 (or next to 0: one that vanishes)."""
+    function = _with_size(_field(case, flow), level)
     samples = _samples(case, level, count, seed)
     try:
         with composite():
@@ -89,8 +117,10 @@ def brackets(case: Probe, flow: Flow, state: torch.Tensor, level: int, count: in
         raise Unsupported(f"the module cannot be differentiated {level + 1} times: {first_line(error)}") from None
     if not np.isfinite(rows).all():
         raise Unsupported("a gradient of the module is not finite")
+    rows, sizes = rows[:, :-1], rows[:, -1:]
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     typical = float(np.median(lengths))
+    lengths = np.where(lengths > CANCELLED * sizes, lengths, sizes)
     return np.asarray(rows / np.maximum(lengths, 1e-12 * max(typical, 1e-300)))
 
 

@@ -1,7 +1,8 @@
-"""All polynomial laws of a degree of a module that is a polynomial on each of its pieces, exact over the rationals.
+"""Polynomial laws of a degree of a module, exact over the rationals: all, if its pieces are polynomials.
 
 As for graphs (`lawful.laws.polynomial`): linear equations in the coefficients, one for each random field at a random
-point modulo a prime. Choices take random factors, so the laws hold on every piece.
+point modulo a prime. Choices take random factors, so the laws hold on every piece. Functions such as exp take random
+values, so the laws hold whatever these are; one that needs more than the rules of differentiation is not found.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import torch
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, nullspace, rank
 from lawful.laws.identity import holds
-from lawful.laws.jets import Array, Sampled
+from lawful.laws.jets import Array
 from lawful.laws.law import Law
 from lawful.laws.module_exact import is_polynomial
 from lawful.laws.module_proof import program_of
 from lawful.laws.polynomial import PolynomialLaws, monomials, rational_law
 from lawful.laws.probe import probe
-from lawful.laws.program import Program
+from lawful.laws.program import FUNCTIONS, Program, ProgramStep
+from lawful.laws.sampled import Sampled
 from lawful.types import Indices, Residues
 
 MOST_MONOMIALS = 5000
@@ -118,13 +120,20 @@ def free_fields(program: Program, points: Residues, rng: np.random.Generator, cl
     if classes:
         ends = weights.reshape(rows, -1, classes)
         ends[:, :, -1] = -ends[:, :, :-1].sum(axis=2) % PRIME
-    drawn: dict[int, Array] = {}
-    gates = {
-        number: drawn.setdefault(step.sources[0], rng.integers(PRIME, size=(rows, step.length)))
-        for number, step in enumerate(program.steps)
-        if step.kind == "choose"
-    }
-    return Sampled(program, points[0], inputs, weights, gates)
+    drawn: dict[tuple[str, int], Array] = {}
+
+    def free(kind: str, step: ProgramStep) -> Array:
+        return drawn.setdefault((kind, step.sources[0]), rng.integers(PRIME, size=(rows, step.length)))
+
+    gates, slopes = {}, {}
+    for number, step in enumerate(program.steps):
+        if step.kind == "choose" or (step.kind in FUNCTIONS and step.kind != "reciprocal"):
+            gates[number] = free(step.kind, step)
+        if step.kind in ("sin", "cos"):
+            slopes[number] = free("cos", step) if step.kind == "sin" else -free("sin", step) % PRIME
+        elif step.kind == "erf":
+            slopes[number] = free("slope of erf", step)
+    return Sampled(program, points[0], inputs, weights, gates, slopes)
 
 
 def _equations(table: Indices, points: Residues, slopes: Array) -> Residues:

@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.laws.jets import Array, Sampled
+from lawful.laws.jets import Array
 from lawful.laws.lowering import lower
 from lawful.laws.module_exact import independent_modulo, is_polynomial
-from lawful.laws.probe import MIXED, SIZES, Probe
+from lawful.laws.probe import MIXED, Probe
 from lawful.laws.program import Program, RankProof
+from lawful.laws.sampled import Sampled
 from lawful.types import Floats, Indices
 
 LARGEST = 1500  # parameters
@@ -91,7 +92,7 @@ def _inputs(case: Probe, count: int, rows: int, generator: torch.Generator) -> I
         tokens = torch.randint(case.vocabulary, shape, generator=generator)
         units = torch.nn.functional.one_hot(tokens, case.vocabulary)
         return np.asarray(units.reshape(count, -1).numpy() * 2**SAMPLE_BITS, dtype=np.intp)
-    sizes = 10 ** (2 * SIZES * torch.rand((count, 1), generator=generator, dtype=torch.float64) - SIZES)
+    sizes = case.sizes((count, 1), generator)
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64).reshape(count, -1)
     return _whole((drawn * sizes).numpy(), SAMPLE_BITS)
 
@@ -119,7 +120,7 @@ def _choose(
     kept: list[Floats] = []
     dimensions: list[int] = []
     for level in range(DEEPEST + 1):
-        fresh = np.arange(count)[:, None] if level == 0 else _words(rng, count, level, at_most - len(words))
+        fresh = np.arange(count)[:, None] if level == 0 else _words(rng, count, level, size)
         values = fields.brackets(fresh)
         lengths = np.linalg.norm(values, axis=1)
         usable = np.isfinite(lengths) & (lengths > 0)

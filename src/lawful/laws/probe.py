@@ -19,6 +19,8 @@ from lawful.network.modules.convert import input_shapes
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
+FAR_OUT = 0.25  # of which this share is ten times as large where there are kinks
+LARGE = 5.0  # the size of a parameter tensor's entries above which any others serve better
 MODES = ("eval", "train")
 KINKED = (  # parts of the names of functions that are smooth in pieces only
     "relu", "max", "min", "abs", "clamp", "clip", "hard", "elu", "shrink", "threshold", "where", "sort", "topk",
@@ -59,13 +61,19 @@ class Probe:
         return (output * weights).sum()
 
     def theta(self, seed: int, spread: float) -> torch.Tensor:
-        """The module's parameters, each tensor moved by `spread` times its own size, to be generic."""
+        """The module's parameters, each tensor moved by `spread` times its own size, to be generic.
+
+        Where any weights will do (a spread of 1) tensors of large numbers are scaled down first: float64 has no room
+        for them beside others.
+        """
         generator = torch.Generator().manual_seed(seed)
         parts = []
         own = dict(self.module.named_parameters())
         for name, shape in zip(self.names, self.shapes, strict=True):
             values = own[name].detach()
             scale = max(float(values.square().mean().sqrt()), 0.2)
+            if spread == 1.0 and scale > LARGE:
+                values, scale = values * (LARGE / scale), LARGE
             noise = torch.randn(shape, generator=generator, dtype=torch.float64)
             parts.append((values + spread * scale * noise).flatten())
         return torch.cat(parts)
@@ -83,11 +91,18 @@ class Probe:
             weights = weights - weights.mean(dim=-1, keepdim=True)
         return inputs, weights
 
+    def sizes(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """How large random inputs are; some are larger for modules with kinks, which may lie far out."""
+        exponents = 2 * SIZES * torch.rand(shape, generator=generator, dtype=torch.float64) - SIZES
+        if self.piecewise:
+            exponents = exponents + (torch.rand(shape, generator=generator) < FAR_OUT)
+        return 10**exponents
+
     def _draw_inputs(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
         """Tokens for a module with an embedding, else normal numbers of many sizes."""
         if self.vocabulary is not None:
             return torch.randint(self.vocabulary, shape, generator=generator)
-        sizes = 10 ** (2 * SIZES * torch.rand(shape[:2], generator=generator, dtype=torch.float64) - SIZES)
+        sizes = self.sizes(shape[:2], generator)
         inputs = torch.randn(shape, generator=generator, dtype=torch.float64)
         return inputs * sizes.view(*shape[:2], *([1] * len(self.input_shape)))
 

@@ -128,20 +128,36 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
 def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
     """A folder of Hugging Face; names that its library gives differently today are left to that library."""
     from lawful.network.modules.hugging_face import module_of, renamed_module
+    from lawful.network.modules.translation import is_translated, left_out
 
     module, shape, ignored = module_of(path)
     size = chosen.input_shape or shape
-    try:
-        return _in_eval(_loaded(module, path, chosen, size, ignored))
-    except InvalidNetwork:
-        if (made := renamed_module(path, module)) is None:
-            raise
+    state, kind, unused = state_of(path)
+    with naming(path):
+        if is_translated(module, list(state)):
+            made = renamed_module(module, state)
+        else:
+            try:
+                return _in_eval(_loaded(module, path, chosen, size, ignored))
+            except InvalidNetwork as refusal:
+                made = _otherwise(refusal, module, state)
     found = chosen.made(made, size, str(path))
     told = found.reading
     if told is None:
         return found
-    words = (*told.ignored, *ignored, "older names of tensors, which transformers translates")
-    return _in_eval(carrying(found, replace(told, format=state_of(path)[1], ignored=words)))
+    words = (*told.ignored, *ignored, *unused, *(f"{name} (not used)" for name in left_out(made, list(state))))
+    words = (*words, "older names of tensors, which transformers translates")
+    return _in_eval(carrying(found, replace(told, format=kind, ignored=words)))
+
+
+def _otherwise(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -> Any:
+    """What the library makes of tensors that do not fit as they stand: a prefix, or masks that are left out."""
+    from lawful.network.modules.hugging_face import renamed_module
+
+    try:
+        return renamed_module(module, state)
+    except InvalidNetwork:
+        raise refusal from None
 
 
 def _in_eval(found: Opened) -> Opened:

@@ -11,12 +11,14 @@ from lawful.fibers.stack import quotient
 from lawful.fibers.verdict import Different, Equal, Verdict, certified, witness_json
 
 if TYPE_CHECKING:
-    from lawful.fibers.catalogue import DescribedFiber, FiberSummary, FunctionGroups, RegionCount
+    from lawful.fibers.catalogue import FunctionGroups, RegionCount
     from lawful.fibers.cell import Cell
+    from lawful.fibers.described_fiber import DescribedFiber, FiberSummary
     from lawful.fibers.fingerprint import Canonical
     from lawful.fibers.identifiability import Identifiability
 
 WIDTH = 80
+MOST_FREEDOMS = 12  # that are listed for people
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
@@ -124,13 +126,14 @@ def fiber_json(summary: FiberSummary, samples: Sequence[str] | None) -> dict[str
     }
     if summary.roles is not None:
         found["roles"] = asdict(summary.roles)
+    found |= {key: getattr(summary, key) for key in ("at_least", "at_most", "generic", "layers", "orders", "unknown")}
+    found["freedoms"] = [asdict(freedom) for freedom in summary.freedoms]
     return found | ({} if samples is None else {"samples": list(samples)})
 
 
 def fiber_text(result: Mapping[str, Any]) -> str:
     """The fiber of one function for people."""
-    freedom = result["dimension"]
-    lines = [f"{result['kind']}: {freedom} continuous freedom{'' if freedom == 1 else 's'} beyond order and scale"]
+    lines = [f"{result['kind']}: {_freedom_text(result)}"]
     if result["removed"]:
         lines.append(f"  {result['removed']} redundant neurons were removed first; their weights are free")
     if result.get("hidden") is not None:
@@ -143,13 +146,37 @@ def fiber_text(result: Mapping[str, Any]) -> str:
         shown = f"  {roles['visible']} visible hyperplanes, {roles['cancelling']} groups that cancel, "
         lines.append(shown + f"{result['linear']} linear and {roles['dead']} dead neurons")
         lines.append(f"  {result['components']:,} ways to give the neurons such roles")
-    else:
+    elif result["components"] is not None:
         lines.append(f"  {result['linear']} linear neurons: case {result['case']} of the theorem")
         many = "" if result["checked"] == result["components"] else f" of the first {result['checked']:,}"
         lines.append(f"  {result['components']:,} choices of orientation, {result['nonempty']:,}{many} not empty")
+    for freedom in result["freedoms"][:MOST_FREEDOMS]:
+        lines += _wrapped(f"Layer {freedom['layer']}: {freedom['what']} ({freedom['dimension']} more).")
+    if len(result["freedoms"]) > MOST_FREEDOMS:
+        lines.append(f"  and {len(result['freedoms']) - MOST_FREEDOMS} more ways to move")
+    if result["components"] is None and result["layers"]:
+        known = ", ".join(f"layer {number} {status}" for number, status in enumerate(result["layers"], 1))
+        lines += _wrapped(f"Known of the weights: {known}; neurons can be in {_many(result['orders'])} orders.")
+    if result["unknown"]:
+        lines += _wrapped(f"Open: {result['unknown']}.")
     if "samples" in result:
         lines.append(f"  wrote {len(result['samples'])} samples")
     return "\n".join(lines)
+
+
+def _freedom_text(result: Mapping[str, Any]) -> str:
+    found, least, most = result["dimension"], result["at_least"], result["at_most"]
+    if found is not None:
+        words = str(found)
+    elif most is None:
+        words = f"at least {least}"
+    else:
+        words = f"{least} to {most}"
+    return f"{words} continuous freedom{'' if words == '1' else 's'} beyond order and scale"
+
+
+def _many(count: int) -> str:
+    return f"{count:,}" if count < 10**9 else f"about 10^{len(str(count)) - 1}"
 
 
 def identifiable_json(found: Identifiability) -> dict[str, Any]:

@@ -172,13 +172,20 @@ TABLE = {
         layers: array of string, fixed, free or open""",
     "fiber": """
         kind: string, of network
-        dimension: integer, of the fiber beyond order and scale
+        dimension: integer?, of the fiber beyond order and scale, without the neurons that were removed
+        at_least: integer, dimensions of the fiber near the given weights
+        at_most: integer?, dimensions of the fiber near the given weights
+        freedoms: array of object, ways to move the weights (layer, what, dimension, removal)
+        layers: array of string, fixed, locally fixed, free or open
+        orders: integer, of the neurons
+        generic: boolean?, whether the weights are generic
+        unknown: string, what is left open
         domain?: string?, where the function is compared
         removed: integer, neurons that were removed first
-        components: integer, of the fiber modulo order and scale
-        checked: integer, components looked at
-        nonempty: integer, of those
-        linear: integer, neurons that make the linear part
+        components: integer?, of the fiber modulo order and scale
+        checked: integer?, components looked at
+        nonempty: integer?, of those
+        linear: integer?, neurons that make the linear part
         case?: integer?, of paper 4
         samples?: array of string?, files that were written""",
     "regions": """

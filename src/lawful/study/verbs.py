@@ -12,21 +12,14 @@ from lawful.components.paths import Apart, Unsettled, WeightPath, find_path
 from lawful.components.rebalance import Rebalanced
 from lawful.components.rebalance import rebalance as balanced_at
 from lawful.errors import LawfulError
-from lawful.fibers.catalogue import (
-    DescribedFiber,
-    FunctionGroups,
-    RegionCount,
-    count_regions,
-    describe_fiber,
-    group_networks,
-)
+from lawful.fibers.catalogue import FunctionGroups, RegionCount, count_regions, group_networks
+from lawful.fibers.described_fiber import DescribedFiber, describe_fiber
 from lawful.fibers.distance.monotone import MonotoneCheck
 from lawful.fibers.distance.property import PropertyCheck
 from lawful.fibers.fingerprint import Canonical
 from lawful.fibers.fingerprint import canonical as standard
 from lawful.fibers.identifiability import Identifiability
 from lawful.fibers.identifiability import identifiable as decide
-from lawful.fibers.same import stack_of
 from lawful.network.answers import answered
 from lawful.network.formats.files import Written, write
 from lawful.network.modules.network import ModuleNetwork
@@ -63,11 +56,11 @@ def path(first: Source, second: Source, *, tolerance: float | None = None) -> We
 def identifiable(network: Source, *, seed: int = 0) -> Identifiability:
     """Does the function determine the parameters, up to order and scale of neurons? (P4 Theorem 5)"""
     found = _reduced(network)
-    return answered(decide(stack_of(found), seed=seed), found)
+    return answered(decide(found, seed=seed), found)
 
 
 def fiber(network: Source, *, domain: str = "space") -> DescribedFiber:
-    """All parameters of one function: one hidden layer, or a generic three-layer bottleneck (P4)."""
+    """All parameters of one function: of one hidden layer or a generic bottleneck; what is known, of any other (P4)."""
     if domain not in ("space", "orthant"):
         raise LawfulError(f"domain is space or orthant, not {domain[:40]!r}")
     return describe_fiber(_reduced(network), domain)

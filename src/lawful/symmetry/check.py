@@ -56,7 +56,7 @@ def check_symmetries(
     """
     low = low or casts(exported)
     tolerance, floor = (LOOSE, LOOSE_FLOOR) if low else (TOLERANCE, FLOOR)
-    worst, where, points = 0.0, None, 0
+    worst, where, points, overflown = 0.0, None, 0, 0
     silent = {number for number, space in enumerate(found.spaces) if space.group != "shifts"}
     while points < POINTS or (silent and points < MOST_POINTS):  # where units are off, gradients say nothing
         generator = torch.Generator().manual_seed(seed * MOST_POINTS + points)
@@ -67,6 +67,9 @@ def check_symmetries(
         except Exception as error:  # the module's own code: some operations exist in single precision alone
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             return replace(found, noted=f"{found.noted}; not checked, it does not run in float64: {reason}")
+        if not all(bool(torch.isfinite(each).all()) for each in slope.values()):
+            overflown += 1
+            continue
         for number, space in enumerate(found.spaces):
             off, heard = _error(space, theta, slope, floor)
             if heard:
@@ -77,7 +80,9 @@ def check_symmetries(
             return check_symmetries(found, module, inputs, exported, seed=seed, low=True)
     if not worst <= tolerance and where is not None:
         raise FalseSymmetry(f"{where.group} on {', '.join(where.roles)} changes the function (off by {worst:.1e})")
-    return replace(found, checked=SymmetryCheck(points, worst, tolerance))
+    if points == overflown:
+        return replace(found, noted=f"{found.noted}; not checked, its gradients at random weights are not finite")
+    return replace(found, checked=SymmetryCheck(points - overflown, worst, tolerance))
 
 
 def _error(space: Space, theta: Parameters, slope: Parameters, floor: float) -> tuple[float, bool]:

@@ -16,11 +16,10 @@ import numpy as np
 import scipy.sparse as sparse
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import export_module
 from lawful.symmetry.families import Parameters
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.labels import align, flat, narrowed
-from lawful.symmetry.read import module_of, summarise
+from lawful.symmetry.read import exported_for, module_of, summarise
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Symmetries
 from lawful.symmetry.shift_solution import solve_shifts
@@ -124,7 +123,7 @@ def scaling_laws(
 ) -> tuple[ScalingGraph, Symmetries]:
     """The scaling graph, and all symmetries of the same reading."""
     module, input = module_of(module, input)
-    exported = export_module(module, examples(module, input), training=mode == "train")
+    exported, mode, _ = exported_for(module, examples(module, input), None, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     demands = read_graph(exported, frozen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,26 +71,16 @@ def _unwritten(module: Any) -> None:
                 part._parameters[name] = new
 
 
-def renamed_module(folder: Path, module: Any) -> Any | None:
-    """The folder loaded by `transformers` itself, which knows the older names of its families; None if names are left.
+def renamed_module(module: Any, state: Mapping[str, Any]) -> Any:
+    """The module loaded by `transformers` itself, which knows the older names of its families.
 
-    The files were checked before, and no code of the folder runs.
+    Its numbers have the widest type of the checkpoint's, whatever type the settings name.
     """
-    from transformers.utils import logging
+    import torch
 
-    logging.disable_progress_bar()
-    try:
-        family: Any = type(module).__base__  # without what was added here
-        made, report = family.from_pretrained(
-            folder, config=module.config, local_files_only=True, trust_remote_code=False, output_loading_info=True,
-            dtype="auto",
-        )  # fmt: skip
-    except Exception:  # whatever the library makes of somebody's folder: the names do not fit
-        return None
-    finally:
-        logging.enable_progress_bar()
-    unmet = any(report.get(key) for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
-    return None if unmet else _first_tensor(made.eval())
+    from lawful.network.modules.translation import load_translated, widest
+
+    return _first_tensor(load_translated(module, state, widest(state) or torch.float32))
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -147,5 +137,5 @@ def _first_tensor(module: Any) -> Any:
             found = found[0]
         return found
 
-    module.__class__ = type(kind.__name__, (kind,), {"forward": first, "__module__": kind.__module__})
+    module.__class__ = type(kind.__name__, (kind,), {"forward": first, "family": kind, "__module__": kind.__module__})
     return module

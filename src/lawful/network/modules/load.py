@@ -87,6 +87,14 @@ def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
         raise Unsupported(f"is a {kind} file, which holds a whole network: leave out --model")
 
 
+def state_for(module: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint; those of a module of `transformers` under the names that it has there today."""
+    from lawful.network.modules.translation import is_translated, translation_of
+
+    state, _, _ = state_of(path)
+    return translation_of(module, state).state() if is_translated(module, list(state)) else state
+
+
 def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
     weights = weight_map(path)
     state: dict[str, torch.Tensor] = {}
@@ -108,6 +116,8 @@ def fill(module: torch.nn.Module, state: State) -> str:
     """
     import torch
 
+    from lawful.network.modules.translation import widest
+
     wanted = module.state_dict(keep_vars=True)
     names, dropped = fitting(list(state), set(wanted))
     renamed = dict(zip(names, state.values(), strict=True))
@@ -123,14 +133,12 @@ def fill(module: torch.nn.Module, state: State) -> str:
             sizes = f"{tuple(tensor.shape)}, and the module's is {tuple(wanted[name].shape)}"
             raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {name} is {sizes}")
     _check_shared(renamed, wanted)
-    kinds = {tensor.dtype for tensor in renamed.values() if tensor.is_floating_point()}
     if any(tensor.is_meta for tensor in wanted.values()):
         module.load_state_dict(renamed, strict=False, assign=True)
     else:
-        widest = max(kinds, key=lambda kind: torch.finfo(kind).bits, default=None)
-        own = {tensor.dtype for tensor in wanted.values() if tensor.is_floating_point()}
-        if widest is not None and any(torch.finfo(kind).bits < torch.finfo(widest).bits for kind in own):
-            module.to(widest)  # else the weights would be rounded
+        stored, own = widest(renamed), widest(wanted)
+        if stored is not None and own is not None and torch.promote_types(stored, own) != own:
+            module.to(stored)  # else the weights would be rounded
         module.load_state_dict(renamed, strict=False)
     return dropped
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lawful.errors import LawfulError
 from lawful.network.formats.kinds import kind_of
+from lawful.network.formats.reading import naming
 from lawful.network.formats.shards import weights_in, write_folder
 from lawful.network.formats.writing import write_bytes
-from lawful.network.modules.load import fitting, state_of
+from lawful.network.modules.load import fitting, state_for, state_of
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +29,7 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
     source = None if like is None or not like.exists() else weights_in(like) if like.is_dir() else like
     if source is not None and source.suffix.lower() not in (".safetensors", ".json", *PICKLED):
         source = None
-    named = dict(weights) if source is None else _as_stored(weights, source)
+    named = dict(weights) if source is None else _as_stored(weights, source, like)
     suffix, folder = out.suffix.lower(), source is not None and (source != like or kind_of(source) == "index")
     if suffix not in (".safetensors", *PICKLED):
         if not folder or source is None:
@@ -42,11 +43,19 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
     write_bytes(out, _encoded(named, list(named), suffix, source))
 
 
-def _as_stored(weights: Mapping[str, torch.Tensor], source: Path) -> dict[str, torch.Tensor]:
+def _as_stored(weights: Mapping[str, torch.Tensor], source: Path, folder: Path | None) -> dict[str, torch.Tensor]:
     """The weights under the names and in the types of their source; a bias that is new comes last."""
     state, _, _ = state_of(source)
     names, prefix = fitting(list(state), set(weights))
-    if unknown := [name for name in names if name not in weights]:
+    unknown = [name for name in names if name not in weights]
+    module = None if folder is None else _own_module(folder)
+    if module is not None and weights.keys() <= set(module.state_dict()):
+        from lawful.network.modules.translation import is_translated, translation_of
+
+        if unknown or is_translated(module, list(state)):
+            with naming(source):
+                return translation_of(module, state).back(weights)
+    if unknown:
         raise LawfulError(
             f"{source}: its name {unknown[0][:80]} is none of the module's, so it cannot be written back under its "
             "own names: write one .safetensors or .pt file from a module that was loaded with --model module:factory"
@@ -54,10 +63,34 @@ def _as_stored(weights: Mapping[str, torch.Tensor], source: Path) -> dict[str, t
     pairs = list(zip(state, names, strict=True))
     found = {name: weights[new].to(state[name].dtype) for name, new in pairs}
     held = [weights[new] for _, new in pairs]
-    for new in weights.keys() - set(names):
+    tied = set() if module is None else _other_names(module, set(names))
+    for new in weights.keys() - set(names) - tied:
         if not any(_one_tensor(weights[new], other) for other in held):
             found[prefix + new] = weights[new]
     return found
+
+
+def _other_names(module: torch.nn.Module, names: set[str]) -> set[str]:
+    """Names under which the module holds a tensor that is among those names already."""
+    own = module.state_dict(keep_vars=True)
+    held = {id(tensor) for name, tensor in own.items() if name in names}
+    return {name for name, tensor in own.items() if id(tensor) in held}
+
+
+def translated_state(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint; those of a folder of Hugging Face under the names that its module has today."""
+    module = _own_module(path)
+    return state_of(path)[0] if module is None else state_for(module, path)
+
+
+def _own_module(folder: Path) -> Any:
+    """The module that a folder's settings describe, without numbers; None if they describe none."""
+    from lawful.network.modules.hugging_face import module_of
+
+    try:
+        return module_of(folder, 0)[0] if (folder / "config.json").is_file() else None
+    except LawfulError:  # a folder of somebody's own module
+        return None
 
 
 def _one_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -1,0 +1,185 @@
+"""Checkpoints whose names or layout `transformers` translates when it loads them, both ways."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from lawful.errors import InvalidNetwork, Unsupported
+from lawful.network.reading import listed
+
+State = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """Where each entry of a module lies in its checkpoint.
+
+    `places` has, for each tensor of the module, the numbers of its entries among all real entries of the checkpoint,
+    tensor after tensor. It was found by loading these numbers instead of weights, so it holds for whatever the library
+    renames, cuts, joins, stacks or turns; `stored` are the checkpoint's own tensors, `counts` the module's integers.
+    """
+
+    places: Mapping[str, torch.Tensor]
+    stored: State
+    counts: State
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The checkpoint's numbers under the module's names, each in the widest type of those that it is made of."""
+        names, where = list(self._real), list(self._spans().values())
+        ends = torch.tensor([stop for _, stop in where])
+        found = dict(self.counts)
+        for name, places in self.places.items():
+            flat = places.flatten()
+            owners = torch.bucketize(flat, ends, right=True)
+            made = torch.empty(0)
+            for number, owner in enumerate(sorted(set(owners.tolist()))):
+                here = owners == owner
+                part = self.stored[names[owner]].flatten()[flat[here] - where[owner][0]]
+                made = torch.zeros(len(flat), dtype=part.dtype) if number == 0 else made
+                made = made.to(torch.promote_types(made.dtype, part.dtype))
+                made[here] = part.to(made.dtype)
+            found[name] = made.reshape(places.shape)
+        return found
+
+    def back(self, weights: State) -> dict[str, torch.Tensor]:
+        """The checkpoint with other numbers in the places of the module's tensors; what the module has not, stays."""
+        plain = self._plain()
+        resized = {name for name, tensor in weights.items()
+                   if name in self.places and tensor.shape != self.places[name].shape}  # fmt: skip
+        if cut := sorted(resized - set(plain)):
+            raise Unsupported(f"{listed(cut, 3)} changed its size, and lies in several tensors of the checkpoint")
+        if new := [name for name in weights if name not in self.places and weights[name].is_floating_point()]:
+            raise Unsupported(f"{listed(new, 3)} is new, and the checkpoint has no name for it")
+        flat = torch.cat([tensor.flatten().double() for tensor in self._real.values()] or [torch.zeros(0).double()])
+        written = torch.full((len(flat),), torch.nan, dtype=torch.float64)
+        for name in self.places.keys() & weights.keys() - resized:
+            here, numbers = self.places[name].flatten(), weights[name].detach().cpu().flatten().double()
+            known = written[here]
+            if not bool((known.isnan() | (known == numbers)).all()):
+                raise Unsupported(f"{name} shares numbers of the checkpoint with another tensor, and they now differ")
+            written[here] = flat[here] = numbers
+        found = dict(self.stored)
+        for name, (start, stop) in self._spans().items():
+            own = self.stored[name]
+            found[name] = flat[start:stop].reshape(own.shape).to(own.dtype)
+        for name in resized:
+            found[plain[name]] = weights[name].detach().cpu().to(self.stored[plain[name]].dtype)
+        return found
+
+    @property
+    def _real(self) -> dict[str, torch.Tensor]:
+        return {name: tensor for name, tensor in self.stored.items() if tensor.is_floating_point()}
+
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        return spans(self._real)
+
+    def _plain(self) -> dict[str, str]:
+        """The tensors of the module that are one of the checkpoint's as it stands."""
+        found, starts = {}, {start: (name, stop) for name, (start, stop) in self._spans().items() if stop > start}
+        for name, places in self.places.items():
+            if not places.numel() or int(places.flatten()[0]) not in starts:
+                continue
+            other, stop = starts[int(places.flatten()[0])]
+            whole = torch.arange(stop - places.numel(), stop).reshape(places.shape)
+            if self.stored[other].shape == places.shape and torch.equal(whole, places):
+                found[name] = other
+        return found
+
+
+def spans(state: State) -> dict[str, tuple[int, int]]:
+    """First and last number of each tensor's entries, counted through all of them.
+
+    >>> spans({"a": torch.zeros(2, 2), "b": torch.zeros(3)})
+    {'a': (0, 4), 'b': (4, 7)}
+    """
+    found, start = {}, 0
+    for name, tensor in state.items():
+        found[name] = (start, start + tensor.numel())
+        start += tensor.numel()
+    return found
+
+
+def widest(state: State) -> torch.dtype | None:
+    """The narrowest type that holds every real number of a checkpoint as it is.
+
+    >>> widest({"a": torch.zeros(1, dtype=torch.bfloat16), "b": torch.zeros(1, dtype=torch.float16)})
+    torch.float32
+    """
+    kinds = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
+    return functools.reduce(torch.promote_types, kinds) if kinds else None
+
+
+def is_translated(module: nn.Module, names: Sequence[str]) -> bool:
+    """Whether `transformers` would rename or convert one of these tensors for this module of its own."""
+    try:
+        from transformers import PreTrainedModel
+        from transformers.conversion_mapping import get_model_conversion_mapping
+    except ImportError:  # not there, or older than its translations
+        return False
+    if not isinstance(module, PreTrainedModel):
+        return False
+    rules = get_model_conversion_mapping(module)
+    return any(rule.rename_source_key(name)[1] is not None for rule in rules for name in names)
+
+
+def load_translated(module: nn.Module, state: State, dtype: torch.dtype) -> nn.Module:
+    """A module of the same family and settings, loaded by `transformers` itself; refused if names are left over.
+
+    The tensors were read and checked before, and no code of a folder runs.
+    """
+    from transformers.utils import logging
+
+    family: Any = getattr(type(module), "family", type(module))
+    level = logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        made, report = family.from_pretrained(
+            None, config=module.config, state_dict=dict(state), dtype=dtype, output_loading_info=True,
+            local_files_only=True, trust_remote_code=False,
+        )  # fmt: skip
+    except Exception as error:  # whatever the library makes of somebody's tensors
+        reason = (str(error).strip().splitlines() or [""])[0][:160]
+        raise InvalidNetwork(f"transformers cannot load it into {type(module).__name__} ({reason})") from None
+    finally:
+        logging.enable_progress_bar()
+        logging.set_verbosity(level)
+    problems = (("needs", "missing_keys"), ("has no place for", "unexpected_keys"), ("misfits", "mismatched_keys"))
+    parts = [f"{words} {listed(map(str, sorted(report[key])), 4)}" for words, key in problems if report.get(key)]
+    if parts or report.get("error_msgs"):
+        raise InvalidNetwork(f"transformers' {type(module).__name__} {'; '.join(parts) or report['error_msgs'][0]}")
+    return made.eval()  # type: ignore[no-any-return]
+
+
+def left_out(module: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """Tensors that the family is known to leave out when it loads, such as masks of attention."""
+    patterns = getattr(module, "_keys_to_ignore_on_load_unexpected", None) or ()
+    own = tuple(f".{name}" for name in module.state_dict())
+    strange = (name for name in names if not any(each.endswith(f".{name}") for each in own))
+    return tuple(name for name in strange if any(re.search(each, name) for each in patterns))
+
+
+def translation_of(module: nn.Module, state: State) -> Translation:
+    """How a checkpoint becomes this module of `transformers`."""
+    real = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+    count = sum(tensor.numel() for tensor in real.values())
+    numbers = torch.arange(1, count + 1, dtype=torch.float64)
+    labels = {name: numbers[start:stop].reshape(real[name].shape) for name, (start, stop) in spans(real).items()}
+    made = load_translated(module, {**state, **labels}, torch.float64)
+    places, counts = {}, {}
+    for name, tensor in made.state_dict().items():
+        if not tensor.is_floating_point():
+            counts[name] = tensor
+            continue
+        found = tensor.detach().to(torch.int64) - 1
+        if not (torch.equal(tensor.double(), (found + 1).double()) and bool(((found >= 0) & (found < count)).all())):
+            raise Unsupported(f"{name} is computed from the checkpoint's numbers, and is none of them")
+        places[name] = found
+    return Translation(places, state, counts)
