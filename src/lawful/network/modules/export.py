@@ -87,6 +87,7 @@ def export_module(
                 program = program.run_decompositions()
             elif smaller or any(_changes(node) for node in program.graph.nodes):
                 program = program.run_decompositions(smaller)
+                _join_batch_norms(program.graph)
         except LawfulError:
             raise
         except Exception as error:  # the module's own code runs, and may raise anything
@@ -115,6 +116,21 @@ def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.
 def _changes(node: fx.Node) -> bool:
     """Whether a call changes one of its arguments in place."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _join_batch_norms(graph: fx.Graph) -> None:
+    """BatchNorm in evaluation is one call again, as it is where nothing changes in place."""
+    for node in list(graph.nodes):
+        whole = operator_name(node.target) == "getitem" and node.args[1] == 0
+        given = node.args[0] if whole else None
+        if isinstance(given, fx.Node) and operator_name(given.target) == "_native_batch_norm_legit_no_training":
+            momentum, epsilon = given.args[5:7]
+            with graph.inserting_before(node):
+                arguments = (*given.args[:5], False, momentum, epsilon, False)
+                joined = graph.call_function(torch.ops.aten.batch_norm.default, arguments)
+            joined.meta = dict(node.meta)
+            node.replace_all_uses_with(joined)
+            graph.erase_node(node)
 
 
 def _tidied(module: nn.Module, program: Any) -> ExportedModule:
