@@ -130,6 +130,7 @@ VIEWS: Mapping[str, View] = {
     "Separability": View(truncation.separation_json, truncation.separation_text),
     "SingularityReport": View(singular.report_json, lambda found: singular.singular_text(singular.report_json(found)),
                               figure=charts.singular),
+    "TensorSummary": View(network.tensors_json, network.tensors_text),
     "Summary": View(network.summary_json, network.summary_text, "layers", charts.layers),
     "Symmetries": View(symmetries.symmetries_json, symmetries.symmetries_text, "spaces", charts.symmetries),
     "TruncationRun": View(

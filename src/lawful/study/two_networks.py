@@ -72,13 +72,13 @@ class TwoNetworks:
         return balances and named is not None and found.reading is not None and bool(found.reading.entangled)
 
     def _open(self, source: Source, model: Any, **options: Any) -> Opened:
-        shape = _shape(self.input)
+        shape = input_size(self.input)
         return open_any(source, model=model, activation=self.activation, order=self.order, input_shape=shape, **options)
 
     def graphs(self, *, seed: int = 0, drop_useless: bool = False) -> tuple[Mlp | Dag, Mlp | Dag]:
         """Both as graphs of scalar weights."""
         options: dict[str, Any] = {"activation": self.activation, "order": self.order, "seed": seed}
-        options |= {"input_shape": _shape(self.input), "drop_useless": drop_useless}
+        options |= {"input_shape": input_size(self.input), "drop_useless": drop_useless}
         one, two = self.models
         return open_graph(self.first, model=one, **options), open_graph(self.second, model=two, **options)
 
@@ -139,13 +139,13 @@ def _knows_its_module(source: Source) -> bool:
     return is_module(source)
 
 
-def _shape(input: Any) -> tuple[int, ...] | None:
+def input_size(input: Any) -> tuple[int, ...] | None:
     """The size of one input of real numbers, if that is what was given."""
     if isinstance(input, str) and re.fullmatch(r"\d{1,6}(,\d{1,6})*", input):
         return tuple(int(size) for size in input.split(","))
     if isinstance(input, tuple) and all(isinstance(size, int) for size in input):
         return input
-    return _shape(input[0]) if isinstance(input, list) and len(input) == 1 else None
+    return input_size(input[0]) if isinstance(input, list) and len(input) == 1 else None
 
 
 def _name(source: Source) -> str:
