@@ -72,6 +72,9 @@ def prune(
     around: Annotated[
         float | None, typer.Option(help="The bound holds within this distance of each sample, not on all of the box.")
     ] = None,
+    fold: Annotated[
+        bool, typer.Option("--fold", help="Modules: put normalisations into layers, drop biases no output sees.")
+    ] = False,
     seconds: Annotated[float, typer.Option("--time", help="Seconds after which the search takes what it has.")] = 60.0,
     plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
     certificate: Annotated[
@@ -90,8 +93,10 @@ def prune(
     if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
         raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
     approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
-    if prune_by_channels(named, approximate, out, certificate, certify, as_json):
+    if prune_by_channels(named, approximate, out, certificate, certify, as_json, fold=fold):
         return
+    if fold:
+        raise LawfulError("--fold is for modules and ONNX files that are pruned channel by channel")
     found = named.network()
     inputs = len(found.to_dag().inputs)
     number, relative = read_tolerance(tolerance)

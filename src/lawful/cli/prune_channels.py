@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 
 def prune_by_channels(
-    named: Named, approximate: bool, out: Path | None, certificate: Path | None, certify: bool, as_json: bool
+    named: Named,
+    approximate: bool,
+    out: Path | None,
+    certificate: Path | None,
+    certify: bool,
+    as_json: bool,
+    *,
+    fold: bool = False,
 ) -> bool:
     """Prune what is no graph of scalar weights; False if the network is one."""
     model = convolutional_file(named.text)
@@ -33,9 +40,9 @@ def prune_by_channels(
     if approximate:
         raise LawfulError("tolerances, boxes and data are for networks of Linear layers")
     if model is not None:
-        file(model, named, out, certificate, certify, as_json)
+        file(model, named, out, certificate, certify, as_json, fold=fold)
     elif module is not None:
-        prune_module(module, named, out, certificate, certify, as_json)
+        prune_module(module, named, out, certificate, certify, as_json, fold=fold)
     return True
 
 
@@ -83,7 +90,16 @@ def _is_folded(found: Any, reading: Reading) -> bool:
     return isinstance(found, Mlp) and reading.module is None and found.parameters <= held
 
 
-def file(model: Any, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool) -> None:
+def file(
+    model: Any,
+    named: Named,
+    out: Path | None,
+    certificate: Path | None,
+    certify: bool,
+    as_json: bool,
+    *,
+    fold: bool = False,
+) -> None:
     """Prune an ONNX file, and write the smaller one."""
     from lawful.network.formats.writing import write_bytes
     from lawful.pruning.onnx_channels import prune_onnx
@@ -91,7 +107,7 @@ def file(model: Any, named: Named, out: Path | None, certificate: Path | None, c
     if out is not None and out.suffix.lower() != ".onnx":
         raise LawfulError(f"{out}: an ONNX file with convolutions is written as .onnx")
     with working("looking for channels to remove"):
-        found = prune_onnx(model, seed=named.seed)
+        found = prune_onnx(model, fold=fold, seed=named.seed)
     states = {name: _tensors(each) for name, each in (("before", found.before), ("after", found.after))}
     prove(found, states["before"], states["after"], certificate, certify)
     if out is not None:
@@ -106,7 +122,14 @@ def _tensors(arrays: Any) -> dict[str, Tensor]:
 
 
 def prune_module(
-    module: Module, named: Named, out: Path | None, certificate: Path | None, certify: bool, as_json: bool
+    module: Module,
+    named: Named,
+    out: Path | None,
+    certificate: Path | None,
+    certify: bool,
+    as_json: bool,
+    *,
+    fold: bool = False,
 ) -> None:
     """Prune a module channel by channel, and write its smaller state dict."""
     from lawful.network.formats.writing import write_bytes
@@ -118,7 +141,7 @@ def prune_module(
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
     example = _input(module, named)
     with working("looking for channels to remove"):
-        found = prune_channels(module, [example], seed=named.seed)
+        found = prune_channels(module, [example], fold=fold, seed=named.seed)
     prove(found, found.original.state_dict(), found.module.state_dict(), certificate, certify)
     if out is not None and out.suffix.lower() in (".pt2", ".onnx"):
         write_bytes(out, graph_bytes(found.module, example, out.suffix.lower()))
@@ -149,7 +172,7 @@ def prove(
     from lawful.pruning.channel_certificate import written
     from lawful.verify import verify
 
-    made = written(found.program, found.sweeps, before, after)
+    made = written(found.program, found.sweeps, before, after, found.tidied)
     if certify:
         verify(made)
     if certificate is not None:
