@@ -25,7 +25,7 @@ from lawful.network.formats.box import box_of
 from lawful.network.formats.contents import contents
 from lawful.network.formats.files import Written, write
 from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import Source, open, open_graph, open_module, open_pair
+from lawful.network.opening import Source, open, open_graph, open_module, open_pair, open_trained
 from lawful.network.sources import is_module
 from lawful.network.summary import Summary, TensorSummary, summarise
 from lawful.study.audit import Audit
@@ -105,8 +105,10 @@ def path(
         one, two = open_pair(first, second)
         return find_path(one, two, tolerance=tolerance)
     shape = input_size(input)
-    opened = [open(each, model=None if is_module(each) else model, input_shape=shape) for each in (first, second)]
-    return find_path(*opened, tolerance=tolerance, input=input)
+    one, two = (
+        open_trained(each, model=None if is_module(each) else model, input_shape=shape) for each in (first, second)
+    )
+    return find_path(one, two, tolerance=tolerance, input=input)
 
 
 def identifiable(network: Source, *, seed: int = 0, **reading: Any) -> Identifiability:
