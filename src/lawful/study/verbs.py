@@ -105,10 +105,10 @@ def path(
         one, two = open_pair(first, second)
         return find_path(one, two, tolerance=tolerance)
     shape = input_size(input)
-    one, two = (
+    trained = [
         open_trained(each, model=None if is_module(each) else model, input_shape=shape) for each in (first, second)
-    )
-    return find_path(one, two, tolerance=tolerance, input=input)
+    ]
+    return find_path(*trained, tolerance=tolerance, input=input)
 
 
 def identifiable(network: Source, *, seed: int = 0, **reading: Any) -> Identifiability:
