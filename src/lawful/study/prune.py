@@ -75,8 +75,12 @@ def example_input(module: nn.Module, given: Any, seed: int) -> torch.Tensor | tu
     import torch
     from torch import nn
 
+    from lawful.symmetry.inputs import examples
+
     if isinstance(given, torch.Tensor):
         return given
+    if given is None and hasattr(module, "input_sizes"):  # an ONNX file says what it takes
+        return examples(module, None)[0]
     if (size := input_size(given)) is not None:
         return (2, *size)
     found = re.fullmatch(r"(\d{1,6}(?:,\d{1,6})*):int", given) if isinstance(given, str) else None
