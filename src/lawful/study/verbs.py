@@ -25,7 +25,7 @@ from lawful.network.formats.box import box_of
 from lawful.network.formats.contents import contents
 from lawful.network.formats.files import Written, write
 from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import Source, open, open_graph, open_module, open_pair, open_trained
+from lawful.network.opening import Source, module_behind, open, open_graph, open_module, open_pair, open_trained
 from lawful.network.sources import is_module
 from lawful.network.summary import Summary, TensorSummary, summarise
 from lawful.study.audit import Audit
@@ -82,7 +82,7 @@ def audit(
     found = open(network, model=model, input_shape=input_size(input))
     module = found.module if isinstance(found, ModuleNetwork) else None
     if module is None and found.reading is not None and found.reading.entangled:
-        module = found.reading.module
+        module = module_behind(found.reading)
     if module is None:
         return audit_network(found, source=source, data=data, loss=loss, effort=effort)
     from lawful.study.module_audit import audit_module
