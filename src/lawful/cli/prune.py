@@ -10,7 +10,7 @@ import typer
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import told
 from lawful.cli.prune_channels import prune_by_channels
-from lawful.cli.source import JsonOption, Named, box_corners, takes_network
+from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
 
@@ -84,6 +84,7 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
+    from lawful.network.formats.box import box_of
     from lawful.network.formats.data import read_data
     from lawful.pruning.measure import measure
     from lawful.report.pruning import pruning_json, pruning_text
@@ -99,7 +100,7 @@ def prune(
     found = named.network()
     inputs = len(found.to_dag().inputs)
     number, relative = read_tolerance(tolerance)
-    region = None if box is None else box_corners(box, found)
+    region = None if box is None else box_of(box, found)
     batch = None if data is None else read_data(data, inputs).x
     if curve:
         _curve(found, {"box": region, "data": batch, "around": around}, plot, as_json)
