@@ -12,7 +12,9 @@ import pytest
 from lawful.errors import LawfulError
 from lawful.leaky import energies, trace
 from lawful.report.leaky import run_text
-from lawful.study.leaky_runs import LeakyPlan, load_network, load_task, read_run, run_leaky
+from lawful.study.leaky_files import load_network, load_task, read_run
+from lawful.study.leaky_plan import LeakyPlan
+from lawful.study.leaky_runs import run_leaky
 
 SMALL = (
     "--teacher", "5-2-5", "--depth", 14, "--width", 8, "--samples", 25, "--ridge", 0.08, "--tolerance", 0.009,
