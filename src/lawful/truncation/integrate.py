@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,8 @@ from lawful.truncation.rounded import rounded_passage
 from lawful.types import Floats
 
 CHART = 1.0  # entries of θ beyond which the Cayley chart is moved to the current R
-STALL = 10  # short pieces in a row after which coordinates are said to chatter
-SHORT = 1e-6  # of the whole time: a piece that makes no progress
+STALL = 10  # pieces in a row that change nothing new, after which coordinates are said to chatter
+RECENT = 4  # pieces that are remembered for that
 PASSAGE = 1e-3  # of the whole time: the first rounded passage from a corner; the next are longer
 
 Shares = Callable[[Maps], Floats]
@@ -123,6 +124,7 @@ class _TruncationIntegration:
         self.maps, self.now, self.next = start, float(times[0]), 0
         self.step: float | None = None
         self.stalled = 0
+        self.recent: deque[frozenset[tuple[int, ...]]] = deque(maxlen=RECENT)
         self.rounded: list[tuple[float, float]] = []
         self.halted: str | None = None
         self.states: list[Maps] = []
@@ -163,7 +165,6 @@ class _TruncationIntegration:
             self.maps = path(stop)
         self.step = max(min(solver.step_size, 4 * (stop - self.now)), 1e-12) if crossed else solver.step_size
         self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
-        self.stalled = self.stalled + 1 if stop - self.now < SHORT * (end - self.times[0]) else 0
         self.now = stop
         if crossed:
             self.cross()
@@ -172,6 +173,9 @@ class _TruncationIntegration:
         """Settle the signs that have reached zero, and write down what changed."""
         before = self.boundary.active.copy()
         changes = self.boundary.settle(self.maps)
+        changed = frozenset(changes or ())
+        self.stalled = self.stalled + 1 if changed <= frozenset().union(*self.recent) else 0
+        self.recent.append(changed)
         if changes is None or self.stalled > STALL:
             self.boundary.active = before
             self.pass_by()
