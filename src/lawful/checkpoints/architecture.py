@@ -20,7 +20,8 @@ from lawful.checkpoints.align import plus, pulled
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.find_folds import Folding, find_folds, gains_of
 from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
-from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of, read_group
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.read_group import read_group
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
@@ -227,7 +228,8 @@ class _Probe:
             if not tensor.is_floating_point() or not (name in parameters or name in statistics):
                 return {name: tensor.double() if tensor.is_floating_point() else tensor}
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).double()
-            if large and name in parameters:  # whatever is in it does not matter, and may not be there
+            there = not large and bool(torch.isfinite(tensor).all())  # what is in it does not matter
+            if name in parameters and not there:
                 return {name: noise.mul_(tensor[0].numel() ** -0.5 if tensor.ndim > 1 else 0.25).add_(tensor.ndim < 2)}
             wide = tensor.double()
             spread = float(wide.std()) if wide.numel() > 1 else 0.0

@@ -11,7 +11,8 @@ import torch
 
 from lawful.checkpoints.align import plus
 from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
-from lawful.checkpoints.compare import NOISES, WeightComparison, compare
+from lawful.checkpoints.compare import WeightComparison, compare
+from lawful.checkpoints.distances import NOISES
 from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
@@ -73,7 +74,8 @@ def same_checkpoints(
         return _equal(found)
     worst = max(off, key=lambda each: (not np.isfinite(each.relative), each.relative))
     share = sum(not each.fits for each in found.distances)
-    where = f"{worst.tensor} is off by {worst.relative:.1e} of its size after alignment"
+    of = "its size" if worst.beside is None else f"the size of {worst.beside}"
+    where = f"{worst.tensor} is off by {worst.relative:.1e} of {of} after alignment"
     where += f", and {share - 1} other tensors" if share > 1 else ""
     replay = _replayed(architecture, first, second, found, seed)
     far = FAR_ALIGNED if _pinned_down(found) else FAR

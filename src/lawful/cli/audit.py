@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.checkpoints import compares_weights, kin
+from lawful.cli.checkpoints import compares_weights, kin, open_pair
 from lawful.cli.laws import LossOption
 from lawful.cli.output import console, print_json, will_write, write_text
 from lawful.cli.source import (
     ActivationOption,
     InputOption,
     JsonOption,
+    ModelBOption,
     ModelOption,
     Named,
     OrderOption,
@@ -112,6 +113,7 @@ def diff(
     ] = 10.0,
     activation: ActivationOption = None,
     model: ModelOption = None,
+    model_b: ModelBOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with what changed, largest first.")] = None,
@@ -125,8 +127,11 @@ def diff(
     if html is not None:
         will_write(html)
     read = model, input_size, activation, order
-    if data is None and any(compares_weights(each, *read, balances=True) for each in (first, second)):
-        kin(first, second, model, input_size, activation, html, as_json)
+    if data is None and (
+        model_b is not None or any(compares_weights(each, *read, balances=True) for each in (first, second))
+    ):
+        sizes = None if input_size is None else [input_size]
+        kin(open_pair(first, second, model, sizes, activation, None, model_b), (first, second), html, as_json)
         return
     shape = input_shape(input_size)
     one, two = (

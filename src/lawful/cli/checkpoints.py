@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,7 +54,7 @@ def align(
     from lawful.report.checkpoints import aligned_json, aligned_text
 
     will_write(out)
-    found = align_pair(open_pair(first, second, model, input_size, activation, order, model_b))
+    found = align_pair(in_one_form(open_pair(first, second, model, input_size, activation, order, model_b)))
     if out is not None:
         write_weights(found.weights, out, like=Path(second))
     written = None if out is None else str(out)
@@ -63,25 +64,16 @@ def align(
         typer.echo(aligned_text(found, written))
 
 
-def open_pair(
-    first: str,
-    second: str,
-    model: str | None,
-    sizes: list[str] | None,
-    activation: str | None,
-    order: str | None = None,
-    model_b: str | None = None,
-) -> CheckpointPair:
-    """Two checkpoints in one form."""
+def in_one_form(pair: CheckpointPair | ApartPair) -> CheckpointPair:
+    """Two checkpoints of one architecture; others are refused, with the reason."""
     from lawful.checkpoints.opening import ApartPair
 
-    found = open_two(first, second, model, sizes, activation, order, model_b)
-    if isinstance(found, ApartPair):
-        raise InvalidNetwork(f"the checkpoints are of different architectures: {found.reason}")
-    return found
+    if isinstance(pair, ApartPair):
+        raise InvalidNetwork(f"the checkpoints are of different architectures: {pair.reason}")
+    return pair
 
 
-def open_two(
+def open_pair(
     first: str,
     second: str,
     model: str | None,
@@ -189,41 +181,47 @@ def same_by_weights(
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[verdict])
 
 
-def kin(
-    first: str,
-    second: str,
-    model: str | None,
-    size: str | None,
-    activation: str | None,
-    html: Path | None,
-    as_json: bool,
-) -> None:
-    """How two checkpoints of a module are related, and what changed."""
+def kin(pair: CheckpointPair | ApartPair, names: tuple[str, str], html: Path | None, as_json: bool) -> None:
+    """How two checkpoints of modules are related, and what changed."""
+    from lawful.checkpoints.corresponding import corresponding
+    from lawful.checkpoints.depth import depth_cut
     from lawful.checkpoints.kinship import kinship
-    from lawful.report.checkpoints import kinship_json, kinship_text
+    from lawful.checkpoints.opening import ApartPair
+    from lawful.report import kinship as report
 
-    found = kinship(open_pair(first, second, model, None if size is None else [size], activation))
+    if not isinstance(pair, ApartPair):
+        found, cut = kinship(pair), None
+    elif (cut := depth_cut(pair)) is not None:
+        found = cut.kinship
+    else:
+        apart = corresponding(pair)
+        print_json(report.apart_json(apart)) if as_json else typer.echo(report.apart_text(apart))
+        raise typer.Exit(3)
     if html is not None:
         from lawful.report.diff_page import kinship_page
 
-        write_text(html, kinship_page(found, first, second))
+        write_text(html, kinship_page(found, *names))
     if as_json:
-        print_json(kinship_json(found))
+        print_json(report.kinship_json(found, cut))
     else:
-        typer.echo(kinship_text(found))
+        typer.echo(report.kinship_text(found, cut))
         if html is not None:
             typer.echo(f"page: {html}")
 
 
-def file_tensors(texts: list[str]) -> list[dict[str, Any]]:
-    """The floating tensors of files, in float64, for a certificate that is about them."""
-    from lawful.network.modules.save import translated_state
+class FloatTensors(Mapping[str, Any]):
+    """The floating tensors of a file, each in float64 when it is asked for."""
 
-    return [
-        {
-            name: tensor.double().numpy()
-            for name, tensor in translated_state(Path(text)).items()
-            if tensor.is_floating_point()
-        }
-        for text in texts
-    ]
+    def __init__(self, path: Path) -> None:
+        from lawful.network.modules.load import state_of
+
+        self._held = {name: tensor for name, tensor in state_of(path)[0].items() if tensor.is_floating_point()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._held[name].double().numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)

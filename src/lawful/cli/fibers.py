@@ -86,7 +86,7 @@ def same(
     asked = ((first, model), (second, other))
     if plain and any(checkpoints.compares_weights(text, own, input_size, activation, order) for text, own in asked):
         sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
+        pair = checkpoints.open_pair(first, second, model, sizes, activation, None, model_b)
         checkpoints.same_by_weights(pair, certificate, seed, as_json, started)
     reading = {"order": order, "shape": input_shape(input_size)}
     networks = (
@@ -97,7 +97,7 @@ def same(
     found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
     if plain and model is not None and found.verdict != "equal":  # perhaps a copy in which weights were rounded
         sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
+        pair = checkpoints.open_pair(first, second, model, sizes, activation, None, model_b)
         checkpoints.same_by_weights(pair, certificate, seed, as_json, started, only_equal=True)
     result = verdict_json(found)
     if certificate is not None and result["certified"]:

@@ -88,13 +88,13 @@ def merge(
     as_json: JsonOption = False,
 ) -> None:
     """Take the mean of two checkpoints after bringing B's units into A's order, scale and axes."""
-    from lawful.cli.checkpoints import open_pair
+    from lawful.cli.checkpoints import in_one_form, open_pair
     from lawful.network.modules.save import write_weights
     from lawful.report.relatives import merged_json, merged_text
     from lawful.study.checkpoint_merge import merge_on_data
 
     will_write(out)
-    found = merge_on_data(open_pair(first, second, model, input_size, activation, order), weight, data)
+    found = merge_on_data(in_one_form(open_pair(first, second, model, input_size, activation, order)), weight, data)
     if out is not None:
         write_weights(found.weights, out, like=Path(second))
     result = merged_json(found, None if out is None else str(out))
