@@ -216,3 +216,16 @@ def test_only_equality_has_a_certificate() -> None:
     other = make("mlp", seed=1)
     with pytest.raises(LawfulError, match="only an equality"):
         certified("mlp", {name: tensor.detach() for name, tensor in other.named_parameters()})
+
+
+@pytest.mark.parametrize("family", ["gpt", "llama"])
+def test_one_token_that_was_changed_is_met_by_an_input(family: str) -> None:
+    """Random inputs may never hold it: those that the tables tell apart are tried too."""
+    found = architecture(family)
+    state = narrow(disguise(found, found.state(), 5), torch.float32)
+    for row in (1, 20, 39):
+        table = state["token.weight"].clone()
+        table[row] *= 1.05
+        verdict = decided(family, {**state, "token.weight": table})
+        assert verdict.verdict == "different"
+        assert (verdict.replay.inputs[0] == row).any()

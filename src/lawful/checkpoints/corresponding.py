@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group import HeadSpace
 from lawful.checkpoints.opening import ApartPair
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class OtherSize:
 
 
 @dataclass(frozen=True, eq=False)
-class Correspondence:
+class Correspondence(Shown):
     """Sizes that differ, tensors that only one has, and of those with one name and one size the distance as stored."""
 
     reason: str

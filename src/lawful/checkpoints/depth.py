@@ -10,41 +10,21 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 import torch
 
 from lawful.checkpoints.compare import compare
-from lawful.checkpoints.kinship import Kinship, kinship
+from lawful.checkpoints.kinship import KeptBlock, KeptBlocks, Kinship, kinship
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
 
 BEHIND = 2.0  # times the distance of the nearest block that the second has to be away
 BLOCK = re.compile(r"(.*?)\.(\d+)\.(.*)")
 
 
-@dataclass(frozen=True)
-class KeptBlock:
-    """Block `of` of A became this block of B: their distance, and that of the second nearest."""
-
-    block: int
-    of: int
-    distance: float
-    second: float
-
-
-@dataclass(frozen=True, eq=False)
-class DepthCut:
-    """B has some of the `count` blocks of A, in order; `kinship` is B's to A without the others."""
-
-    container: str
-    count: int
-    blocks: tuple[KeptBlock, ...]
-    kinship: Kinship
-
-
-def depth_cut(pair: ApartPair, *, seed: int = 0) -> DepthCut | None:
-    """The blocks that were kept, or None if B is not A with fewer blocks, or if they are not told apart."""
+def depth_cut(pair: ApartPair, *, seed: int = 0) -> Kinship | None:
+    """B's relation to A without the blocks that are gone; None if B is not A with fewer of them, or none stands out."""
     found = _container(pair.first.state, pair.second.state)
     if found is None:
         return None
@@ -69,7 +49,7 @@ def depth_cut(pair: ApartPair, *, seed: int = 0) -> DepthCut | None:
     if kept_of != sorted(set(kept_of)) or any(each.second < BEHIND * each.distance for each in blocks):
         return None
     near = CheckpointPair(architecture, _chosen(pair.first, container, kept_of), pair.second)
-    return DepthCut(container, count, tuple(blocks), kinship(near, seed=seed))
+    return replace(kinship(near, seed=seed), kept=KeptBlocks(container, count, tuple(blocks)))
 
 
 def _container(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> tuple[str, int, int] | None:

@@ -129,6 +129,8 @@ def rounding_noise(cluster: FoldCluster, state: State, kinds: Mapping[str, torch
             shares = torch.rand(wide[name].shape, generator=generator, dtype=kinds[name]).mul_(2).sub_(1)
             unit = max(rounding_unit(state[name].dtype), WORKED)
             jiggled[name] = shares.mul_(stored_size(state[name], wide[name])).mul_(unit).add_(wide[name])
+    if not cluster.folds:
+        return {name: jiggled[name].sub_(wide[name]) for name in jiggled if name in kinds}
     before, after = (fold(each, cluster.folds) for each in (wide, jiggled))
     return {name: after[name] - before[name] for name in after if name in kinds}
 

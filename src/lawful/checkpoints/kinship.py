@@ -25,6 +25,7 @@ from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.checkpoints.unit_rows import Tensors
+from lawful.shown import Shown
 
 Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
 RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
@@ -61,8 +62,27 @@ class TensorChange:
     levels: int | None  # distinct values in a row, if these are few
 
 
+@dataclass(frozen=True)
+class KeptBlock:
+    """Block `of` of A became this block of B: their distance, and that of the second nearest."""
+
+    block: int
+    of: int
+    distance: float
+    second: float
+
+
+@dataclass(frozen=True)
+class KeptBlocks:
+    """B has some of the `count` blocks that A has in `container`, in order."""
+
+    container: str
+    count: int
+    blocks: tuple[KeptBlock, ...]
+
+
 @dataclass(frozen=True, eq=False)
-class Kinship:
+class Kinship(Shown):
     """The relation of B to A, its evidence, and the tensors that changed."""
 
     relation: Relation
@@ -70,6 +90,7 @@ class Kinship:
     verdict: CheckpointVerdict
     agreements: tuple[Agreement, ...]
     changes: tuple[TensorChange, ...]
+    kept: KeptBlocks | None = None  # where B has fewer blocks: all else is about A without the others
 
     @property
     def share(self) -> float | None:

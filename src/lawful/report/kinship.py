@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lawful.checkpoints.corresponding import Correspondence, OtherSize
-from lawful.checkpoints.depth import DepthCut
-from lawful.checkpoints.kinship import Kinship, TensorChange
+from lawful.checkpoints.kinship import KeptBlocks, Kinship, TensorChange
 from lawful.report.checkpoints import profile, wrapped
 
 LISTED = 6
 
 
-def kinship_json(found: Kinship, cut: DepthCut | None = None) -> dict[str, Any]:
+def kinship_json(found: Kinship) -> dict[str, Any]:
     """The keys of `lawful diff --json` for checkpoints of modules."""
     return {
         "verdict": found.verdict.verdict,
@@ -28,19 +27,19 @@ def kinship_json(found: Kinship, cut: DepthCut | None = None) -> dict[str, Any]:
             {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
              "levels": each.levels} for each in found.changes
         ],
-        "depth_cut": None if cut is None else {
-            "of": cut.container, "blocks": cut.count,
+        "depth_cut": None if found.kept is None else {
+            "of": found.kept.container, "blocks": found.kept.count,
             "kept": [{"block": each.block, "of": each.of, "distance": each.distance, "second": each.second}
-                     for each in cut.blocks],
+                     for each in found.kept.blocks],
         },
         **profile(found.verdict.comparison),
     }  # fmt: skip
 
 
-def kinship_text(found: Kinship, cut: DepthCut | None = None) -> str:
+def kinship_text(found: Kinship) -> str:
     """The relation first, then why, then what changed."""
-    lines = [found.relation.upper() + (" WITH FEWER BLOCKS" if cut is not None else "")]
-    lines += _cut_lines(cut) if cut is not None else []
+    lines = [found.relation.upper() + (" WITH FEWER BLOCKS" if found.kept is not None else "")]
+    lines += _cut_lines(found.kept) if found.kept is not None else []
     lines += wrapped(found.reason + ".")
     for title, picked in (
         ("low-rank differences", [each for each in found.changes if each.rank is not None]),
@@ -62,7 +61,7 @@ def _change_words(each: TensorChange) -> str:
     return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"
 
 
-def _cut_lines(cut: DepthCut) -> list[str]:
+def _cut_lines(cut: KeptBlocks) -> list[str]:
     kept = ", ".join(str(each.of) for each in cut.blocks)
     nearest = max(each.distance for each in cut.blocks)
     second = min(each.second for each in cut.blocks)
@@ -73,7 +72,7 @@ def _cut_lines(cut: DepthCut) -> list[str]:
     )
 
 
-def apart_json(found: Correspondence) -> dict[str, Any]:
+def correspondence_json(found: Correspondence) -> dict[str, Any]:
     """The same keys where the architectures differ."""
     return {
         "verdict": "undecided",
@@ -90,7 +89,7 @@ def _size_json(each: OtherSize) -> dict[str, Any]:
     return {"name": each.name, "sizes": [list(each.first), list(each.second)]}
 
 
-def apart_text(found: Correspondence) -> str:
+def correspondence_text(found: Correspondence) -> str:
     """Which sizes differ, then what corresponds."""
     lines = ["UNDECIDED: different architectures", *wrapped(found.reason + ".")]
     for title, sizes in (("hidden space", found.spaces), ("tensor", found.tensors)):
