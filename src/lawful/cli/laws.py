@@ -47,6 +47,9 @@ def laws(
     autonomous: Annotated[
         bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")
     ] = False,
+    decay: Annotated[
+        float, typer.Option(help="Weight decay λ of the gradient flow: which laws become c(t) = e^(−dλt) c(0)?")
+    ] = 0.0,
     metric: Annotated[
         Path | None,
         typer.Option(help="Flow θ' = −M∇E under the diagonal or block metric M in this .npz or .json file."),
@@ -79,20 +82,20 @@ def laws(
 
     will_write(certificate, out)
     loss = output_gradients(loss)
-    elsewhere = near or data is not None or momentum or metric is not None
+    elsewhere = near or data is not None or momentum or metric is not None or decay > 0
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
     if degree is not None and elsewhere:
         raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
-    if momentum and metric is not None:
-        raise LawfulError("choose one of --momentum and --metric")
+    if momentum + (metric is not None) + (decay != 0) > 1:
+        raise LawfulError("choose one of --momentum, --metric and --decay")
     if reduction and (elsewhere or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
     shape, seed = _token_sizes(named) or named.shape, named.seed
     source: Any = open_module(named.text) if inputs is not None else None
     if source is None:
         source = named.trained(mode or "") if not near and data is None else named.weighed(mode or "")
-    flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
+    flow = HeavyBall(friction, autonomous) if momentum else GradientFlow(decay)
     with bar("laws") as tell:
         count = count_laws(
             source,

@@ -171,6 +171,7 @@ def listed_laws(count: LawCount) -> list[dict[str, Any]]:
             "words": None if wording is None else wording.law(law),
             "terms": [[list(edges), str(factor)] for edges, factor in law.terms.items()],
             "exponent": law.exponent,
+            "degree": law.degree,
         }
         for law in count.known
     ]
