@@ -13,11 +13,12 @@ import typer
 from lawful.cli.output import print_json, will_write, write_certificate, write_json
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, open_module, takes_network
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
+    from lawful.laws.logarithmic import LogarithmicLaws
     from lawful.laws.module_wording import ModuleWording
     from lawful.laws.polynomial import PolynomialLaws
     from lawful.laws.training import TrainingLaws
@@ -55,6 +56,13 @@ def laws(
         typer.Option(help="Flow θ' = −M∇E under the diagonal or block metric M in this .npz or .json file."),
     ] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
+    logarithms: Annotated[
+        bool,
+        typer.Option(
+            "--logarithms",
+            help="Also find all laws Σ c·log|p| + polynomial of --degree (1), p a weight or a sum of two.",
+        ),
+    ] = False,
     reduction: Annotated[
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
@@ -85,8 +93,10 @@ def laws(
     elsewhere = near or data is not None or momentum or metric is not None or decay > 0
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
-    if degree is not None and elsewhere:
-        raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
+    if (degree is not None or logarithms) and elsewhere:
+        raise LawfulError(
+            "--degree and --logarithms find laws of gradient flow for any weights and data: leave out the other options"
+        )
     if momentum + (metric is not None) + (decay != 0) > 1:
         raise LawfulError("choose one of --momentum, --metric and --decay")
     if reduction and (elsewhere or loss != "full"):
@@ -110,9 +120,10 @@ def laws(
         )
         training = _training(count, weights, seed, tell)
         found = None if degree is None else _polynomials(source, degree, loss, seed, shape, mode, tell)
+        beyond = _beyond(source, degree or 1, loss, seed, shape, mode) if logarithms else None
     reduced = _reduction(source, count, seed, shape, mode) if reduction else None
     listed = listed_laws(count) if every or out is not None else None
-    _print(count, training, found, reduced, as_json, latex, listed if every else None)
+    _print(count, training, found, reduced, as_json, latex, listed if every else None, beyond)
     if out is not None:
         write_json(out, {"laws": listed, "parameters": count.parameters})
     best = count if training is None or training.witness is None else training.witness
@@ -182,6 +193,19 @@ def _polynomials(
     return polynomial_laws(source, degree, loss=loss, seed=seed, progress=watch)
 
 
+def _beyond(
+    source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None, mode: str | None
+) -> LogarithmicLaws:
+    from lawful.laws.count import as_graph
+    from lawful.laws.logarithmic import logarithmic_laws
+    from lawful.network import Architecture, Dag, Mlp
+
+    graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape, mode or "train")
+    if graph is None:
+        raise Unsupported("--logarithms is for networks of linear and ReLU layers and for graphs")
+    return logarithmic_laws(graph, degree, loss=loss, seed=seed)
+
+
 def _reduction(
     source: Any, count: LawCount, seed: int, shape: tuple[int, ...] | None, mode: str | None
 ) -> NetworkReduction:
@@ -208,15 +232,25 @@ def _print(
     as_json: bool,
     latex: bool,
     listed: list[dict[str, Any]] | None,
+    beyond: LogarithmicLaws | None,
 ) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import count_json, reduction_json, reduction_text, text
+    from lawful.report.laws import (
+        count_json,
+        logarithmic_json,
+        logarithmic_text,
+        reduction_json,
+        reduction_text,
+        text,
+    )
 
     result = count_json(count, training)
     if listed is not None:
         result["explicit"] = listed
     if found is not None:
         result["polynomial"] = _described(found)
+    if beyond is not None:
+        result["logarithmic"] = logarithmic_json(beyond)
     if reduced is not None:
         result["reduction"] = reduction_json(reduced)
     if as_json:
@@ -231,6 +265,8 @@ def _print(
         lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
         for line in lines:
             typer.echo(f"  {line}")
+    if beyond is not None:
+        typer.echo("\n" + logarithmic_text(beyond))
     if reduced is not None:
         typer.echo("\n" + reduction_text(reduced))
 

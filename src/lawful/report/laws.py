@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
+    from lawful.laws.logarithmic import LogarithmicLaws
     from lawful.laws.training import TrainingLaws
 
 LEVELS = {
@@ -175,6 +176,38 @@ def listed_laws(count: LawCount) -> list[dict[str, Any]]:
         }
         for law in count.known
     ]
+
+
+def logarithmic_json(found: LogarithmicLaws) -> dict[str, Any]:
+    """The documented keys under `logarithmic`."""
+    from lawful.laws.wording import Wording
+
+    wording = Wording(found.dag)
+    return {
+        "degree": found.degree,
+        "independent": found.independent,
+        "polynomial": found.polynomial,
+        "laws": [
+            {
+                "words": law.words(wording),
+                "logarithms": [[i, j, sign, str(factor)] for (i, j, sign), factor in law.logarithms.items()],
+                "terms": [[list(edges), str(factor)] for edges, factor in law.terms.items()],
+            }
+            for law in found.laws
+        ],
+    }
+
+
+def logarithmic_text(found: LogarithmicLaws) -> str:
+    """What logarithms add to the polynomials."""
+    from lawful.laws.wording import Wording
+
+    wording = Wording(found.dag)
+    head = (
+        f"Laws Σ c·log|p| + polynomial of degree at most {found.degree}: {found.independent} independent, "
+        f"{found.independent - found.polynomial} beyond polynomials"
+    )
+    return "\n".join([head, *(f"  {law.words(wording)}" for law in found.laws)])
 
 
 def training_json(found: TrainingLaws) -> dict[str, Any]:
