@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lawful import LawfulError, Unsupported
+from lawful import CertificateError, LawfulError, Unsupported
 from lawful.components import (
     Apart,
     EntryGraph,
@@ -21,12 +21,14 @@ from lawful.components import (
     components,
     entry_graph,
     find_path,
+    path_certificate,
     rebalance,
     unlock,
 )
 from lawful.components.cuts import CutSide
 from lawful.components.locks import both_sides
 from lawful.types import Floats
+from lawful.verify import verify
 
 
 class Skipping(nn.Module):
@@ -246,4 +248,56 @@ def test_bad_modules_are_refused() -> None:
     with pytest.raises(LawfulError, match="finite"):
         components(broken, input=(1, 2))
     with pytest.raises(Unsupported, match="scalar"):
-        certificate(components(kernel_and_readers(1.0, (1.0, 1.0)), input=(1, 2)))
+        certificate(components(entry_graph(kernel_and_readers(1.0, (1.0, 1.0)), (1, 2)), [0.5]))
+    half = kernel_and_readers(1.0, (1.0, 1.0)).bfloat16()
+    with pytest.raises(Unsupported, match="bfloat16"):
+        certificate(components(half, input=(1, 2)))
+
+
+def test_certificates_name_the_entries_and_what_they_rest_on() -> None:
+    module = kernel_and_readers(3.0, (1.0, 1.0))
+    found = verify(certificate(components(module, input=(1, 2))), module)
+    assert found.facts["locked"] == [{"edge": ("0.weight", 0), "at_least": 7}]
+    assert "2^1 connected components" in found.statement
+    assert "not checked here" in found.statement
+    with pytest.raises(CertificateError, match="not about"):
+        verify(certificate(components(module, input=(1, 2))), kernel_and_readers(3.0, (1.0, 2.0)))
+
+
+def test_with_other_laws_a_certificate_states_locks_alone() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+    with torch.no_grad():
+        module[3].weight *= 9
+    proof = certificate(components(entry_graph(module, (2,))))
+    found = verify(proof, module)
+    assert "other laws are not looked at" in found.statement
+    with pytest.raises(CertificateError, match="neither locked nor freed"):
+        verify(proof | {"network": proof["network"] | {"other_laws": False}})
+
+
+def test_paths_within_a_tolerance() -> None:
+    """f = 3, w = (1, 1): f² stays above 7 on its own balance; a path that may leave it by 7 passes through zero."""
+    start, stop = (entry_graph(kernel_and_readers(sign * 3.0, (1.0, 1.001)), (1, 2)) for sign in (1, -1))
+    assert isinstance(find_path(start, stop), Apart)
+    assert isinstance(find_path(start, stop, tolerance=6.9), Apart)
+    path = find_path(start, stop, tolerance=7)
+    assert isinstance(path, WeightPath)
+    assert path.drift == verify(path_certificate(start, stop, path)).facts["drift"]
+    assert 6.99 < path.drift <= 7
+
+
+def test_frozen_weights_that_differ_keep_two_checkpoints_apart() -> None:
+    pair = []
+    for bias in (0.0, 1.0):
+        module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 1)).double()
+        with torch.no_grad():
+            for tensor in module.parameters():
+                tensor.fill_(0.5)
+            module[2].bias.fill_(bias)
+        module[2].bias.requires_grad_(False)
+        pair.append(entry_graph(module, (2,)))
+    found = find_path(*pair)
+    assert isinstance(found, Apart)
+    assert found.frozen == ("2.bias",)
+    assert "2.bias" in found.reason

@@ -23,6 +23,11 @@ def skipping():
     with torch.no_grad():
         module.o.weight *= 20
     return module
+def heavier():
+    module = skipping()
+    with torch.no_grad():
+        module.o.weight *= 1.5
+    return module
 def attention():
     torch.manual_seed(0)
     return nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
@@ -65,3 +70,16 @@ def test_other_laws_leave_the_question_open(lawful: Any, factories: Path) -> Non
     assert got["beyond"]
     words = lawful("components", "places:words", "--input", "3:int", "--json", code=0).json
     assert all("1.weight" in lock["entry"] for lock in words["locked"])
+
+
+def test_certificates_of_modules_are_verified_with_their_weights(lawful: Any, factories: Path) -> None:
+    lawful("components", "places:skipping", "--input", "2", "--certificate", "locks.json")
+    told = lawful("verify", "locks.json", "places:skipping", "--input", "2").stdout
+    assert "connected components" in told
+    assert "not checked here" in told
+    lawful("verify", "locks.json", "places:words", "--input", "3:int", code=1)
+    ends = ("places:skipping", "places:heavier")
+    lawful("path", *ends, "--input", "2", "--certificate", "apart.json", code=1)
+    assert "their balances differ" in lawful("verify", "apart.json", *ends, "--input", "2").stdout
+    lawful("path", *ends, "--input", "2", "--tolerance", "1e9", "--certificate", "way.json")
+    assert lawful("verify", "way.json", "--json").json["facts"]["joined"] is True

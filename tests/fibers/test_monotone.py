@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fibers.kinks import exact_kinks, exact_value
 
-from lawful import CertificateError, LawfulError, Mlp, write
+from lawful import Architecture, CertificateError, LawfulError, Mlp, write
 from lawful import check as check_verb
 from lawful.fibers.distance.monotone import certificate_of_monotone, check_monotone, read_directions
 from lawful.fibers.distance.slopes import Growth
@@ -35,9 +35,8 @@ def test_one_input_against_exact_kinks(seed: int) -> None:
     for direction, sign in ((UP, 1), (DOWN, -1)):
         truth = all(sign * (b - a) >= 0 for one, two in pairwise(values) for a, b in zip(one, two, strict=True))
         found = check_monotone(network, ([-2.0], [2.0]), [direction], seconds=0.5)
-        assert found.status in ({"holds", "undecided"} if truth else {"violated", "undecided"})
-        if found.status != "undecided":
-            verify(json.dumps(certificate_of_monotone(found, network)), network)
+        assert found.status == ("holds" if truth else "violated")
+        verify(json.dumps(certificate_of_monotone(found, network)), network)
 
 
 def test_weights_without_negative_signs_are_monotone_at_any_scale() -> None:
@@ -55,7 +54,64 @@ def test_weights_without_negative_signs_are_monotone_at_any_scale() -> None:
 def test_a_slope_that_underflows_is_not_called_nonnegative() -> None:
     network = Mlp([[[1e-200]], [[-1e-200]]])  # the slope -1e-400 is no float, and negative
     found = check_monotone(network, ([1.0], [2.0]), [UP], seconds=0.5)
-    assert found.status == "undecided"
+    assert found.status == "violated"
+
+
+FLAT = {  # slopes that are zero by cancellation, on a side of a kink, or everywhere
+    "flat": Mlp([[[1.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]], [[1.0, -1.0]]], [[0.5, 0.1], [0.0, 0.0], [0.0]]),
+    "kink": Mlp([[[1.0, 1.0], [2.0, 2.0], [1.0, 0.0]], [[3.0, -1.5, 0.25]]], [[-1.0, -2.0, 0.0], [0.0]]),
+    "edge": Mlp([[[1.0, 0.0], [1.0, 0.0]], [[1.0, -2.0]]], [[0.0, -1.0], [0.0]]),
+    "leaky": Mlp([[[1.0, -1.0], [-1.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]], [[1.0, -1.0]]], None, 0.25),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_flat_slopes_and_kinks_are_decided_region_by_region(name: str) -> None:
+    network = FLAT[name]
+    found = check_monotone(network, ([-1.0, -0.25], [1.0, 1.0]), [UP], seconds=2.0)
+    assert found.status == "holds"
+    certificate = certificate_of_monotone(found, network)
+    assert "never falls as input 0 grows" in verify(json.dumps(certificate), network).statement
+    if found.regions:
+        for broken in broken_walks(certificate):
+            with pytest.raises(LawfulError):
+                verify(json.dumps(broken), network)
+
+
+def broken_walks(certificate: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same proof with a decision less, one too many, a wrong one; another leaf, a leaf twice, another question."""
+    (walk,) = certificate["regions"]
+    decisions = walk["decisions"]
+    changed = [decisions[:-1], [*decisions, "both"], [["on", [0]], *decisions[1:]]]
+    found = [certificate | {"regions": [walk | {"decisions": each}]} for each in changed]
+    found += [certificate | {"regions": [walk, walk]}, certificate | {"regions": [walk | {"leaf": 1}]}]
+    return [*found, certificate | {"regions": []}]
+
+
+def test_fixed_inputs_are_numbers_and_skips_are_carried() -> None:
+    found = check_monotone(FLAT["kink"], ([-1.0, 0.5], [1.0, 0.5]), [UP], seconds=2.0)
+    assert found.status == "holds"
+    assert found.regions
+    verify(json.dumps(certificate_of_monotone(found, FLAT["kink"])), FLAT["kink"])
+    graph = Architecture.parse("2-2-2-1 relu skip(0,2)").initialise(seed=1)
+    weights = np.where(graph.heads == graph.outputs[0], 0.0, graph.theta)  # flat everywhere
+    flat = graph.with_theta(weights)
+    found = check_monotone(flat, (-np.ones(2), np.ones(2)), [UP, Growth(1, rising=False)], seconds=4.0)
+    assert found.status == "holds"
+    verify(json.dumps(certificate_of_monotone(found, flat)), flat)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_boxes_that_splitting_leaves_open(seed: int) -> None:
+    """Duplicates that cancel inside a larger network: regions of single leaves, or of the whole box, decide."""
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(4, 2)), np.abs(rng.normal(size=(1, 4)))]
+    weights[0][:, 0] = np.abs(weights[0][:, 0])
+    twin = np.repeat(weights[0], 2, axis=0)
+    outs = np.repeat(weights[1], 2, axis=1) * np.tile([2.0, -1.0], 4)  # each neuron twice: 2 - 1 = 1
+    bias = np.repeat(rng.normal(size=4), 2)
+    found = check_monotone(Mlp([twin, outs], [bias, [0.0]]), (-np.ones(2), np.ones(2)), [UP], seconds=2.0)
+    assert found.status == "holds"
 
 
 def test_boxes_are_split() -> None:

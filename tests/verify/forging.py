@@ -9,6 +9,7 @@ from typing import Any
 from lawful import CertificateError, NotACertificate, Unsupported
 from lawful.verify.channel_program import read_tensor
 from lawful.verify.channel_pruning import digest as channels_digest
+from lawful.verify.components import read_graph
 from lawful.verify.wiring import read_tower, read_wiring
 
 REFUSED = (CertificateError, NotACertificate, Unsupported)
@@ -32,7 +33,7 @@ def signed(proof: Proof) -> Proof:
             case "pruning":
                 about = [read_wiring(proof[key]).digest() for key in ("original", "result")]
             case "path":
-                about = [read_wiring(proof[key]).digest() for key in ("start", "stop")]
+                about = [read_graph(proof[key]).digest() for key in ("start", "stop")]
             case "rebalance":
                 about = [read_wiring(proof[key]).digest() for key in ("before", "after")]
             case "flow":
@@ -49,7 +50,7 @@ def signed(proof: Proof) -> Proof:
             case "identifiable" | "regions":
                 about = [read_tower(proof["network"]).wiring().digest()]
             case _ if "network" in proof:
-                about = [read_wiring(proof["network"]).digest()]
+                about = [read_graph(proof["network"]).digest()]
             case _:
                 return proof
     except (*REFUSED, LookupError, TypeError, ValueError, AttributeError):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from entries_oracle import components_hold, path_holds
 from forging import Proof
 from program_oracle import reached
 
@@ -42,6 +43,8 @@ def mlp_of(network: Proof) -> Mlp:
 
 
 def _components(proof: Proof, found: Verified) -> bool:
+    if "tensors" in proof["network"]:
+        return components_hold(proof, found)
     balance = Balance(tuple(proof["balance"]), proof["denominator"], proof["tolerance"])
     return components(dag_of(proof["network"]), balance).log2_components == found.facts["log2_components"]
 
@@ -262,6 +265,8 @@ def _separation(proof: Proof, found: Verified) -> bool:
 
 
 def _path(proof: Proof, found: Verified) -> bool:
+    if "tensors" in proof["start"]:
+        return path_holds(proof, found)
     ends = dag_of(proof["start"]), dag_of(proof["stop"])
     if found.facts["joined"]:
         return isinstance(find_path(*ends, tolerance=found.facts["drift"]), WeightPath)

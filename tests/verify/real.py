@@ -11,7 +11,15 @@ import numpy as np
 import torch
 from forging import Proof, saved
 
-from lawful.components import Unsettled, components, find_path, path_certificate, rebalance, rebalance_certificate
+from lawful.components import (
+    Unsettled,
+    balanced_graph,
+    components,
+    find_path,
+    path_certificate,
+    rebalance,
+    rebalance_certificate,
+)
 from lawful.components import certificate as of_components
 from lawful.fibers import same
 from lawful.fibers.canonical_certificate import certificate as of_canonical
@@ -68,6 +76,41 @@ def _components() -> Proof:
 
 def _toleranced() -> Proof:
     return of_components(components(Architecture.parse("2-3-1").to_dag(), [-3, 1, 0.25], tolerance=0.5))
+
+
+def _shared(kernel: float, readers: tuple[float, float]) -> Any:
+    """A kernel whose output two entries read."""
+    layers = torch.nn.Conv1d(1, 1, 1, bias=False), torch.nn.Linear(2, 1)
+    module = torch.nn.Sequential(layers[0], torch.nn.ReLU(), torch.nn.Flatten(), layers[1])
+    with torch.no_grad():
+        layers[0].weight.fill_(kernel)
+        layers[1].weight.copy_(torch.tensor([readers]))
+        layers[1].bias.zero_()
+    return balanced_graph(module, (1, 2))
+
+
+def _circle() -> Any:
+    """A residual block: the stream feeds hidden units, and they feed it; the only way out is locked."""
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"e": (2, 1), "a": (1, 2), "b": (2, 1), "o": (1, 1)}
+            for number, (name, size) in enumerate(sizes.items()):
+                setattr(self, name, torch.nn.Linear(*size, bias=False))
+                torch.nn.init.constant_(getattr(self, name).weight, [0.25, 0.5, 0.25, 2.0][number])
+
+        def forward(self, x: torch.Tensor) -> Any:
+            h = torch.relu(self.e(x))
+            return self.o(torch.relu(h + self.b(torch.relu(self.a(h)))))
+
+    return balanced_graph(Block(), (2,))
+
+
+def _path_of(start: Any, stop: Any, tolerance: float | None = None) -> Proof:
+    found = find_path(start, stop, tolerance=tolerance)
+    assert not isinstance(found, Unsettled)
+    return path_certificate(start, stop, found)
 
 
 def _path(start: list[float], stop: list[float], text: str = "1-2-1") -> Proof:
@@ -227,6 +270,8 @@ BOTTLENECK = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]
 MAKERS: dict[str, Callable[[], Proof]] = {
     "components": _components,
     "components within a tolerance": _toleranced,
+    "components of a module": lambda: of_components(components(_circle())),
+    "connected module": lambda: of_components(components(_shared(1.0, (2.0, -2.0)))),
     "laws": lambda: of_laws(count_laws("2-2-2 linear")),
     "laws near": _near,
     "laws on data": _data,
@@ -263,6 +308,9 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "a longer path": lambda: _path([1, 2, 1, 1, 1, 1], [-1, 2, -1, 1, -1, -1], "1-3-1"),
     "no path for a lock": lambda: _path([0, 0, 1, 1], [0, 0, -1, 1]),
     "no path for a balance": lambda: _path([1, 1, 1, 1], [1, -1, -1, 2]),
+    "path of a module": lambda: _path_of(_shared(1.0, (2.0, -2.0)), _shared(1.0, (-2.0, 2.0))),
+    "path of a module within a tolerance": lambda: _path_of(_shared(2.0, (2.0, -1.0)), _shared(2.0, (-2.0, 1.5)), 2.0),
+    "no path of a module": lambda: _path_of(_shared(3.0, (1.0, 1.0)), _shared(-3.0, (1.0, 1.0))),
     "rebalance": _rebalance,
     "singular": lambda: _singular([1.0, 2.0, 1.0, 1.0]),
     "not singular": lambda: _singular([1.0, 2.0, 3.0, 1.5]),

@@ -38,6 +38,7 @@ def test_numbers_that_are_none(name: str, text: str) -> None:
     """Wherever a number stands first in the file, there stands none now."""
     whole = json.dumps(real(name))
     places = [place for place in range(1, len(whole)) if whole[place].isdigit() and whole[place - 1] in " ["]
+    places = [place for place in places if whole[:place].count('"') % 2 == 0]  # not inside a text
     for place in places[:: max(1, len(places) // 10)]:
         end = next(k for k in range(place, len(whole)) if whole[k] in ",]}")
         with pytest.raises(NotACertificate):

@@ -18,7 +18,8 @@ from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, 
 from lawful.checkpoints.group import AxisPlace, AxisRows, OrbitGroup, members_of
 from lawful.checkpoints.match import nearest
 from lawful.checkpoints.streamed import MadeTensors
-from lawful.symmetry.families import ColumnLaws, SpaceLaws, SumLaws
+from lawful.symmetry.families import SpaceLaws
+from lawful.symmetry.row_laws import ColumnLaws, SumLaws
 from lawful.types import Floats
 
 PASSES = 8

@@ -6,6 +6,7 @@ used: random members of the group act on random weights in float64, and the outp
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -107,11 +108,12 @@ def read_architecture(
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
-    exported = export_module(module, list(inputs))
+    whole = export_module(module, list(inputs))
+    exported = replace(whole, graph=copy.deepcopy(whole.graph))
     readers = _readers(exported)
     folds = find_folds(exported, kinds=folding)
-    whole = export_module(module, list(inputs)) if folds else exported
-    group = read_group(read_graph(exported), gains_of(exported))
+    biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
+    group = read_group(read_graph(exported), gains_of(exported), biases)
     folds += _value_folds(group, readers) if folding == "all" else ()
     tolerance = AGREE_SINGLE if casts(whole) else AGREE
     found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
@@ -159,35 +161,32 @@ def _value_folds(group: OrbitGroup, readers: dict[str, LinearReader]) -> tuple[F
 
 
 def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
-    """Drop what changes the outputs: all at once if all is well, otherwise space by space."""
+    """Drop what changes the outputs: signs are tried on top of all the rest, and that space by space if it fails."""
     probe = _Probe(given, seed)
     notes: list[str] = []
-    if not probe.stays(given.folds, given.group):
+    spaces = given.group.spaces
+    plain = [replace(space, signed=False) if isinstance(space, UnitSpace) else space for space in spaces]
+    settled: dict[int, HiddenSpace]
+    if probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
+        settled = dict(enumerate(plain))
+        turned = [number for number, space in enumerate(spaces) if isinstance(space, UnitSpace) and space.signed]
+        signed = probe.settle({number: [spaces[number]] for number in turned})
+    else:
         if not probe.stays(given.folds, replace(given.group, spaces=())):
             raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
-        settled: dict[int, HiddenSpace] = {}
-        alike: dict[object, list[int]] = defaultdict(list)
-        for number, space in enumerate(given.group.spaces):
-            alike[_signature(space)].append(number)
-        waiting = list(alike.values())
-        while waiting:  # layers that look alike are tried together, and one by one if that fails
-            numbers = waiting.pop()
-            for weaker in zip(*(_weaker(given.group.spaces[number]) for number in numbers), strict=True):
-                if probe.stays(given.folds, replace(given.group, spaces=weaker)):
-                    settled.update(zip(numbers, weaker, strict=True))
-                    break
-            else:
-                if len(numbers) > 1:
-                    waiting += [[number] for number in numbers]
-                else:
-                    name = given.group.spaces[numbers[0]].name
-                    notes.append(f"{name}: what was read of its symmetries changed the outputs and is not used")
-        given = replace(given, group=replace(given.group, spaces=tuple(settled[number] for number in sorted(settled))))
-        if not probe.stays(given.folds, given.group):
-            raise LawfulError("members of the group change the outputs: the graph of this module is not understood")
+        settled, signed = {}, probe.settle({number: _weaker(space) for number, space in enumerate(spaces)})
+        notes = [
+            f"{space.name}: what was read of its symmetries changed the outputs and is not used"
+            for number, space in enumerate(spaces)
+            if number not in signed
+        ]
+    settled |= signed
+    group = replace(given.group, spaces=tuple(settled[number] for number in sorted(settled)))
+    if signed and not probe.stays(given.folds, group):
+        raise LawfulError("members of the group change the outputs: the graph of this module is not understood")
     if given.group.left_out:
         notes.append(f"{given.group.left_out} scales that several spaces share are not used")
-    return replace(given, notes=tuple(notes))
+    return replace(given, group=group, notes=tuple(notes))
 
 
 def _signature(space: HiddenSpace) -> object:
@@ -227,7 +226,7 @@ class _Probe:
             tensor = own[name]
             if not tensor.is_floating_point() or not (name in parameters or name in statistics):
                 return {name: tensor.double() if tensor.is_floating_point() else tensor}
-            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).double()
             if large and name in parameters:  # whatever is in it does not matter, and may not be there
                 return {name: noise.mul_(tensor[0].numel() ** -0.5 if tensor.ndim > 1 else 0.25).add_(tensor.ndim < 2)}
             wide = tensor.double()
@@ -245,6 +244,30 @@ class _Probe:
         after = self.given.replays(state, [self.inputs])[0]
         gap = max(float((one - two).abs().max()) for one, two in zip(self.before, after, strict=True))
         return gap <= self.given.tolerance * self.size
+
+    def settle(self, proposals: Mapping[int, list[HiddenSpace]]) -> dict[int, HiddenSpace]:
+        """Of each space by its number the first proposal that keeps the outputs, if there is one.
+
+        Layers that look alike are tried together, and one by one if that fails; those of a large module are let go
+        with the first of them.
+        """
+        settled: dict[int, HiddenSpace] = {}
+        alike: dict[object, list[int]] = defaultdict(list)
+        for number, weaker in proposals.items():
+            alike[_signature(weaker[0])].append(number)
+        waiting = list(alike.values())
+        while waiting:
+            numbers = waiting.pop()
+            for spaces in zip(*(proposals[number] for number in numbers), strict=True):
+                if self.stays(self.given.folds, replace(self.given.group, spaces=spaces)):
+                    settled.update(zip(numbers, spaces, strict=True))
+                    break
+            else:
+                if len(numbers) > 1:
+                    alone = self.settle({numbers[0]: proposals[numbers[0]]})
+                    settled |= alone
+                    waiting += [[number] for number in numbers[1:]] if alone or not self.given.large else []
+        return settled
 
 
 def random_member(

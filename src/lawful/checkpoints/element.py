@@ -101,23 +101,33 @@ class AxisFrame:
     blocks: list[tuple[Indices, Floats]] = field(default_factory=list)  # rows (copies × size) and a matrix
     inverses: list[Floats] = field(default_factory=list)  # of the matrices
 
-    def acts(self, rows: torch.Tensor, absolute: bool = False, *, seen: Seen = _as_it_is) -> torch.Tensor:
-        """The rows after it (`absolute`: with the absolute values of everything; or with anything else of them)."""
-        seen = torch.abs if absolute else seen
-        factor = seen(torch.as_tensor(self.factor, dtype=rows.dtype)[:, None])
-        if np.array_equal(self.source, np.arange(len(self.source))):
-            found = rows * factor
-        else:
-            found = rows[torch.as_tensor(self.source)] * factor
-        return _mixed(found, self.blocks, seen)
+    def acts(
+        self, tensor: torch.Tensor, dims: tuple[int, ...] = (0,), *, seen: Seen = _as_it_is, copied: bool = False
+    ) -> torch.Tensor:
+        """A tensor after it, along some dimensions; `seen`: with the absolute values (or anything else) of its numbers.
 
-    def undoes(self, rows: torch.Tensor, *, seen: Seen = _as_it_is) -> torch.Tensor:
-        """The rows before it."""
+        `copied`: the tensor may be overwritten.
+        """
+        if len(dims) != 1:
+            return in_shape(self.acts(as_rows(tensor, dims), seen=seen), dims, tensor.shape)
+        (d,) = dims
+        if not _in_order(self.source):
+            tensor, copied = tensor.index_select(d, torch.as_tensor(self.source)), True
+        if (self.factor != 1).any():
+            factor = seen(_laid(self.factor, d, tensor))
+            tensor, copied = tensor.mul_(factor) if copied else tensor * factor, True
+        return _mixed(tensor, d, self.blocks, seen, copied)
+
+    def undoes(self, tensor: torch.Tensor, dims: tuple[int, ...] = (0,), *, seen: Seen = _as_it_is) -> torch.Tensor:
+        """The tensor before it."""
+        if len(dims) != 1:
+            return in_shape(self.undoes(as_rows(tensor, dims), seen=seen), dims, tensor.shape)
+        (d,) = dims
         undoing = [(places, matrix) for (places, _), matrix in zip(self.blocks, self.inverses, strict=True)]
-        rows = _mixed(rows.clone(), undoing[::-1], seen)
-        found = torch.empty_like(rows)
-        found[torch.as_tensor(self.source)] = rows / seen(torch.as_tensor(self.factor, dtype=rows.dtype)[:, None])
-        return found
+        tensor = _mixed(tensor, d, undoing[::-1], seen, False)
+        if (self.factor != 1).any():
+            tensor = tensor / seen(_laid(self.factor, d, tensor))
+        return tensor if _in_order(self.source) else tensor.index_select(d, torch.as_tensor(np.argsort(self.source)))
 
     @property
     def scaling(self) -> AxisFrame:
@@ -130,16 +140,42 @@ class AxisFrame:
         return AxisFrame(self.source, self.factor, [block for block, _ in kept], [inverse for _, inverse in kept])
 
 
-def _mixed(rows: torch.Tensor, blocks: list[tuple[Indices, Floats]], seen: Seen) -> torch.Tensor:
+def _in_order(places: Indices) -> bool:
+    return bool((places == np.arange(len(places))).all())
+
+
+def _laid(vector: Floats, d: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(vector, dtype=like.dtype).reshape([-1 if e == d else 1 for e in range(like.ndim)])
+
+
+def _mixed(
+    tensor: torch.Tensor, d: int, blocks: list[tuple[Indices, Floats]], seen: Seen, copied: bool
+) -> torch.Tensor:
+    """The rows of each block along a dimension, mixed by its matrix."""
     for places, matrix in blocks:
-        mixing = seen(torch.as_tensor(matrix, dtype=rows.dtype))
+        mixing = seen(torch.as_tensor(matrix, dtype=tensor.dtype))
         for copy in places:
-            where = torch.as_tensor(copy)
-            if len(copy) == len(rows) and np.array_equal(copy, np.arange(len(copy))):
-                rows = mixing @ rows
+            if len(copy) == tensor.shape[d] and _in_order(copy):
+                tensor, copied = _times(mixing, tensor, d), True
+                continue
+            tensor, copied = tensor if copied else tensor.clone(), True
+            if _in_order(copy - copy[0]):
+                piece = tensor.narrow(d, int(copy[0]), len(copy))
+                piece.copy_(_times(mixing, piece, d))
             else:
-                rows[where] = mixing @ rows[where]
-    return rows
+                where = torch.as_tensor(copy)
+                tensor.index_copy_(d, where, _times(mixing, tensor.index_select(d, where), d))
+    return tensor
+
+
+def _times(matrix: torch.Tensor, tensor: torch.Tensor, d: int) -> torch.Tensor:
+    """A matrix acting along one dimension."""
+    if d == tensor.ndim - 1:
+        return tensor @ matrix.T
+    if d == 0:
+        return (matrix @ tensor.reshape(len(tensor), -1)).reshape(tensor.shape)
+    found: torch.Tensor = torch.tensordot(matrix, tensor, dims=([1], [d]))
+    return found.movedim(0, d)
 
 
 Frames = Mapping[AxisPlace, AxisFrame]
@@ -207,21 +243,22 @@ def moved(
     by: Frames,
     names: Collection[str] | None = None,
     *,
-    absolute: bool = False,
     back: bool = False,
     seen: Seen = _as_it_is,
 ) -> dict[str, torch.Tensor]:
-    """Tensors (some of them) after a member of the group, or before it (`back`)."""
+    """Tensors (some of them) after a member of the group, or before it (`back`).
+
+    `seen`: with the absolute values, or squares, of all numbers of the member.
+    """
     places: dict[str, list[tuple[tuple[int, ...], AxisFrame]]] = defaultdict(list)
     for (owner, dims), frame in by.items():
         places[owner].append((dims, frame))
     found = {}
     for name in names if names is not None else list(tensors):
-        tensor = tensors[name]
+        tensor, own = tensors[name], False
         for dims, frame in places[name]:
-            rows = as_rows(tensor, dims)
-            after = frame.undoes(rows, seen=seen) if back else frame.acts(rows, absolute, seen=seen)
-            tensor = in_shape(after, dims, tensor.shape)
+            after = frame.undoes(tensor, dims, seen=seen) if back else frame.acts(tensor, dims, seen=seen, copied=own)
+            own, tensor = own or after is not tensor, after
         found[name] = tensor
     return found
 

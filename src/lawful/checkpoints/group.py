@@ -11,6 +11,7 @@ Everything comes from the symmetries that are read from the graph. Three kinds o
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,10 +20,11 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
 from lawful.symmetry.cells import Cells
-from lawful.symmetry.families import MatrixLaws, ScaleLaws, SpaceLaws
+from lawful.symmetry.families import MatrixLaws, SpaceLaws
 from lawful.symmetry.gauges import PINNED, Gauges, Link
 from lawful.symmetry.labels import occurrences
 from lawful.symmetry.reading import Demands
+from lawful.symmetry.row_laws import ScaleLaws
 from lawful.symmetry.shift_solution import solve_shifts
 from lawful.symmetry.shift_spaces import shift_spaces
 from lawful.symmetry.solve import GaugeSolution, link_components, solve
@@ -109,12 +111,13 @@ def members_of(space: HiddenSpace) -> tuple[AxisRows, ...]:
     return space.members
 
 
-def read_group(demands: Demands, gains: set[str]) -> OrbitGroup:
+def read_group(demands: Demands, gains: set[str], biases: Mapping[str, str]) -> OrbitGroup:
     """The spaces of what was read; permutations, signs and phases are proposals until a probe has tried them.
 
-    `gains` are parameters that multiply values: a sign that all values of a unit share leaves them alone.
+    `gains` are parameters that multiply values: a sign that all values of a unit share leaves them alone. `biases` are
+    those of linear layers, by the name of their weight.
     """
-    reader = _GroupReader(demands, gains)
+    reader = _GroupReader(demands, gains, biases)
     blocks = reader.blocks()
     heads, used = reader.heads(blocks)
     single = [block for number, block in blocks.items() if number not in used]
@@ -128,8 +131,8 @@ def read_group(demands: Demands, gains: set[str]) -> OrbitGroup:
 
 
 class _GroupReader:
-    def __init__(self, demands: Demands, gains: set[str]) -> None:
-        self.demands, self.gains = demands, gains
+    def __init__(self, demands: Demands, gains: set[str], biases: Mapping[str, str]) -> None:
+        self.demands, self.gains, self.biases = demands, gains, biases
         self.solution: GaugeSolution = solve(demands.gauges)
         self.sides: list[ParameterSide] = [
             side for side in parameter_sides(demands) if side.axis.centre is None or not np.any(side.axis.centre)
@@ -216,6 +219,8 @@ class _GroupReader:
                 rows = place[labels]
                 if (rows >= 0).all() and len(np.unique(side.labels)) == len(side.labels):
                     members.append(AxisRows(side.axis.parameter, side.axis.dims, rows.T.astype(np.intp), (power,)))
+        members += [AxisRows(self.biases[rows.tensor], (0,), rows.places, rows.powers) for rows in members
+                    if rows.tensor in self.biases and len(rows.dims) == 1]  # fmt: skip
         if not any(rows.powers[0] > 0 for rows in members) or not any(rows.powers[0] < 0 for rows in members):
             return None
         pairs = tuple((each[0], each[1]) for each in where.values())

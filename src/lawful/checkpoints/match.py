@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from lawful.types import Floats, Indices, Mask
 Tensors = Mapping[str, torch.Tensor]
 TINY = 1e-300
 MOST_ASSIGNED = 2048
+COLUMNS, MANY_ENTRIES = 16, 2**23  # columns for each unit that suffice, where there are many entries
 
 
 def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> SpaceMove:
@@ -63,23 +64,50 @@ def _feature(powers: tuple[float, ...], odd: bool, members: Sequence[AxisRows], 
     count = len(members[0].places)
     product = torch.zeros(count, count, dtype=torch.float64)
     lengths = np.zeros(count), np.zeros(count)
+    for left, right in _columns(members, a, b):
+        sizes = [row.double() for row in (left.abs().amax(1), right.abs().amax(1))]
+        safe = [torch.where(size > 0, size, 1.0) for size in sizes]
+        if not all(_of_one_size(size, left.dtype) for size in safe):
+            left, right = (rows / size.to(rows.dtype)[:, None] for rows, size in zip((left, right), safe, strict=True))
+        else:
+            safe = [torch.ones_like(size) for size in safe]
+        product += (left @ right.T).double().mul_(safe[0][:, None]).mul_(safe[1][None])
+        for total, part, size in zip(lengths, (left, right), safe, strict=True):
+            squares = part.square().sum(1, dtype=torch.float64)
+            total[:] = np.hypot(total, (size * squares.sqrt()).numpy())
+    return RowProducts(powers, odd, product, lengths)
+
+
+def _columns(members: Sequence[AxisRows], a: Tensors, b: Tensors) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The rows of units in A and B, member by member; of very many columns, as many as tell units apart."""
+    size, seen = len(members[0].places), 0
     for rows in members:
+        if seen >= COLUMNS * size and seen * size > MANY_ENTRIES:
+            break
         left, right = _unit_rows(rows, a), _unit_rows(rows, b)
         if left.dtype != right.dtype:
             left, right = left.double(), right.double()
-        sizes = [row.double() for row in (left.abs().amax(1), right.abs().amax(1))]
-        safe = [torch.where(size > 0, size, 1.0) for size in sizes]
-        left, right = (rows / size.to(rows.dtype)[:, None] for rows, size in zip((left, right), safe, strict=True))
-        product += (left @ right.T).double().mul_(safe[0][:, None]).mul_(safe[1][None])
-        for total, part, size in zip(lengths, (left, right), safe, strict=True):
-            total[:] = np.hypot(total, (size * part.norm(dim=1, dtype=torch.float64)).numpy())
-    return RowProducts(powers, odd, product, lengths)
+        seen += left.shape[1]
+        if left.numel() > MANY_ENTRIES and (step := left.shape[1] // (COLUMNS * size)) > 1:
+            left, right = left[:, ::step], right[:, ::step]
+        yield left, right
+
+
+def _of_one_size(sizes: torch.Tensor, kind: torch.dtype) -> bool:
+    """Whether products of such numbers neither overflow nor vanish."""
+    most = 1e15 if kind == torch.float32 else 1e120
+    return bool((sizes < most).all() and (sizes > 1 / most).all())
 
 
 def _unit_rows(rows: AxisRows, tensors: Tensors) -> torch.Tensor:
     """For each unit all entries of its rows."""
     table = as_rows(tensors[rows.tensor], rows.dims)
-    return table[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
+    count, copies = rows.places.shape
+    if copies == 1 and np.array_equal(rows.places[:, 0], np.arange(len(table))):
+        return table
+    if copies == 1 and np.array_equal(rows.places[:, 0], np.arange(count) + rows.places[0, 0]):
+        return table[int(rows.places[0, 0]) :][:count]
+    return table[torch.as_tensor(rows.places)].reshape(count, -1)
 
 
 def _similarity(space: UnitSpace, features: Sequence[RowProducts]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -168,11 +196,7 @@ def _lengths(rows: torch.Tensor) -> Floats:
 
 def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
     """The rows of a block, in float64: size × all columns of all copies."""
-    parts = [
-        as_rows(tensors[rows.tensor], rows.dims)[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
-        for rows in members
-    ]
-    return torch.cat(parts, 1).double()
+    return torch.cat([_unit_rows(rows, tensors) for rows in members], 1).double()
 
 
 def _block(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
@@ -188,10 +212,7 @@ def _block(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRow
 def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
     """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement."""
     product = torch.zeros(block.size, block.size, dtype=torch.float64)
-    for rows in members:
-        left, right = _unit_rows(rows, a), _unit_rows(rows, b)
-        if left.dtype != right.dtype:
-            left, right = left.double(), right.double()
+    for left, right in _columns(members, a, b):
         product += left @ right.T
     if block.kind == "O fixing 1":
         ones = torch.full((block.size, 1), block.size**-0.5, dtype=torch.float64)

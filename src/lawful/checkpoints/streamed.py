@@ -6,9 +6,11 @@ outside it can wait.
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 
@@ -24,9 +26,42 @@ from lawful.checkpoints.folds import (
     fold,
 )
 
-KEPT = 2**29  # bytes of tensors that are kept once they are made
+KEPT = 2**30  # bytes of tensors that are kept once they are made, all together
 COARSE = 2.0**-12  # numbers stored with less than this precision are worked with in float32
 MANY = 2**22  # if there are so many of them in a tensor
+
+
+class _Shelf:
+    """The tensors that were made last, whoever made them, up to so many bytes together."""
+
+    def __init__(self) -> None:
+        self.held: OrderedDict[tuple[int, str], torch.Tensor] = OrderedDict()
+        self.bytes = 0
+
+    def put(self, key: tuple[int, str], tensor: torch.Tensor) -> None:
+        self.drop(key)
+        self.held[key] = tensor
+        self.bytes += tensor.nbytes
+        while self.bytes > KEPT and self.held:
+            self.bytes -= self.held.popitem(last=False)[1].nbytes
+
+    def get(self, key: tuple[int, str]) -> torch.Tensor | None:
+        found = self.held.get(key)
+        if found is not None:
+            self.held.move_to_end(key)
+        return found
+
+    def drop(self, key: tuple[int, str]) -> None:
+        if key in self.held:
+            self.bytes -= self.held.pop(key).nbytes
+
+    def leave(self, owner: int) -> None:
+        for key in [key for key in self.held if key[0] == owner]:
+            self.drop(key)
+
+
+_SHELF = _Shelf()
+_OWNERS = count()
 
 
 class MadeTensors(Mapping[str, torch.Tensor]):
@@ -34,24 +69,19 @@ class MadeTensors(Mapping[str, torch.Tensor]):
 
     def __init__(self, names: Iterable[str], make: Callable[[str], Mapping[str, torch.Tensor]]) -> None:
         self._names, self._make = dict.fromkeys(names), make
-        self._kept: OrderedDict[str, torch.Tensor] = OrderedDict()
-        self._bytes = 0
+        self._number = next(_OWNERS)
+        weakref.finalize(self, _SHELF.leave, self._number)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if name not in self._names:
             raise KeyError(name)
-        if name in self._kept:
-            self._kept.move_to_end(name)
-            return self._kept[name]
+        kept = _SHELF.get((self._number, name))
+        if kept is not None:
+            return kept
         made = self._make(name)
-        found = made[name]
-        self.forget(made)
         for each, tensor in made.items():
-            self._kept[each] = tensor
-            self._bytes += tensor.nbytes
-        while self._bytes > KEPT and self._kept:
-            self._bytes -= self._kept.popitem(last=False)[1].nbytes
-        return found
+            _SHELF.put((self._number, each), tensor)
+        return made[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -62,8 +92,7 @@ class MadeTensors(Mapping[str, torch.Tensor]):
     def forget(self, names: Iterable[str]) -> None:
         """Make these again the next time."""
         for name in names:
-            if name in self._kept:
-                self._bytes -= self._kept.pop(name).nbytes
+            _SHELF.drop((self._number, name))
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def prune_module(
     from lawful.pruning.channels import prune_channels
     from lawful.pruning.stored import graph_bytes
 
-    if named.input_text is None:
+    if named.input_text is None and not getattr(module, "input_sizes", ()):
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
     example = _input(module, named)
     with working("looking for channels to remove"):
@@ -132,8 +132,12 @@ def _input(module: Module, named: Named) -> Tensor | tuple[int, ...]:
     import torch
     from torch import nn
 
+    from lawful.symmetry.inputs import examples
+
     if named.shape is not None:
         return (2, *named.shape)
+    if named.input_text is None:
+        return examples(module, None)[0]
     sizes = [int(size) for size in str(named.input_text).removesuffix(":int").split(",")]
     tables = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
     generator = torch.Generator().manual_seed(named.seed)

@@ -128,17 +128,18 @@ def _run(path: Path) -> Iterator[Any]:
 
 
 def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
-    """A module as a chain of layers, and as the program that its laws are about."""
+    """A module as a chain of layers, as its weights, and as the program that its laws are about."""
     from torch import nn
 
     from lawful.laws.program_digest import program_digests
     from lawful.network.opening import open_trained
+    from lawful.verify.channel_pruning import digest_of as weights_digest_of
     from lawful.verify.module_pruning import digest_of
 
     if not is_module(text) and reading["model"] is None:
         return
     module = open_trained(open_anything(text, **reading))
     if isinstance(module, nn.Module):
-        chain = digest_of(module)
-        yield Names(() if chain is None else (chain,))
+        names = digest_of(module), weights_digest_of(module)
+        yield Names(tuple(name for name in names if name is not None))
         yield Names(program_digests(module, reading["shape"]))

@@ -15,7 +15,7 @@ from lawful.components.feasible import complete
 from lawful.components.locks import Components
 from lawful.components.max_flow import maximum_flow
 from lawful.components.routes import routes_without
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import LawfulError
 from lawful.network import Dag
 
 
@@ -47,9 +47,7 @@ def free_flows(found: Components, edges: Iterable[int] | None = None) -> Iterato
     if wrong is not None:
         raise LawfulError(f"edge {' -> '.join(found.dag.edge_name(wrong))} is locked: no point of H(c) has it zero")
     if isinstance(found.dag, EntryGraph):
-        if found.balance.slack:
-            raise Unsupported("paths of a module within a tolerance: give two checkpoints of exactly the same balance")
-        for squares, frees in routes_without(found.dag, found.balance.units, list(edges)):
+        for squares, frees in routes_without(found.dag, found.balance.units, list(edges), found.balance.slack):
             yield Flow(squares, frees)
         return
     ground = _Ground(found, found.dag)

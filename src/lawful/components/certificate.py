@@ -10,8 +10,9 @@ import numpy as np
 
 from lawful.components.avoiding import free_flows
 from lawful.components.balance import Balance
-from lawful.components.entries import Balanced, as_dag
+from lawful.components.entries import Balanced, EntryGraph, as_dag
 from lawful.components.locks import Components, Lock, components
+from lawful.components.module_certificate import entries_digest, free_entries, written_entries
 from lawful.components.paths import Apart, WeightPath
 from lawful.components.rebalance import Rebalanced
 from lawful.errors import Unsupported
@@ -30,24 +31,32 @@ def certificate(found: Components) -> dict[str, Any]:
     >>> proof["log2_components"], proof["locked"]
     (1, [{'edge': 4, 'side': 'out', 'nodes': [2]}])
     """
-    dag, balance = as_dag(found.dag), found.balance
-    own = dag.weights is not None and _is_own(found)
+    balance = found.balance
+    own = found.dag.weights is not None and _is_own(found)
+    open_answer = found.connected and bool(balance.slack or found.beyond)  # "no lock is sure" is not a yes
     return {
         "kind": "components",
         "version": 1,
-        "about": [digest(dag, weights=own)],
-        "connected": None if balance.slack and found.connected else found.connected,  # "no lock is sure" is not a yes
+        "about": [_digest(found.dag) if own else digest(as_dag(found.dag), weights=False)],
+        "connected": None if open_answer else found.connected,
         "log2_components": found.log2_components,
-        "network": written(dag, weights=own),
+        "network": _written(found.dag) if own else written(as_dag(found.dag), weights=False),
         "denominator": balance.denominator,
         "tolerance": balance.slack,
         "balance": list(balance.units),
         "locked": [_lock(found, lock) for lock in found.locked],
-        "flows": [
-            {"squares": [list(pair) for pair in flow.squares.items()], "frees": list(flow.frees)}
-            for flow in free_flows(found)
-        ],
+        "flows": _flows(found),
     }
+
+
+def _flows(found: Components) -> list[dict[str, Any]]:
+    """Points of the polyhedron that are zero on what is free; of modules with other laws none is stated to be."""
+    if isinstance(found.dag, EntryGraph):
+        edges = [] if found.beyond else free_entries(found)
+        flows = list(free_flows(found, edges)) if edges else []
+    else:
+        flows = list(free_flows(found))
+    return [{"squares": [list(pair) for pair in flow.squares.items()], "frees": list(flow.frees)} for flow in flows]
 
 
 def _lock(found: Components, lock: Lock) -> dict[str, Any]:
@@ -62,21 +71,24 @@ def _is_own(found: Components) -> bool:
 def path_certificate(start: Mlp | Balanced, stop: Mlp | Balanced, found: WeightPath | Apart) -> dict[str, Any]:
     """A path with its waypoints as exact squares; or the balances that differ, or the locks that two signs stand on.
 
-    >>> from lawful.components.paths import find_path
-    >>> from lawful.network import Architecture
-    >>> graph = Architecture.parse("1-2-1").to_dag()
-    >>> ends = graph.with_theta([1, 1, 1, 1]), graph.with_theta([1, -1, -1, 1])
-    >>> proof = path_certificate(*ends, find_path(*ends))
-    >>> proof["joined"], proof["drift"], proof["waypoints"]
-    (True, '0', [[]])
+        >>> from lawful.components.module_certificate import entries_digest, free_entries, written_entries
+    from lawful.components.paths import find_path
+        >>> from lawful.network import Architecture
+        >>> graph = Architecture.parse("1-2-1").to_dag()
+        >>> ends = graph.with_theta([1, 1, 1, 1]), graph.with_theta([1, -1, -1, 1])
+        >>> proof = path_certificate(*ends, find_path(*ends))
+        >>> proof["joined"], proof["drift"], proof["waypoints"]
+        (True, '0', [[]])
     """
-    first, last = as_dag(start.to_dag()), as_dag(stop.to_dag())
+    first, last = start.to_dag(), stop.to_dag()
+    if isinstance(found, Apart) and found.frozen:
+        raise Unsupported("frozen weights that differ are in the files themselves: there is no certificate of them")
     body: dict[str, Any] = {
         "kind": "path",
         "version": 1,
-        "about": [digest(first), digest(last)],
-        "start": written(first),
-        "stop": written(last),
+        "about": [_digest(first), _digest(last)],
+        "start": _written(first),
+        "stop": _written(last),
         "joined": isinstance(found, WeightPath),
         "signs": None,
         "waypoints": None,
@@ -92,6 +104,14 @@ def path_certificate(start: Mlp | Balanced, stop: Mlp | Balanced, found: WeightP
         locks = components(first, Balance.of(first, tolerance=apart))
         return body | {"locked": [_lock(locks, lock) for lock in locks.locked if lock.edge in found.edges]}
     return body
+
+
+def _digest(graph: Balanced) -> str:
+    return entries_digest(graph) if isinstance(graph, EntryGraph) else digest(graph)
+
+
+def _written(graph: Balanced) -> dict[str, Any]:
+    return written_entries(graph) if isinstance(graph, EntryGraph) else written(graph)
 
 
 def rebalance_certificate(network: Mlp | Balanced, done: Rebalanced) -> dict[str, Any]:

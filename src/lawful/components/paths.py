@@ -11,7 +11,7 @@ import numpy as np
 
 from lawful.components.avoiding import Flow, free_flows
 from lawful.components.balance import Balance, Tolerance, divergence, root, rounding
-from lawful.components.entries import Balanced, EntryGraph, balanced_graph, same_graph, told
+from lawful.components.entries import Balanced, EntryGraph, balanced_graph, frozen_apart, same_graph, told
 from lawful.components.locks import Components, components
 from lawful.errors import LawfulError
 from lawful.network.opening import Source
@@ -61,14 +61,17 @@ class WeightPath(Shown):
 
 @dataclass(frozen=True)
 class Apart(Shown):
-    """No path exists: locked edges with different signs, or neurons with different balance."""
+    """No path exists: locked edges with different signs, neurons with different balance, frozen weights that differ."""
 
     edges: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
+    frozen: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:
         """In words."""
+        if self.frozen:
+            return f"training moves no frozen weight, and these differ: {', '.join(self.frozen[:3])}"
         if self.nodes:
             return f"the two lie on different invariant sets: {len(self.nodes)} neurons have different balance"
         return f"the two lie in different components: {len(self.edges)} locked edges have different signs"
@@ -121,6 +124,8 @@ def find_path(
 
 def _between(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> WeightPath | Apart | Unsettled:
     same_graph(first, last)
+    if frozen := frozen_apart(first, last):
+        return Apart(frozen=frozen)
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)
     apart = sum(gaps, Fraction(0))

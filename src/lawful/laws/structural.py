@@ -11,7 +11,8 @@ import torch
 from lawful.laws.law import Law, Monomial
 from lawful.laws.probe import Probe
 from lawful.symmetry import Symmetries, symmetries
-from lawful.symmetry.families import Axis, ColumnLaws, MatrixLaws, MeanLaw, ScaleLaws, SpaceLaws, SumLaws
+from lawful.symmetry.families import Axis, MatrixLaws, MeanLaw, SpaceLaws
+from lawful.symmetry.row_laws import ColumnLaws, ScaleLaws, SumLaws
 from lawful.types import Floats, Indices
 
 ONE = Fraction(1)

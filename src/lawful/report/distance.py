@@ -103,7 +103,8 @@ def monotone_json(found: MonotoneCheck) -> dict[str, Any]:
         "monotone": _directions(found),
         "asked_outputs": list(found.outputs),
         "boxes": found.boxes,
-        "arithmetic": "holds: float64, rounded outwards; violated: exact rationals",
+        "walked": len(found.regions),
+        "arithmetic": "holds: float64, rounded outwards, exact rationals on boxes walked; violated: exact rationals",
         "interrupted": found.interrupted,
         "seconds": found.seconds,
     }
@@ -112,9 +113,11 @@ def monotone_json(found: MonotoneCheck) -> dict[str, Any]:
 def monotone_text(found: MonotoneCheck) -> str:
     """The verdict for people, then the evidence."""
     asked = "the outputs are" if len(found.outputs) > 1 else f"output {found.outputs[0]} is"
+    how = "exact slopes, region by region" if found.tree == (0,) and found.regions else "float64, rounded outwards"
+    how += ", and exact slopes on small boxes" if len(found.tree) > 1 and found.regions else ""
     lines = [
         {
-            "holds": f"HOLDS: {asked} monotone in {_directions(found)} on the box (float64, rounded outwards)",
+            "holds": f"HOLDS: {asked} monotone in {_directions(found)} on the box ({how})",
             "violated": f"VIOLATED: output {found.output} goes the wrong way between these inputs (exact rationals)",
             "undecided": f"UNDECIDED: whether {asked} monotone in {_directions(found)}",
         }[found.status]

@@ -18,6 +18,7 @@ from lawful.symmetry.families import MatrixLaws, Parameters
 from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
 
 CHECKED_SIZE = 5_000_000
+COUNTED = 300_000  # entries of all gradients of laws, whose rank is then computed
 POINTS, MOST_POINTS = 2, 6
 TOLERANCE, FLOOR = 1e-9, 1e-4  # relative to the size of the terms, but at least this share of the largest slope
 LOOSE, LOOSE_FLOOR = 1e-3, 1e-2  # where the module itself computes in lower precision
@@ -56,17 +57,20 @@ def check_symmetries(
     """
     low = low or casts(exported)
     tolerance, floor = (LOOSE, LOOSE_FLOOR) if low else (TOLERANCE, FLOOR)
-    worst, where, points = 0.0, None, 0
+    worst, where, points, overflown = 0.0, None, 0, 0
     silent = {number for number, space in enumerate(found.spaces) if space.group != "shifts"}
     while points < POINTS or (silent and points < MOST_POINTS):  # where units are off, gradients say nothing
         generator = torch.Generator().manual_seed(seed * MOST_POINTS + points)
         points += 1
         try:
             with _Precision() as precision:  # type: ignore[no-untyped-call]
-                theta, slope = _point(module, inputs, exported, found.mode, generator)
+                theta, slope = random_point(module, inputs, exported, found.mode, generator)
         except Exception as error:  # the module's own code: some operations exist in single precision alone
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             return replace(found, noted=f"{found.noted}; not checked, it does not run in float64: {reason}")
+        if not all(bool(torch.isfinite(each).all()) for each in slope.values()):
+            overflown += 1
+            continue
         for number, space in enumerate(found.spaces):
             off, heard = _error(space, theta, slope, floor)
             if heard:
@@ -77,7 +81,22 @@ def check_symmetries(
             return check_symmetries(found, module, inputs, exported, seed=seed, low=True)
     if not worst <= tolerance and where is not None:
         raise FalseSymmetry(f"{where.group} on {', '.join(where.roles)} changes the function (off by {worst:.1e})")
-    return replace(found, checked=SymmetryCheck(points, worst, tolerance))
+    if worst <= tolerance:
+        _count_once(found, theta)
+    if points == overflown:
+        return replace(found, noted=f"{found.noted}; not checked, its gradients at random weights are not finite")
+    return replace(found, checked=SymmetryCheck(points - overflown, worst, tolerance))
+
+
+def _count_once(found: Symmetries, theta: Parameters) -> None:
+    """Laws of different spaces must not be the same law: their gradients are independent at a random point."""
+    if len(found.laws) * found.parameters > COUNTED:
+        return
+    rows = found.laws.gradients(theta)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rank = int(np.linalg.matrix_rank(rows / np.where(lengths > 0, lengths, 1.0), tol=1e-11)) if rows.size else 0
+    if rank < len(found.laws):
+        raise FalseSymmetry(f"{len(found.laws)} laws were stated, and only {rank} of them are independent")
 
 
 def _error(space: Space, theta: Parameters, slope: Parameters, floor: float) -> tuple[float, bool]:
@@ -101,7 +120,7 @@ def _error(space: Space, theta: Parameters, slope: Parameters, floor: float) -> 
     return off, bool((size > floor * floor * largest).all())
 
 
-def _point(
+def random_point(
     module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule, mode: str, generator: torch.Generator
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Random parameters and the gradient of `⟨w, f(x)⟩` there."""

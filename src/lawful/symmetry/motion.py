@@ -137,6 +137,16 @@ class Step:
             indices=tuple(compact(move(index)) for index in value.indices),
         )
 
+    def levelled(self, field: torch.Tensor, dims: Iterable[int]) -> torch.Tensor:
+        """Demand that a field is one scale along dimensions; returned with size 1 there."""
+        for d in dims:
+            first = field.narrow(d, 0, 1)
+            if d in varying(field):
+                self.gauges.diagonal(field)
+                self.gauges.same(field, first.expand(field.shape))
+            field = first
+        return field
+
     def plain(self, *shapes: Shape) -> Motion | tuple[Motion, ...]:
         """Results that no gauge or shift moves."""
         sizes = shapes or self.shapes

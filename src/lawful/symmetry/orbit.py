@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.network.modules.export import export_module, twin_of
+from lawful.network.modules.export import export_module, operator_name, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
-from lawful.symmetry.families import ColumnLaws, MatrixLaws, MeanLaw, ScaleLaws, SumLaws
+from lawful.symmetry.families import MatrixLaws, MeanLaw
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.result import Mode, Space, Symmetries
+from lawful.symmetry.row_laws import ColumnLaws, ScaleLaws, SumLaws
 from lawful.types import Floats
 
 SPREAD = 0.3  # of the logarithm of a scale
@@ -124,10 +125,14 @@ def output_difference(
             warnings.simplefilter("ignore")
             torch.manual_seed(seed)
             results.append(tensors_in(twin(*inputs)))
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in results[0]):
+        raise LawfulError("its outputs at random inputs are not finite: moved weights cannot be held against its own")
     size = max(float(tensor.abs().max()) for tensor in results[0])
     gap = max(float((one - two).abs().max()) for one, two in zip(*results, strict=True))
     found = gap / size if size else gap
     tolerance = AGREE if all(tensor.dtype == torch.float64 for tensor in results[0]) else AGREE_SINGLE
     if not found <= max(tolerance, AGREE_SINGLE if casts(exported) else 0.0):
+        if any(operator_name(call.target) == "detach" for call in exported.calls):
+            raise LawfulError("it detaches values from training: what conserves its laws changes what it computes")
         raise FalseSymmetry(f"a member of the group changed the outputs by {found:.1e} of their size")
     return found

@@ -22,6 +22,7 @@ from lawful.symmetry.labels import flat
 from lawful.symmetry.means import mean_spaces
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Pinned, Symmetries
+from lawful.symmetry.rules import RULES
 from lawful.symmetry.shift_solution import solve_shifts
 from lawful.symmetry.shift_spaces import dead_parameters, shift_spaces, unused_parameters
 from lawful.symmetry.solve import link_components, solve
@@ -53,7 +54,7 @@ def symmetries(
     if mode not in ("train", "eval"):
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
     inputs = [] if keywords and not input else examples(module, input)
-    exported, mode, note = _exported(module, inputs, keywords, mode)
+    exported, mode, note = exported_for(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
@@ -67,17 +68,17 @@ def symmetries(
     return check_symmetries(found, module, inputs, exported, seed=seed)
 
 
-def _exported(
+def exported_for(
     module: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any] | None, mode: Mode
 ) -> tuple[ExportedModule, Mode, str]:
     """The graph in the mode asked for; in eval mode, and said so, where only train mode branches on random numbers."""
     try:
-        return export_module(module, inputs, keywords, training=mode == "train"), mode, ""
+        return export_module(module, inputs, keywords, training=mode == "train", known=RULES), mode, ""
     except Unsupported as refusal:
         if mode == "eval":
             raise
         try:
-            exported = export_module(module, inputs, keywords, training=False)
+            exported = export_module(module, inputs, keywords, known=RULES)
         except Unsupported:
             raise refusal from None
         return exported, "eval", f"; train mode cannot be read: {refusal}"

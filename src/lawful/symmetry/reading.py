@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,19 +13,18 @@ from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.labels import compact, on
+from lawful.symmetry.labels import compact, on, varying
 from lawful.symmetry.motion import Motion, Shape, Step, index_fields
+from lawful.symmetry.patterns import blind_calls, centrings, shapes_of, skips_of
 from lawful.symmetry.rules import KEEPS_SQUARES, RULES
-from lawful.symmetry.rules.elementwise import homogeneous
+from lawful.symmetry.rules.arithmetic import homogeneous
 from lawful.symmetry.shifts import Shifts
+from lawful.symmetry.uses import CONVOLUTIONS, PRODUCTS, groups_of, matrix_sides, uses_of
 
-CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 6, "conv_transpose2d": 6,
-                "conv_transpose3d": 6, "convolution": 8}  # where the number of groups stands  # fmt: skip
-PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
-MOVES = {"t", "transpose", "permute", "numpy_T", "mT", "view", "reshape", "contiguous", "clone", "to", "_to_copy"}
 PASSES_CONSTANTS = {"add", "sub", "linear", "addmm", "to", "_to_copy", "contiguous", "clone", "alias"} | (
     set(CONVOLUTIONS)
 )  # f(x) + c = f(x + c) for what is added to a bias or next to it
+RUNS_ANYWAY = {"getitem", "embedding", "layer_norm", "zeros", "zeros_like", "new_zeros"}  # though nothing moves
 KNOWN = 4_000_000  # entries of a constant that is worked out while reading
 
 
@@ -51,7 +50,7 @@ def read_graph(
     """
     reader = _Reader(exported, frozenset(frozen), Gauges(means=means))
     if centred:
-        reader.skips = dict(_skips(exported, reader.frozen))
+        reader.skips = dict(skips_of(exported, reader.frozen))
         reader.inside = set(reader.skips.values())
     for node in exported.graph.nodes:
         reader.visit(node)
@@ -73,13 +72,19 @@ class _Reader:
         self.values: dict[fx.Node, Any] = {}
         self.skips: dict[fx.Node, fx.Node] = {}  # a sum x + Ax, and the call that makes Ax
         self.inside: set[fx.Node] = set()  # those calls
+        self.blind = blind_calls(exported)
+        self.centred = dict(centrings(exported))
 
     def visit(self, node: fx.Node) -> None:
         """One node of the graph, after those it depends on."""
         if node.op == "placeholder":
             self.values[node] = self._placeholder(node)
+        elif node in self.blind:
+            self.values[node] = self._taken_for_data(node)
+        elif node in self.centred:
+            self.values[node] = self._centred(node, *self.centred[node])
         elif node in self.inside:
-            self.values[node] = Motion(_shapes(node)[0])  # read with the sum around it
+            self.values[node] = Motion(shapes_of(node)[0])  # read with the sum around it
         elif node in self.skips:
             self.values[node] = self._skip(self.skips[node])
         elif node.op == "call_function":
@@ -88,10 +93,10 @@ class _Reader:
             step = self._step(node, "output", node.target, ())
             step.pin(*(self._resolved(step, self.values[each]) for each in node.all_input_nodes))
         else:
-            self.values[node] = Motion(_shapes(node)[0] if _shapes(node) else (), steady=True)
+            self.values[node] = Motion(shapes_of(node)[0] if shapes_of(node) else (), steady=True)
 
     def _placeholder(self, node: fx.Node) -> Motion:
-        shape = (_shapes(node) or ((),))[0]
+        shape = (shapes_of(node) or ((),))[0]
         name = self.exported.names.get(node.name)
         if name is None or node.name not in self.exported.trained or name in self.frozen:
             tensor = self.exported.tensors.get(node.name)
@@ -110,12 +115,14 @@ class _Reader:
     def _parameter_fields(self, node: fx.Node, shape: Shape) -> tuple[torch.Tensor, ...]:
         """One field for each axis. Convolutions with groups have one input space for each group, stacks of matrices
         one gauge for each matrix, and an axis of size 1 that is summed over or written has a scale of its own."""
-        uses = set(_uses(node))
-        groups = max((_groups(user, node) for user in node.users), default=1)
-        stacked = len(shape) > 2 and bool(uses & {"matmul", "bmm", "baddbmm"})
+        uses = set(uses_of(node))
+        groups = max((groups_of(user, node) for user in node.users), default=1)
         if groups > 1:
             return self._grouped_fields(shape, groups)
-        if stacked:
+        sides = matrix_sides(node, shape) if len(shape) > 2 else None
+        if sides is not None:
+            return tuple(on(axes, shape, self.gauges.fresh(math.prod(shape[axis] for axis in axes))) for axes in sides)
+        if len(shape) > 2 and uses & {"matmul", "bmm", "baddbmm"}:
             return self._stacked_fields(shape)
         found = [on([axis], shape, self.gauges.fresh(size)) for axis, size in enumerate(shape) if size > 1]
         ends = shape[:2] if uses & set(CONVOLUTIONS) else shape
@@ -152,14 +159,14 @@ class _Reader:
 
     def _call(self, node: fx.Node) -> Any:
         name = operator_name(node.target).removesuffix("_default")
-        step = self._step(node, name, node.target, _shapes(node))
+        step = self._step(node, name, node.target, shapes_of(node))
         values = [self.values[each] for each in node.all_input_nodes]
         known = self._worked_out(node)
         if known is not None:
             return known
         rule = RULES.get(name)
         moving = any(_moves(value) for value in values)
-        if not moving and name not in ("getitem", "embedding", "zeros", "zeros_like", "new_zeros"):
+        if not moving and name not in RUNS_ANYWAY:
             steady = all(isinstance(value, Motion) and value.steady for value in values) and not _by_chance(node)
             kept = any(isinstance(value, Motion) and value.zero for value in values) and rule is not None
             if not kept:
@@ -172,7 +179,7 @@ class _Reader:
         options = fx.map_arg(node.kwargs, lambda each: self._given(step, each, open_squares))
         try:
             result = rule(step, *arguments, **options)
-        except (TypeError, RuntimeError, IndexError, AssertionError):
+        except (TypeError, ValueError, RuntimeError, IndexError, AssertionError):
             return self._not_understood(node, step)
         if not isinstance(result, Motion):
             return result
@@ -183,8 +190,27 @@ class _Reader:
         """`x + Ax = (I + A)x`, or `x + gx = (1 + g)x`: a map about a centre."""
         weight = next(each for each in product.all_input_nodes if each.name in self.exported.trained)
         linear = operator_name(product.target) == "linear"
-        self.gauges.recentre(self.exported.names[weight.name], np.eye(_shapes(weight)[0][0]) if linear else 1.0)
+        self.gauges.recentre(self.exported.names[weight.name], np.eye(shapes_of(weight)[0][0]) if linear else 1.0)
         return replace(self._call(product), absorber=None)
+
+    def _taken_for_data(self, node: fx.Node) -> Any:
+        """A call that training only sees detached: it asks nothing of gauges, but it tells positions apart."""
+        for each in node.all_input_nodes:
+            for part in _parts(self.values[each]):
+                for field in part.gauges if isinstance(part, Motion) else ():
+                    self.gauges.tell_apart(field, range(field.dim()))
+        parts = tuple(Motion(shape) for shape in shapes_of(node))
+        return parts if _several(node) else parts[0] if parts else Motion(())
+
+    def _centred(self, node: fx.Node, value: fx.Node, dims: Sequence[int]) -> Motion:
+        """`x − mean x`: constants along the dimensions are not seen."""
+        step = self._step(node, "sub", node.target, shapes_of(node))
+        x = step.settled(self._given(step, value, False))
+        step.shifts.unseen(x.shifts, dims)
+        for field in x.gauges:
+            if set(varying(field)) & set(dims):
+                step.levelled(field, dims)
+        return Motion(x.shape, x.gauges, centred=list(dims) == [len(x.shape) - 1])
 
     def _given(self, step: Step, node: fx.Node, open_squares: bool) -> Any:
         value = self.values[node]
@@ -224,32 +250,6 @@ class _Reader:
         return Motion(tuple(found.shape), steady=True, known=found, zero=zero)
 
 
-def _skips(exported: ExportedModule, frozen: frozenset[str]) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Sums of a value and a linear map or multiple of it, whose weight nothing else reads."""
-    for node in exported.calls:
-        if operator_name(node.target) != "add" or len(node.args) != 2 or node.kwargs:
-            continue
-        for value, product in (node.args, node.args[::-1]):
-            if not isinstance(product, fx.Node) or product.op != "call_function" or len(product.users) != 1:
-                continue
-            weight = _factor(product, value)
-            if weight is None or weight.name not in exported.trained or len(weight.users) != 1:
-                continue
-            if exported.names[weight.name] not in frozen and _shapes(product) == _shapes(node.all_input_nodes[0]):
-                yield node, product
-                break
-
-
-def _factor(product: fx.Node, value: Any) -> fx.Node | None:
-    """What a value is multiplied by: the weight of a linear map, or one factor of a product of entries."""
-    name, first, *rest = operator_name(product.target), *product.args
-    if name == "linear" and first is value:
-        return rest[0] if isinstance(rest[0], fx.Node) else None
-    if name == "mul" and isinstance(first, fx.Node) and isinstance(rest[0], fx.Node) and first is not rest[0]:
-        return rest[0] if first is value else first if rest[0] is value else None
-    return None
-
-
 def _by_chance(node: fx.Node) -> bool:
     """Whether a call gives other numbers each time: random ones, or whatever memory holds."""
     random = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
@@ -269,28 +269,3 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 def _several(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (tuple, list))
-
-
-def _shapes(node: fx.Node) -> tuple[Shape, ...]:
-    value = node.meta.get("val")
-    parts = value if isinstance(value, (tuple, list)) else (value,)
-    return tuple(tuple(int(size) for size in part.shape) for part in parts if isinstance(part, torch.Tensor))
-
-
-def _uses(node: fx.Node) -> Iterable[str]:
-    """Names of the operations that read a value, looking through those that only move its entries."""
-    for user in node.users:
-        if user.op == "call_function":
-            name = operator_name(user.target)
-            if name in MOVES:
-                yield from _uses(user)
-            else:
-                yield name
-
-
-def _groups(user: fx.Node, weight: fx.Node) -> int:
-    """The number of groups of a convolution that reads this weight; 1 for any other use."""
-    place = CONVOLUTIONS.get(operator_name(user.target))
-    if place is None or user.args[1] is not weight:
-        return 1
-    return int(user.args[place] if len(user.args) > place else user.kwargs.get("groups", 1))  # type: ignore[arg-type]

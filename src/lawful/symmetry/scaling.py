@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
+import torch
+from torch import nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import export_module
+from lawful.network.modules.export import ExportedModule
+from lawful.symmetry.check import CHECKED_SIZE, FLOOR, POINTS, TOLERANCE, FalseSymmetry, casts, random_point
 from lawful.symmetry.families import Parameters
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.labels import align, flat, narrowed
-from lawful.symmetry.read import module_of, summarise
+from lawful.symmetry.read import exported_for, module_of, summarise
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Symmetries
 from lawful.symmetry.shift_solution import solve_shifts
@@ -124,7 +127,8 @@ def scaling_laws(
 ) -> tuple[ScalingGraph, Symmetries]:
     """The scaling graph, and all symmetries of the same reading."""
     module, input = module_of(module, input)
-    exported = export_module(module, examples(module, input), training=mode == "train")
+    inputs = examples(module, input)
+    exported, mode, _ = exported_for(module, inputs, None, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     demands = read_graph(exported, frozen)
@@ -132,7 +136,28 @@ def scaling_laws(
         raise Unsupported(f"a scaling graph has one edge for each entry: more than {LARGEST:,} are not written down")
     dead = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[1]
     found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
-    return _graph(demands, solve(demands.gauges), dead), found
+    graph = _graph(demands, solve(demands.gauges), dead)
+    if not any(tensor.device.type == "meta" for tensor in named.values()):
+        _check(graph, module, inputs, exported, mode)
+    return graph, found
+
+
+def _check(
+    graph: ScalingGraph, module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule, mode: str
+) -> None:
+    """`FalseSymmetry` unless each node's scale leaves the function alone: `Σ ± θ_e ∂_e⟨w, f⟩ = 0` at random points."""
+    if casts(exported) or sum(tensor.numel() for tensor in module.parameters()) > CHECKED_SIZE:
+        return
+    for seed in range(POINTS):
+        try:
+            theta, slope = random_point(module, inputs, exported, mode, torch.Generator().manual_seed(seed))
+        except Exception:  # the module's own code: some operations exist in single precision alone
+            return
+        terms = graph.edge_values(theta) * graph.edge_values(slope)
+        size = abs(graph.incidence) @ np.abs(terms)
+        off = np.abs(graph.incidence @ terms) / (size + FLOOR * FLOOR * size.max(initial=0.0) + np.finfo(float).tiny)
+        if np.isfinite(terms).all() and off.max(initial=0.0) > TOLERANCE:
+            raise FalseSymmetry(f"the scale of {graph.nodes[int(off.argmax())]} changes the function")
 
 
 def _graph(demands: Demands, solution: GaugeSolution, dead: Mapping[str, Mask]) -> ScalingGraph:

@@ -10,9 +10,10 @@ from math import prod
 import numpy as np
 import scipy.sparse as sparse
 
-from lawful.symmetry.families import Axis, ColumnLaws, SumLaws
+from lawful.symmetry.families import Axis
 from lawful.symmetry.labels import flat, varying
 from lawful.symmetry.result import Dead, Space
+from lawful.symmetry.row_laws import ColumnLaws, SumLaws
 from lawful.symmetry.shift_solution import ShiftSolution
 from lawful.symmetry.shifts import Direction
 from lawful.symmetry.spaces import alike

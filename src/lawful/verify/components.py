@@ -1,8 +1,9 @@
 """Components of an invariant set: stable sets show what is locked, flows what is free, in integers.
 
-Free: a flow `x ≥ 0` of balance c has `x_e = 0`. Any other edge leaves a neuron with other ways out and
-enters one with other ways in (P0 Propositions 3 and 4). With a tolerance, locked means for every balance within it,
-free for some.
+Free: a flow `x ≥ 0` of balance c has `x_e = 0`. In a graph of neurons any other edge leaves a neuron with other ways
+out and enters one with other ways in (P0 Propositions 3 and 4); in the graph of a module each edge has its flow. With
+a tolerance, locked means for every balance within it, free for some. Where a module has other laws as well, only what
+is locked is stated.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from lawful.verify.entries import EntryWiring, read_entries
 from lawful.verify.finding import Finding, at_least, at_most, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import listed, need, record, truth, whole, wholes
-from lawful.verify.wiring import HIDDEN, Wiring, read_wiring
+from lawful.verify.wiring import Wiring, read_wiring
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
 SHOWN = 6
@@ -22,7 +24,7 @@ SHOWN = 6
 def check(body: dict[str, Any]) -> Finding:
     """How many components the invariant set has, and which edges are locked."""
     given = record(body, "certificate", KEYS)
-    wiring = read_wiring(given["network"])
+    wiring = read_graph(given["network"])
     denominator = whole(given["denominator"], "denominator", 1)
     slack = whole(given["tolerance"], "tolerance", 0)
     units = wholes(given["balance"], "balance", length=len(wiring.hidden))
@@ -34,14 +36,13 @@ def check(body: dict[str, Any]) -> Finding:
     locked = check_locks(given["locked"], wiring, whole_balance, Fraction(slack, denominator))
     freed = _freed(given["flows"], wiring, balance, slack)
     need(not set(locked) & freed, "an edge is both locked and freed")
-    for edge, (tail, head) in enumerate(zip(wiring.tails, wiring.heads, strict=True)):
-        only = (wiring.roles[tail] == HIDDEN and len(wiring.out_of[tail]) == 1) or (
-            wiring.roles[head] == HIDDEN and len(wiring.into[head]) == 1
-        )
-        need(edge in locked or edge in freed or not only, f"edge {edge} is neither locked nor freed")
+    others = isinstance(wiring, EntryWiring) and wiring.others
+    for edge in range(0 if others else len(wiring.tails)):
+        settled = edge in locked or edge in freed or not wiring.must_be_settled(edge)
+        need(settled, f"edge {edge} is neither locked nor freed")
     stated = whole(given["log2_components"], "log2_components", 0)
     need(stated == len(locked), f"{len(locked)} edges are locked, not the {stated} stated")
-    connected = None if slack and not locked else not locked  # within a tolerance nothing shows that it is
+    connected = None if (slack or others) and not locked else not locked  # within a tolerance nothing shows that it is
     stated_answer = None if given["connected"] is None else truth(given["connected"], "connected")
     need(stated_answer is connected, "the stated answer does not follow")
     tolerance = Fraction(slack, denominator)
@@ -51,12 +52,24 @@ def check(body: dict[str, Any]) -> Finding:
         "connected": connected,
         "tolerance": tolerance,
         "balance": [Fraction(unit, denominator) for unit in units],
-        "locked": [
-            {"edge": (wiring.tails[edge], wiring.heads[edge]), "at_least": least}
-            for edge, least in sorted(locked.items())
-        ],
+        "locked": [{"edge": _edge(wiring, edge), "at_least": least} for edge, least in sorted(locked.items())],
     }
-    return Finding(_statement(len(locked), tolerance, wiring, units, denominator), facts, (digest,))
+    words = _statement(len(locked), tolerance, wiring, units, denominator)
+    if others:
+        entries = "no entry is" if not locked else "1 entry is" if len(locked) == 1 else f"{len(locked)} entries are"
+        words = f"of {short(digest)} {entries} kept away from zero by its balances (other laws are not looked at)"
+    return Finding(words + wiring.unchecked, facts, (digest,))
+
+
+def _edge(wiring: Wiring, edge: int) -> tuple[Any, ...]:
+    """The two ends of an edge, or the entry that it is."""
+    return wiring.places[edge] if isinstance(wiring, EntryWiring) else (wiring.tails[edge], wiring.heads[edge])
+
+
+def read_graph(value: object, where: str = "network") -> Wiring:
+    """A graph of neurons, or of the entries of a module."""
+    entries = isinstance(value, dict) and "tensors" in value
+    return read_entries(value, where) if entries else read_wiring(value, where)
 
 
 def _statement(locked: int, tolerance: Fraction, wiring: Wiring, units: list[int], denominator: int) -> str:

@@ -5,6 +5,9 @@ equal to one of them where z has one sign on the box. So outputs differ by `W τ
 coordinate, and intervals for every τ bound that slope. Two inputs of different boxes are joined by a segment that the
 boxes cut into pieces, so slopes of the right sign on every leaf suffice.
 
+Where intervals cannot tell, a leaf comes with a walk through its regions, on which the network is affine: half-spaces
+show which regions are empty, and on all others the slopes are compared with zero in rationals.
+
 Rounding: what pulls a slope up and what pulls it down are sums of numbers of one sign, off by a relative error that is
 taken off; where nothing pulls down the slope is not negative, however it was rounded.
 """
@@ -15,6 +18,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from flint import fmpq
 
 from lawful.verify.distance import (
     MOST_HALVINGS,
@@ -33,12 +37,15 @@ from lawful.verify.distance_bounds import hidden_ends
 from lawful.verify.distance_layers import Floats, Places, Plain, Shared, nothing, plain_layers, shared_layers
 from lawful.verify.distance_lines import TINY, UNIT, Ends
 from lawful.verify.finding import Finding, short
-from lawful.verify.schema import afford, exactly, listed, need, numbers, record, wholes
+from lawful.verify.regions import walked
+from lawful.verify.schema import afford, exactly, listed, need, numbers, record, whole, wholes
+from lawful.verify.steps import Storeys, carried
+from lawful.verify.wiring import Wiring
 
 
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
-    given = record(body, "certificate", "network box rising falling outputs inputs tree")
+    given = record({"regions": [], **body}, "certificate", "network box rising falling outputs inputs tree regions")
     network = read_network(given["network"], "network")
     need(network.weights is not None, "the network has no weights")
     count = len(network.inputs)
@@ -52,20 +59,29 @@ def check(body: dict[str, Any]) -> Finding:
     facts: dict[str, Any] = {"box": box, "rising": rising, "falling": falling, "outputs": outputs}
     name, which = f"for f = {short(network.digest())}, ", _listed(outputs, "output")
     if given["inputs"] is not None:
-        need(given["tree"] is None, "a certificate shows one of the two")
+        need(given["tree"] is None and given["regions"] == [], "a certificate shows one of the two")
         at, output = _against(given["inputs"], box, layers, rising, falling, outputs)
         facts |= {"input": at, "output": output}
         verb = "falls" if at in rising else "rises"
         statement = f"{name}output {output} {verb} somewhere on {shown(box)} as input {at} grows (exact)"
     else:
-        facts["leaves"] = _monotone(given["tree"], box, layers, rising, falling, outputs)
+        tree = wholes(given["tree"], "tree", 0, len(box))
+        leaves = leaves_of(tree, box)
+        walks = _walks(given["regions"], len(leaves))
+        facts["regions"] = sum(
+            _walked(network, leaves[leaf], walk, rising, falling, outputs) for leaf, walk in walks.items()
+        )
+        rest = [leaf for number, leaf in enumerate(leaves) if number not in walks]
+        _monotone(rest, len(tree), layers, rising, falling, outputs)
+        facts["leaves"] = len(leaves)
         ways = [
             f"never {verb} as {_listed(some, 'input')} grows"
             for verb, some in (("falls", rising), ("rises", falling))
             if some
         ]
-        leaves = f"{facts['leaves']} boxes re-computed"
-        statement = f"{name}{which} {' and '.join(ways)} within {shown(box)} ({leaves})"
+        many = f"{facts['leaves']} boxes re-computed"
+        many += f", {facts['regions']} regions in rationals" if walks else ""
+        statement = f"{name}{which} {' and '.join(ways)} within {shown(box)} ({many})"
     return Finding(statement, facts, (network.digest(),))
 
 
@@ -91,15 +107,55 @@ def _against(
     return moved[0], wrong[0]
 
 
-def _monotone(
-    value: object, box: Sides, layers: list[Plain], rising: list[int], falling: list[int], outputs: list[int]
+def _walks(value: object, leaves: int) -> dict[int, object]:
+    """Which leaves are shown region by region, and how."""
+    found: dict[int, object] = {}
+    for item in listed(value, "regions"):
+        walk = record(item, "regions", "leaf decisions")
+        leaf = whole(walk["leaf"], "regions.leaf", 0, leaves - 1)
+        need(leaf not in found, "a leaf is shown twice")
+        found[leaf] = walk["decisions"]
+    return found
+
+
+def _walked(
+    network: Wiring, leaf: Sides, decisions: object, rising: list[int], falling: list[int], outputs: list[int]
 ) -> int:
-    """Bound the slopes on every leaf; how many leaves there are."""
-    tree = wholes(value, "tree", 0, len(box))
-    leaves = leaves_of(tree, box)
+    """Compare the slopes on every region of a leaf with zero; how many regions were looked at.
+
+    An input that is a single number goes into the first biases, so that the others span the box.
+    """
+    free = [at for at, (low, high) in enumerate(leaf) if low < high]
+    need(all(at in free for at in (*rising, *falling)), "nothing can grow in an input that is a single number")
+    storeys = carried(network)
+    first = []
+    for row in storeys.layers[0]:
+        shift = sum((row[at] * _exact(low) for at, (low, high) in enumerate(leaf) if low == high), row[-1])
+        first.append([*(row[at] for at in free), shift])
+    reduced = Storeys(len(free), (first, *storeys.layers[1:]), storeys.slopes)
+    regions = 0
+    for _, (affine,) in walked(decisions, (reduced,), [(_exact(leaf[at][0]), _exact(leaf[at][1])) for at in free]):
+        for some, sign in ((rising, 1), (falling, -1)):
+            wrong = any(sign * affine[output][free.index(at)] < 0 for at in some for output in outputs)
+            need(not wrong, "a slope has the wrong sign on a region")
+        regions += 1
+    return regions
+
+
+def _exact(value: Fraction) -> fmpq:
+    return fmpq(value.numerator, value.denominator)
+
+
+def _monotone(
+    leaves: list[Sides], nodes: int, layers: list[Plain], rising: list[int], falling: list[int], outputs: list[int]
+) -> None:
+    """Bound the slopes on every leaf."""
+    if not leaves:
+        return
+    box = leaves[0]
     weights = sum(len(row) for layer in layers for row in layer.rows)
     directions = len(rising) + len(falling)
-    afford(20.0 * weights + 0.5 * len(tree) * weights * (len(layers) + 4 * directions))
+    afford(20.0 * weights + 0.5 * nodes * weights * (len(layers) + 4 * directions))
     alone = [
         Places([-1] * len(layer.rows), range(len(layer.rows)), [Fraction(1)] * len(layer.rows)) for layer in layers[:-1]
     ]
@@ -115,7 +171,6 @@ def _monotone(
             left += [leaf for leaf, fine in zip(chunk, right, strict=True) if not fine]
         need(not left or deeper > 0, f"on {len(left)} of the boxes a slope may have the wrong sign")
         open_, deeper = [half for leaf in left for half in halves(leaf, widest(leaf))], deeper - 1
-    return len(leaves)
 
 
 def _right(

@@ -12,10 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 from lawful.errors import CertificateError
+from lawful.verify.components import read_graph
+from lawful.verify.entries import EntryWiring
 from lawful.verify.finding import Finding, at_least, at_most, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import afford, listed, need, rational, record, whole, wholes
-from lawful.verify.wiring import Wiring, read_wiring
+from lawful.verify.wiring import Wiring
 
 Squares = dict[int, Fraction]
 
@@ -23,29 +25,31 @@ Squares = dict[int, Fraction]
 def check(body: dict[str, Any]) -> Finding:
     """Whether a path joins the two, and how far from the start's balance it strays; or why there is none."""
     given = record(body, "certificate", "start stop joined signs waypoints drift locked")
-    start, stop = read_wiring(given["start"], "start"), read_wiring(given["stop"], "stop")
+    start, stop = read_graph(given["start"], "start"), read_graph(given["stop"], "stop")
     need(start.weights is not None and stop.weights is not None, "a network has no weights")
-    same = (start.roles, start.tails, start.heads) == (stop.roles, stop.tails, stop.heads)
-    need(same and start.slopes == stop.slopes, "the two are not weights of one graph")
+    need(start.same_graph(stop), "the two are not weights of one graph")
     digests = start.digest(), stop.digest()
+    facts: dict[str, Any]
     names = f"{short(digests[0])} to {short(digests[1])}"
     if given["joined"] is True:
         need(given["locked"] is None, "a path needs no locks")
+        need(not (isinstance(start, EntryWiring) and start.others), "other laws of the module are not looked at")
         pieces, drift = _joined(given, start, stop)
         where = "inside one invariant set" if not drift else f"nowhere further than {at_most(drift)} from its balance"
         words = f"a path of {pieces} pieces leads from {names} {where}"
-        return Finding(words, {"joined": True, "pieces": pieces, "drift": drift}, digests)
+        facts = {"joined": True, "pieces": pieces, "drift": drift}
+        return Finding(words + start.besides(stop) + start.unchecked, facts, digests)
     if given["joined"] is not False:
         raise CertificateError("a certificate of a path says that it exists, or that none does")
     need(given["signs"] is None and given["waypoints"] is None and given["drift"] is None, "no path has no pieces")
     apart = sum((abs(value - stop.balance[node]) for node, value in start.balance.items()), Fraction(0))
-    facts: dict[str, Any] = {"joined": False, "balances_differ_by": apart}
+    facts = {"joined": False, "balances_differ_by": apart}
     if given["locked"] is None:
         need(apart > 0, "the balances are equal, and no lock is named")
         words = (
             f"no path leads from {names} inside one invariant set: their balances differ by at least {at_least(apart)}"
         )
-        return Finding(words, facts, digests)
+        return Finding(words + start.unchecked, facts, digests)
     locked = check_locks(given["locked"], start, start.balance, apart)
     need(bool(locked), "no locked edge is named")
     for edge in locked:
@@ -53,7 +57,7 @@ def check(body: dict[str, Any]) -> Finding:
     within = "" if not apart else f" that stays within {at_least(apart)} of its balance"
     edges = "1 locked edge has" if len(locked) == 1 else f"{len(locked)} locked edges have"
     words = f"no path{within} leads from {names} inside the invariant set: {edges} different signs"
-    return Finding(words, facts | {"locked": sorted(locked)}, digests)
+    return Finding(words + start.unchecked, facts | {"locked": sorted(locked)}, digests)
 
 
 def _joined(given: dict[str, Any], start: Wiring, stop: Wiring) -> tuple[int, Fraction]:

@@ -6,9 +6,10 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -19,10 +20,12 @@ from lawful.fibers.distance.bound import boxes_together
 from lawful.fibers.distance.exact import exact_outputs
 from lawful.fibers.distance.layers import Layer, gradients, layers_of, silent
 from lawful.fibers.distance.lower import Candidates
+from lawful.fibers.distance.monotone_regions import MOST_LEAVES, ExactSlopes, LeafProof, WrongWay, open_leaves
 from lawful.fibers.distance.pair import align
 from lawful.fibers.distance.slopes import Growth, slope_bounds
 from lawful.fibers.distance.split import Measure, Splitting, corners, run
 from lawful.fibers.distance.workers import workers
+from lawful.fibers.region_proof import Proof
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, with_layers
 from lawful.shown import Shown
@@ -36,8 +39,9 @@ Outputs = tuple[Fraction, ...]
 class MonotoneCheck(Shown):
     """Whether the outputs are monotone in the given directions on the box.
 
-    *holds*: yes (bounds of slopes in float64, rounded outwards); *violated*: `inputs` are two that differ in one of the
-    directions only, and the exact `values` of `output` there go the wrong way.
+    *holds*: yes (bounds of slopes in float64, rounded outwards, and exact slopes on all regions of the leaves in
+    `regions`); *violated*: `inputs` are two that differ in one of the directions only, and the exact `values` of
+    `output` there go the wrong way.
     """
 
     status: Literal["holds", "violated", "undecided"]
@@ -51,6 +55,7 @@ class MonotoneCheck(Shown):
     interrupted: bool
     box: tuple[Floats, Floats]
     tree: tuple[int, ...] = (0,)
+    regions: tuple[LeafProof, ...] = ()
 
 
 def read_directions(text: str, inputs: int) -> tuple[Growth, ...]:
@@ -109,14 +114,13 @@ def check_monotone(
         measure = Measure(lambda found: np.maximum(-found.low, 0.0), lambda gaps: np.asarray(gaps.max(axis=1)))
         splitting = Splitting(low, high, measure, bounder, boxes_together(pair))
         splitting.settle(0.0)
-        ended = "closed"
+        search = _Search(asked, splitting, candidates, ExactSlopes.of(network, asked.directions, asked.outputs))
         if len(splitting.open.value):
             candidates.sample(rng, min(deadline, started + max(2.0, 0.1 * seconds)))
-            ended = run(splitting, lambda: 0.0, lambda: asked.refuted(candidates), candidates.offer, deadline)
-    closed = ended == "closed" and splitting.stuck == -math.inf
+            search.run(started, seconds)
     shown = asked.shown
     return MonotoneCheck(
-        "violated" if shown else "holds" if closed else "undecided",
+        "violated" if shown else "holds" if search.closed else "undecided",
         asked.directions,
         asked.outputs,
         shown[0] if shown else None,
@@ -124,10 +128,79 @@ def check_monotone(
         shown[2] if shown else None,
         splitting.bounded,
         time.monotonic() - started,
-        ended == "interrupted",
+        search.ended == "interrupted",
         (low, high),
-        tuple(splitting.preorder()),
+        (0,) if search.whole else tuple(splitting.preorder(0.0)),
+        tuple(search.regions),
     )
+
+
+@dataclass
+class _Search:
+    """Boxes first, which settle most questions at once; then the regions of the whole box, or of the leaves left."""
+
+    asked: _Question
+    splitting: Splitting
+    candidates: Candidates
+    exact: ExactSlopes | None
+    ended: str = "closed"
+    whole: bool = False  # whether all regions of the whole box were walked
+    regions: list[LeafProof] = field(default_factory=list)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left open."""
+        return self.whole or (self.ended == "closed" and (self.splitting.stuck == -math.inf or bool(self.regions)))
+
+    def run(self, started: float, seconds: float) -> None:
+        """Halve boxes for a while, walk through regions for a while, and again."""
+        self.halve(started + min(1.0, 0.2 * seconds))
+        if self.open:
+            self.walk_whole(started + 0.4 * seconds)
+        if self.open:
+            self.halve(started + 0.8 * seconds)
+        if self.open:
+            self.walk_leaves(started + seconds)
+
+    @property
+    def open(self) -> bool:
+        """Whether there is still something to decide, and somebody to wait for the answer."""
+        return not self.closed and self.asked.shown is None and self.ended != "interrupted"
+
+    def halve(self, deadline: float) -> None:
+        """Until time is up or no box is open; what is too small to be halved stays a leaf."""
+        asked, candidates = self.asked, self.candidates
+        self.ended = run(self.splitting, lambda: 0.0, lambda: asked.refuted(candidates), candidates.offer, deadline)
+
+    def walk_whole(self, deadline: float) -> None:
+        """All regions of the box, if there are few enough."""
+        if (decisions := self.walk(self.asked.low, self.asked.high, deadline)) is not None:
+            self.whole, self.regions = True, [LeafProof(0, decisions)]
+
+    def walk_leaves(self, deadline: float) -> None:
+        """The regions of every box that is left, if they are few."""
+        found = []
+        leaves = list(islice(open_leaves(self.splitting, self.asked.low, self.asked.high), MOST_LEAVES + 1))
+        if len(leaves) > MOST_LEAVES:
+            return
+        for leaf in leaves:
+            decisions = None if leaf is None else self.walk(leaf[1], leaf[2], deadline)
+            if leaf is None or decisions is None:
+                return
+            found.append(LeafProof(leaf[0], decisions))
+        self.ended, self.regions = "closed", found
+
+    def walk(self, low: Floats, high: Floats, deadline: float) -> Proof | None:
+        """Through the regions of one box; a slope of the wrong sign is shown by two inputs nearby."""
+        if self.exact is None or self.asked.shown is not None:
+            return None
+        try:
+            return self.exact.walk(low, high, time.perf_counter() + max(0.0, deadline - time.monotonic()))
+        except WrongWay as wrong:
+            self.asked.try_around(wrong.point, wrong.direction, wrong.output)
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+        return None
 
 
 @dataclass
@@ -204,4 +277,5 @@ def certificate_of_monotone(found: MonotoneCheck, network: Mlp | Dag) -> dict[st
         "outputs": list(found.outputs),
         "inputs": None if found.inputs is None else [point.tolist() for point in found.inputs],
         "tree": None if found.inputs is not None else list(found.tree),
+        "regions": [{"leaf": proof.leaf, "decisions": proof.decisions} for proof in found.regions],
     }

@@ -150,12 +150,12 @@ class Splitting:
             sum(each / np.where(total > 0, total, 1.0) for each, total in zip(shares, totals, strict=True))
         )
 
-    def preorder(self) -> list[int]:
+    def preorder(self, enough: float | None = None) -> list[int]:
         """The tree for a certificate: 0 is a leaf, `1 + k` a box that was halved along coordinate k.
 
-        What lies below a box whose own bound is as good as the whole one is left out.
+        What lies below a box whose own bound is `enough`, or as good as the whole one, is left out.
         """
-        waiting, written, enough = [0], [], self.upper
+        waiting, written, enough = [0], [], self.upper if enough is None else enough
         while waiting:
             node = waiting.pop()
             halved = self.tree[node] >= 0 and not self.values[node] <= enough

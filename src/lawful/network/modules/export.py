@@ -8,7 +8,7 @@ import logging
 import traceback
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ import torch
 from torch import fx, nn
 
 from lawful.errors import LawfulError, Unsupported
+from lawful.network.modules.lowering import broken_down, detach_regions
+from lawful.network.modules.lowering import operator_name as operator_name
 
 NOTES = ("_assert_tensor_metadata", "_assert_scalar")  # calls that compute nothing
 
@@ -56,12 +58,14 @@ def export_module(
     *,
     training: bool = False,
     decompose: bool = False,
+    known: Container[str] | None = None,
 ) -> ExportedModule:
     """Trace a module with `torch.export` (non-strict), on stand-in tensors that take no memory.
 
     An input is an example tensor, or its size with the batch (of at least 2): then it has the module's own type. A
     module on the meta device is read without weights. Changes in place are replaced by new values; `decompose` breaks
-    calls down to ATen's core. Nothing of the module is changed.
+    calls down to ATen's core, `known` only those of other names, where PyTorch knows how. In training, what a module
+    computes under `torch.no_grad()` ends in calls of `detach`. Nothing of the module is changed.
 
     >>> tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     >>> tied[2].weight = tied[0].weight
@@ -73,14 +77,17 @@ def export_module(
     if packed is not None:
         raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
-    with _mode(module, training), torch.no_grad(), warnings.catch_warnings(), _quiet():
+    with _mode(module, training), torch.set_grad_enabled(training), warnings.catch_warnings(), _quiet():
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, examples, dict(keywords or {}), strict=False)
+            detach_regions(program)
+            smaller = {} if known is None else broken_down(program, known)
             if decompose:
                 program = program.run_decompositions()
-            elif any(_changes(node) for node in program.graph.nodes):
-                program = program.run_decompositions({})
+            elif smaller or any(_changes(node) for node in program.graph.nodes):
+                program = program.run_decompositions(smaller)
+                _join_batch_norms(program.graph)
         except LawfulError:
             raise
         except Exception as error:  # the module's own code runs, and may raise anything
@@ -109,6 +116,21 @@ def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.
 def _changes(node: fx.Node) -> bool:
     """Whether a call changes one of its arguments in place."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _join_batch_norms(graph: fx.Graph) -> None:
+    """BatchNorm in evaluation is one call again, as it is where nothing changes in place."""
+    for node in list(graph.nodes):
+        whole = operator_name(node.target) == "getitem" and node.args[1] == 0
+        given = node.args[0] if whole else None
+        if isinstance(given, fx.Node) and operator_name(given.target) == "_native_batch_norm_legit_no_training":
+            momentum, epsilon = given.args[5:7]
+            with graph.inserting_before(node):
+                arguments = (*given.args[:5], False, momentum, epsilon, False)
+                joined = graph.call_function(torch.ops.aten.batch_norm.default, arguments)
+            joined.meta = dict(node.meta)
+            node.replace_all_uses_with(joined)
+            graph.erase_node(node)
 
 
 def _tidied(module: nn.Module, program: Any) -> ExportedModule:
@@ -146,13 +168,6 @@ def _tidied(module: nn.Module, program: Any) -> ExportedModule:
 def _held(program: Any, name: str) -> torch.Tensor:
     found: torch.Tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
     return found
-
-
-def operator_name(target: Any) -> str:
-    """The bare name of an ATen operator or a Python function: `linear`, `getitem`."""
-    if isinstance(target, torch._ops.OpOverload):
-        target = target.overloadpacket
-    return str(getattr(target, "__name__", target))
 
 
 def twin_of(module: nn.Module) -> nn.Module:

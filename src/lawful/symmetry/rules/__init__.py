@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lawful.symmetry.rules import attention, contract, elementwise, normalise, pool, recurrent, regroup
+from lawful.symmetry.rules import (
+    arithmetic,
+    attention,
+    choice,
+    contract,
+    convolve,
+    elementwise,
+    lookup,
+    normalise,
+    pool,
+    recurrent,
+    regroup,
+)
 from lawful.symmetry.rules.elementwise import other_elementwise
 
 Rule = Callable[..., Any]
@@ -25,18 +37,18 @@ RULES: dict[str, Rule] = {
     "matmul": contract.matmul,
     "addmm": contract.addmm,
     "baddbmm": contract.baddbmm,
-    "embedding": contract.embedding,
-    "convolution": contract.general_convolution,
+    "embedding": lookup.embedding,
+    "convolution": convolve.general_convolution,
     **_named(contract.mm, "mm bmm"),
-    **_named(contract.convolution, "conv1d conv2d conv3d"),
-    **_named(contract.transposed_convolution, "conv_transpose1d conv_transpose2d conv_transpose3d"),
-    "add": elementwise.add,
-    "sub": elementwise.sub,
-    "rsub": elementwise.rsub,
-    "mul": elementwise.mul,
-    "div": elementwise.div,
-    "pow": elementwise.power,
-    "square": elementwise.square,
+    **_named(convolve.convolution, "conv1d conv2d conv3d"),
+    **_named(convolve.transposed_convolution, "conv_transpose1d conv_transpose2d conv_transpose3d"),
+    "add": arithmetic.add,
+    "sub": arithmetic.sub,
+    "rsub": arithmetic.rsub,
+    "mul": arithmetic.mul,
+    "div": arithmetic.div,
+    "pow": arithmetic.power,
+    "square": arithmetic.square,
     "relu": elementwise.relu,
     "leaky_relu": elementwise.leaky_relu,
     "abs": elementwise.absolute,
@@ -45,9 +57,9 @@ RULES: dict[str, Rule] = {
     "reciprocal": elementwise.reciprocal,
     "prelu": elementwise.prelu,
     "neg": elementwise.negate,
-    "addcmul": elementwise.addcmul,
-    "where": elementwise.where,
-    "masked_fill": elementwise.masked_fill,
+    "addcmul": arithmetic.addcmul,
+    "where": choice.where,
+    "masked_fill": choice.masked_fill,
     "dropout": elementwise.dropout,
     "feature_dropout": elementwise.dropout,
     "native_dropout": elementwise.native_dropout,
@@ -63,11 +75,22 @@ RULES: dict[str, Rule] = {
     **_named(
         other_elementwise,
         "gelu silu tanh sigmoid softplus exp expm1 log log1p sin cos erf elu selu celu mish hardswish hardsigmoid "
-        "relu6 hardtanh log_sigmoid clamp clamp_min clamp_max gt lt ge le eq ne logical_and logical_or logical_not "
-        "bitwise_and bitwise_or bitwise_not sign floor ceil round atan asinh softsign hardshrink softshrink tanhshrink "
-        "threshold maximum minimum isfinite isnan",
+        "relu6 hardtanh log_sigmoid logical_and logical_or logical_not "
+        "bitwise_and bitwise_or bitwise_not floor ceil round atan asinh softsign hardshrink softshrink tanhshrink "
+        "isfinite isnan",
     ),
-    **_named(elementwise.seen, "cumsum cumprod sort topk argmax argmin max min amax amin any all"),
+    "sign": elementwise.sign,
+    **_named(choice.clamp, "clamp clamp_min"),
+    "clamp_max": choice.clamp_max,
+    "threshold": choice.threshold,
+    **_named(choice.extreme_of_two, "maximum minimum"),
+    **_named(choice.extreme, "max min amax amin"),
+    **_named(choice.compared, "gt lt ge le eq ne"),
+    "cumsum": choice.running_sum,
+    **_named(choice.transformed, "fft_fft fft_ifft fft_rfft fft_irfft"),
+    "view_as_complex": choice.as_complex,
+    "view_as_real": choice.as_real,
+    **_named(choice.seen, "cumprod sort topk argmax argmin any all"),
     **_named(regroup.reshape, "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as"),
     **_named(regroup.expand, "expand expand_as broadcast_to"),
     **_named(
@@ -88,6 +111,8 @@ RULES: dict[str, Rule] = {
     "mean": normalise.mean,
     "sum": normalise.total,
     "linalg_vector_norm": normalise.norm_along,
+    "std": normalise.deviation,
+    "var": normalise.variance,
     "layer_norm": normalise.layer_norm,
     "native_layer_norm": normalise.native_layer_norm,
     "rms_norm": normalise.rms_norm,

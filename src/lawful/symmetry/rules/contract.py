@@ -1,16 +1,15 @@
-"""Sums of products: linear layers, matrix products, convolutions, embeddings."""
+"""Sums of products: linear layers and matrix products."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from lawful.symmetry.labels import broadcast, flat, on, varying
-from lawful.symmetry.motion import Motion, Shape, Step, index_fields
-from lawful.symmetry.rules.elementwise import add_values, multiply_fields
-from lawful.symmetry.shifts import LARGEST, Shift
+from lawful.symmetry.labels import broadcast, varying
+from lawful.symmetry.motion import Motion, Shape, Step
+from lawful.symmetry.rules.arithmetic import add_values, multiply_fields
+from lawful.symmetry.shifts import Shift
 
 
 def contract(step: Step, x: Motion, y: Motion, batch: int, sources: tuple[Motion, Motion] | None = None) -> Motion:
@@ -32,8 +31,9 @@ def contract(step: Step, x: Motion, y: Motion, batch: int, sources: tuple[Motion
     for f, g in zip(inner_left, inner_right, strict=False):
         step.gauges.same(f, g, dual=True, line=[line])
     paired = min(len(inner_left), len(inner_right))
-    for field in (*inner_left[paired:], *inner_right[paired:]):
-        step.gauges.pin(field, step.name)
+    for alone, others in ((inner_left[paired:], right), (inner_right[paired:], left)):
+        for field in alone:
+            _undone(step, field, others, line)
     passing = []
     for fields, other in ((left, y), (right, x)):
         outer = [field.select(line, 0) for field in fields if line not in varying(field)]
@@ -50,6 +50,17 @@ def contract(step: Step, x: Motion, y: Motion, batch: int, sources: tuple[Motion
 def _leading(field: torch.Tensor, batch: int) -> list[int]:
     """The batch dimensions along which a field of a factor changes."""
     return [d for d in varying(field) if d < batch]
+
+
+def _undone(step: Step, field: torch.Tensor, others: list[torch.Tensor], line: int) -> None:
+    """A gauge along the sum without a partner: one scale of the whole other factor undoes it, or nothing does."""
+    whole = next((other for other in others if not varying(other)), None)
+    if whole is None:
+        step.gauges.pin(field, step.name)
+        return
+    step.gauges.diagonal(field)
+    step.gauges.same(field, whole.expand(field.shape), dual=True, line=[line])
+    others[:] = [other for other in others if other is not whole]
 
 
 def _one_wide(step: Step, x: Motion, y: Motion, left: list[torch.Tensor], right: list[torch.Tensor]) -> None:
@@ -169,212 +180,3 @@ def baddbmm(step: Step, self: Motion, batch1: Motion, batch2: Motion, beta: floa
         return Motion(step.shape)
     product = matmul(step, batch1, batch2)
     return product if beta == 0 else add_values(step, product, self)
-
-
-def convolution(
-    step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Motion:
-    """`z[o] = Σ_{i, taps} W[o, i, tap] x[i, shifted]`: a linear layer on channels that is the same at every place.
-
-    A gauge of the input acts on channels alone; with groups, on the channels of each group by itself. Kernel axes are
-    pinned: moving taps is another function. Zero padding stays zero under any linear map.
-    """
-    geometry = tuple(str(each) for each in (stride, padding, dilation, groups))
-    return _convolve(step, input, weight, bias, groups, outputs=0, geometry=geometry)
-
-
-def _convolve(
-    step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None,
-    groups: int,
-    outputs: int,
-    geometry: tuple[str, ...] | None = None,
-) -> Motion:
-    shape, spatial = step.shape, tuple(range(2, len(input.shape)))
-    if len(input.shape) != len(weight.shape):
-        step.pin(input, weight, bias)
-        return Motion(shape)
-    inputs = input.shape[1] // groups
-    channels = shape[1] // groups
-    # weights as (group, output, input), whatever the layout of the parameter
-    folded = (groups, channels, inputs) if outputs == 0 else (groups, inputs, channels)
-    written: list[torch.Tensor] = []
-    read: list[torch.Tensor] = []
-    for field in weight.gauges:
-        if any(d >= 2 for d in varying(field)):
-            step.gauges.pin(field, step.name)
-            continue
-        for d in reversed(range(2, field.dim())):
-            field = field.select(d, 0)
-        field = field.reshape(folded)
-        field = field if outputs == 0 else field.transpose(1, 2)
-        (read if _changes(field, 2) else written).append(field)
-    arriving: list[torch.Tensor] = []
-    passing: list[torch.Tensor] = []
-    for field in input.gauges:
-        if any(d in varying(field) for d in (0, *spatial)):
-            step.gauges.pin(field, step.name)
-            continue
-        line = field[(0, slice(None)) + (0,) * len(spatial)].reshape(groups, 1, inputs)
-        (arriving if 1 in varying(field) else passing).append(line.expand(groups, channels, inputs))
-    if inputs == 1 and groups > 1:  # depthwise: one input for each group, its scale varies with the group
-        first, second = (written, read) if len(written) < 2 else (written[:1], written[1:])
-        written, read = (first, second) if outputs == 0 else (second, first)
-    if inputs == 1 and groups == 1 and weight.raw is not None:
-        written, passing = _single_input(step, written, passing)
-    for f, g in zip(arriving, read, strict=False):
-        step.gauges.same(f, g, dual=True, line=[2])
-    paired = min(len(arriving), len(read))
-    for field in (*arriving[paired:], *read[paired:]):
-        step.gauges.pin(field, step.name)
-    out = [
-        on([1], shape, field[:, :, 0].reshape(-1)) if varying(field) else field.reshape(-1)[0].expand(shape)
-        for field in written
-    ]
-    gauges = multiply_fields(step, [field.reshape(-1)[0].expand(shape) for field in passing], out, dims=(), shape=shape)
-    product = Motion(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs, geometry))
-    if bias is None:
-        return product
-    return add_values(step, product, bias.reshaped((shape[1], *(1 for _ in spatial))))
-
-
-def _changes(field: torch.Tensor, dim: int) -> bool:
-    return dim in varying(field)
-
-
-def _single_input(
-    step: Step, written: list[torch.Tensor], passing: list[torch.Tensor]
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """As for a linear layer with one input: the weight's own scale undoes the input's."""
-    scale = [field for field in written if not varying(field)]
-    if not scale or len(written) == len(scale):
-        return written, passing
-    if passing:
-        step.gauges.same(scale[0], passing[0], dual=True)
-    else:
-        step.gauges.pin(scale[0], step.name)
-    return [field for field in written if field is not scale[0]], passing[1:]
-
-
-def _convolved_shifts(
-    step: Step, input: Motion, weight: Motion, groups: int, outputs: int, geometry: tuple[str, ...] | None
-) -> tuple[Shift, ...]:
-    """A weight's shift moves its output channel by something that depends on the data at every place.
-
-    A shift of the input that is constant in space would still be seen at a padded border: it is followed no further.
-    """
-    step.shifts.drop(step.settled(input).shifts if input.raw is None else ())
-    if weight.raw is None or outputs != 0:
-        step.pin(replace(weight, gauges=()))
-        return ()
-    shape = step.shape
-    axes = [k for k, index in enumerate(weight.indices) if varying(index) in ((0,), ()) and k == 0]
-    found = []
-    for shift in step.parameter_shifts(weight, axes):
-        line = shift.labels.reshape(weight.shape)[(slice(None),) + (0,) * (len(weight.shape) - 1)]
-        labels = on([1], shape, line) if shape[1] > 1 else line.reshape(-1)[0].expand(shape)
-        places = [d for d in range(len(shape)) if d != 1 or groups > 1]
-        if geometry is not None and groups == 1 and _whole(step, weight):  # kernels of one size that read one value
-            phases = step.shifts.phase_of((input, *geometry, weight.shape[1:]), shape, places)
-        else:
-            phases = step.shifts.phase(shape, places)
-        found.append(Shift(labels, phases))
-    return tuple(found)
-
-
-def _whole(step: Step, weight: Motion) -> bool:
-    """Whether a raw parameter is as it was given: no entry moved, repeated or dropped."""
-    own = index_fields(step.parameters[str(weight.raw)])
-    return len(own) == len(weight.indices) and all(map(torch.equal, own, weight.indices))
-
-
-def transposed_convolution(
-    step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Motion:
-    """The same with the two channel axes of the weight exchanged: `W[i, o, tap]`."""
-    return _convolve(step, input, weight, bias, groups, outputs=1)
-
-
-def general_convolution(
-    step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> Motion:
-    """ATen's one convolution."""
-    return _convolve(step, input, weight, bias, groups, outputs=1 if transposed else 0)
-
-
-def embedding(
-    step: Step,
-    weight: Motion,
-    indices: Motion,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Motion:
-    """`z[s] = W[ids[s]]`: anything acts on the width, the vocabulary is pinned.
-
-    If every row of W moves by one vector, so does z, for all data; other shifts of W depend on the ids.
-    """
-    width = weight.shape[-1]
-    gauges = []
-    for field in weight.gauges:
-        if 0 in varying(field):
-            step.gauges.pin(field, step.name)
-        else:
-            gauges.append(field[0].expand(*indices.shape, width))
-    shifts: tuple[Shift, ...] = ()
-    if weight.raw is not None and padding_idx < 0:
-        shifts = _embedding_shifts(step, weight, indices)
-    else:
-        step.pin(replace(weight, gauges=()))
-    return Motion(step.shape, tuple(gauges), shifts)
-
-
-def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shift, ...]:
-    shape, name = step.shape, str(weight.raw)
-    last = len(shape) - 1
-    fixed = indices.known
-    if fixed is not None and weight.shape[0] * weight.shape[1] <= LARGEST:
-        found = step.shifts.parameter(name, weight.shape, (False, 0, 1), [0, 1])
-        if found is None:
-            return ()
-        rows = found[0].labels.reshape(weight.shape)[fixed]
-        step.shifts.read.append(flat(rows))
-        return (Shift(rows.expand(shape), torch.zeros((), dtype=torch.int64).expand(shape)),)
-    found = step.shifts.parameter(name, weight.shape, "rows", [1])
-    if found is None:
-        return ()
-    if len(found) == 1:
-        rest = found[0]  # (a vector over the ids that are not known, so that two tables read by one of them can part)
-        step.shifts.directions[name] = [rest, step.shifts.common(rest, [1], weight.shape)]
-    rest, mean = step.shifts.directions[name]
-    still = torch.zeros((), dtype=torch.int64).expand(shape)
-    return (
-        Shift(mean.labels[0].expand(shape), still),
-        Shift(rest.labels[0].expand(shape), step.shifts.phase_of((indices, "ids"), shape, range(last))),
-    )

@@ -10,7 +10,7 @@ import torch
 
 from lawful.symmetry.labels import varying
 from lawful.symmetry.motion import Motion, Step
-from lawful.symmetry.rules.elementwise import add_values, homogeneous, multiply
+from lawful.symmetry.rules.arithmetic import add_values, homogeneous, multiply
 from lawful.symmetry.shifts import Shift
 
 
@@ -33,14 +33,7 @@ def _reduced(step: Step, self: Motion, dim: Any, weight: float) -> Motion:
     self = step.settled(self)
     if self.zero:
         return Motion(step.shape, zero=True)
-    gauges = []
-    for field in self.gauges:
-        if set(varying(field)) & set(dims):
-            step.gauges.pin(field, step.name)
-        else:
-            for d in dims:
-                field = field.narrow(d, 0, 1)
-            gauges.append(field.reshape(step.shape))
+    gauges = [step.levelled(field, dims).reshape(step.shape) for field in self.gauges]
     shifts: list[Shift] = []
     for shift in step.shifts.alive(self.shifts):
         steady = shift.constant and not set(varying(shift.labels)) & set(dims)
@@ -71,6 +64,25 @@ def norm_along(
         return Motion(step.shape)
     squares = _reduced(step, Motion(self.shape, square_of=step.settled(self)), dim, 1.0)
     return homogeneous(step, squares, 0.5)
+
+
+def deviation(step: Step, self: Motion, dim: Any = None, *rest: Any, **options: Any) -> Motion:
+    """`√var`, degree 1."""
+    return _spread(step, self, dim, 1.0)
+
+
+def variance(step: Step, self: Motion, dim: Any = None, *rest: Any, **options: Any) -> Motion:
+    """Mean square about the mean, degree 2."""
+    return _spread(step, self, dim, 2.0)
+
+
+def _spread(step: Step, self: Motion, dim: Any, degree: float) -> Motion:
+    """Constants along its dimensions are not seen; one scale along them passes, and scales of the others."""
+    x = step.settled(self)
+    dims = _dims(None if isinstance(dim, bool) else dim, len(x.shape))
+    step.shifts.unseen(x.shifts, dims)
+    levelled = (step.levelled(field, dims).reshape(step.shape) for field in x.gauges)
+    return Motion(step.shape, tuple(step.gauges.power(field, degree) for field in levelled))
 
 
 def _affine(step: Step, x: Motion, weight: Motion | None, bias: Motion | None) -> Motion:
@@ -238,14 +250,14 @@ def instance_norm(
 def weight_norm(step: Step, v: Motion, g: Motion, dim: int = 0) -> Motion:
     """`W = g v/‖v‖`, row by row: W does not see the length of a row of v, and scales like g.
 
-    Along the other axes a map must keep `‖v‖`: rotations pass.
+    Along the other axes a map must keep `‖v‖`: rotations pass. With `dim = −1` there is one length for all of v.
     """
     kept = list(g.gauges)
     for field in g.gauges:  # a product row by row: rows do not mix
         step.gauges.diagonal(field)
-    others = [d for d in range(len(v.shape)) if d != dim % len(v.shape)]
+    others = [d for d in range(len(v.shape)) if d != dim]
     for field in v.gauges:
-        if set(varying(field)) & set(others):
+        if not varying(field) or set(varying(field)) & set(others):
             step.gauges.orthogonal(field, others)
             kept.append(field)
         else:

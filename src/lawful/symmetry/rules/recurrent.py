@@ -54,6 +54,8 @@ def gated(
     update gates; the new state keeps its two biases apart. Inputs are read by linear maps.
     """
     starts = hx if isinstance(hx, (list, tuple)) else [hx]
+    if params[1].shape[0] % params[1].shape[1] or len(params) % (4 if has_biases else 2):
+        raise TypeError("projected states are not followed")
     step.pin(*starts)
     directions = 2 if bidirectional else 1
     layers = list(_layers(params, has_biases))

@@ -1,0 +1,64 @@
+"""Calls of an exported program in terms of simpler ones: parts under `no_grad`, and operations without a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any
+
+import torch
+from torch import fx
+
+
+def operator_name(target: Any) -> str:
+    """The bare name of an ATen operator or a Python function: `linear`, `getitem`."""
+    if isinstance(target, torch._ops.OpOverload):
+        target = target.overloadpacket
+    return str(getattr(target, "__name__", target))
+
+
+def detach_regions(program: Any) -> None:
+    """Write the parts of a program that run under `torch.no_grad()` in line, their results detached.
+
+    Training takes those results for data, and decompositions would forget that.
+    """
+    graph = program.graph_module.graph
+    for call in [node for node in graph.nodes if operator_name(node.target) == "wrap_with_set_grad_enabled"]:
+        enabled, inside, *given = call.args
+        part = getattr(program.graph_module, inside.target).graph
+        values = dict(zip((node for node in part.nodes if node.op == "placeholder"), given, strict=True))
+        with graph.inserting_before(call):
+            for node in part.nodes:
+                if node.op == "call_function":
+                    values[node] = graph.node_copy(node, values.__getitem__)
+            last = next(node for node in part.nodes if node.op == "output")
+            results = [_ended(graph, values[node], enabled) if isinstance(node, fx.Node) else node
+                       for node in last.args[0]]  # fmt: skip
+        for reader in list(call.users):  # each takes one of the results
+            reader.replace_all_uses_with(results[reader.args[1]])
+            graph.erase_node(reader)
+        graph.erase_node(call)
+
+
+def _ended(graph: fx.Graph, node: fx.Node, enabled: bool) -> fx.Node:
+    if enabled:
+        return node
+    found = graph.call_function(torch.ops.aten.detach.default, (node,))
+    found.meta = dict(node.meta)
+    return found
+
+
+def broken_down(program: Any, known: Container[str]) -> dict[Any, Callable[..., Any]]:
+    """How PyTorch itself computes the operations of a program that have no name among the `known` ones."""
+    from torch._decomp import core_aten_decompositions
+    from torch._export.utils import _get_decomp_for_cia
+
+    core, found = core_aten_decompositions(), {}
+    for node in program.graph.nodes:
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or operator_name(target) in known:
+            continue
+        if target._can_decompose():
+            found[target] = _get_decomp_for_cia(target)
+        elif target in core:
+            found[target] = core[target]
+    return found

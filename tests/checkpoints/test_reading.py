@@ -1,0 +1,61 @@
+"""What is read of modules that are written in their own ways: changes in place, biases of rotary queries and keys."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checkpoints.conftest import disguise, narrow
+from torch import nn
+
+from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints.group import HeadSpace, UnitSpace
+from lawful.checkpoints.same import same_checkpoints
+
+
+class InPlace(nn.Module):
+    """As torchvision and transformers write residual networks: `+=` and ReLU in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.inner, self.second = nn.Conv2d(6, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.relu, self.head = nn.ReLU(inplace=True), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.relu(self.norm(self.stem(x)))
+        y = self.second(self.inner(x))
+        y += x
+        return self.head(self.relu(y).mean((2, 3)))
+
+
+def assert_disguises_come_back(found: CheckpointArchitecture) -> None:
+    hidden = narrow(disguise(found, found.state(), 3), torch.float32)
+    assert same_checkpoints(found, found.state(), hidden).verdict == "equal"
+    name = next(name for name, shape in found.group.shapes.items() if len(shape) > 1)
+    assert same_checkpoints(found, found.state(), {**hidden, name: 1.01 * hidden[name]}).verdict == "different"
+
+
+def test_changes_in_place_hide_no_batch_norm() -> None:
+    torch.manual_seed(0)
+    found = read_architecture(InPlace().eval(), "3,6,6")
+    assert len(found.folds) == 2
+    assert [(type(space), space.size) for space in found.group.spaces] == [(UnitSpace, 6)]
+    assert_disguises_come_back(found)
+
+
+def test_biases_of_rotary_queries_and_keys_turn_with_their_heads() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=40, hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=16, attention_bias=True, use_cache=False)  # fmt: skip
+    module = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.add_(0.2 * torch.randn_like(tensor))
+    found = read_architecture(module, "4:int")
+    heads = next(space for space in found.group.spaces if isinstance(space, HeadSpace))
+    turned = {rows.tensor.split("self_attn.")[1] for rows in heads.heads[0][0].members}
+    assert turned == {"q_proj.weight", "q_proj.bias", "k_proj.weight", "k_proj.bias"}
+    assert found.notes == ()
+    assert_disguises_come_back(found)
