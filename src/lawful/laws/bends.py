@@ -93,7 +93,7 @@ class _Pool:
         weights = rng.normal(size=len(edges))
         if read.any():
             weights -= (weights @ read) / (read @ read) * read
-        return np.asarray(np.round(weights / max(np.linalg.norm(weights), 1e-9) * BITS) / BITS)
+        return np.asarray(np.round(weights / max(float(np.linalg.norm(weights)), 1e-9) * BITS) / BITS)
 
     def score(self, theta: Floats) -> tuple[int, float]:
         """How many dimensions the gradients at the pool span, and how clearly."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
+    from lawful.laws.level_sets import LevelSets
     from lawful.laws.logarithmic import LogarithmicLaws
     from lawful.laws.training import TrainingLaws
 
@@ -208,6 +209,24 @@ def logarithmic_text(found: LogarithmicLaws) -> str:
         f"{found.independent - found.polynomial} beyond polynomials"
     )
     return "\n".join([head, *(f"  {law.words(wording)}" for law in found.laws)])
+
+
+def level_sets_json(found: LevelSets) -> dict[str, Any]:
+    """A law on a grid, and its level sets as chains of points."""
+    return {
+        "weights": list(found.names[:2]), "law": found.names[2], "level": found.level, "error": found.error,
+        "x": found.x.tolist(), "y": found.y.tolist(), "values": found.values.tolist(),
+        "lines": [{"value": value, "x": x.tolist(), "y": y.tolist()} for value, x, y in found.lines],
+    }  # fmt: skip
+
+
+def level_sets_text(found: LevelSets) -> str:
+    """What the picture shows."""
+    first, second, law = found.names
+    return (
+        f"{len(found.lines)} level lines of {law} at level {found.level:.4g}, in the plane of {first} and {second} "
+        f"(off by about {found.error:.1g})"
+    )
 
 
 def training_json(found: TrainingLaws) -> dict[str, Any]:

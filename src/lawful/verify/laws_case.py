@@ -126,7 +126,7 @@ def states_of(parameters: int, flow: Mapping[str, Any]) -> int:
     """Weights; with momentum also velocities and, unless autonomous, time; with weight decay time."""
     if flow["name"] == "momentum":
         return 2 * parameters + (not flow["autonomous"])
-    return parameters + (flow["name"] == "decay")
+    return parameters + int(flow["name"] == "decay")
 
 
 def _stirred(state: int, label: int) -> int:
