@@ -23,6 +23,7 @@ GRID = 25
 LINES = 9
 REACH = 0.5  # of the larger of the two weights: how far the plane goes
 TOLERANCES = (1e-5, 1e-8)
+GridEdge = tuple[int, int, int]  # row, column, and whether it runs along the row or up
 Line = tuple[float, Floats, Floats]  # a level, and the points of one connected piece of its set
 
 
@@ -94,7 +95,7 @@ def _followed(passed: PassedNumber, points: Floats, goal: float, tolerance: floa
 
 def _contours(x: Floats, y: Floats, values: Floats, level: float) -> list[Line]:
     """The set where the grid's values cross a level, as chains of straight pieces (marching squares)."""
-    crossing: dict[tuple[int, int, int], tuple[float, float]] = {}  # on the edge to the right of or above a point
+    crossing: dict[GridEdge, tuple[float, float]] = {}  # on the edge to the right of or above a point
     for i in range(len(y)):
         for j in range(len(x)):
             for along, (k, m) in enumerate(((i, j + 1), (i + 1, j))):
@@ -102,7 +103,7 @@ def _contours(x: Floats, y: Floats, values: Floats, level: float) -> list[Line]:
                     share = (level - values[i, j]) / (values[k, m] - values[i, j])
                     if np.isfinite(share):
                         crossing[i, j, along] = (x[j] + share * (x[m] - x[j]), y[i] + share * (y[k] - y[i]))
-    joined: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {edge: [] for edge in crossing}
+    joined: dict[GridEdge, list[GridEdge]] = {edge: [] for edge in crossing}
     for i in range(len(y) - 1):
         for j in range(len(x) - 1):
             edges = [edge for edge in ((i, j, 0), (i, j + 1, 1), (i + 1, j, 0), (i, j, 1)) if edge in crossing]
@@ -112,17 +113,17 @@ def _contours(x: Floats, y: Floats, values: Floats, level: float) -> list[Line]:
     return [(level, *np.array([crossing[edge] for edge in chain]).T) for chain in _chains(joined)]
 
 
-def _chains(joined: dict[tuple[int, int, int], list[tuple[int, int, int]]]) -> list[list[tuple[int, int, int]]]:
+def _chains(joined: dict[GridEdge, list[GridEdge]]) -> list[list[GridEdge]]:
     """Paths through a graph of degree at most two, each from one end to the other."""
     left = dict.fromkeys(sorted(joined, key=lambda edge: len(joined[edge])))
-    found = []
+    found: list[list[GridEdge]] = []
     while left:
-        at = next(iter(left))
-        chain = []
+        at: GridEdge | None = next(iter(left))
+        chain: list[GridEdge] = []
         while at is not None:
             chain.append(at)
             left.pop(at)
-            at = next((other for other in joined[at] if other in left), None)  # type: ignore[assignment]
+            at = next((other for other in joined[at] if other in left), None)
         if len(chain) > 1:
             found.append(chain)
     return found
