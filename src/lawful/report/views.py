@@ -121,6 +121,7 @@ VIEWS: Mapping[str, View] = {
     "Identifiability": View(
         fibers.identifiable_json, lambda found: fibers.identifiable_text(fibers.identifiable_json(found))
     ),
+    "LevelSets": View(laws.level_sets_json, laws.level_sets_text, figure=charts.level_sets),
     "LawCount": View(laws.count_json, laws.count_text, figure=charts.laws),
     "MonotoneCheck": View(distance.monotone_json, distance.monotone_text),
     "PropertyCheck": View(distance.property_json, distance.property_text),
