@@ -114,6 +114,8 @@ def prune_module(
     from lawful.pruning.channels import prune_channels
     from lawful.pruning.stored import graph_bytes
 
+    if ";" in (named.input_text or ""):
+        raise LawfulError("channels of modules with several inputs are not pruned")
     if named.input_text is None:
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
     example = _input(module, named)
