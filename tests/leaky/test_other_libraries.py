@@ -98,6 +98,9 @@ gptj = transformer("GPTJ", **SHORT, rotary_dim=4)  # attention and MLP side by s
 neox = transformer("GPTNeoX", **COMMON)
 roberta = transformer("Roberta", **COMMON)  # positions are computed from the tokens, too
 cached = transformer("GPT2", **SHORT)
+mamba = transformer("Mamba", hidden_size=24, num_hidden_layers=2, state_size=4)  # its stream is copied to float32
+xlnet = transformer("XLNet", d_model=24, n_layer=2, n_head=2, d_inner=40)  # attention by einsum
+fnet = transformer("FNet", **COMMON)  # Fourier transforms mix the tokens
 
 
 def swin() -> nn.Module:
@@ -138,6 +141,9 @@ def resmlp() -> nn.Module:
         (neox, tokens, [24] * 2, 48),
         (roberta, tokens, [24] * 4, 48),
         (cached, tokens, [24] * 4, 48),
+        (mamba, lambda: tokens()[:, :5], [24] * 2, 20),
+        (xlnet, tokens, [24] * 4, 48),
+        (fnet, tokens, [24] * 4, 48),
         (swin, images, [12, 12, 24, 24], 3 * 64),
         (mixer, images, [20] * 4, 3 * 16),
         (resmlp, images, [20] * 4, 3 * 16),
@@ -173,7 +179,10 @@ def test_normalisations_are_no_blocks() -> None:
 
 
 class Added(nn.Module):
-    """A stage that changes its width: the skip is projected, or only padded, or bent (and then no skip at all)."""
+    """A stage that changes its width: the skip is projected, or only padded, or bent (and then no skip at all).
+
+    Or both branches are affine, as two heads that are averaged: no block either.
+    """
 
     def __init__(self, way: str) -> None:
         super().__init__()
@@ -181,12 +190,14 @@ class Added(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.up(x.relu())
+        if self.way == "both":
+            return self.up(x) + self.skip(x)
         if self.way == "padded":
             return y + torch.cat([x, torch.zeros_like(x[:, :2])], dim=1)
         return y + (self.skip(x) if self.way == "projected" else torch.tanh(self.skip(x)))
 
 
-@pytest.mark.parametrize(("way", "projected"), [("projected", True), ("padded", True), ("bent", None)])
+@pytest.mark.parametrize(("way", "projected"), [("projected", True), ("padded", True), ("bent", None), ("both", None)])
 def test_a_projected_skip_is_affine(way: str, projected: bool | None) -> None:
     net = nn.Sequential(Added(way), nn.Linear(6, 6))
     found = read_blocks(net, torch.randn(20, 4))

@@ -245,13 +245,13 @@ class Payload:
 @hostile("pickle.npz")
 def pickled_array(path: Path) -> str:
     np.savez(path, **{"0.weight": np.array([Payload(path.with_name("executed"))], dtype=object)})
-    return "not numbers: it would have to be unpickled"
+    return "holds Python objects: they would have to be unpickled"
 
 
 @hostile("words.npz")
 def words_array(path: Path) -> str:
     np.savez(path, **{"0.weight": np.array([["a", "b"]])})
-    return "not numbers"
+    return "array '0.weight' holds text: store labels as whole numbers"
 
 
 @hostile("truncated.npz")

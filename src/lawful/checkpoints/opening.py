@@ -24,6 +24,7 @@ from lawful.network.modules.convert import to_module
 from lawful.network.modules.load import fitting, is_factory, make_module, state_for
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import open as open_network
+from lawful.network.opening import open_module
 from lawful.network.reading import listed
 from lawful.symmetry.inputs import Input
 
@@ -140,6 +141,9 @@ def _own_module(source: Source) -> tuple[nn.Module | None, Any]:
         text = os.fspath(source)
         if is_factory(text):
             return make_module(text), None
+        if Path(text).suffix.lower() == ".onnx" and Path(text).is_file():
+            found = open_module(text)
+            return found.module, found.input_shape
         if (Path(text) / "config.json").is_file():
             module, size, _ = hugging_face.module_of(Path(text), MANY_NUMBERS)
             return module, size if size is not None else TOKENS

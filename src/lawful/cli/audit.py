@@ -82,7 +82,9 @@ def trained_module(named: Named) -> torch.nn.Module | None:
         return found.module
     if isinstance(found, Architecture) or found.reading is None or not found.reading.entangled:
         return None
-    return found.reading.module  # type: ignore[no-any-return]
+    from lawful.network.opening import module_behind
+
+    return module_behind(found.reading)
 
 
 def _audit_module(module: torch.nn.Module, named: Named, effort: str, html: Path | None, as_json: bool) -> None:

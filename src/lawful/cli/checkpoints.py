@@ -139,7 +139,7 @@ def compares_weights(
     if named is not None:
         if sum(tensor.numel() for tensor in make_module(named).parameters()) > SMALL:
             return True
-    elif not (Path(text) / "config.json").is_file() and activation is None:
+    elif not (Path(text) / "config.json").is_file() and activation is None and Path(text).suffix.lower() != ".onnx":
         return False
     from lawful.cli.source import input_shape
 

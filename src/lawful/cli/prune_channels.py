@@ -116,7 +116,7 @@ def prune_module(
 
     if ";" in (named.input_text or ""):
         raise LawfulError("channels of modules with several inputs are not pruned")
-    if named.input_text is None:
+    if named.input_text is None and not getattr(module, "input_sizes", ()):
         raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32")
     example = _input(module, named)
     with working("looking for channels to remove"):
@@ -134,8 +134,12 @@ def _input(module: Module, named: Named) -> Tensor | tuple[int, ...]:
     import torch
     from torch import nn
 
+    from lawful.symmetry.inputs import examples
+
     if named.shape is not None:
         return (2, *named.shape)
+    if named.input_text is None:
+        return examples(module, None)[0]
     sizes = [int(size) for size in str(named.input_text).removesuffix(":int").split(",")]
     tables = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
     generator = torch.Generator().manual_seed(named.seed)

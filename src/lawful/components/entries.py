@@ -20,7 +20,7 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp, Role
 from lawful.network.answers import answered
 from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import Source, open_free
+from lawful.network.opening import Source, module_behind, open_free
 from lawful.network.opening import open as open_any
 from lawful.types import Floats, Indices
 
@@ -189,9 +189,9 @@ def graph_of(network: Any, input: Any = None) -> Mlp | Balanced:
     if isinstance(network, ModuleNetwork):
         return entry_graph(network.module, input if input is not None else network.input_shape)
     reading = network.reading
-    if reading is not None and reading.entangled and reading.module is not None:
-        own = (network.widths[0],) if isinstance(network, Mlp) else None
-        return entry_graph(reading.module, input if input is not None else own)
+    if reading is not None and reading.entangled and (module := module_behind(reading)) is not None:
+        own = (network.widths[0],) if isinstance(network, Mlp) and module is reading.module else None
+        return entry_graph(module, input if input is not None else own)
     return open_free(network)
 
 

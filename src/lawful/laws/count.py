@@ -81,8 +81,13 @@ def count_laws(
     else:
         shape = tuple(size for size in input_shape if isinstance(size, int)) if input_shape is not None else None
     opened = open(network, input_shape=shape)
+    trained: Any = open_trained(opened)
+    if shape is None and len(several := getattr(trained, "input_sizes", ())) > 1:  # a module that states its inputs
+        from lawful.laws.one_tensor import with_one_input
+
+        trained, shape = with_one_input(trained, several)
     asked = _Asked(level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", progress)
-    return answered(_counted(open_trained(opened), asked), opened, trained=mode or "")
+    return answered(_counted(trained, asked), opened, trained=mode or "")
 
 
 @dataclass(frozen=True, eq=False)

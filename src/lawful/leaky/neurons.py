@@ -11,7 +11,9 @@ from lawful.network.modules.export import ExportedModule, operator_name
 
 CHANNELS_LAST = frozenset({"linear", "addmm", "mm", "matmul"})
 CHANNELS_SECOND = frozenset({"conv1d", "conv2d", "conv3d", "convolution"})
-MIXING = CHANNELS_LAST | CHANNELS_SECOND | {"bmm"}
+MIXING = (
+    CHANNELS_LAST | CHANNELS_SECOND | {"bmm", "baddbmm", "einsum", "fft_fft2", "fft_fftn", "fft_rfft2", "fft_irfft2"}
+)
 NORMS = frozenset({"layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", "native_layer_norm"})
 SCALES = frozenset({"mul", "addcmul"})
 NORM, SCALE, LAYER = range(3)  # how good a witness is: an MLP over tokens is a layer too

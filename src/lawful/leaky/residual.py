@@ -1,8 +1,9 @@
 """Which adds of a module's graph are residual blocks `x + f(x)`, and which dimension of their stream is the neurons'.
 
-A residual add joins an activation with something computed from it. Where a stage changes its width the activation is
-carried along by an affine map; its add is a block too, `projected`, compared with what that map makes of it. Two
-branches that are added up before they join the stream, as attention and MLP of a parallel block, are no block.
+A residual add joins an activation, or a copy of it (in another precision, say), with something computed from it. Where
+a stage changes its width the activation is carried along by an affine map; its add is a block too, `projected`,
+compared with what that map makes of it, unless the other branch is affine as well (two heads that are averaged).
+Two branches that are added up before they join the stream, as attention and MLP of a parallel block, are no block.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ BENDING = frozenset({
     "hardtanh", "hardswish", "hardsigmoid", "softplus", "softmax", "_softmax", "log_softmax", "exp", "pow", "abs",
     "clamp", "bmm",
 })  # fmt: skip
+
+COPIES = frozenset({"to", "_to_copy", "clone", "alias", "contiguous", "detach", "dropout", "identity", "type_as"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,18 +88,26 @@ def _residual(node: fx.Node, above: Above) -> ResidualAdd | None:
         return None
     if shape_of(first) != shape_of(second) or len(shape_of(node)) < 2 or first is second:
         return None
-    projected = not (first in above[second] or second in above[first])
+    leads = _original(first) in above[second]
+    projected = not (leads or _original(second) in above[first])
     if projected:
         ways = sorted(((first, second), (second, first)), key=lambda way: len(above[way[0]] - above[way[1]]))
         carried = [way for way in ways if _affine(above[way[0]] - above[way[1]], above)]
-        if not carried or not _stream(above[first] & above[second]):
+        if len(carried) != 1 or not _stream(above[first] & above[second]):
             return None
         skip, branch = carried[0]
     else:
-        skip, branch = (first, second) if first in above[second] else (second, first)
+        skip, branch = (first, second) if leads else (second, first)
     if not any(_weighs(each) for each in above[branch] - above[skip]):
         return None  # nothing is computed on the way: no block
     return ResidualAdd(_name(node, skip, branch, above), skip, branch, node, 0, projected)
+
+
+def _original(node: fx.Node) -> fx.Node:
+    """What a chain of copies is a copy of."""
+    while operator_name(node.target) in COPIES and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _stream(nodes: set[fx.Node]) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
 from lawful.network.formats.data import Data
+from lawful.network.validity import Role
 from lawful.types import Floats
 
 

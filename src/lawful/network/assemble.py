@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.network.dag import Dag, Role, useful_dag
+from lawful.network.dag import Dag, useful_dag
 from lawful.network.mlp import Mlp
+from lawful.network.validity import Role
 from lawful.types import Floats, Indices
 
 MAX_TERMS = 20_000_000

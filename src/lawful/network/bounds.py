@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
 from lawful.network.intervals import activated, lower_sums
+from lawful.network.validity import Role
 from lawful.types import Floats, Mask
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
@@ -15,18 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import evaluation, topology
-from lawful.network.names import check_names
 from lawful.network.reading import Reading, carrying
+from lawful.network.validity import Role, check_graph, check_numbers
 from lawful.types import Floats, Indices, Mask
-
-
-class Role(IntEnum):
-    """What a node does. The constant is the virtual input, fixed to 1, whose edges are the biases."""
-
-    INPUT = 0
-    HIDDEN = 1
-    OUTPUT = 2
-    CONSTANT = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +65,8 @@ class Dag:
         store(self, "weights", None if weights is None else _frozen(weights, np.float64))
         hidden = self.roles == Role.HIDDEN
         store(self, "slopes", _frozen(np.where(hidden, slopes, 1.0), np.float64))
-        _check(self)
+        check_graph(self.names, self.roles, self.tails, self.heads, lambda: self.levels)
+        self._check_numbers()
 
     def __repr__(self) -> str:
         bias = ", biases" if self.constant is not None else ""
@@ -199,7 +190,7 @@ class Dag:
         twin = copy.copy(self)
         twin.__dict__.pop("theta", None)
         object.__setattr__(twin, "weights", _frozen(weights, np.float64))
-        _check_numbers(twin)
+        twin._check_numbers()
         return twin
 
     def rescaled(self, factors: ArrayLike) -> Dag:
@@ -252,6 +243,9 @@ class Dag:
         )
         return whole.without_nodes([drop])
 
+    def _check_numbers(self) -> None:
+        check_numbers(self.names, self.tails, self.heads, self.weights, self.slopes)
+
     def _kept(self, nodes: Mask, edges: Mask, drop_useless: bool) -> Dag:
         number = np.cumsum(nodes) - 1
         parts = (
@@ -295,60 +289,3 @@ def _frozen(values: ArrayLike, kind: type) -> Any:
         raise InvalidNetwork(f"a number is too large: {error}") from None
     array.setflags(write=False)
     return array
-
-
-def _check(dag: Dag) -> None:
-    """Raise `InvalidNetwork` unless the arrays are a network."""
-    count, edges = len(dag.names), dag.parameters
-    if dag.roles.shape != (count,):
-        raise InvalidNetwork(f"{count} names but {dag.roles.size} roles")
-    if len(dag.index) != count:
-        twice = next(name for number, name in enumerate(dag.names) if dag.index[name] != number)
-        raise InvalidNetwork(f"two nodes are called {twice!r}")
-    check_names(dag.names)
-    if dag.tails.shape != (edges,) or dag.heads.shape != (edges,):
-        raise InvalidNetwork(f"edges have {dag.tails.size} tails and {dag.heads.size} heads")
-    if edges and (min(dag.tails.min(), dag.heads.min()) < 0 or max(dag.tails.max(), dag.heads.max()) >= count):
-        raise InvalidNetwork("an edge names a node that does not exist")
-    if not len(dag.inputs) or not len(dag.outputs):
-        raise InvalidNetwork("a network needs at least one input and one output")
-    if (dag.roles == Role.CONSTANT).sum() > 1:
-        raise InvalidNetwork("a network has at most one constant node")
-    _check_edges(dag)
-    _check_numbers(dag)
-    if dag.levels.min() < 0 and (cycle := topology.find_cycle(count, dag.tails, dag.heads)) is not None:
-        raise InvalidNetwork("the graph has a cycle: " + " -> ".join(dag.names[v] for v in cycle))
-    useless = np.flatnonzero(topology.useless(dag.roles == Role.HIDDEN, dag.tails, dag.heads))
-    if len(useless):
-        named = ", ".join(dag.names[v] for v in useless[:5]) + (", ..." if len(useless) > 5 else "")
-        raise InvalidNetwork(
-            f"{len(useless)} hidden nodes are on no path from input to output: {named} (--drop-useless removes them)"
-        )
-
-
-def _check_edges(dag: Dag) -> None:
-    into = np.isin(dag.roles[dag.heads], (Role.INPUT, Role.CONSTANT))
-    out_of = dag.roles[dag.tails] == Role.OUTPUT
-    for wrong, words in ((into, "enters an input"), (out_of, "leaves an output")):
-        if wrong.any():
-            tail, head = dag.edge_name(int(np.argmax(wrong)))
-            raise InvalidNetwork(f"edge {tail} -> {head} {words}")
-    keys = dag.tails * len(dag.names) + dag.heads
-    ordered = np.sort(keys)
-    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(twice):
-        first, second = divmod(int(ordered[twice[0]]), len(dag.names))
-        raise InvalidNetwork(f"edge {dag.names[first]} -> {dag.names[second]} appears twice")
-
-
-def _check_numbers(dag: Dag) -> None:
-    if dag.weights is not None:
-        if dag.weights.shape != (dag.parameters,):
-            raise InvalidNetwork(f"{dag.parameters} edges but {dag.weights.size} weights")
-        bad = ~np.isfinite(dag.weights)
-        if bad.any():
-            first = int(np.argmax(bad))
-            tail, head = dag.edge_name(first)
-            raise InvalidNetwork(f"{bad.sum()} weights are not finite, the first on edge {tail} -> {head}")
-    if not np.isfinite(dag.slopes).all():
-        raise InvalidNetwork("an activation slope is not finite")

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
+from lawful.network.validity import Role
 
 
 def digest(network: Mlp | Dag, *, weights: bool = True) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
+from lawful.network.validity import Role
 from lawful.types import Floats
 
 Draw = Callable[[np.random.Generator, Floats, Floats, NDArray[np.bool_]], Floats]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
 from lawful.network.reading import Reading
+from lawful.network.validity import Role
 from lawful.types import Floats
 
 

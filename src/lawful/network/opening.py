@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.errors import Unsupported
@@ -106,12 +108,29 @@ def open_trained(source: Any, **options: Any) -> Architecture | Mlp | Dag | torc
     if isinstance(found, ModuleNetwork):
         return found.module
     reading = found.reading
-    if reading is not None and reading.module is not None:
-        return reading.module  # type: ignore[no-any-return]
+    if (module := module_behind(reading)) is not None:
+        return module
     if reading is not None and reading.entangled:
         where = reading.source or reading.format
         raise Unsupported(f"{where}: {reading.entangled[0]}, so it trains differently: give the PyTorch module instead")
     return found
+
+
+def module_behind(reading: Reading | None) -> torch.nn.Module | None:
+    """The module whose parameters are the source's own, where there is one: given, or made of an ONNX file's nodes.
+
+    The latter only if the weights of the graph are not those of the file, one by one.
+    """
+    if reading is None or reading.module is not None:
+        return None if reading is None else reading.module
+    if reading.template is None or not reading.entangled or find_spec("torch") is None:
+        return None
+    from lawful.network.modules.onnx_network import network_of
+
+    try:
+        return network_of(reading.template, Path(reading.source).parent, "").module
+    except Unsupported:
+        return None
 
 
 def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
@@ -129,7 +148,7 @@ def open_pair(first: Source, second: Source, *, seed: int = 0) -> tuple[Mlp | Da
     """Two networks to compare as functions: an end that was cut off must have been the same."""
     one, two = open_graph(first, seed=seed), open_graph(second, seed=seed)
     tails = [each.reading.tail if each.reading is not None else "" for each in (one, two)]
-    if tails[0] != tails[1]:
+    if len({tail.lower().replace("_", "") for tail in tails}) > 1:
         words = [f"{tail} at its end" if tail else "no such end" for tail in tails]
-        raise Unsupported(f"the first network has {words[0]}, the second {words[1]}: they compute different things")
+        raise Unsupported(f"the first network has {words[0]}, the second {words[1]}: only equal ends can be left out")
     return one, two

@@ -27,7 +27,8 @@ class Reading:
 
     `layers` are the source's tensors in the order of computation. `ignored` are parts of the source that were not
     used. `entangled` says why the weights of the graph are not the source's parameters one by one, so that the graph
-    computes the same function but trains differently. `normalised` says that batch normalisation has two modes. `tail`
+    computes the same function but trains differently. `normalised` says that batch normalisation has two modes, and
+    `in_training_only` what answers about training assume besides. `tail`
     is the operation that was cut off at the end. `module` is the PyTorch module that was read, `template` the ONNX
     model, for those who need more than the graph; `metadata` are texts in a file, and `size` its bytes.
     """
@@ -40,6 +41,7 @@ class Reading:
     tail: str = ""
     states_activations: bool = True
     normalised: bool = False
+    in_training_only: tuple[str, ...] = ()
     source: str = ""
     module: Any = field(default=None, repr=False, compare=False)
     template: Any = field(default=None, repr=False, compare=False)
@@ -53,6 +55,7 @@ class Reading:
     def in_training(self, mode: str) -> Reading:
         """The same for an answer about training: in the mode that was asked for, or in train mode if none was ("")."""
         told = replace(self, assumed=tuple(each for each in self.assumed if each != IN_EVAL))
+        told = told.assuming(*self.in_training_only)
         return told.assuming(IN_TRAIN) if self.normalised and not mode else told
 
 
@@ -66,6 +69,18 @@ def rounded_inside(layers: Iterable[TensorReading], casts: Iterable[str]) -> tup
     widest = max((bits.get(each.dtype, 0) for each in layers), default=0)
     coarser = sorted(each for each in set(casts) if bits.get(each, 0) < widest)
     return tuple(f"casts to {each} inside round nothing" for each in coarser)
+
+
+def assumed_in_training(shared: Iterable[str], kinds: Iterable[str]) -> tuple[str, ...]:
+    """What training a graph of ONNX operators assumes besides, of tensors that several read and of normalisations.
+
+    >>> assumed_in_training([], ["Gemm", "BatchNormalization"])
+    ('batch normalisation by its stored statistics, which training keeps',)
+    """
+    found = [f"{name} is one parameter wherever it is read (tools may store equal tensors once)" for name in shared]
+    if "BatchNormalization" in kinds:
+        found.append("batch normalisation by its stored statistics, which training keeps")
+    return tuple(found)
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

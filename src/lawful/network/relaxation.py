@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lawful.network.bounds import preactivation_bounds
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
 from lawful.network.intervals import EPSILON
+from lawful.network.validity import Role
 from lawful.types import Floats, Indices, Mask
 
 TINY = 1e-300  # more than what all underflows of a layer can lose

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +45,13 @@ class ReadingOptions:
     ) -> None:
         self.model, self.activation, self.order = model, activation, order
         self.input_shape, self.drop_useless = input_shape, drop_useless
-        self._whole = whole
+        self.whole = whole
 
     def made(
         self, module: torch.nn.Module, shape: tuple[int, ...] | None, source: str = ""
     ) -> Mlp | Dag | ModuleNetwork:
         """What a module becomes: a graph if it can be one, or the module itself if that is wanted."""
-        if not self._whole:
+        if not self.whole:
             return from_any_module(module, shape, source)
         from lawful.network.modules.convert import module_reading
 
@@ -59,7 +60,7 @@ class ReadingOptions:
     def refuse(self, why: str, but: Sequence[str] = ("drop_useless",)) -> None:
         """Options that mean nothing for this source are a mistake."""
         for name, value in vars(self).items():
-            if value not in (None, False) and name not in but and not name.startswith("_"):
+            if value not in (None, False) and name not in (*but, "whole"):
                 option = {"input_shape": "--input"}.get(name, f"--{name}")
                 raise LawfulError(f"{why}: leave out {option} ({name})")
 
@@ -118,10 +119,39 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
         return _bent_chain(stored, kind, chosen, text)
     with naming(path):
         files.check_file(path)
-        drop = chosen.drop_useless or kind_of(path) == "onnx"  # strides of pools may leave places that nobody reads
+        if kind_of(path) == "onnx":
+            return _from_onnx(path, chosen)
     return files.read(
-        path, activation=chosen.activation, order=chosen.order, drop_useless=drop, input_shape=chosen.input_shape
+        path,
+        activation=chosen.activation,
+        order=chosen.order,
+        drop_useless=chosen.drop_useless,
+        input_shape=chosen.input_shape,
     )
+
+
+def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
+    """A graph of scalar weights if the file is one, else the module that it computes."""
+    obstacle = Unsupported("")
+    if not chosen.whole:
+        try:  # strides of pools may leave places that nobody reads
+            return files.read(
+                path,
+                activation=chosen.activation,
+                order=chosen.order,
+                drop_useless=True,
+                input_shape=chosen.input_shape,
+            )
+        except Unsupported as error:
+            obstacle = error
+            if find_spec("torch") is None:
+                raise
+    from lawful.network.modules.onnx_network import load
+
+    said = str(obstacle).removeprefix(f"{path}: ").partition("; supported are")[0]
+    said = said.replace("): is not supported", ") is not piecewise linear, or not known to be")
+    found = load(path, said, chosen.input_shape)
+    return carrying(found, replace(found.reading, source=str(path), size=path.stat().st_size))
 
 
 def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:

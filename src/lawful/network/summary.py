@@ -8,8 +8,9 @@ import numpy as np
 
 from lawful.network.architecture import Architecture, activation_name
 from lawful.network.bounds import classify
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
+from lawful.network.validity import Role
 from lawful.shown import Shown
 
 

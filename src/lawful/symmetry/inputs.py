@@ -52,8 +52,10 @@ def _example(module: nn.Module, given: Any) -> torch.Tensor:
     return torch.zeros((BATCH, *size), dtype=kind, device=own.device)
 
 
-def _guessed(module: nn.Module) -> tuple[int, ...]:
-    """The input of a module whose first layer states it."""
+def _guessed(module: nn.Module) -> Any:
+    """The inputs of a module that states their sizes, as one read from an ONNX file does, or whose first layer does."""
+    if sizes := getattr(module, "input_sizes", ()):
+        return list(sizes)
     first = next((part for part in module.modules() if not list(part.children())), None)
     if isinstance(first, nn.Linear):
         return (first.in_features,)

@@ -17,10 +17,11 @@ import numpy as np
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network.architecture import activation_name, parse_activation
 from lawful.network.assemble import layered
-from lawful.network.dag import Dag, Role, useful_dag
+from lawful.network.dag import Dag, useful_dag
 from lawful.network.formats.limits import check_bytes
 from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading, TensorReading, carrying
+from lawful.network.validity import Role
 
 MAX_TEXT = 128 * 2**20
 MAX_LISTS = 4_000_000  # an edge is a list

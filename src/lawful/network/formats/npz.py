@@ -60,8 +60,14 @@ def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -
 
 def _array(name: str, stream: IO[bytes], size: int, kinds: str) -> NDArray[Any]:
     shape, fortran, dtype = _header(name, stream)
-    if dtype.hasobject or dtype.kind not in kinds:
-        raise InvalidNetwork(f"array {name[:80]!r} holds {dtype}, not numbers: it would have to be unpickled")
+    if dtype.hasobject:
+        raise InvalidNetwork(f"array {name[:80]!r} holds Python objects: they would have to be unpickled")
+    if dtype.kind in "US" and dtype.kind not in kinds:
+        raise InvalidNetwork(
+            f"array {name[:80]!r} holds text: store labels as whole numbers (0, 1, ...), or leave it out"
+        )
+    if dtype.kind not in kinds:
+        raise InvalidNetwork(f"array {name[:80]!r} holds {dtype}, not numbers")
     needed = check_numbers(f"array {name[:80]!r}", shape) * dtype.itemsize
     if stream.tell() + needed != size:
         raise InvalidNetwork(f"array {name[:80]!r} claims {needed:,} bytes but has {size - stream.tell():,}")

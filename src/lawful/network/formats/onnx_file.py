@@ -30,6 +30,29 @@ def parse(path: Path) -> Any:
         raise InvalidNetwork(f"not an ONNX file, or a truncated one ({str(error)[:120]})") from None
 
 
+def load(path: Path) -> Any:
+    """The model with its local functions written out."""
+    model = parse(path)
+    if not model.functions:
+        return model
+    from onnx.inliner import inline_local_functions
+
+    return inline_local_functions(model)
+
+
+def complete(model: Any, folder: Path) -> Any:
+    """The model with all numbers inside, for those who would look for them elsewhere."""
+    from onnx import TensorProto, numpy_helper
+
+    if not any(each.data_location == TensorProto.EXTERNAL for each in model.graph.initializer):
+        return model
+    twin = type(model)()
+    twin.CopyFrom(model)
+    for each in twin.graph.initializer:
+        each.CopyFrom(numpy_helper.from_array(array(each, folder), each.name))
+    return twin
+
+
 def check_structure(content: memoryview) -> None:
     """Refuse files that a few bytes would blow up into millions of objects."""
     fields, numbers = 0, 0

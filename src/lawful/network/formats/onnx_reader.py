@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,13 @@ from lawful.network.assemble import Assembly, Value, sizes
 from lawful.network.dag import Dag
 from lawful.network.formats import onnx_file
 from lawful.network.formats.limits import check_entries
-from lawful.network.formats.onnx_operands import Constant, Operand, Reader
+from lawful.network.formats.onnx_constants import COMPUTED, computed
+from lawful.network.formats.onnx_operands import Operand, Reader
 from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED
 from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
 from lawful.network.mlp import Mlp
 from lawful.network.names import check_names
-from lawful.network.reading import Reading, TensorReading, carrying, listed, rounded_inside
+from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, listed, rounded_inside
 
 MOVES = moves()
 OPERATORS = {**WEIGHED, **PLAIN, **MOVES, **OTHERS}
@@ -29,25 +32,44 @@ DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 BATCH = 3  # samples with which sizes are computed where the file leaves the batch open
 ROWS = "the first axis of the input, of size"
 TAILS = ("Softmax", "LogSoftmax", "Sigmoid", "ArgMax", "ArgMin", "Hardmax", "TopK")
-INNER = ("MatMul", "Gemm", "Conv", "Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "BatchNormalization")
-ELEMENTWISE = (
-    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Equal", "Less", "Greater", "And", "Or", "Where",
-)  # fmt: skip
-COMPUTED = (
-    *ELEMENTWISE, "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Floor", "Ceil", "Not", "Cast", "Identity", "Shape",
-    "Size", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Flatten", "ReduceProd",
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ConstantOfShape", "Expand", "Tile", "Range",
-)  # fmt: skip
-MAX_COMPUTED = 10_000_000
+AFTER = (
+    "Identity",
+    "Cast",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "ArgMax",
+    "ArgMin",
+    "TopK",
+    "Sub",
+    "Concat",
+    "ArrayFeatureExtractor",
+    "Binarizer",
+    "ZipMap",
+    "LabelEncoder",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Equal",
+    "Where",
+    "Not",
+)  # what makes labels and tables of probabilities
 FLOATS = ("float", "bfloat")
 
 
 @dataclass(frozen=True, eq=False)
 class CutOff:
-    """What a tail such as Softmax makes of a pending tensor: not followed further."""
+    """What a tail such as Softmax makes of a pending tensor: not followed further.
+
+    `trail` is all that was done to it since, names apart: two tails are one if their trails are. It is empty for the
+    operator alone, along the last axis.
+    """
 
     value: Value
     operator: str
+    trail: str = ""
 
 
 Known = dict[str, Operand | CutOff]
@@ -55,11 +77,7 @@ Known = dict[str, Operand | CutOff]
 
 def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False) -> Mlp | Dag:
     """The network of an ONNX file; its first dimension is the batch, unless the file has only one sample."""
-    model = onnx_file.parse(path)
-    if model.functions:
-        from onnx.inliner import inline_local_functions
-
-        model = inline_local_functions(model)
+    model = onnx_file.load(path)
     return network_of(model, path.parent, input_shape, drop_useless)
 
 
@@ -123,7 +141,14 @@ def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool
         reasons.append(f"the file holds {stored:,} weights and its graph {network.parameters:,}")
     assumed = (*reading.assumed, *rounded_inside(layers, reader.assembly.casts))
     found = Reading(
-        "onnx", layers, assumed, reading.ignored, tuple(dict.fromkeys(reasons)), reading.tail, template=model
+        "onnx",
+        layers,
+        assumed,
+        reading.ignored,
+        tuple(dict.fromkeys(reasons)),
+        reading.tail,
+        in_training_only=assumed_in_training(twice, [node.op_type for node in model.graph.node]),
+        template=model,
     )
     return carrying(network, found)
 
@@ -146,7 +171,30 @@ def _result(model: Any, known: Known) -> tuple[Value, Reading]:
     first = next(iter(cut.values()))
     tails = " and ".join(dict.fromkeys(found.operator for found in cut.values()))
     said = f"{tails} at the end is cut off: answers are about its input"
-    return first.value, Reading("onnx", assumed=(said,), ignored=ignored if len(cut) > 1 else (), tail=first.operator)
+    trails = "".join(f"{found.operator}:{found.trail};" for found in cut.values())
+    mark = f" ({hashlib.sha256(trails.encode()).hexdigest()[:8]})" if first.trail or len(cut) > 1 else ""
+    tail = first.operator + mark
+    return first.value, Reading("onnx", assumed=(said,), ignored=ignored if len(cut) > 1 else (), tail=tail)
+
+
+def _cuts(operands: Iterable[Any]) -> list[CutOff]:
+    return [operand for operand in operands if isinstance(operand, CutOff)]
+
+
+def _trail(node: Any, operands: Sequence[Any], place: int) -> str:
+    """An operation after the cut, with its settings and constants, as one word; names do not count."""
+    told = hashlib.sha256(f"{node.op_type}|{place}".encode())
+    for entry in sorted(node.attribute, key=lambda each: str(each.name)):
+        told.update(entry.SerializeToString(deterministic=True))
+    for operand in operands:
+        if isinstance(operand, CutOff):
+            told.update(f"|{operand.operator}:{operand.trail}".encode())
+        elif isinstance(operand, np.ndarray):
+            numbers = operand.tolist()
+            told.update(f"|{operand.dtype.kind}{operand.shape}{numbers}".encode())
+        else:
+            told.update(b"|value" if operand is not None else b"|none")
+    return told.hexdigest()
 
 
 def _layers(model: Any, used: Counter[str]) -> tuple[TensorReading, ...]:
@@ -222,16 +270,25 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
     cut = next((operand for operand in operands if isinstance(operand, CutOff)), None)
     pending = [operand for operand in operands if isinstance(operand, Value)]
     if cut is not None:
-        if pending or node.op_type in INNER:
+        shifted = node.op_type == "Sub" and not isinstance(operands[0], np.ndarray)  # but 1 - p is a probability too
+        mixed = pending or any(each.value is not cut.value for each in _cuts(operands))
+        if mixed or shifted or node.op_type not in AFTER:
             raise Unsupported(f"follows {cut.operator}, which is no piecewise linear function")
-        return [cut] * len(node.output)
+        return [replace(cut, trail=_trail(node, operands, place)) for place in range(len(node.output))]
     if node.domain not in DOMAINS:
         raise Unsupported(f"is not supported (domain {node.domain[:40]!r}); supported are {SUPPORTED}")
     if not pending:
-        return list(_computed(reader, node, operands))
-    if node.op_type in TAILS:
-        return [CutOff(pending[0], node.op_type)] * len(node.output)
+        return _folded(reader, node, operands)
     options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
+    if node.op_type in TAILS:
+        rank = len(pending[0].shape) + bool(reader.batch)
+        default = 1 if reader.opset < 13 and node.op_type.endswith("max") else -1
+        usual = node.op_type == "Sigmoid" or options.get("axis", default) in (-1, rank - 1)
+        usual = usual and node.op_type in ("Sigmoid", "Softmax", "LogSoftmax")
+        return [
+            CutOff(pending[0], node.op_type, "" if usual else _trail(node, operands, place))
+            for place in range(len(node.output))
+        ]
     plain = [operand for operand in operands if not isinstance(operand, CutOff)]
     if node.op_type == "Shape":
         whole = reader.whole(pending[0].shape)
@@ -246,64 +303,15 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
         if node.op_type == "Reshape" and node.output[0] in reader.outputs and len(plain) > 1:
             sizes_asked = np.asarray(plain[1]).ravel().tolist() if not isinstance(plain[1], Value) else []
             if sizes_asked in ([-1], [-1, 1]):  # some tools stack the outputs of all samples at the end
-                return [CutOff(pending[0], "Reshape")]
+                return [CutOff(pending[0], "Reshape", str(sizes_asked))]
         raise
 
 
-def _computed(reader: Reader, node: Any, operands: list[Any]) -> list[Constant]:
-    """Numbers that do not depend on the input, by ONNX's own reference implementation."""
-    if node.op_type == "Constant":
-        return [_constant(reader, node)]
-    from onnx import helper
-    from onnx.reference import ReferenceEvaluator
-
-    if node.op_type not in COMPUTED:
+def _folded(reader: Reader, node: Any, operands: list[Any]) -> list[Operand | CutOff]:
+    """Numbers that do not depend on the input."""
+    if node.op_type != "Constant" and node.op_type not in COMPUTED:
         raise Unsupported(f"is not supported; supported are {SUPPORTED}")
-    _check_growth(node.op_type, operands)
-    given = {name: operand for name, operand in zip(node.input, operands, strict=True) if name}
-    ends = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in given.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "constants", ends, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", reader.opset)])
-    try:
-        found = ReferenceEvaluator(model).run(None, given)
-    except Exception as error:  # the reference implementation raises whatever it meets
-        raise Unsupported(f"cannot be computed ({str(error).splitlines()[0][:120]})") from None
-    results = [np.asarray(each) for each in found]
-    if any(each.dtype.kind == "f" and each.size > 1 for each in results):
+    results = computed(node, operands, reader.opset, reader.folder)
+    if node.op_type != "Constant" and any(each.dtype.kind == "f" and each.size > 1 for each in results):
         reader.entangled.append(f"{node.op_type} computes a weight from others")
-    return results
-
-
-def _check_growth(name: str, operands: list[Any]) -> None:
-    """A few bytes must not become gigabytes."""
-    arrays = [np.asarray(operand) for operand in operands if operand is not None]
-    if name in ("ConstantOfShape", "Expand", "Reshape", "Tile"):
-        wanted = math.prod(max(int(size), 1) for size in arrays[-1].ravel())
-        size = wanted if name == "ConstantOfShape" else wanted * arrays[0].size
-    elif name == "Range":
-        start, stop, step = (float(array.ravel()[0]) for array in arrays)
-        size = int(abs(stop - start) / max(abs(step), 1e-9))
-    elif name == "Gather":
-        size = arrays[0].size * arrays[1].size
-    else:
-        size = sum(array.size for array in arrays)
-        if name in ELEMENTWISE:
-            size = max(size, math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
-    if size > MAX_COMPUTED:
-        raise Unsupported(f"computes {size:,} constants, more than {MAX_COMPUTED:,}")
-
-
-def _constant(reader: Reader, node: Any) -> Constant:
-    from onnx.helper import get_attribute_value
-
-    options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
-    if "value" in options:
-        return onnx_file.array(options["value"], reader.folder)
-    key = next(iter(options), "nothing")
-    if key not in ("value_float", "value_floats", "value_int", "value_ints"):
-        raise Unsupported(f"a constant given by {key}")
-    return np.asarray(options[key], dtype=np.float32 if "float" in key else np.int64)
+    return list(results)

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network.dag import Dag, Role
+from lawful.network.dag import Dag
 from lawful.network.formats.onnx_template import refilled
 from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading
+from lawful.network.validity import Role
 from lawful.types import Floats, Indices
 
 MAX_BLOCKS = 20_000_000  # numbers in all dense blocks together

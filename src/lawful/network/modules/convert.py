@@ -85,7 +85,7 @@ def from_module(
         frozen = frozenset(place for place in read.trained if not module.get_parameter(read.names[place]).requires_grad)
         reader = Interpreter(read, Assembly(shape), frozen)
         result = reader.run()
-        value, tail = (result.value, result.operator) if isinstance(result, Cut) else (result, "")
+        value, tail = (result.value, reader.tail_words()) if isinstance(result, Cut) else (result, "")
         network = reader.assembly.finish(value, drop_useless=drop_useless)
         _check_same(module, network, shape, reader)
         return carrying(network, _noted(module_reading(module), reader, tail))
@@ -118,7 +118,7 @@ def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
 
 def input_shapes(module: nn.Module) -> Iterator[tuple[int, ...]]:
     """Input sizes that the layers allow, the first layer's first: only vectors are guessed."""
-    found = []
+    found = [size for size in getattr(module, "input_sizes", ()) if isinstance(size, tuple)]
     for part in module.modules():
         if isinstance(part, nn.Linear):
             found.append((part.in_features,))

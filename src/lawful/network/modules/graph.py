@@ -103,10 +103,14 @@ class Interpreter:
     def _cut(self, node: fx.Node, name: str, parts: list[Any]) -> Cut:
         pending = [part for part in parts if isinstance(part, (Value, Cut))]
         kept = next((part for part in parts if isinstance(part, Cut)), None)
-        if kept is not None and (len(pending) > 1 or (name not in PLAIN and name not in TAILS)):
+        if kept is not None and (len(pending) > 1 or not _follows(name)):
             raise Unsupported(f"follows {kept.operator}, which is no piecewise linear function")
         self.tail.append(node)
         return kept or Cut(next(part for part in parts if isinstance(part, Value)), name.strip("_"))
+
+    def tail_words(self) -> str:
+        """The operations that were cut off, as they would be written down: equal words are equal tails."""
+        return ", ".join(_told(node) for node in self.tail if not _stays(node))
 
     def tail_of(self, outputs: torch.Tensor) -> torch.Tensor:
         """What the operations that were cut off make of the graph's outputs, sample by sample."""
@@ -160,11 +164,34 @@ def _ends(node: fx.Node) -> bool:
         if user in seen or user.op == "output":
             continue
         seen.add(user)
-        name = operator_name(user.target)
-        if name not in PLAIN and name not in TAILS:
+        if not _follows(operator_name(user.target)):
             return False
         waiting += user.users
     return True
+
+
+def _follows(name: str) -> bool:
+    """Whether an operation may follow a tail: it regroups, or is a tail too, and bends nothing."""
+    return name in TAILS or (name in PLAIN and "relu" not in name)
+
+
+def _stays(node: fx.Node) -> bool:
+    """Whether an operation leaves everything in its place."""
+    name, first = operator_name(node.target), node.all_input_nodes[0].meta["val"]
+    kept = name in PLAIN and name not in ("permute", "transpose", "t", "numpy_T", "movedim", "flip", "roll")
+    return kept and tuple(node.meta["val"].shape) == tuple(first.shape)
+
+
+def _told(node: fx.Node) -> str:
+    """An operation with its settings, axes counted from the front; along the last axis, its name alone."""
+    name, first = operator_name(node.target).strip("_"), node.all_input_nodes[0].meta["val"]
+    settings = [
+        part for part in (*node.args, *node.kwargs.values()) if not isinstance(part, fx.Node) and part is not None
+    ]
+    if operator_name(node.target) in TAILS:
+        settings = [part for part in settings if isinstance(part, int) and not isinstance(part, bool)]
+        settings = [part for part in settings if part % first.ndim != first.ndim - 1]
+    return f"{name}({', '.join(map(str, settings))})" if settings else name
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:

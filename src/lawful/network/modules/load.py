@@ -91,8 +91,19 @@ def state_for(module: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a checkpoint; those of a module of `transformers` under the names that it has there today."""
     from lawful.network.modules.translation import is_translated, translation_of
 
+    if path.is_file() and kind_of(path) == "onnx":
+        return onnx_state(path)
     state, _, _ = state_of(path)
     return translation_of(module, state).state() if is_translated(module, list(state)) else state
+
+
+def onnx_state(path: Path) -> dict[str, torch.Tensor]:
+    """The weights of an ONNX file."""
+    from lawful.network.formats.onnx_file import load
+    from lawful.network.modules.onnx_module import OnnxModule
+
+    with naming(path):
+        return dict(OnnxModule(load(path), path.parent).state_dict())
 
 
 def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-ANY_MODULE = "show, laws, flow with --data"
+ANY_MODULE = (
+    "show, laws, symmetries, components, rebalance, prune, flow with --data; same, diff and align compare its weights"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from lawful.network.formats.kinds import kind_of
 from lawful.network.formats.reading import naming
 from lawful.network.formats.shards import weights_in, write_folder
 from lawful.network.formats.writing import write_bytes
-from lawful.network.modules.load import fitting, state_for, state_of
+from lawful.network.modules.load import fitting, onnx_state, state_for, state_of
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,9 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
     if source is not None and source.suffix.lower() not in (".safetensors", ".json", *PICKLED):
         source = None
     named = dict(weights) if source is None else _as_stored(weights, source, like)
+    if out.suffix.lower() == ".onnx":
+        write_bytes(out, _onnx_bytes(weights, like, out))
+        return
     suffix, folder = out.suffix.lower(), source is not None and (source != like or kind_of(source) == "index")
     if suffix not in (".safetensors", *PICKLED):
         if not folder or source is None:
@@ -41,6 +44,18 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
     if source is not None and not folder and (source.suffix.lower() in PICKLED) != (suffix in PICKLED):
         raise LawfulError(f"{out}: the weights came from {source.suffix}: write the same format")
     write_bytes(out, _encoded(named, list(named), suffix, source))
+
+
+def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Path) -> bytes:
+    if like is None or not like.is_file() or kind_of(like) != "onnx":
+        raise LawfulError(f"{out}: weights alone are no ONNX file: write .safetensors or .pt")
+    from lawful.network.formats.onnx_file import load
+    from lawful.network.modules.onnx_module import OnnxModule
+    from lawful.network.modules.onnx_network import refilled
+
+    with naming(like):
+        model = load(like)
+        return refilled(model, OnnxModule(model, like.parent), weights)
 
 
 def _as_stored(weights: Mapping[str, torch.Tensor], source: Path, folder: Path | None) -> dict[str, torch.Tensor]:
@@ -79,6 +94,8 @@ def _other_names(module: torch.nn.Module, names: set[str]) -> set[str]:
 
 def translated_state(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a checkpoint; those of a folder of Hugging Face under the names that its module has today."""
+    if path.is_file() and kind_of(path) == "onnx":
+        return onnx_state(path)
     module = _own_module(path)
     return state_of(path)[0] if module is None else state_for(module, path)
 
