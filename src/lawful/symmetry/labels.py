@@ -34,6 +34,8 @@ def compact(labels: torch.Tensor) -> torch.Tensor:
         first = labels.narrow(d, 0, 1)
         if torch.equal(labels, first.expand(labels.shape)):
             labels = first
+    if labels.untyped_storage().nbytes() > 16 * labels.nbytes:  # a view would keep all of a larger tensor
+        labels = labels.clone()
     return labels.expand(shape)
 
 
