@@ -116,7 +116,7 @@ def _data(path: Path) -> Iterator[Any]:
 
 def _run(path: Path) -> Iterator[Any]:
     """The networks and the data of a run of Leaky ResNets, or one network of it."""
-    from lawful.study.leaky_runs import is_run, load_network, load_task, read_run
+    from lawful.study.leaky_files import is_run, load_network, load_task, read_run
 
     if path.is_dir() and is_run(path):
         for network, _ in read_run(path)[1]:
@@ -133,7 +133,7 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
 
     from lawful.laws.program_digest import program_digests
     from lawful.network.opening import open_trained
-    from lawful.verify.channel_pruning import digest_of as weights_digest_of
+    from lawful.verify.channel_program import digest_of as weights_digest_of
     from lawful.verify.module_pruning import digest_of
 
     if not is_module(text) and reading["model"] is None:
