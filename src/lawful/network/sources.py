@@ -260,7 +260,9 @@ def _from_state(state: Mapping[str, Any], chosen: ReadingOptions) -> Opened:
         found = chosen.made(module, chosen.input_shape)
         return carrying(found, _prefixed(found.reading, prefix)) if found.reading is not None else found
     chosen.refuse("weights state their input size", but=("activation", "order", "drop_useless"))
-    stored = arrays.StoredArrays({name: _numbers(name, value) for name, value in state.items()}, _types(state))
+    made: dict[Any, np.ndarray[Any, Any]] = {}  # what is one tensor stays one, in whatever type
+    held = {name: made.setdefault(id(value), _numbers(name, value)) for name, value in state.items()}
+    stored = arrays.StoredArrays(held, _types(state))
     if chosen.activation is not None and not is_homogeneous(chosen.activation):
         return _bent_chain(stored, "state dict", chosen, "")
     return arrays.network_of(
