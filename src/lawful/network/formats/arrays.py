@@ -157,7 +157,7 @@ def _tied(arrays: Arrays) -> tuple[str, ...]:
 
 def _overlap(one: NDArray[Any], two: NDArray[Any]) -> bool:
     try:
-        return np.shares_memory(one, two, max_work=10_000)
+        return np.shares_memory(one, two, max_work=10_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 

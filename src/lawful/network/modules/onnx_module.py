@@ -13,6 +13,7 @@ from torch import nn
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
+from lawful.network.formats.limits import check_numbers
 from lawful.network.formats.onnx_constants import COMPUTED, computed
 from lawful.network.modules.onnx_calls import CALLS
 from lawful.network.modules.onnx_moves import split
@@ -101,6 +102,9 @@ class OnnxModule(nn.Module):
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
             reason = (str(error).strip().splitlines() or [""])[0][:120]
             raise Unsupported(f"{place} is used in an unsupported way ({reason})") from None
+        for each in results:
+            if isinstance(each, torch.Tensor):
+                check_numbers(f"the result of {place}", each.shape)
         values.update(zip(node.output, results, strict=False))
 
     def _results(self, node: Any, options: dict[str, Any], operands: list[Operand]) -> list[Operand]:

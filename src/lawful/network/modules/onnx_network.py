@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
+from lawful.network.formats.limits import check_numbers
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.modules.onnx_module import OnnxModule
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
@@ -43,6 +44,7 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
             for name, sample in zip(module.inputs, samples, strict=True)
             if sample is not None
         ]
+        _measure(module, examples)
         _choose(module, examples)
         _check(module, model, folder, examples)
         module.input_sizes = tuple(
@@ -101,10 +103,26 @@ def _filled(stated: list[int | None], given: Size | None) -> Size | None:
 
 def _example(entry: Any, sample: Size) -> torch.Tensor:
     """Random samples; token ids are the first few."""
+    check_numbers("its input", sample)
     generator = torch.Generator().manual_seed(0)
     if _is_whole(entry):
         return torch.randint(0, 2, (SAMPLES, *sample), generator=generator)
     return torch.randn((SAMPLES, *sample), generator=generator)
+
+
+def _measure(module: OnnxModule, examples: list[torch.Tensor]) -> None:
+    """Run on stand-ins without memory, so that a result that is too large is refused before it is made."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    kind = next((each.dtype for each in module.parameters()), torch.float32)
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        whole = [mode.from_tensor(each.to(kind) if each.is_floating_point() else each) for each in examples]
+        try:
+            module._run([each[0] if module.bare else each[:1] for each in whole])
+        except InvalidNetwork:
+            raise
+        except LawfulError:  # a graph for another number of samples: the real run says so
+            return
 
 
 def _choose(module: OnnxModule, examples: list[torch.Tensor]) -> None:
