@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from lawful import Mlp, read, write
 from lawful.fibers.distance.split import Splitting
@@ -127,3 +130,40 @@ def test_rebalancing_is_bounded_on_a_box(lawful: Callable[..., Any], tmp_path: P
     assert 0 < said["output_change_bound"] < 1e-11
     assert change <= said["output_change_bound"] + 1e-14
     assert "certified" in lawful("rebalance", tmp_path / "a.json", "--box", "-1,1").stdout
+
+
+def pooled(path: Path, noise: float) -> Path:
+    """A convolution with max pooling as ONNX."""
+    rng, shift = np.random.default_rng(0), np.random.default_rng(1)
+    shapes = {"kernel": (2, 1, 3, 3), "bias": (2,), "matrix": (8, 3), "offset": (3,)}
+    values = {name: rng.normal(size=shape) + noise * shift.normal(size=shape) for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel", "bias"], ["sums"], pads=[1, 1, 1, 1]),
+        helper.make_node("LeakyRelu", ["sums"], ["bent"], alpha=0.125),
+        helper.make_node("MaxPool", ["bent"], ["pooled"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "matrix", "offset"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "pooled",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in values.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def test_max_pooling_with_evidence(lawful: Callable[..., Any], tmp_path: Path) -> None:
+    first, second = pooled(tmp_path / "a.onnx", 0.0), pooled(tmp_path / "b.onnx", 1e-3)
+    proof = tmp_path / "proof.json"
+    asked = ("distance", first, second, "--box=-0.25,0.25", "--certificate", proof, "--json")
+    found = lawful(*asked, "--within", "0.05").json
+    assert found["status"] == "proved"
+    assert "is at most 0.05 on" in lawful("verify", proof, first, second).stdout
+    runs = [ReferenceEvaluator(str(path)) for path in (first, second)]
+    for point in np.random.default_rng(2).uniform(-0.25, 0.25, (50, 1, 1, 4, 4)).astype(np.float32):
+        before, after = (run.run(None, {"x": point})[0] for run in runs)
+        assert np.abs(after - before).max() <= found["upper"] + 1e-6
+    lawful(*asked, "--within", "1e-4", code=1)
+    lawful("verify", proof, first, second)

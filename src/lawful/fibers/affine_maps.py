@@ -69,6 +69,12 @@ class AffineMaps:
         values = rows.values * gain
         return AffineRows(values, np.abs(gain) * rows.error + np.where(bits[:, None], 0.0, UNIT * np.abs(values)))
 
+    def last(self, sums: AffineRows, pattern: Sequence[Bits]) -> Floats:
+        """The outputs, given the sums of the last hidden layer (or the inputs, if there is none)."""
+        hidden = self.stack.hidden
+        below = self.activate(hidden - 1, sums, pattern[-1]) if hidden else sums
+        return self.layer(hidden, below).values
+
     def exact(self, number: int, pattern: Sequence[Bits]) -> Array:
         """The preactivations of a layer on the region of a pattern of the layers below, as rational rows."""
         key = number, b"".join(bits.tobytes() for bits in pattern[:number])

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers.cell import Cell, OutOfTime
-from lawful.fibers.cells import cells
+from lawful.fibers.cells import cells, count_cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import Library, fingerprint
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges, segment
@@ -57,23 +57,30 @@ def count_regions(
     start = time.perf_counter()
     stack = stack_of(network)
     domain = _domain(stack.widths[0], box)
-    count, complete, counted = 0, True, None
-    listed: list[Cell] = []
-    try:
-        for cell in cells(stack, domain, deadline=start + seconds):
-            count += 1
-            tick()
-            if each:
-                listed.append(cell)
-    except OutOfTime:
-        complete = False
+    counted, listed = None, None
+    if each:
+        listed, complete = _listed(stack, domain, start + seconds, tick)
+        count = len(listed)
+    else:
+        count, complete = count_cells(stack, domain, deadline=start + seconds, tick=tick)
     taken = time.perf_counter() - start
     if facets and complete:
         try:
             counted = _count_facets(stack, domain, start + seconds)
         except OutOfTime:
             complete = False
-    return RegionCount(count, complete, domain, taken, counted, tuple(listed) if each else None)
+    return RegionCount(count, complete, domain, taken, counted, None if listed is None else tuple(listed))
+
+
+def _listed(stack: Stack, domain: Domain, deadline: float, tick: Callable[[], None]) -> tuple[list[Cell], bool]:
+    found: list[Cell] = []
+    try:
+        for cell in cells(stack, domain, deadline=deadline):
+            found.append(cell)
+            tick()
+    except OutOfTime:
+        return found, False
+    return found, True
 
 
 def _count_facets(stack: Stack, domain: Domain, deadline: float) -> FacetCount:

@@ -36,7 +36,12 @@ class Cell:
     @property
     def key(self) -> bytes:
         """The activation pattern as bytes."""
-        return np.concatenate(self.pattern).tobytes() if self.pattern else b""
+        return key_of(self.pattern)
+
+
+def key_of(pattern: tuple[Bits, ...]) -> bytes:
+    """An activation pattern as bytes."""
+    return np.concatenate(pattern).tobytes() if pattern else b""
 
 
 def region_rows(maps: AffineMaps, pattern: tuple[Bits, ...]) -> list[Floats]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from lawful.fibers.affine_maps import AffineMaps, AffineRows, Bits
-from lawful.fibers.cell import Cell, OutOfTime, region_rows
+from lawful.fibers.cell import Cell, OutOfTime, key_of, region_rows
 from lawful.fibers.domain import Domain
 from lawful.fibers.polytopes import Polytope, Side, Signs, box, fan
-from lawful.fibers.program_walk import walk
+from lawful.fibers.program_walk import patterns, walk
 from lawful.fibers.scales import input_scales
 from lawful.fibers.stack import Array, Stack
 from lawful.types import Floats, Indices
 
 MOST_BOX = 6  # inputs up to which a box is kept as its corners
 MOST_SPACE = 3  # inputs up to which all of space is cut into cones
+NOTHING = np.zeros(0, dtype=np.intp)
 FAR = 1024.0  # their apex, in natural units: nearly everything happens inside the first cone
 
 
@@ -34,22 +35,62 @@ def cells(stack: Stack, domain: Domain | None = None, *, deadline: float | None 
     >>> len(list(cells(Stack.of(lines))))
     7
     """
-    count = stack.widths[0]
-    domain = Domain.space(count) if domain is None else domain
+    domain = Domain.space(stack.widths[0]) if domain is None else domain
     maps = AffineMaps(stack)
-    everywhere = bool(np.isinf(domain.low).all() and np.isinf(domain.high).all())
-    if domain.bounded and count <= MOST_BOX:
-        whole, walls = box(domain)
-        yield from _Cutter(maps, walls, deadline).cells(whole)
-    elif everywhere and count <= MOST_SPACE:
-        seen: set[bytes] = set()
-        for cone, walls in fan(-FAR * input_scales(stack)):
-            for cell in _Cutter(maps, walls, deadline).cells(cone):
-                if cell.key not in seen:
-                    seen.add(cell.key)
-                    yield cell
-    else:
+    pieces = _pieces(stack, domain)
+    if pieces is None:
         yield from walk(stack, domain, deadline)
+        return
+    seen: set[bytes] = set()
+    for whole, walls in pieces:
+        for task in _Cutter(maps, walls, deadline).leaves(whole):
+            if not domain.bounded:  # a region may reach into several cones
+                key = key_of(task.pattern)
+                if key in seen:
+                    continue
+                seen.add(key)
+            yield finished(maps, task.cell, task.pattern, task.rows)
+
+
+def count_cells(
+    stack: Stack, domain: Domain, *, deadline: float | None = None, tick: Callable[[], None] = lambda: None
+) -> tuple[int, bool]:
+    """How many regions there are, and whether these are all: as `cells`, without what else is known of them.
+
+    >>> from lawful.network import Mlp
+    >>> count_cells(Stack.of(Mlp([[[1.0], [2.0]], [[1.0, 1.0]]], [[0.0, 1.0], [0.0]])), Domain.space(1))
+    (3, True)
+    """
+    maps = AffineMaps(stack)
+    pieces = _pieces(stack, domain)
+    count = 0
+    seen: set[bytes] = set()
+    try:
+        if pieces is None:
+            for _ in patterns(stack, domain, deadline):
+                count += 1
+                tick()
+            return count, True
+        for whole, walls in pieces:
+            for task in _Cutter(maps, walls, deadline).leaves(whole):
+                if domain.bounded:
+                    count += 1
+                else:
+                    seen.add(key_of(task.pattern))
+                tick()
+    except OutOfTime:
+        return max(count, len(seen)), False
+    return max(count, len(seen)), True
+
+
+def _pieces(stack: Stack, domain: Domain) -> Iterable[tuple[Polytope, dict[Side, Array]]] | None:
+    """Polytopes that cover the domain, if it has few inputs."""
+    count = stack.widths[0]
+    if domain.bounded and count <= MOST_BOX:
+        return [box(domain)]
+    if np.isinf(domain.low).all() and np.isinf(domain.high).all() and count <= MOST_SPACE:
+        return fan(-FAR * input_scales(stack))
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +111,7 @@ class _Cutter:
     def __init__(self, maps: AffineMaps, walls: dict[Side, Array], deadline: float | None) -> None:
         self.maps, self.walls, self.deadline = maps, walls, deadline
 
-    def cells(self, whole: Polytope) -> Iterator[Cell]:
+    def leaves(self, whole: Polytope) -> Iterator[_Task]:
         """All regions inside a polytope."""
         tasks = [self.entering(whole, 0, self.maps.inputs(), ())]
         while tasks:
@@ -78,13 +119,15 @@ class _Cutter:
             if self.deadline is not None and time.perf_counter() > self.deadline:
                 raise OutOfTime
             if task.number == self.maps.stack.hidden:
-                yield finished(self.maps, task.cell, task.pattern, task.rows)
+                yield task
                 continue
             tasks += self.step(task)
 
     def entering(self, cell: Polytope, number: int, below: AffineRows, pattern: tuple[Bits, ...]) -> _Task:
-        """A layer that has decided nothing yet."""
-        rows = self.maps.layer(number, below)
+        """A layer that has decided nothing yet, given the sums of the one below."""
+        if number == self.maps.stack.hidden:
+            return _Task(cell, number, below, pattern[-1] if pattern else np.zeros(0, dtype=bool), NOTHING, pattern)
+        rows = self.maps.layer(number, self.maps.activate(number - 1, below, pattern[-1]) if number else below)
         return _Task(cell, number, rows, np.zeros(len(rows.values), dtype=bool), np.arange(len(rows.values)), pattern)
 
     def step(self, task: _Task) -> list[_Task]:
@@ -96,8 +139,7 @@ class _Cutter:
         bits[task.open] = above
         cutting = np.flatnonzero(above & below)
         if not len(cutting):
-            passed = self.maps.activate(task.number, task.rows, bits)
-            return [self.entering(task.cell, task.number + 1, passed, (*task.pattern, bits))]
+            return [self.entering(task.cell, task.number + 1, task.rows, (*task.pattern, bits))]
         column = int(cutting[0])
         neuron = int(task.open[column])
         numbers = signs[:, column], values[:, column], bounds[:, column], task.rows.values[neuron]
@@ -125,7 +167,7 @@ class _Cutter:
         return found
 
 
-def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: AffineRows) -> Cell:
+def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], sums: AffineRows) -> Cell:
     """The cell in floats: its facets if it is bounded, else the rows of all neurons that are not constant."""
     point = cell.centre
     if cell.bounded:
@@ -140,7 +182,8 @@ def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], last: 
         rows = np.concatenate([rows[chosen] for rows, chosen in zip(every, slanted, strict=True)])
     rows = rows / np.sqrt((rows[:, :-1] ** 2).sum(axis=1, keepdims=True))
     radius = float((rows[:, :-1] @ point + rows[:, -1]).min(initial=np.inf))
-    matrix, offset = last.values[:, :-1], last.values[:, -1]
+    last = maps.last(sums, pattern)
+    matrix, offset = last[:, :-1], last[:, -1]
     if not cell.bounded:
         return Cell(pattern, point, radius, rows, names, matrix, offset)
     return Cell(pattern, point, radius, rows, names, matrix, offset, cell.corners[:, :-1], cell.tight[:, facets])

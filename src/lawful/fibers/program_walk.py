@@ -26,7 +26,9 @@ def walk(stack: Stack, domain: Domain, deadline: float | None) -> Iterator[Cell]
     scaled = stack.replaced(0, weight=stack.weights[0] * units)
     plain = bool((scales == scales[0]).all() and scales[0] == 1.0)
     inner = Domain(domain.low / scales, domain.high / scales)
-    for pattern, where, half_spaces, last in _Walk(scaled, inner, deadline).start():
+    search = _Walk(scaled, inner, deadline)
+    for pattern, where, half_spaces, below in search.start():
+        last = search.maps.last(below, pattern)
         rows = np.array([half.unit for half in half_spaces]).reshape(len(half_spaces), len(scales) + 1)
         if not plain:
             rows[:, :-1] /= scales
@@ -35,6 +37,15 @@ def walk(stack: Stack, domain: Domain, deadline: float | None) -> Iterator[Cell]
         radius = float((rows[:, :-1] @ point + rows[:, -1]).min(initial=np.inf))
         names = tuple((half.layer, half.neuron) for half in half_spaces)
         yield Cell(pattern, point, radius, rows, names, last[:, :-1] / scales, last[:, -1])
+
+
+def patterns(stack: Stack, domain: Domain, deadline: float | None) -> Iterator[tuple[Bits, ...]]:
+    """The activation patterns of all regions, without what else is known of them."""
+    scales = input_scales(stack)
+    units = rational(scales) if stack.exact else scales
+    scaled = stack.replaced(0, weight=stack.weights[0] * units)
+    inner = Domain(domain.low / scales, domain.high / scales)
+    return (found[0] for found in _Walk(scaled, inner, deadline).start())
 
 
 class _HalfSpace(NamedTuple):
@@ -48,7 +59,7 @@ class _HalfSpace(NamedTuple):
     sign: int
 
 
-Found = tuple[tuple[Bits, ...], Floats, list[_HalfSpace], Floats]
+Found = tuple[tuple[Bits, ...], Floats, list[_HalfSpace], AffineRows]  # the last: sums of the last hidden layer
 
 
 class _Walk:
@@ -70,21 +81,29 @@ class _Walk:
         yield from self.layer(0, self.maps.inputs(), (), self.domain.centre())
 
     def layer(self, number: int, below: AffineRows, pattern: tuple[Bits, ...], point: Floats | None) -> Iterator[Found]:
-        """Continue with a layer whose inputs are these functions on the region."""
-        rows = self.maps.layer(number, below)
+        """Continue with a layer, given the sums of the one below as functions on the region."""
         if number == self.maps.stack.hidden:
             where = self.polyhedron.widest()[1] if point is None else point
-            yield pattern, where, self.pushed, rows.values
+            yield pattern, where, self.pushed, below
             return
+        rows = self.maps.layer(number, self.maps.activate(number - 1, below, pattern[-1]) if number else below)
+        errors = loosened(rows.values, rows.error)
         self.known[number] = self.ruled_out(number, pattern)
-        yield from self.neuron(number, rows, np.zeros(len(rows.values), dtype=bool), 0, pattern, point)
+        yield from self.neuron(number, rows, errors, np.zeros(len(rows.values), dtype=bool), 0, pattern, point)
 
     def neuron(
-        self, number: int, rows: AffineRows, bits: Bits, at: int, pattern: tuple[Bits, ...], point: Floats | None
+        self,
+        number: int,
+        rows: AffineRows,
+        errors: Floats,
+        bits: Bits,
+        at: int,
+        pattern: tuple[Bits, ...],
+        point: Floats | None,
     ) -> Iterator[Found]:
         """Decide one neuron after the other; split where both sides have a point."""
         if point is not None:
-            values, bounds = value_of(rows, point)
+            values, bounds = value_of(rows.values, errors, point)
             sure = np.abs(values) > bounds
         while at < len(bits):
             sides: dict[bool, Floats | None] = {}
@@ -94,23 +113,25 @@ class _Walk:
                 bits[at] = bool(self.maps.exact(number, pattern)[at][-1] > 0)
                 at += 1
                 continue
+            halves = {}
             for active in (True, False):
                 if active not in sides and not self.known[number][active][at]:
-                    self.find(self.half_space(rows, number, at, active), pattern, sides)
+                    halves[active] = self.half_space(rows, number, at, active)
+                    self.find(halves[active], pattern, sides)
             if len(sides) == 2:
                 break
             bits[at] = next(iter(sides))
             at += 1
         if at == len(bits):
-            yield from self.layer(number + 1, self.maps.activate(number, rows, bits), (*pattern, bits), point)
+            yield from self.layer(number + 1, rows, (*pattern, bits), point)
             return
         for active in (True, False):
             chosen = bits.copy()
             chosen[at] = active
-            half = self.half_space(rows, number, at, active)
+            half = halves[active] if active in halves else self.half_space(rows, number, at, active)
             self.push(half)
             self.polyhedron.push(half.unit)
-            yield from self.neuron(number, rows, chosen, at + 1, pattern, sides[active])
+            yield from self.neuron(number, rows, errors, chosen, at + 1, pattern, sides[active])
             self.polyhedron.pop()
             self.pushed.pop()
 
@@ -135,7 +156,7 @@ class _Walk:
         place = len(self.pushed)
         if place == len(self.values):
             self.values, self.errors = (np.concatenate([part, part]) for part in (self.values, self.errors))
-        self.values[place], self.errors[place] = half.values, half.error
+        self.values[place], self.errors[place] = half.values, loosened(half.values, half.error)
         self.pushed.append(half)
 
     def half_space(self, rows: AffineRows, number: int, at: int, active: bool) -> _HalfSpace:
@@ -156,21 +177,20 @@ class _Walk:
             raise OutOfTime
         self.push(half)
         support: list[int] = []
-        radius, where = -1.0, half.unit[:-1]
-        if where.any():
+        if half.unit[:-1].any():
             self.polyhedron.push(half.unit)
             radius, where = self.polyhedron.widest()
-            support = self.polyhedron.support() if radius < 1 else []
+            if radius > 0 and self.inside(where):
+                sides[half.sign > 0] = where
+            else:
+                support = self.polyhedron.support()
             self.polyhedron.pop()
-        if radius > 0 and self.inside(where):
-            sides[half.sign > 0] = where
-        else:
-            if not empties([self.exact(place, pattern) for place in support]):
-                every = (self.exact(place, pattern) for place in range(len(self.walls) + len(self.pushed)))
-                found = common_point([list(row) for row in every])
-                if isinstance(found, InnerPoint):
-                    point = floating(np.array(found.point, dtype=object))
-                    sides[half.sign > 0] = point if self.inside(point) else None
+        if (half.sign > 0) not in sides and not empties([self.exact(place, pattern) for place in support]):
+            every = (self.exact(place, pattern) for place in range(len(self.walls) + len(self.pushed)))
+            found = common_point([list(row) for row in every])
+            if isinstance(found, InnerPoint):
+                point = floating(np.array(found.point, dtype=object))
+                sides[half.sign > 0] = point if self.inside(point) else None
         self.pushed.pop()
 
     def exact(self, place: int, pattern: tuple[Bits, ...]) -> Array:
@@ -186,12 +206,16 @@ class _Walk:
         if not np.isfinite(point).all() or not ((point > self.domain.low) & (point < self.domain.high)).all():
             return False
         count = len(self.pushed)
-        values, bounds = value_of(AffineRows(self.values[:count], self.errors[:count]), point)
+        values, bounds = value_of(self.values[:count], self.errors[:count], point)
         return bool((values > bounds).all())
 
 
-def value_of(rows: AffineRows, point: Floats) -> tuple[Floats, Floats]:
-    """Values at a point of floats, and how far they may be from the true ones."""
-    whole = np.append(point, 1.0)
-    bounds = (rows.error + (len(whole) + 3) * UNIT * np.abs(rows.values)) @ np.abs(whole)
-    return np.asarray(rows.values @ whole), np.asarray(bounds * (1 + 16 * UNIT))
+def loosened(values: Floats, error: Floats) -> Floats:
+    """The errors of coefficients, and what rounding a sum of their products may add to them."""
+    return np.asarray(error + (values.shape[-1] + 3) * UNIT * np.abs(values))
+
+
+def value_of(rows: Floats, errors: Floats, point: Floats) -> tuple[Floats, Floats]:
+    """Values at a point of floats, and how far they may be from the true ones; errors as `loosened` makes them."""
+    bounds = errors[:, :-1] @ np.abs(point) + errors[:, -1]
+    return rows[:, :-1] @ point + rows[:, -1], np.asarray(bounds * (1 + 16 * UNIT))
