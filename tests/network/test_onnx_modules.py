@@ -477,3 +477,22 @@ def test_other_types_of_numbers(dtype: Any, tolerance: float) -> None:
     batch = np.random.default_rng(0).normal(size=(4, 3)).astype(dtype)
     wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": batch})[0]
     agree([found.evaluate(batch.astype(np.float64))], [np.asarray(wanted, dtype=np.float64)], tolerance)
+
+
+def test_a_pruned_file_keeps_its_nodes(tmp_path: Path, lawful: Any) -> None:
+    """A duplicate and a silent neuron behind GELU go; input, output and open batch stay."""
+    source, out = tmp_path / "net.onnx", tmp_path / "small.onnx"
+    model = exported("gelu", "script", fixed=False)
+    held = {each.name: each for each in model.graph.initializer}
+    arrays = {name: numpy_helper.to_array(each).copy() for name, each in held.items()}
+    arrays["0.weight"][1], arrays["0.bias"][1] = arrays["0.weight"][0], arrays["0.bias"][0]
+    arrays["2.weight"][:, 3] = 0
+    for name, array in arrays.items():
+        held[name].CopyFrom(numpy_helper.from_array(array, name))
+    onnx.save(model, source)
+    lawful("prune", source, "--out", out)
+    after = onnx.load(out)
+    assert {each.name: list(each.dims) for each in after.graph.initializer}["0.weight"] == [4, 3]
+    assert after.graph.node == model.graph.node
+    batch = inputs_of([(3,)], 5)
+    agree(runtime(after, batch), runtime(model, batch))

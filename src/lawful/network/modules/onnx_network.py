@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
@@ -54,7 +55,23 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
     return ModuleNetwork(module, obstacle, _reading(module, model), only if isinstance(only, tuple) else None)
 
 
-def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor]) -> bytes:
+def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
+    """The file with the weights of a smaller module in its initializers; None if its nodes then compute something else.
+
+    Both are compared on the examples: a node may have a size in it that went away.
+    """
+    model = onnx_file.load(path)
+    try:
+        content = refilled(model, OnnxModule(model, path.parent), smaller.state_dict(), resize=True)
+        twin = network_of(type(model).FromString(content), path.parent, "").module
+        with torch.no_grad():
+            same = _close(twin(*examples), smaller(*examples), 1e-5)
+    except (LawfulError, KeyError, RuntimeError):
+        return None
+    return content if same else None
+
+
+def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor], *, resize: bool = False) -> bytes:
     """The file with other numbers in its initializers: the same nodes, names, types and ends."""
     from onnx import helper, numpy_helper
 
@@ -69,9 +86,11 @@ def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor]
         array = np.ascontiguousarray(numbers.detach().cpu().double().numpy().astype(kind))
         if not np.isfinite(array.astype(np.float64)).all():
             raise LawfulError(f"{name} has a number that {kind} cannot hold")
-        if tuple(array.shape) != tuple(held[name].dims):
+        if tuple(array.shape) != tuple(held[name].dims) and not resize:
             raise Unsupported(f"{name} changed its size, and the nodes of the file are written for the old one")
         held[name].CopyFrom(numpy_helper.from_array(array, held[name].name))
+    if resize:
+        del twin.graph.value_info[:]  # sizes between the layers may have changed, and say nothing else
     return bytes(twin.SerializeToString(deterministic=True))
 
 
