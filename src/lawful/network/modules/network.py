@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 ANY_MODULE = (
-    "show, laws, symmetries, components, rebalance, prune, flow with --data; same, diff and align compare its weights"
+    "laws, symmetries, components, rebalance, canonical, align, flow with data; on the command line also show, prune, "
+    "audit, same, diff"
 )
 
 

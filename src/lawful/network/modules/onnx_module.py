@@ -19,6 +19,7 @@ from lawful.network.modules.onnx_calls import CALLS
 from lawful.network.modules.onnx_moves import split
 from lawful.network.modules.onnx_values import Operand
 from lawful.network.modules.onnx_weights import WeightNames, weights_of
+from lawful.network.reading import Reading
 
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 KNOWN = tuple(dict.fromkeys((*CALLS, "Split", "Shape", "Size", "Cast", "Constant", *COMPUTED)))
@@ -30,9 +31,11 @@ class OnnxModule(nn.Module):
     The first axis of an input counts samples. `alone` runs the graph on one sample after another, for graphs whose
     sizes are written for one; `bare` graphs know no samples at all. `input_sizes` are those of the inputs without the
     samples, where the file states them; `8:int` is for whole numbers. Normalisations keep their stored statistics.
+    `told` is how the file was read.
     """
 
     input_sizes: tuple[tuple[int, ...] | str, ...] = ()
+    told: Reading | None = None
 
     def __init__(self, model: Any, folder: Path) -> None:
         """Read the graph; nodes on which no answer depends are left out."""

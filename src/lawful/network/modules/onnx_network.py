@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
             _said(entries[name], size) for name, size in zip(module.inputs, samples, strict=True)
         )
     only = module.input_sizes[0] if len(module.input_sizes) == 1 else None
-    return ModuleNetwork(module, obstacle, _reading(module, model), only if isinstance(only, tuple) else None)
+    reading = _reading(module, model)
+    module.told = replace(reading, module=None, template=None)
+    return ModuleNetwork(module, obstacle, reading, only if isinstance(only, tuple) else None)
 
 
 def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
