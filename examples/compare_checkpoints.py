@@ -28,6 +28,7 @@ def run() -> Diff:
         (gradient,) = torch.autograd.grad(loss, theta)
         theta = (theta - step * gradient).detach()
     found = diff(before, Mlp.from_dag(dag.with_theta(theta.numpy())), data=data)
+    assert isinstance(found, Diff)
     assert found.step is not None
     print(f"balances drifted by {100 * found.relative_drift:.2f}%, so the step was at least {found.step:.4f}")
     print(f"it was {step}")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lawful.checkpoints import align
     from lawful.components import components
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
-    from lawful.fibers import same
     from lawful.fibers.distance import distance
     from lawful.flow.monitor import Monitor
     from lawful.laws import count_laws
@@ -25,17 +24,18 @@ if TYPE_CHECKING:
     from lawful.network.modules.convert import from_module, to_module
     from lawful.network.opening import open
     from lawful.network.reading import Reading
-    from lawful.pruning import prune
-    from lawful.study.audit import audit
     from lawful.study.checkpoint_index import find
     from lawful.study.checkpoint_merge import merge
     from lawful.study.demo import demo
     from lawful.study.diff import diff
     from lawful.study.explore import explore
+    from lawful.study.prune import prune
     from lawful.study.reproduce import reproduce
+    from lawful.study.same import same
     from lawful.study.singularity import singular
     from lawful.study.training_verbs import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
     from lawful.study.verbs import (
+        audit,
         canonical,
         check,
         convert,
@@ -61,20 +61,19 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.flow.monitor": "Monitor",
     "lawful.laws": "count_laws count_laws:laws",
     "lawful.components.locks": "components",
-    "lawful.pruning.prune": "prune",
-    "lawful.fibers": "same",
+    "lawful.study.prune": "prune",
     "lawful.checkpoints": "align",
     "lawful.fibers.distance": "distance",
-    "lawful.study.audit": "audit",
     "lawful.study.checkpoint_index": "find",
     "lawful.study.checkpoint_merge": "merge",
     "lawful.study.demo": "demo",
     "lawful.study.diff": "diff",
     "lawful.study.explore": "explore",
     "lawful.study.reproduce": "reproduce",
+    "lawful.study.same": "same",
     "lawful.study.singularity": "singular",
     "lawful.study.training_verbs": "bottleneck compare drift flow leaky separate truncate truncation_flow",
-    "lawful.study.verbs": "canonical check convert fiber fingerprint identifiable path rebalance regions show "
+    "lawful.study.verbs": "audit canonical check convert fiber fingerprint identifiable path rebalance regions show "
     "sweep symmetries",
     "lawful.verify": "verify",
 }

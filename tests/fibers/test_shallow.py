@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lawful import Mlp, Unsupported
@@ -40,6 +40,7 @@ def value(form: NormalForm, points: Floats) -> Floats:
 
 
 @settings(max_examples=60, deadline=None)
+@example(Stack((np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])), (np.zeros(1), np.zeros(2)), (0.5,)))
 @given(shallow())
 def test_the_form_and_the_minimal_network_are_the_same_function(stack: Stack) -> None:
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful.errors import CertificateError, LawfulError, Unsupported
+from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 from lawful.network import Architecture, Mlp
 from lawful.network.formats.files import read, write
 from lawful.pruning import prune, size_curve
@@ -197,8 +197,32 @@ def test_certificates_without_stand_ins_are_replays() -> None:
     kept, proof = prune_with_certificate(trained(), keep=8)
     assert (proof["kind"], kept.neurons_after) == ("distance", 8)
     verify(proof)
-    with pytest.raises(LawfulError, match="one box"):
-        prune_with_certificate(trained(), tolerance=0.1, data=np.zeros((2, 3)), around=0.1)
+
+
+def test_bounds_around_samples_are_re_checked_box_by_box(lawful: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    mlp = Architecture.parse("4-12-8-2 relu bias").initialise(seed=1)
+    data = rng.uniform(-1, 1, (30, 1)) @ np.array([[1.0, -0.5, 0.25, 0.75]])
+    found, proof = prune_with_certificate(mlp, tolerance=0.05, data=data, around=0.02)
+    assert found.around == 0.02
+    assert found.bound <= 0.05
+    said = verify(proof, mlp, found.network, data)
+    assert said.given == (0, 1, 2)
+    assert "within 0.02 of one of 30 samples" in said.statement
+    for place, to in (
+        ("radius", "1"), ("radius", "-1/50"), ("samples", (data + 0.5).tolist()), ("samples", []),
+    ):  # fmt: skip
+        with pytest.raises((CertificateError, NotACertificate)):
+            verify(proof | {"near": proof["near"] | {place: to}})
+    with pytest.raises(CertificateError):
+        verify(proof | {"upper": str(Fraction(proof["upper"]) / 2)})
+    with pytest.raises(CertificateError):
+        verify(proof | {"tree": [0]})
+    write(mlp, tmp_path / "a.npz")
+    np.savez(tmp_path / "data.npz", x=data)
+    options = ("--data", tmp_path / "data.npz", "--around", "0.02", "--certificate", tmp_path / "proof.json")
+    lawful("prune", tmp_path / "a.npz", "--tolerance", "0.05", *options, "--verify")
+    assert "30 samples" in lawful("verify", tmp_path / "proof.json", tmp_path / "a.npz", tmp_path / "data.npz").stdout
 
 
 def test_the_command_line_certifies_tolerances(lawful: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The claims of this room, and their batched training code against the plain one."""
+"""Training code of the claims of this room against the plain one; every claim runs in tests/study."""
 
 from __future__ import annotations
 
@@ -12,17 +12,7 @@ from lawful.errors import LawfulError
 from lawful.network import Architecture
 from lawful.singular.laplacian import dag_edge_weights
 from lawful.study import singular_runs
-from lawful.study.claim import Claim, Verdict
-from lawful.study.claims import singular, singular_training
-
-CLAIMS = (*singular.CLAIMS, *singular_training.CLAIMS)
-
-
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
-def test_claim(claim: Claim) -> None:
-    outcome = claim.run(False)
-    expected = Verdict.CONFIRMED if claim.erratum is None else Verdict.CORRECTED
-    assert claim.verdict(outcome) == expected, outcome.measured
+from lawful.study.claims import singular_training
 
 
 @pytest.mark.parametrize("text", ["5-4-1 relu", "5-4-3-1 leaky_relu(0.1) bias", "5-4-3-4-1 relu bias skip(1,2)"])

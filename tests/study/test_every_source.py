@@ -215,7 +215,13 @@ def test_every_verb_of_python_is_asked() -> None:
         if next(iter(inspect.signature(function).parameters.values()), inspect.Parameter("x", 1)).annotation == "Source"
     }
     rest = {"open_pair", "check", "convert", "count_laws", "describe_fiber", "find_path", "known_laws", "problem"}
-    rest |= {"training_problem", "balanced_graph", "bound_of_difference", "prune_with_certificate"}
+    rest |= {
+        "training_problem",
+        "balanced_graph",
+        "bound_of_difference",
+        "prune_with_certificate",
+        "convolutional_file",
+    }
     checkpoints = {
         "align",
         "merge",

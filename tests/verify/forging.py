@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
+from lawful.verify.channel_program import digest as channels_digest
 from lawful.verify.channel_program import read_tensor
-from lawful.verify.channel_pruning import digest as channels_digest
 from lawful.verify.components import read_graph
 from lawful.verify.wiring import read_tower, read_wiring
 
@@ -40,9 +40,10 @@ def signed(proof: Proof) -> Proof:
                 ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
                 about = [read_wiring(network).digest() for network in ends]
             case "channel-pruning":
+                kept = {k: v for k, v in proof["others"].items() if k not in proof.get("lost", [])}
                 about = [
-                    channels_digest({k: read_tensor(v) for k, v in proof[key].items()}, proof["others"])
-                    for key in ("before", "after")
+                    channels_digest({k: read_tensor(v) for k, v in proof[key].items()}, others)
+                    for key, others in (("before", proof["others"]), ("after", kept))
                 ]
             case "property" | "monotone":
                 network = proof["network"]

@@ -177,6 +177,10 @@ def _distance(proof: Proof, found: Verified) -> bool:
     first, second = (mlp_of(network) for network in proof["networks"])
     low, high = np.array([[float(Fraction(end)) for end in side] for side in proof["box"]]).T
     points = np.random.default_rng(0).uniform(low, high, (300, len(low)))
+    if "near" in proof:
+        near, radius = np.array(proof["near"]["samples"]), float(Fraction(proof["near"]["radius"]))
+        points = near[np.arange(300) % len(near)] + np.random.default_rng(0).uniform(-radius, radius, points.shape)
+        points = np.clip(points, low, high)
     order = {"inf": np.inf, "1": 1, "2": 2}[proof["norm"]]
 
     def apart(batch: Any) -> Any:

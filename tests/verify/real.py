@@ -47,6 +47,7 @@ from lawful.network import Architecture, Mlp
 from lawful.pruning.certificate import certificate as of_pruning
 from lawful.pruning.channel_certificate import certificate as channels_certificate
 from lawful.pruning.channels import prune_channels
+from lawful.pruning.evidence import prune_with_certificate
 from lawful.pruning.module import ModulePruning, prune_module
 from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
@@ -300,6 +301,9 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "distance": lambda: _distance(None),
     "distance proved": lambda: _distance(0.5),
     "distance violated": lambda: _distance(1e-6),
+    "distance near samples": lambda: prune_with_certificate(
+        redundant(), tolerance=0.5, data=np.array([[0.5, -0.25], [0.75, 0.5]]), around=0.125
+    )[1],
     "monotone": lambda: _monotone(Growth(0, rising=True), Growth(1, rising=False)),
     "not monotone": lambda: _monotone(Growth(0, rising=False)),
     "property holds": lambda: _property(-100),

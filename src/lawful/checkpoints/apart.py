@@ -12,10 +12,11 @@ from lawful.checkpoints.opening import ApartPair
 from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, _gap
 from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork
+from lawful.shown import Shown
 
 
 @dataclass(frozen=True, eq=False)
-class ApartVerdict:
+class ApartVerdict(Shown):
     """Different with an input, or undecided; `reason` says why there is no common form."""
 
     verdict: Word
@@ -23,6 +24,7 @@ class ApartVerdict:
     replay: OutputReplay
     within: None = None
     certified: bool = False
+    seconds: float = 0.0
 
 
 def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:

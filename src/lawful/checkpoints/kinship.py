@@ -23,6 +23,7 @@ from lawful.checkpoints.match import Tensors, assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.streamed import folded_tensors
+from lawful.shown import Shown
 
 Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
 RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
@@ -60,7 +61,7 @@ class TensorChange:
 
 
 @dataclass(frozen=True, eq=False)
-class Kinship:
+class Kinship(Shown):
     """The relation of B to A, its evidence, and the tensors that changed."""
 
     relation: Relation

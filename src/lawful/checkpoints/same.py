@@ -16,6 +16,7 @@ from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
+from lawful.shown import Shown
 
 TRIALS = 4
 SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
@@ -42,7 +43,7 @@ class OutputReplay:
 
 
 @dataclass(frozen=True, eq=False)
-class CheckpointVerdict:
+class CheckpointVerdict(Shown):
     """Equal, different or undecided, and what it rests on.
 
     `within` says which equality: "exactly", "weight by weight" (each entry within `epsilon` of itself) or "copy by
@@ -56,6 +57,8 @@ class CheckpointVerdict:
     comparison: WeightComparison
     replay: OutputReplay | None
     theorem: UniquenessVerdict | None = None  # what decides, where the function determines the weights
+    rewritten: tuple[str, ...] = ()  # what brought the two to one form
+    seconds: float = 0.0
 
     @property
     def certified(self) -> bool:

@@ -15,11 +15,12 @@ from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
 from lawful.checkpoints.streamed import fold_clusters
 from lawful.checkpoints.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.errors import Unsupported
+from lawful.shown import Shown
 from lawful.symmetry.inputs import Input
 
 
 @dataclass(frozen=True, eq=False)
-class Aligned:
+class Aligned(Shown):
     """B in A's place: `weights` under the names of B's file, in its type of numbers, and what is left between them."""
 
     weights: dict[str, torch.Tensor]

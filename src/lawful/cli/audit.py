@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.checkpoints import compares_weights, kin
 from lawful.cli.laws import LossOption
-from lawful.cli.output import console, print_json, will_write, write_text
+from lawful.cli.output import console, note_readings, print_json, will_write, write_text
 from lawful.cli.source import (
     ActivationOption,
     InputOption,
@@ -17,8 +16,6 @@ from lawful.cli.source import (
     ModelOption,
     Named,
     OrderOption,
-    input_shape,
-    open_network,
     takes_network,
 )
 from lawful.errors import LawfulError
@@ -120,29 +117,20 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """What changed between two checkpoints: how far from gradient flow, or (modules) copy, child or stranger."""
-    from lawful.network.formats.data import read_data
-    from lawful.report.diff import diff_text, to_json
+    from lawful.report.diff_page import page_of_difference
+    from lawful.report.views import text, to_dict
     from lawful.study.diff import diff as run
 
     if html is not None:
         will_write(html)
-    read = model, input_size, activation, order
-    if data is None and any(compares_weights(each, *read, balances=True) for each in (first, second)):
-        kin(first, second, model, input_size, activation, html, as_json)
-        return
-    shape = input_shape(input_size)
-    one, two = (
-        open_network(text, activation=activation, model=model, order=order, shape=shape) for text in (first, second)
-    )
-    samples = None if data is None else read_data(data, len(one.to_dag().inputs))
-    found = run(one, two, data=samples, loss=loss, seconds=seconds)
+    reading: dict[str, Any] = {"model": model, "input": input_size, "activation": activation, "order": order}
+    found = run(first, second, data=data, loss=loss, seconds=seconds, **reading)
+    note_readings(found.readings)
     if html is not None:
-        from lawful.report.diff_page import diff_page
-
-        write_text(html, diff_page(found, first, second))
+        write_text(html, page_of_difference(found, first, second))
     if as_json:
-        print_json(to_json(found))
+        print_json(to_dict(found))
     else:
-        typer.echo(diff_text(found))
+        typer.echo(text(found))
         if html is not None:
             typer.echo(f"page: {html}")

@@ -17,7 +17,6 @@ from lawful.cli.source import (
     ModelOption,
     Named,
     OrderOption,
-    box_corners,
     input_shape,
     takes_network,
 )
@@ -209,10 +208,11 @@ def change_bound(source: Mlp | Dag | EntryGraph, done: Rebalanced, box: str) -> 
     """A certified bound of what the rescaled network changes on a box."""
     from lawful.components import EntryGraph
     from lawful.fibers.distance import bound_of_difference
+    from lawful.network.formats.box import box_of
 
     if isinstance(source, EntryGraph) or isinstance(done.dag, EntryGraph):
         raise LawfulError("--box bounds networks of layers and graphs, not modules with shared weights")
-    return bound_of_difference(source, done.dag, box_corners(box, done.dag))
+    return bound_of_difference(source, done.dag, box_of(box, done.dag))
 
 
 def function_change(before: Dag | EntryGraph, after: Dag | EntryGraph, input_text: str | None = None) -> float:

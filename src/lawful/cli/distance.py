@@ -21,7 +21,6 @@ from lawful.cli.source import (
     NetworkArgument,
     OrderOption,
     SeedOption,
-    box_corners,
     input_shape,
     open_network,
 )
@@ -56,6 +55,7 @@ def distance(
 ) -> None:
     """Bound the largest difference of two networks on a box. Exit 0 proved, 1 violated, 3 neither."""
     from lawful.fibers.distance import distance as measure
+    from lawful.network.formats.box import box_of
     from lawful.report.distance import distance_json, distance_text
 
     if norm not in NORMS:
@@ -70,7 +70,7 @@ def distance(
         open_network(text, seed=seed, activation=activation, drop_useless=True, shape=shape, model=model, order=order)
         for text in (first, second)
     ]
-    corners = box_corners(box, networks[0])
+    corners = box_of(box, networks[0])
     started = clock.monotonic()
     with bar("distance") as tell:
         found = measure(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time as clock
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli import checkpoints
 from lawful.cli.evidence import save_evidence
 from lawful.cli.find import make_index
-from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
+from lawful.cli.output import note_readings, print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import counter
 from lawful.cli.representatives import represent
 from lawful.cli.source import (
@@ -25,7 +23,6 @@ from lawful.cli.source import (
     Named,
     OrderOption,
     SeedOption,
-    box_corners,
     input_shape,
     open_network,
     takes_network,
@@ -73,40 +70,22 @@ def same(
     as_json: JsonOption = False,
 ) -> None:
     """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
-    from lawful.fibers.same import same as decide
-    from lawful.fibers.verdict import certificate as evidence
-    from lawful.report.fibers import verdict_json, verdict_text
+    from lawful.report.views import text, to_dict
+    from lawful.study.same import same_with_evidence
+    from lawful.study.two_networks import TwoNetworks
 
-    if not time > 0:
-        raise LawfulError(f"--time takes a positive number of seconds, not {time}")
     will_write(certificate)
-    started = clock.perf_counter()
-    plain = not exact and box is None and within is None and tolerance is None
-    other = model if model_b is None else model_b
-    asked = ((first, model), (second, other))
-    if plain and any(checkpoints.compares_weights(text, own, input_size, activation, order) for text, own in asked):
-        sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
-        checkpoints.same_by_weights(pair, certificate, seed, as_json, started)
-    reading = {"order": order, "shape": input_shape(input_size)}
-    networks = (
-        _open(first, seed, activation, model=model, **reading),
-        _open(second, seed, activation, model=other, **reading),
-    )
-    place = None if box is None else box_corners(box, networks[0])
-    found = decide(*networks, box=place, exact=exact, tolerance=tolerance, within=within, seconds=time, seed=seed)
-    if plain and model is not None and found.verdict != "equal":  # perhaps a copy in which weights were rounded
-        sizes = None if input_size is None else [input_size]
-        pair = checkpoints.open_two(first, second, model, sizes, activation, None, model_b)
-        checkpoints.same_by_weights(pair, certificate, seed, as_json, started, only_equal=True)
-    result = verdict_json(found)
-    if certificate is not None and result["certified"]:
-        write_certificate(certificate, evidence(found, *networks))
+    networks = TwoNetworks(first, second, model, model_b, input_size, activation, order)
+    question = {"box": box, "exact": exact, "tolerance": tolerance, "within": within}
+    found, evidence = same_with_evidence(networks, seconds=time, seed=seed, **question)
+    note_readings(found.readings)
+    if certificate is not None and evidence is not None:
+        write_certificate(certificate, evidence())
     if as_json:
-        print_json(result)
+        print_json(to_dict(found))
     else:
-        typer.echo(verdict_text(result))
-    if certificate is not None and not result["certified"]:
+        typer.echo(text(found))
+    if certificate is not None and evidence is None:
         typer.echo(f"lawful: nothing that can be re-checked, so {certificate} was not written", err=True)
         raise typer.Exit(3)
     raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
@@ -178,13 +157,14 @@ def regions(
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.fibers.catalogue import count_regions, draw_regions
     from lawful.fibers.region_certificate import certificate as evidence
+    from lawful.network.formats.box import box_of
     from lawful.report.fibers import regions_json, regions_text
     from lawful.study.figure_file import save
     from lawful.study.region_figure import complex_figure
 
     will_write(svg, certificate)
     found = _reduced(named)
-    place = None if box is None else box_corners(box, found)
+    place = None if box is None else box_of(box, found)
     with counter("regions") as tick:
         counted = count_regions(found, place, facets=facets, each=each, seconds=time, tick=tick)
     result = regions_json(counted)
@@ -255,15 +235,16 @@ def fingerprint(
         return
     from lawful.fibers.catalogue import group_networks
     from lawful.report.fibers import fingerprint_json, fingerprint_text
+    from lawful.study.two_networks import TwoNetworks
 
     reading = {"model": model, "order": order, "shape": input_shape(input_size)}
-    modules = exact or any(checkpoints.compares_weights(each, model, input_size, activation, order) for each in files)
+    read = {"model": model, "input": input_size, "activation": activation, "order": order}
+    modules = exact or any(TwoNetworks(each, each, **read).are_checkpoints() for each in files)
     with counter("networks", len(files)) as tick:
         if modules:
             from lawful.study.orbit_hashes import orbit_fingerprints
 
-            options = {"model": model, "input": input_size, "activation": activation, "order": order}
-            found = orbit_fingerprints(files, files, tick=tick, **options)
+            found = orbit_fingerprints(files, files, tick=tick, **read)
         else:
             found = group_networks(files, lambda text: _open(text, seed, activation, **reading), tick)
     result = fingerprint_json(found)

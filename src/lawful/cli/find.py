@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json, will_write
+from lawful.cli.output import note_readings, print_json, will_write
 from lawful.cli.source import ActivationOption, JsonOption, ModelOption, OrderOption
 
 IndexOption = Annotated[
@@ -88,13 +88,15 @@ def merge(
     as_json: JsonOption = False,
 ) -> None:
     """Take the mean of two checkpoints after bringing B's units into A's order, scale and axes."""
-    from lawful.cli.checkpoints import open_pair
     from lawful.network.modules.save import write_weights
     from lawful.report.relatives import merged_json, merged_text
     from lawful.study.checkpoint_merge import merge_on_data
+    from lawful.study.two_networks import TwoNetworks
 
     will_write(out)
-    found = merge_on_data(open_pair(first, second, model, input_size, activation, order), weight, data)
+    pair, readings = TwoNetworks(first, second, model, None, input_size, activation, order).one_form()
+    note_readings(readings)
+    found = merge_on_data(pair, weight, data)
     if out is not None:
         write_weights(found.weights, out, like=Path(second))
     result = merged_json(found, None if out is None else str(out))

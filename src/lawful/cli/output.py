@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -130,6 +130,12 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
         return
     out.readings = [each for each in out.readings if each != instead_of]
     out.readings.append(reading)
+
+
+def note_readings(readings: Iterable[Reading]) -> None:
+    """The same of several networks."""
+    for each in readings:
+        note_reading(each)
 
 
 def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import told
 from lawful.cli.prune_channels import prune_by_channels
-from lawful.cli.source import JsonOption, Named, box_corners, takes_network
+from lawful.cli.source import JsonOption, Named, takes_network
 from lawful.errors import LawfulError
 
 
@@ -72,6 +72,9 @@ def prune(
     around: Annotated[
         float | None, typer.Option(help="The bound holds within this distance of each sample, not on all of the box.")
     ] = None,
+    fold: Annotated[
+        bool, typer.Option("--fold", help="Modules: put normalisations into layers, drop biases no output sees.")
+    ] = False,
     seconds: Annotated[float, typer.Option("--time", help="Seconds after which the search takes what it has.")] = 60.0,
     plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
     certificate: Annotated[
@@ -81,6 +84,7 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
+    from lawful.network.formats.box import box_of
     from lawful.network.formats.data import read_data
     from lawful.pruning.measure import measure
     from lawful.report.pruning import pruning_json, pruning_text
@@ -89,12 +93,14 @@ def prune(
     if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
         raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
     approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
-    if prune_by_channels(named, approximate, out, certificate, certify, as_json):
+    if prune_by_channels(named, approximate, out, certificate, certify, as_json, fold=fold):
         return
+    if fold:
+        raise LawfulError("--fold is for modules and ONNX files that are pruned channel by channel")
     found = named.network()
     inputs = len(found.to_dag().inputs)
     number, relative = read_tolerance(tolerance)
-    region = None if box is None else box_corners(box, found)
+    region = None if box is None else box_of(box, found)
     batch = None if data is None else read_data(data, inputs).x
     if curve:
         _curve(found, {"box": region, "data": batch, "around": around}, plot, as_json)

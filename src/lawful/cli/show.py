@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import console, note_reading, print_json, write_text
+from lawful.cli.output import console, note_readings, print_json, write_text
 from lawful.cli.source import JsonOption, Named, takes_network
-from lawful.errors import LawfulError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,35 +26,18 @@ def show(
 
     Of a module that is no graph of scalar weights, or of weights that do not say how they are joined, the tensors.
     """
-    from lawful.network.formats.contents import contents
-    from lawful.network.modules.network import ModuleNetwork
-    from lawful.network.summary import summarise
+    from lawful.network.summary import TensorSummary
     from lawful.report.network import draw_graph, print_summary, print_tensors, summary_json, tensors_json
+    from lawful.study.verbs import show as describe
 
-    try:
-        found = named.anything()
-    except LawfulError as reason:
-        listed = contents(Path(named.text)) if named.model is None else None
-        if listed is None or svg is not None:
-            raise
-        note_reading(listed)
-        if as_json:
-            print_json(tensors_json(listed, named.text, str(reason)))
-        else:
-            print_tensors(listed, named.text, str(reason), console())
-        return
-    if isinstance(found, ModuleNetwork):
-        if svg is not None:
-            found.to_dag()
-        if as_json:
-            print_json(tensors_json(found.reading, repr(found), found.obstacle))
-        else:
-            print_tensors(found.reading, repr(found), found.obstacle, console())
-        return
-    summary = summarise(found)
     if svg is not None:
-        write_text(svg, draw_graph(found.to_dag()))
-    if as_json:
-        print_json(summary_json(summary))
+        write_text(svg, draw_graph(named.source().to_dag()))
+    reading = {"activation": named.activation, "order": named.order, "drop_useless": named.drop_useless}
+    found = describe(named.text, model=named.model, input_shape=named.shape, **reading)
+    note_readings(found.readings)
+    if isinstance(found, TensorSummary):
+        print_json(tensors_json(found)) if as_json else print_tensors(found, console())
+    elif as_json:
+        print_json(summary_json(found))
     else:
-        print_summary(summary, console())
+        print_summary(found, console())

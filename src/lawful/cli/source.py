@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lawful.components.entries import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.modules.network import ModuleNetwork
-    from lawful.types import Floats
 
 Options = ParamSpec("Options")
 NetworkArgument = Annotated[
@@ -58,14 +57,6 @@ def input_shape(text: str | None) -> tuple[int, ...] | None:
     if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
         raise LawfulError(f"--input takes sizes like 3,8,8, or 8:int for token ids, not {text[:40]!r}")
     return tuple(int(size) for size in text.split(","))
-
-
-def box_corners(text: str, network: Mlp | Dag) -> tuple[Floats, Floats]:
-    """The two corners of the box that was named, among the network's inputs."""
-    from lawful.network import Mlp
-    from lawful.network.formats.box import read_box
-
-    return read_box(text, network.widths[0] if isinstance(network, Mlp) else len(network.inputs))
 
 
 def is_module(text: str) -> bool:

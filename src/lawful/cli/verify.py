@@ -133,7 +133,7 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
 
     from lawful.laws.program_digest import program_digests
     from lawful.network.opening import open_trained
-    from lawful.verify.channel_pruning import digest_of as weights_digest_of
+    from lawful.verify.channel_program import digest_of as weights_digest_of
     from lawful.verify.module_pruning import digest_of
 
     if not is_module(text) and reading["model"] is None:

@@ -18,6 +18,7 @@ from lawful.network import Mlp
 from lawful.types import Floats
 
 SIGN_FLOOR = 1e-9  # entries below this share of the largest one do not choose the sign of a hyperplane
+CLEAR_OF_A_CORNER = 1 + 2.0**-10  # a linear neuron on a box stays positive there, also after rounding
 
 
 class Kind(StrEnum):
@@ -289,7 +290,8 @@ def _linear_neurons(matrix: Array, form: NormalForm) -> tuple[Array, Array, Arra
         return left, right, none
     if form.domain.bounded:
         lows = [form.domain.range(np.append(row, row[0] * 0))[0] for row in right]
-        return left, right, np.array([max(-low, low * 0) for low in lows], dtype=matrix.dtype)
+        room = 1 if matrix.dtype == object else CLEAR_OF_A_CORNER
+        return left, right, np.array([max(-low, low * 0) * room for low in lows], dtype=matrix.dtype)
     if (form.domain.low == 0).all():
         return (*nonnegative(left, right), zeros_like(matrix, len(right) + 1))
     pairs = np.concatenate([right, -right])

@@ -28,6 +28,11 @@ def answered(result: Result, *networks: Opened, trained: str | None = None) -> R
     found = tuple(each for each in readings if each is not None)
     if trained is not None:
         found = tuple(each.in_training(trained) for each in found)
+    return read_as(result, *found)
+
+
+def read_as(result: Result, *found: Reading) -> Result:
+    """The result with the readings that it rests on."""
     object.__setattr__(result, "reading", found[0] if len(found) == 1 else joined(found))
     object.__setattr__(result, "readings", found)
     return result

@@ -73,7 +73,7 @@ def open_source(source: Any, chosen: ReadingOptions) -> Opened:
         return _from_state(source, chosen)
     if isinstance(source, (str, os.PathLike)):
         return _from_text(os.fspath(source), chosen)
-    if _is_module(source):
+    if is_module(source):
         chosen.refuse("a module is complete", but=("input_shape", "drop_useless"))
         return chosen.made(source, chosen.input_shape)
     if type(source).__module__.startswith("onnx") and hasattr(source, "SerializeToString"):
@@ -85,7 +85,8 @@ def open_source(source: Any, chosen: ReadingOptions) -> Opened:
     )
 
 
-def _is_module(source: Any) -> bool:
+def is_module(source: Any) -> bool:
+    """Whether it is a PyTorch module; nobody has one without having imported PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(source, torch.nn.Module)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from lawful.network.architecture import Architecture, activation_name
 from lawful.network.bounds import classify
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
+from lawful.network.reading import TensorReading
 from lawful.network.validity import Role
 from lawful.shown import Shown
 
@@ -22,6 +24,20 @@ class LayerSummary:
     width: int
     activation: str
     parameters: int
+
+
+@dataclass(frozen=True)
+class TensorSummary(Shown):
+    """The tensors of a source of which no graph of scalar weights is known, and why there is none."""
+
+    name: str
+    tensors: tuple[TensorReading, ...]
+    reason: str
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers they hold."""
+        return sum(math.prod(each.shape) for each in self.tensors)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from lawful.pruning.channel_weights import Reason
 from lawful.pruning.channels import ChannelPruning
 from lawful.pruning.cut import bias_beside
 from lawful.pruning.program import ChannelProgram, Heads
+from lawful.pruning.tidy import Tidying
 
 LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
 
@@ -29,7 +30,8 @@ def certificate(pruning: ChannelPruning) -> dict[str, Any]:
     >>> certificate(prune_channels(model, [(2, 2)]))["sweeps"]
     [[[[1, 1], 'constant']]]
     """
-    return written(pruning.program, pruning.sweeps, pruning.original.state_dict(), pruning.module.state_dict())
+    states = pruning.original.state_dict(), pruning.module.state_dict()
+    return written(pruning.program, pruning.sweeps, *states, pruning.tidied)
 
 
 def written(
@@ -37,13 +39,14 @@ def written(
     sweeps: Sequence[Mapping[int, Reason]],
     before: Mapping[str, torch.Tensor],
     after: Mapping[str, torch.Tensor],
+    tidied: Tidying | None = None,
 ) -> dict[str, Any]:
     """The same from its parts: weights by name before and after."""
     used = {name for operation in program.operations for name in operation.tensors.values() if name is not None}
     gained = {
         bias_beside(str(operation.tensors["weight"])): str(operation.tensors["weight"])
         for operation in program.operations
-        if operation.kind == "layer" and operation.tensors["bias"] is None
+        if operation.kind in ("layer", "depthwise") and operation.tensors["bias"] is None
     }
     added = {name: weight for name, weight in gained.items() if name in after and name not in before}
     if sum(before[name].numel() for name in used) > LARGEST:
@@ -66,12 +69,14 @@ def written(
         })  # fmt: skip
         if operation is not None and operation.tensors.get("weight") in program.transposed:
             steps[-1]["transposed"] = True
+        if operation is not None and operation.groups > 1:
+            steps[-1]["groups"] = operation.groups
         if operation is not None and operation.attention is not None:
             steps[-1]["heads"] = _heads(operation.attention)
     homes = {int(cell): (numbers[name], place) for name, spot in reversed(list(program.spots.items()))
              for place, cell in enumerate(spot.cells)}  # fmt: skip
     layers = {str(operation.tensors["weight"]): numbers[operation.name] for operation in program.operations
-              if operation.kind == "layer"}  # fmt: skip
+              if operation.kind in ("layer", "depthwise")}  # fmt: skip
     others = {name: _line(tensor) for name, tensor in before.items() if name not in used}
     return {
         "kind": "channel-pruning",
@@ -80,9 +85,12 @@ def written(
         "program": steps,
         "results": [numbers[name] for name in program.results],
         "before": {name: _written(before[name]) for name in sorted(used)},
-        "after": {name: _written(after[name]) for name in sorted(used | set(added))},
+        "after": {name: _written(after[name]) for name in sorted(used | set(added)) if name in after},
         "others": others,
         "added": [[layers[weight], name] for name, weight in added.items()],
+        "folded": [numbers[norm.name] for _, norm in (tidied.folded if tidied else ())],
+        "dropped": [numbers[layer.name] for layer in (tidied.dropped if tidied else ())],
+        "lost": [name for name in others if name not in after],
         "sweeps": [[[list(homes[cell]), *_reason(why, homes)] for cell, why in sweep.items()] for sweep in sweeps],
     }
 

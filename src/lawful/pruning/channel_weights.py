@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lawful.pruning.constants import Value, combined, is_double, nearest
 from lawful.pruning.dependent import dependent_sweeps
 from lawful.pruning.facts import Facts, ordinary, power_of_two
+from lawful.pruning.groups import repeated_cells, with_whole_rows
 from lawful.pruning.heads import HeadGrids
 from lawful.pruning.program import ChannelProgram, Operation
 from lawful.types import Floats
@@ -38,7 +39,7 @@ class ChannelWeights:
     """The weights of a program as they change, and the cells that are left."""
 
     def __init__(self, program: ChannelProgram, arrays: dict[str, Floats]) -> None:
-        self.program, self.arrays = program, arrays
+        self.program, self.arrays = program, with_whole_rows(program, arrays)
         self.added: dict[str, Floats] = {}  # biases of layers that had none, by their weight's name
         self.alive = dict.fromkeys(program.cells, True)
         self.pinned = program.pinned
@@ -48,6 +49,7 @@ class ChannelWeights:
         self.sweeps: list[dict[int, Reason]] = []
         self.readers = self._readers()
         self.pinned |= self.grids.scoring.keys() & self.readers.keys()  # read in two ways
+        self.pinned |= repeated_cells(program)
         self._exact: dict[tuple[str, int], Value] = {}  # entries of biases that are no doubles
         self._rounded: dict[str, NDArray[np.bool_]] = {}
         members = [set(spot.cells.tolist()) for spot in program.spots.values()]
@@ -139,13 +141,10 @@ class ChannelWeights:
         turned = np.swapaxes(self.weight(layer), 0, 1)
         inexact = _add_multiple(turned, mine, theirs, factor).any()
         total = combined([(factor, self.exact_bias(layer, mine))], self.exact_bias(layer, theirs))
-        if layer.tensors["bias"] is not None:
-            bias = self.bias(layer).copy()
-            bias[theirs] = nearest(total)
-            self.arrays[str(layer.tensors["bias"])] = bias
-            self._exact[layer.name, theirs] = total
-        elif total != 0:
-            raise AssertionError("a layer without a bias takes none over")
+        bias = self.bias(layer).copy()
+        bias[theirs] = nearest(total)
+        self._set_bias(layer, bias)
+        self._exact[layer.name, theirs] = total
         self.rounded(layer)[theirs] |= bool(inexact) or not is_double(total)
 
     def _count_out(self, cell: int, kind: str) -> None:
@@ -172,11 +171,14 @@ class ChannelWeights:
             live = [(operation, places) for operation, places in heard if columns[operation.name][places].any()]
             if not live:
                 found[cell] = ("silent",)
-            elif all(_foldable(operation, facts.values(operation.sources[0], places)) for operation, places in live):
+            elif all(self._foldable(each, facts.values(each.sources[0], places)) for each, places in live):
                 found[cell] = ("constant",)
             else:
                 key = tuple(
-                    (operation.name, tuple(facts.keys[operation.sources[0]][place] for place in places))
+                    (
+                        operation.name,
+                        *((facts.keys[operation.sources[0]][at], self._block(operation, at)) for at in places),
+                    )
                     for operation, places in heard
                 )
                 leader = leaders.setdefault(key, cell)
@@ -185,6 +187,15 @@ class ChannelWeights:
                     kept.add(leader)
         found = {cell: reason for cell, reason in found.items() if cell not in kept}
         return self.grids.kept_whole(found, self.alive, self.pinned)
+
+    def _foldable(self, operation: Operation, values: Sequence[Value | None]) -> bool:
+        """Whether a layer hears nothing but constants: beside a border of zeros, or without room for a bias, zeros."""
+        closed = operation.tensors["bias"] is None and operation.tensors["weight"] in self.program.closed
+        return all(value is not None and (value == 0 or not (operation.padded or closed)) for value in values)
+
+    def _block(self, operation: Operation, column: int) -> int:
+        """The group of a column: rows of another cannot take it over."""
+        return column * operation.groups // len(self.program.spots[operation.sources[0]].cells)
 
     def _readers(self) -> dict[int, list[tuple[Operation, list[int]]]]:
         """For every cell the layers that read it, and at which of their columns."""
@@ -229,6 +240,9 @@ class ChannelWeights:
             self._exact[operation.name, row] = total
             if not is_double(total):
                 self.rounded(operation)[row] = True
+        self._set_bias(operation, bias)
+
+    def _set_bias(self, operation: Operation, bias: Floats) -> None:
         name = operation.tensors["bias"]
         if name is not None:
             self.arrays[name] = bias
@@ -239,11 +253,6 @@ class ChannelWeights:
 def layer_name(operation: Operation) -> str:
     """The module that holds a layer's weight."""
     return str(operation.tensors["weight"]).rpartition(".")[0]
-
-
-def _foldable(operation: Operation, values: Sequence[Value | None]) -> bool:
-    """Whether a layer hears nothing but constants: beside a border of zeros only zeros are."""
-    return all(value is not None and (not operation.padded or value == 0) for value in values)
 
 
 def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:

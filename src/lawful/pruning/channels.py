@@ -27,6 +27,7 @@ from lawful.pruning.permanent import permanent
 from lawful.pruning.program import ChannelProgram, notes_of
 from lawful.pruning.retrace import traced_module
 from lawful.pruning.shrink import compared, differences, same_calls, shrink
+from lawful.pruning.tidy import Tidying, tidy, tidy_notes, tidying
 from lawful.pruning.traced import traced_channels
 from lawful.shown import Shown
 from lawful.types import Floats
@@ -54,6 +55,7 @@ class ChannelPruning(Shown):
     notes: tuple[str, ...] = ()
     program: ChannelProgram = field(default_factory=ChannelProgram)
     sweeps: tuple[Mapping[int, Reason], ...] = ()
+    tidied: Tidying = field(default_factory=Tidying)
 
     @property
     def channels_after(self) -> int:
@@ -62,12 +64,13 @@ class ChannelPruning(Shown):
 
 
 def prune_channels(
-    module: nn.Module, inputs: Sequence[torch.Tensor | tuple[int, ...]], *, seed: int = 0
+    module: nn.Module, inputs: Sequence[torch.Tensor | tuple[int, ...]], *, fold: bool = False, seed: int = 0
 ) -> ChannelPruning:
     """Remove the channels that are silent, constant or multiples of others; `inputs` are tensors or sizes with batch.
 
-    Convolutions (depthwise ones too), Linear layers on any axis, batch normalisation in eval mode, residual sums,
-    concatenations, pools and elementwise activations are followed; channels that anything else touches stay.
+    Convolutions (grouped and depthwise ones too), Linear layers on any axis, batch normalisation in eval mode, residual
+    sums, concatenations, pools and elementwise activations are followed; channels that anything else touches stay. With
+    `fold`, normalisations go into the layers before them, and biases of keys, which no output sees, go.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1))
@@ -84,10 +87,10 @@ def prune_channels(
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
     read = export_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
     try:
-        found = _pruned(module, plain, double, read, examples, notes, ())
+        found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
     except Unsupported as refusal:  # the module's own code may fix what it measures
         attends = any(operator_name(call.target) == ATTEND for call in read.calls)
-        found = _otherwise(module, plain, double, read, examples, notes, str(refusal) if attends else None)
+        found = _otherwise(module, plain, double, read, examples, notes, str(refusal) if attends else None, fold)
     if cached:
         set_caches(found.original, True)
         set_caches(found.module, True)
@@ -102,13 +105,14 @@ def _otherwise(
     examples: Sequence[torch.Tensor],
     notes: tuple[str, ...],
     attends: str | None,
+    fold: bool,
 ) -> ChannelPruning:
     """Where a class cannot hold its new sizes: heads leave its traced graph, or what feeds a fixed size stays."""
     if attends is not None:
         with suppress(Unsupported):
             said = f"{attends}: the result is its traced graph, for inputs of the size given"
             return _pruned(module, plain, double, read, examples, (*notes, said), (), traced=True)
-    return _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"))
+    return _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"), fold=fold)
 
 
 def _pruned(
@@ -121,8 +125,10 @@ def _pruned(
     stay: Sequence[str],
     *,
     traced: bool = False,
+    fold: bool = False,
 ) -> ChannelPruning:
     program = traced_channels(read, stay)
+    program.closed = _closed(double, program)
     arrays = {name: array.T if name in program.transposed else array for name, array in arrays_of(read).items()}
     state = ChannelWeights(program, arrays)
     with ctx.workprec(BITS):
@@ -132,22 +138,35 @@ def _pruned(
     else:
         small = copy.deepcopy(double)
         shrink(small, state)
+    tidied = tidying(small, program) if fold and not traced else None
+    if tidied is not None:
+        tidy(small, tidied)
     difference = compared(double, small, examples)
-    if state.removed:
-        same_calls(read, small, examples)
+    if state.removed or tidied is not None:
+        same_calls(read, small, examples, without=tidied.norms if tidied else ())
     _typed(small, plain)
     rounded = max((gap for gap, _ in differences(double, copy.deepcopy(small).double(), examples)), default=0.0)
     modes = {name: part.training for name, part in module.named_modules()}
     for name, part in small.named_modules():
         part.training = modes.get(name, False)
-    said = [*notes, *notes_of(state.program)]
+    said = [*notes, *notes_of(state.program), *tidy_notes(program, tidied)]
     if (load := how_to_load(plain, small, state.grids.sizes(state.alive))) is not None:
         said.append(load)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(
         plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
-        rounded, tuple(said), state.program, tuple(state.sweeps),
+        rounded, tuple(said), state.program, tuple(state.sweeps), tidied or Tidying(),
     )  # fmt: skip
+
+
+def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:
+    """Weights of layers without a bias that cannot gain one: they are no Linear layer's or convolution's own."""
+    names = {str(each.tensors["weight"]) for each in program.operations if each.kind in ("layer", "depthwise")}
+    layers = {
+        f"{name}.weight" if name else "weight" for name, part in module.named_modules()
+        if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
+    }  # fmt: skip
+    return names - layers
 
 
 def _typed(small: nn.Module, like: nn.Module) -> None:

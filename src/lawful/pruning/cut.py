@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.pruning.groups import cut_rows
 from lawful.pruning.program import ChannelProgram
 from lawful.types import Floats
 
@@ -39,7 +40,10 @@ def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
         for role, name in operation.tensors.items():
             if name is not None:
                 array = state.arrays[name][rows]
-                array = array[:, columns] if operation.kind == "layer" and role == "weight" else array
+                if operation.groups > 1 and role == "weight":
+                    array = cut_rows(state.arrays[name], operation.groups, rows, columns)
+                elif operation.kind == "layer" and role == "weight":
+                    array = array[:, columns]
                 found[name] = array.T if name in state.program.transposed else array
         weight = operation.tensors.get("weight")
         if weight in state.added:

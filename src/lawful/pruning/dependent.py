@@ -116,6 +116,8 @@ def _values(state: LinearWeights, cells: Sequence[int]) -> _Space:
     if len(left) < 2 or len(layers) != 1 or None in origins.values() or len(shapes) != 1 or shapes == {()}:
         return _Space([], {})
     layer = next(iter(layers.values()))
+    if layer.groups > 1 or any(reader.groups > 1 for reader, _ in state.readers[left[0]]):
+        return _Space([], {})
     rows = [origin[1] for origin in origins.values() if origin is not None]
     columns: Floats | None = None
     readers = state.readers[left[0]]

@@ -17,6 +17,9 @@ import numpy as np
 from lawful.errors import LawfulError
 from lawful.fibers.distance import distance
 from lawful.fibers.distance.certificate import certificate as distance_certificate
+from lawful.fibers.distance.layers import layers_of
+from lawful.fibers.distance.pair import align
+from lawful.network.digest import digest, with_layers
 from lawful.network.opening import Source, open_graph
 from lawful.pruning.certificate import certificate
 from lawful.pruning.prune import Pruning, prune
@@ -37,16 +40,20 @@ def prune_with_certificate(
     """The smaller network, and what `lawful verify` needs to re-check its bound.
 
     Where stand-ins and linear relaxations remove more than a replay can follow, the bound is that of the two networks'
-    distance, found within `seconds`; if it is not, what a replay follows is the answer.
+    distance, found within `seconds`; if it is not, what a replay follows is the answer. A bound `around` samples is
+    re-checked on the box around each of them.
 
     >>> from lawful.network import Architecture
     >>> found, proof = prune_with_certificate(Architecture.parse("2-6-1 relu bias").initialise(seed=0), tolerance=0.2)
     >>> proof["kind"], found.bound <= 0.2
     ('distance', True)
     """
-    if around is not None:
-        raise LawfulError("a certificate is about one box, not about many around samples: leave --around out")
     opened = open_graph(network)
+    if around is not None:
+        found = prune(opened, tolerance=np.asarray(tolerance) / (1 + 2 * ROOM), keep=keep, around=around,
+                      seconds=seconds, tick=tick, **options)  # fmt: skip
+        if found.around is not None:
+            return _near_samples(found)
     exact = None if keep is not None else prune(opened, tolerance=tolerance, **options, replayable=True)
     if exact is not None and exact.box is None:
         return exact, certificate(exact)
@@ -69,3 +76,31 @@ def prune_with_certificate(
         raise LawfulError("the two networks could not be bounded as a whole: give more time, or keep more neurons")
     proof = distance_certificate(measured, found.original, found.network)
     return replace(found, compared=tuple(stated.tolist())), proof
+
+
+def _near_samples(found: Pruning) -> tuple[Pruning, dict[str, Any]]:
+    """The certificate of a bound around samples: both networks, and every sample with how far from it."""
+    if found.box is None or found.near is None or found.around is None:
+        raise AssertionError("a bound around samples has samples")
+    stated = tuple(float(np.nextafter(each * (1 + ROOM), np.inf)) for each in found.bounds)
+    low, high = found.box
+    shape = [layers_of(each) for each in (found.original, found.network)]
+    proof = {
+        "kind": "distance",
+        "version": 1,
+        "about": [digest(each) for each in (found.original, found.network)],
+        "networks": [with_layers(each) for each in (found.original, found.network)],
+        "box": [[str(Fraction(float(end))) for end in side] for side in zip(low, high, strict=True)],
+        "outputs": list(range(len(stated))),
+        "norm": "inf",
+        "upper": str(Fraction(max(stated))),
+        "lower": None,
+        "matching": [
+            {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
+            for each in align(*shape).matches
+        ],
+        "tree": [],
+        "spectral": None,
+        "near": {"samples": found.near.tolist(), "radius": str(Fraction(found.around))},
+    }
+    return replace(found, compared=stated), proof

@@ -1,22 +1,38 @@
-"""Heads of attention leave whole, and every head that stays has inner channels of one number."""
+"""Heads of attention, and groups of convolutions, leave whole; those that stay keep equally many channels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from lawful.pruning.facts import Facts
+from lawful.pruning.groups import tables
 from lawful.pruning.program import ChannelProgram, Heads, Operation
 from lawful.types import Indices
 
 Reasons = dict[int, tuple[Any, ...]]
 
 
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Cells that groups read and make, a row for each: groups of heads, or of a convolution.
+
+    Groups leave only where they are `alike`. Libraries have `one_size` for queries, keys and values.
+    """
+
+    name: str
+    read: Indices
+    made: Indices
+    alike: bool = True
+    one_size: bool = False
+
+
 class HeadGrids:
-    """The cells of every attention as grids, a row for each group of heads."""
+    """The cells of every attention, and of every grouped convolution, as grids."""
 
     def __init__(self, program: ChannelProgram) -> None:
         self.program = program
@@ -28,6 +44,22 @@ class HeadGrids:
             for group, row in enumerate(self.score_cells(operation, heads)):
                 for cell in dict.fromkeys(row.tolist()):
                     self.scoring.setdefault(int(cell), []).append((operation, heads, group))
+        self.grids = [
+            Grid(
+                operation.name, self.score_cells(operation, heads), self.value_cells(operation, heads), heads.alike,
+                heads.keys.shape[1] == heads.values.shape[1],
+            )
+            for operation, heads in self.attends
+        ]  # fmt: skip
+        self.grids += [Grid(each.name, *tables(program, each)) for each in program.operations if each.groups > 1]
+        self.heard: dict[int, set[str]] = {}  # who reads a cell
+        for operation in program.operations:
+            if operation.kind == "layer":
+                for cell in program.spots[operation.sources[0]].cells.tolist():
+                    self.heard.setdefault(cell, set()).add(operation.name)
+        for cell, places in self.scoring.items():
+            self.heard.setdefault(cell, set()).update(f"{each.name} {group}" for each, _, group in places[1:])
+            self.heard[cell].add(places[0][0].name)
 
     def sizes(self, alive: Mapping[int, bool]) -> list[tuple[int, int, int]]:
         """Heads, groups of heads and inner channels that are left of every attention."""
@@ -78,53 +110,52 @@ class HeadGrids:
         return True
 
     def kept_whole(self, found: Reasons, alive: Mapping[int, bool], pinned: set[int]) -> Reasons:
-        """What may leave such that all grids stay grids; the scores of heads that leave are silent."""
-        for operation, heads in self.attends:
-            scores, values = self.score_cells(operation, heads), self.value_cells(operation, heads)
-            self._add_scores(found, scores, values, alive, pinned, heads)
+        """What may leave such that all grids stay grids; what only a group reads that leaves is silent."""
+        fed: set[int] = set()
+        for grid in self.grids:
+            fed |= self._add_fed(found, grid, alive, pinned)
         size = -1
         while size != len(found):
             size = len(found)
-            for operation, heads in self.attends:
-                self._trim(found, self.score_cells(operation, heads), self.value_cells(operation, heads), alive, heads)
+            for grid in self.grids:
+                _trim(found, grid, alive, fed)
         return found
 
-    def _add_scores(
-        self,
-        found: Reasons,
-        scores: Indices,
-        values: Indices,
-        alive: Mapping[int, bool],
-        pinned: set[int],
-        heads: Heads,
-    ) -> None:
-        """Queries and keys of groups whose values all leave go with them."""
-        groups = [row for row in range(heads.groups) if _left(values[row], alive)]
-        gone = [row for row in groups if heads.alike and all(cell in found for cell in _left(values[row], alive))]
-        gone = [row for row in gone if not any(int(cell) in pinned for cell in scores[row])]
-        gone = [row for row in gone if all(len(self.scoring[int(cell)]) == 1 for cell in scores[row])]
+    def _add_fed(self, found: Reasons, grid: Grid, alive: Mapping[int, bool], pinned: set[int]) -> set[int]:
+        """What is read only by groups whose results all leave goes with them."""
+        groups = [row for row, cells in enumerate(grid.made) if _left(cells, alive)]
+        gone = [row for row in groups if grid.alike and all(cell in found for cell in _left(grid.made[row], alive))]
+        added: set[int] = set()
         for row in gone[: len(groups) - 1]:
-            found |= dict.fromkeys(_left(scores[row], alive), ("silent",))
+            cells = [cell for cell in _left(grid.read[row], alive) if cell not in found]
+            if not any(cell in pinned or self.heard.get(cell) != {grid.name} for cell in cells):
+                added |= set(cells)
+        found |= dict.fromkeys(added, ("silent",))
+        return added
 
-    def _trim(self, found: Reasons, scores: Indices, values: Indices, alive: Mapping[int, bool], heads: Heads) -> None:
-        """Give up removals until the groups that stay have one size."""
-        tables = [
-            (_left(scores[row], alive), _left(values[row], alive))
-            for row in range(heads.groups)
-            if _left(values[row], alive)
-        ]
-        leaving = [both for both in tables if all(cell in found for side in both for cell in side)]
-        if len(leaving) == len(tables) or not heads.alike:
-            leaving = leaving[:-1] if heads.alike else []
-        staying = [both for both in tables if both not in leaving]
-        spare = [min(sum(cell in found for cell in both[side]) for both in staying) for side in (0, 1)]
-        spare = [min(count, len(staying[0][side]) - 1) for side, count in enumerate(spare)]
-        if heads.keys.shape[1] == heads.values.shape[1]:  # libraries have one inner size for both
-            spare = [min(spare)] * 2
-        for both in staying:
-            for side, count in enumerate(spare):
-                for cell in [cell for cell in both[side] if cell in found][count:]:
-                    del found[cell]
+
+def _trim(found: Reasons, grid: Grid, alive: Mapping[int, bool], fed: set[int]) -> None:
+    """Give up removals until the groups that stay have one size."""
+    tables = [
+        (_left(read, alive), _left(made, alive))
+        for read, made in zip(grid.read, grid.made, strict=True)
+        if _left(made, alive)
+    ]
+    leaving = [both for both in tables if all(cell in found for side in both for cell in side)]
+    if len(leaving) == len(tables) or not grid.alike:
+        leaving = leaving[:-1] if grid.alike else []
+    staying = [both for both in tables if both not in leaving]
+    for read, _ in staying:
+        for cell in [cell for cell in read if cell in fed and cell in found]:
+            del found[cell]
+    spare = [min(sum(cell in found for cell in both[side]) for both in staying) for side in (0, 1)]
+    spare = [min(count, len(staying[0][side]) - 1) for side, count in enumerate(spare)]
+    if grid.one_size:
+        spare = [min(spare)] * 2
+    for both in staying:
+        for side, count in enumerate(spare):
+            for cell in [cell for cell in both[side] if cell in found][count:]:
+                del found[cell]
 
 
 def _left(row: Indices, alive: Mapping[int, bool]) -> list[int]:

@@ -35,7 +35,7 @@ def config_that_loads(original: nn.Module, small: nn.Module, attentions: Sequenc
             before = getattr(config, entry) or 4 * getattr(config, "hidden_size", 0)
             after = {
                 new for name, shape in shapes[0].items()
-                for old, new in zip(shape, shapes[1][name], strict=True) if old == before != new
+                for old, new in zip(shape, shapes[1].get(name, shape), strict=True) if old == before != new
             }  # fmt: skip
             if len(after) == 1:
                 changed[entry] = after.pop()
@@ -51,7 +51,8 @@ def _fits(small: Any, changed: dict[str, int], wanted: dict[str, tuple[int, ...]
             made = type(small)(config)
     except Exception:  # whatever a library makes of sizes that it does not expect
         return False
-    return {name: tuple(part.shape) for name, part in made.state_dict().items()} == wanted
+    shapes = {name: tuple(part.shape) for name, part in made.state_dict().items()}
+    return wanted.items() <= shapes.items()
 
 
 def how_to_load(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes]) -> str | None:
@@ -64,7 +65,9 @@ def how_to_load(original: nn.Module, small: nn.Module, attentions: Sequence[Size
     found, name = config_that_loads(original, small, attentions), type(small).__name__
     if found is None:
         return f"no config of {name} has these sizes in every layer: write .pt2 or .onnx to run it without its class"
-    return f"loads into {name} with config " + ", ".join(f"{entry}={value}" for entry, value in found.items())
+    missing = " and strict=False: biases that no output sees are missing" if before.keys() - after.keys() else ""
+    config = ", ".join(f"{entry}={value}" for entry, value in found.items())
+    return f"loads into {name} with config {config}{missing}"
 
 
 def set_caches(module: nn.Module, wanted: bool) -> bool:

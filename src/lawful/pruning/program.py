@@ -62,7 +62,7 @@ class Operation:
 
     | kind | what it computes for each channel |
     |---|---|
-    | layer | a sum over all channels and taps of a kernel, and a bias |
+    | layer | a sum over all channels (of its group) and taps of a kernel, and a bias |
     | depthwise | a sum over the taps of its own kernel, and a bias |
     | norm | (x − mean)/√(variance + epsilon) · weight + bias |
     | same, bend | `function` of each entry; `same` commutes with positive factors |
@@ -82,6 +82,7 @@ class Operation:
     function: str = ""
     arguments: Arguments = ()
     attention: Heads | None = None
+    groups: int = 1
 
 
 class ChannelProgram:
@@ -92,6 +93,7 @@ class ChannelProgram:
         self.operations: list[Operation] = []
         self.results: list[str] = []
         self.transposed: set[str] = set()  # weights that are stored with inputs first
+        self.closed: set[str] = set()  # weights whose layer has no room for a bias
         self._parent: list[int] = []
         self._pinned: set[int] = set()
 
@@ -203,20 +205,4 @@ def notes_of(program: ChannelProgram) -> tuple[str, ...]:
     """What was not followed, in words."""
     names = program.not_followed
     notes = [f"not followed, so that channels they touch stay: {', '.join(names)}"] if names else []
-    written = {operation.name: operation for operation in program.operations}
-    keys = [
-        heads.keys.size for operation, heads in ((each, each.attention) for each in program.operations)
-        if heads is not None and not heads.rotary and operation.sources[1] in written
-        and written[operation.sources[1]].tensors.get("bias") is not None
-    ]  # fmt: skip
-    if keys:
-        notes.append(f"no output sees the {sum(keys)} entries of biases of keys: they may be anything")
-    before = [
-        str(written[norm.sources[0]].tensors["bias"]) for norm in program.operations
-        if norm.kind == "norm" and norm.sources[0] in written
-        and written[norm.sources[0]].kind in ("layer", "depthwise")
-        and written[norm.sources[0]].tensors["bias"] is not None
-    ]  # fmt: skip
-    if before:
-        notes.append(f"biases before a normalisation, which its running mean could hold: {', '.join(before[:8])}")
     return tuple(notes)

@@ -13,6 +13,7 @@ from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.pruning.attention import attentions
 from lawful.pruning.cut import KeptChannels, bias_beside, cut_tensors
+from lawful.pruning.groups import groups_left
 
 SIZES = {"view": 1, "reshape": 1, "expand": 1, "_unsafe_view": 1, "unflatten": 2}  # where a call states sizes
 
@@ -24,6 +25,11 @@ def traced_module(read: ExportedModule, state: KeptChannels) -> fx.GraphModule:
     nodes = {node.name: node for node in graph.nodes}
     for name, sizes in _new_sizes(read, state).items():
         _resize(nodes[name], sizes)
+    for operation in state.program.operations:
+        if operation.kind == "depthwise" or operation.groups > 1:
+            rows = state.alive_at(operation.name)
+            count = int(rows.sum()) if operation.kind == "depthwise" else groups_left(operation, rows)
+            nodes[operation.name].update_arg(6, count)
     cut = cut_tensors(state)
     root = nn.Module()
     for name, tensor in read.tensors.items():

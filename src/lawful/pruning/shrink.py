@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import fx, nn
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
 from lawful.pruning.cut import KeptChannels, cut_tensors
+from lawful.pruning.groups import groups_left
 from lawful.pruning.program import Heads, Operation
 from lawful.types import Floats
 
@@ -26,15 +27,20 @@ def shrink(module: nn.Module, state: KeptChannels) -> None:
     """Cut every tensor to the cells that are left, and let the layers know their sizes."""
     for name, array in cut_tensors(state).items():
         _put(module, name, array)
-    for part in module.modules():
+    groups = {
+        str(each.tensors["weight"]): groups_left(each, state.alive_at(each.name))
+        for each in state.program.operations if each.groups > 1
+    }  # fmt: skip
+    for name, part in module.named_modules():
         if isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
             if part.groups > 1 and part.groups == part.in_channels == part.out_channels:
                 part.groups = len(part.weight)
+            part.groups = groups.get(f"{name}.weight" if name else "weight", part.groups)
             part.out_channels, part.in_channels = len(part.weight), part.weight.shape[1] * part.groups
         elif isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
         elif type(part).__name__ == "Conv1D" and hasattr(part, "nf"):  # of transformers: a layer with inputs first
-            part.nx, part.nf = dict(part.named_parameters())["weight"].shape  # type: ignore[assignment]
+            part.nx, part.nf = dict(part.named_parameters())["weight"].shape
         elif isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)) and part.running_mean is not None:
             part.num_features = len(part.running_mean)
     for operation in state.program.operations:
@@ -98,7 +104,11 @@ def compared(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -
 @torch.no_grad()
 def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
     """For each output its largest difference, and its largest size."""
-    expected = _outputs(one(*examples))
+    try:
+        expected = _outputs(one(*examples))
+    except Exception as error:  # the module's own code runs, and may raise anything
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise Unsupported(f"{type(one).__name__} does not run in float64 ({lines[0][:120]})") from None
     try:
         found = _outputs(two(*examples))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -115,22 +125,31 @@ def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]
     ]
 
 
-def same_calls(read: ExportedModule, small: nn.Module, examples: Sequence[torch.Tensor]) -> None:
-    """Refuse a smaller module whose graph is not the original's with other sizes: its code may look at its widths."""
+def same_calls(
+    read: ExportedModule, small: nn.Module, examples: Sequence[torch.Tensor], without: Collection[str] = ()
+) -> None:
+    """Refuse a smaller module whose graph is not the original's with other sizes: its code may look at its widths.
+
+    The smaller one is `without` some calls that pass on what they read.
+    """
     inputs = [tuple(each.shape) if each.is_floating_point() else each for each in examples]
-    before, after = _described(read), _described(export_module(small, inputs))
+    before, after = _described(read, without), _described(export_module(small, inputs))
     if before != after:
         name = type(small).__name__
         raise Unsupported(f"{name} computes something else than its graph shows once it is smaller")
 
 
-def _described(read: ExportedModule) -> list[Any]:
+def _described(read: ExportedModule, without: Collection[str] = ()) -> list[Any]:
     """The calls with all their arguments, sizes aside."""
     places = {node.name: f"tensor {read.names[node.name]}" for node in read.graph.nodes if node.name in read.names}
     places |= {name: f"input {number}" for number, name in enumerate(read.inputs)}
     found: list[Any] = []
     for call in read.calls:
         name = operator_name(call.target)
+        first = call.all_input_nodes[0].name if call.all_input_nodes else ""
+        if call.name in without or (name == "getitem" and first in without):
+            places[call.name] = places[first]
+            continue
         places[call.name] = f"call {len(found)}"
         given = {part.name: value for part, value in zip(_schema(call), call.args, strict=False)} | call.kwargs
         if name in LAYERS:  # a layer may gain a bias, and a depthwise one has as many groups as channels

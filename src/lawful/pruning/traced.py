@@ -151,20 +151,18 @@ class _Tracer:
         padded = args[4] is not None and args[4] != "valid" and bool(np.any(args[4] if args[4] != "same" else 1))
         if len(spot.shape) != len(_sizes(call)) or len(spot.shape) != _rank(call.args[1]):
             return False
-        if groups == 1:
-            self._layer(call, source, 1, padded=padded)
-            return True
-        if groups == len(spot.cells) == _sizes(call)[1]:
+        if 1 < groups == len(spot.cells) == _sizes(call)[1]:
             tensors = self._tensors(call, ("weight", "bias"))
             return self.program.passes(
                 "depthwise", call.name, [source], Spot(1, spot.cells, _sizes(call)), tensors, padded=padded
             )
-        return False
+        self._layer(call, source, 1, padded=padded, groups=groups)
+        return True
 
-    def _layer(self, call: Any, source: str, axis: int, *, padded: bool) -> None:
+    def _layer(self, call: Any, source: str, axis: int, *, padded: bool, groups: int = 1) -> None:
         self.program.fresh(call.name, axis, _sizes(call))
         tensors = self._tensors(call, ("weight", "bias"))
-        self.program.add(Operation("layer", call.name, (source,), tensors, padded))
+        self.program.add(Operation("layer", call.name, (source,), tensors, padded, groups=groups))
 
     def _norm(self, name: str, call: Any, sources: list[str]) -> bool:
         if name == "batch_norm" and call.args[5]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 from lawful.checkpoints.apart import ApartVerdict
@@ -18,7 +17,7 @@ from lawful.report.representatives import KINDS
 WIDTH = 80
 
 
-def verdict_json(found: CheckpointVerdict, seconds: float, rewritten: Sequence[str] = ()) -> dict[str, Any]:
+def verdict_json(found: CheckpointVerdict) -> dict[str, Any]:
     """The keys of `lawful same --json`, and those that checkpoints add."""
     within = None if found.within is None else {"kind": KINDS[found.within], "value": found.epsilon}
     return {
@@ -31,13 +30,13 @@ def verdict_json(found: CheckpointVerdict, seconds: float, rewritten: Sequence[s
         "counterexample": _counterexample(found.replay) if found.verdict == "different" else None,
         "certified": found.certified,
         "tolerance": found.epsilon,
-        "seconds": round(seconds, 4),
+        "seconds": round(found.seconds, 4),
         **_profile(found.comparison),
-        "rewritten": list(rewritten),
+        "rewritten": list(found.rewritten),
     }
 
 
-def apart_json(found: ApartVerdict, seconds: float) -> dict[str, Any]:
+def apart_json(found: ApartVerdict) -> dict[str, Any]:
     """The same keys for modules without a common form."""
     return {
         "verdict": found.verdict,
@@ -49,7 +48,7 @@ def apart_json(found: ApartVerdict, seconds: float) -> dict[str, Any]:
         "counterexample": _counterexample(found.replay) if found.verdict == "different" else None,
         "certified": False,
         "tolerance": None,
-        "seconds": round(seconds, 4),
+        "seconds": round(found.seconds, 4),
     }
 
 
@@ -116,7 +115,7 @@ def _space_words(space: HiddenSpace) -> str:
     return f"{space.name}: {space.kind.replace('O', f'O({space.size})', 1).replace('GL', f'GL({space.size})', 1)}"
 
 
-def verdict_text(found: CheckpointVerdict, seconds: float, rewritten: Sequence[str] = ()) -> str:
+def verdict_text(found: CheckpointVerdict) -> str:
     """Verdict first, then what it rests on, then where the two differ most."""
     head = found.verdict.upper()
     if found.within == "exactly":
@@ -125,18 +124,22 @@ def verdict_text(found: CheckpointVerdict, seconds: float, rewritten: Sequence[s
         head += f" weight by weight within {found.epsilon:.1e}"
     elif found.within is not None:
         head += f": a copy by weights within {found.epsilon:.1e} of each entry's sum (outputs are not bounded)"
-    lines = [f"{head} ({seconds:.2f} s)", *_wrapped(found.reason + ".")]
+    lines = [head + _taken(found.seconds), *_wrapped(found.reason + ".")]
     if found.verdict == "different":
         lines += _replay_lines(found.replay)
-    lines += [f"  rewritten: {words}" for words in rewritten[:6]]
-    lines += [f"  and {len(rewritten) - 6} more"] * (len(rewritten) > 6)
+    lines += [f"  rewritten: {words}" for words in found.rewritten[:6]]
+    lines += [f"  and {len(found.rewritten) - 6} more"] * (len(found.rewritten) > 6)
     return "\n".join([*lines, *_profile_lines(found.comparison)])
 
 
-def apart_text(found: ApartVerdict, seconds: float) -> str:
+def apart_text(found: ApartVerdict) -> str:
     """Verdict first, then why there is no common form."""
-    lines = [f"{found.verdict.upper()} ({seconds:.2f} s)", *_wrapped(found.reason + ".")]
+    lines = [found.verdict.upper() + _taken(found.seconds), *_wrapped(found.reason + ".")]
     return "\n".join([*lines, *(_replay_lines(found.replay) if found.verdict == "different" else [])])
+
+
+def _taken(seconds: float) -> str:
+    return f" ({seconds:.2f} s)" if seconds else ""
 
 
 def _replay_lines(replay: OutputReplay | None) -> list[str]:
@@ -167,7 +170,7 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def aligned_json(found: Aligned, out: str | None) -> dict[str, Any]:
+def aligned_json(found: Aligned, out: str | None = None) -> dict[str, Any]:
     """The keys of `lawful align --json`."""
     return {
         "written": out,
@@ -180,7 +183,7 @@ def aligned_json(found: Aligned, out: str | None) -> dict[str, Any]:
     }
 
 
-def aligned_text(found: Aligned, out: str | None) -> str:
+def aligned_text(found: Aligned, out: str | None = None) -> str:
     """How far apart they were and are, space by space."""
     lines = [f"distance of B from A: {found.before:.2e} before, {found.after:.2e} after alignment"]
     lines += _profile_lines(found.comparison)

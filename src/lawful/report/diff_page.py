@@ -11,13 +11,18 @@ from lawful.report.charts import diff as drift_figure
 from lawful.report.diff import diff_text
 from lawful.report.page import Block, Section, Table, render
 from lawful.report.symmetries_page import in_any_block
+from lawful.study.diff import Diff
 
 if TYPE_CHECKING:
     from lawful.checkpoints.kinship import Kinship
-    from lawful.study.diff import Diff
 
 LISTED = 200  # rows of a table
 SMALLEST = 1e-17  # below which a distance is drawn as this
+
+
+def page_of_difference(found: Diff | Kinship, first: str, second: str) -> str:
+    """The page of two checkpoints, of layered networks or of modules."""
+    return diff_page(found, first, second) if isinstance(found, Diff) else kinship_page(found, first, second)
 
 
 def diff_page(found: Diff, first: str, second: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from html import escape
@@ -15,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lawful.network import Dag, Role
-from lawful.network.reading import Reading
-from lawful.network.summary import Summary
+from lawful.network.summary import Summary, TensorSummary
 from lawful.report.matrices import columns_of, draw_matrices
 
 MAX_NODES, MAX_EDGES = 400, 6000  # a picture with more is a black square
@@ -70,33 +68,38 @@ def summary_json(summary: Summary) -> dict[str, Any]:
     return asdict(summary) | {"balance": balance}
 
 
-def tensors_json(reading: Reading, name: str, reason: str) -> dict[str, Any]:
+def tensors_text(found: TensorSummary) -> str:
+    """The same screen as plain text."""
+    lines = io.StringIO()
+    print_tensors(found, Console(file=lines, width=80, color_system=None, force_jupyter=False))
+    return lines.getvalue().rstrip()
+
+
+def tensors_json(found: TensorSummary) -> dict[str, Any]:
     """A checkpoint or module of which no graph is known: how much it holds, and why there is no graph."""
     return {
-        "name": name,
-        "parameters": _count(reading),
-        "tensors": len(reading.layers),
+        "name": found.name,
+        "parameters": found.parameters,
+        "tensors": len(found.tensors),
         "graph": None,
-        "reason": reason,
+        "reason": found.reason,
     }
 
 
-def print_tensors(reading: Reading, name: str, reason: str, console: Console) -> None:
+def print_tensors(found: TensorSummary, console: Console) -> None:
     """One row per tensor, as many as fit on a screen, and what prevents more."""
-    console.print(Text.assemble((name, "bold"), f"  {_count(reading):,} numbers in {len(reading.layers):,} tensors"))
+    console.print(
+        Text.assemble((found.name, "bold"), f"  {found.parameters:,} numbers in {len(found.tensors):,} tensors")
+    )
     table = Table(box=None, pad_edge=False)
     for heading in ("tensor", "type", "shape"):
         table.add_column(heading)
-    for each in reading.layers[:MAX_TENSORS]:
+    for each in found.tensors[:MAX_TENSORS]:
         table.add_row(each.name, each.dtype, "×".join(map(str, each.shape)) or "1")
     console.print(table)
-    if len(reading.layers) > MAX_TENSORS:
-        console.print(f"and {len(reading.layers) - MAX_TENSORS:,} more (all of them with --json)")
-    console.print(f"no graph of scalar weights: {reason}", soft_wrap=True)
-
-
-def _count(reading: Reading) -> int:
-    return sum(math.prod(each.shape) for each in reading.layers)
+    if len(found.tensors) > MAX_TENSORS:
+        console.print(f"and {len(found.tensors) - MAX_TENSORS:,} more (all of them with --json)")
+    console.print(f"no graph of scalar weights: {found.reason}", soft_wrap=True)
 
 
 def _listed(names: tuple[str, ...], most: int = 6) -> str:

@@ -67,8 +67,23 @@ def _motion_json(run: TruncationRun) -> dict[str, Any]:
     return truncation_json.run_json(run, [])
 
 
+def _of_checkpoints(kind: str, rows: str = "") -> View:
+    """Answers about modules: whoever has one has PyTorch, which other answers do without."""
+
+    def shown(found: Any, form: str) -> Any:
+        from lawful.report import checkpoints
+
+        return getattr(checkpoints, f"{kind}_{form}")(found)
+
+    return View(lambda found: shown(found, "json"), lambda found: str(shown(found, "text")), rows)
+
+
 VIEWS: Mapping[str, View] = {
+    "Aligned": _of_checkpoints("aligned", "tensors"),
     "Apart": View(components.apart_json, components.apart_text),
+    "ApartVerdict": _of_checkpoints("apart"),
+    "CheckpointVerdict": _of_checkpoints("verdict", "tensors"),
+    "Kinship": _of_checkpoints("kinship", "changes"),
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
     "ModuleAudit": View(module_audit.module_audit_json, module_audit.module_audit_text, "spaces"),
     "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
@@ -115,6 +130,7 @@ VIEWS: Mapping[str, View] = {
     "Separability": View(truncation.separation_json, truncation.separation_text),
     "SingularityReport": View(singular.report_json, lambda found: singular.singular_text(singular.report_json(found)),
                               figure=charts.singular),
+    "TensorSummary": View(network.tensors_json, network.tensors_text),
     "Summary": View(network.summary_json, network.summary_text, "layers", charts.layers),
     "Symmetries": View(symmetries.symmetries_json, symmetries.symmetries_text, "spaces", charts.symmetries),
     "TruncationRun": View(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,14 +14,19 @@ from lawful.components.locks import components
 from lawful.errors import LawfulError
 from lawful.fibers.verdict import Verdict
 from lawful.flow.losses import find_loss
-from lawful.network import Dag, Role
+from lawful.network import Dag, Mlp, Role
 from lawful.network.activity import effective_dimension
-from lawful.network.answers import answered
+from lawful.network.answers import answered, read_as
 from lawful.network.bounds import classify
-from lawful.network.formats.data import Data
-from lawful.network.opening import Source, open_pair
+from lawful.network.formats.data import Data, read_data
+from lawful.network.opening import Model, Source
 from lawful.shown import Shown
+from lawful.study.two_networks import TwoNetworks
 from lawful.types import Floats
+
+if TYPE_CHECKING:
+    from lawful.checkpoints.kinship import Kinship
+    from lawful.symmetry.inputs import Input
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +53,21 @@ class Diff(Shown):
     dimensions: tuple[tuple[int, float, float], ...]
 
 
-def diff(first: Source, second: Source, *, data: Data | None = None, loss: str = "mse", seconds: float = 10.0) -> Diff:
-    """Compare two checkpoints of one architecture.
+def diff(
+    first: Source,
+    second: Source,
+    *,
+    data: Data | str | Path | None = None,
+    loss: str = "mse",
+    seconds: float = 10.0,
+    model: Model | Any = None,
+    input: Input | Sequence[Input] | None = None,
+    activation: str | None = None,
+    order: str | None = None,
+) -> Diff | Kinship:
+    """Compare two checkpoints of one architecture: what changed, and how far that was from gradient flow.
+
+    Modules that are large or no graphs of scalar weights are told apart as copy, child, relative or stranger instead.
 
     >>> from lawful.network import Architecture
     >>> before = Architecture.parse("3-4-1 relu").initialise(seed=0)
@@ -54,7 +75,20 @@ def diff(first: Source, second: Source, *, data: Data | None = None, loss: str =
     >>> found.verdict.verdict, round(found.decay, 6), found.relative_drift > 0.5
     ('different', 0.25, True)
     """
-    first, second = open_pair(first, second)
+    networks = TwoNetworks(first, second, model, None, input, activation, order)
+    if data is None and networks.are_checkpoints(balances=True):
+        from lawful.checkpoints.kinship import kinship
+
+        pair, readings = networks.one_form()
+        return read_as(kinship(pair), *readings)
+    graphs = networks.graphs()
+    if isinstance(data, (str, Path)):
+        data = read_data(Path(data), len(graphs[0].to_dag().inputs))
+    return diff_graphs(*graphs, data=data, loss=loss, seconds=seconds)
+
+
+def diff_graphs(first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None, loss: str, seconds: float) -> Diff:
+    """What changed between two networks of layers, or graphs."""
     one, two = first.to_dag(), second.to_dag()
     if one.names != two.names or not (np.array_equal(one.tails, two.tails) and np.array_equal(one.heads, two.heads)):
         raise LawfulError(f"a diff needs two checkpoints of one architecture, not {first} and {second}")

@@ -20,59 +20,118 @@ from lawful.fibers.fingerprint import Canonical
 from lawful.fibers.fingerprint import canonical as standard
 from lawful.fibers.identifiability import Identifiability
 from lawful.fibers.identifiability import identifiable as decide
-from lawful.network.answers import answered
+from lawful.network.answers import answered, read_as
+from lawful.network.formats.box import box_of
+from lawful.network.formats.contents import contents
 from lawful.network.formats.files import Written, write
 from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import Source, open, open_graph, open_module, open_pair
-from lawful.network.summary import Summary, summarise
+from lawful.network.opening import Source, module_behind, open, open_graph, open_module, open_pair, open_trained
+from lawful.network.sources import is_module
+from lawful.network.summary import Summary, TensorSummary, summarise
+from lawful.study.audit import Audit
+from lawful.study.audit import audit as audit_network
 from lawful.study.checks import check_network
+from lawful.study.two_networks import input_size
 
 if TYPE_CHECKING:
     from lawful.checkpoints.representative import Representative
+    from lawful.network.formats.data import Data
+    from lawful.study.module_audit import ModuleAudit
     from lawful.study.sweep import Plan, Progress
     from lawful.symmetry import Symmetries
 
 
-def show(network: Source, **reading: Any) -> Summary:
+def show(network: Source, **reading: Any) -> Summary | TensorSummary:
     """Describe a network: layers, parameters, bottlenecks, dead and linear neurons, balances.
+
+    Of a module that is no graph of scalar weights, or of weights that do not say how they are joined, the tensors.
 
     >>> show("3-4-1 relu bias").parameters
     21
     """
-    found = open(network, **reading)
-    return answered(summarise(found.to_dag() if isinstance(found, ModuleNetwork) else found), found)
+    try:
+        found = open(network, **reading)
+    except LawfulError as reason:
+        is_file = isinstance(network, (str, Path)) and reading.get("model") is None
+        listed = contents(Path(network)) if is_file else None
+        if listed is None:
+            raise
+        return read_as(TensorSummary(str(network), listed.layers, str(reason)), listed)
+    if isinstance(found, ModuleNetwork):
+        return answered(TensorSummary(repr(found), found.reading.layers, found.obstacle), found)
+    return answered(summarise(found), found)
 
 
-def path(first: Source, second: Source, *, tolerance: float | None = None) -> WeightPath | Apart | Unsettled:
+def audit(
+    network: Source,
+    *,
+    source: str = "network",
+    data: Data | None = None,
+    loss: str = "full",
+    effort: str = "normal",
+    model: Any = None,
+    input: Any = None,
+) -> Audit | ModuleAudit:
+    """Everything we know about a network, in order of consequence, and what to do about it.
+
+    Of a module whose weights are used at many places, or that is no graph of scalar weights: what its symmetries say.
+
+    >>> audit("3-6-4-1 relu bias").components.connected
+    True
+    """
+    found = open(network, model=model, input_shape=input_size(input))
+    module = found.module if isinstance(found, ModuleNetwork) else None
+    if module is None and found.reading is not None and found.reading.entangled:
+        module = module_behind(found.reading)
+    if module is None:
+        return audit_network(found, source=source, data=data, loss=loss, effort=effort)
+    from lawful.study.module_audit import audit_module
+
+    if data is not None:
+        raise LawfulError("data are for networks of layers: leave them out for this module")
+    given = input if input is not None else getattr(found, "input_shape", None)
+    return answered(audit_module(module, given, source=source, effort=effort), found)
+
+
+def path(
+    first: Source, second: Source, *, tolerance: float | None = None, model: Any = None, input: Any = None
+) -> WeightPath | Apart | Unsettled:
     """A path between two networks that training could take, or the signs that forbid it (P0 Theorem 1).
 
     >>> path("2-3-1 relu", "2-3-1 relu").pieces
     1
     """
-    one, two = open_pair(first, second)
-    return find_path(one, two, tolerance=tolerance)
+    if model is None and not (is_module(first) or is_module(second)):
+        one, two = open_pair(first, second)
+        return find_path(one, two, tolerance=tolerance)
+    shape = input_size(input)
+    trained = [
+        open_trained(each, model=None if is_module(each) else model, input_shape=shape) for each in (first, second)
+    ]
+    return find_path(*trained, tolerance=tolerance, input=input)
 
 
-def identifiable(network: Source, *, seed: int = 0) -> Identifiability:
+def identifiable(network: Source, *, seed: int = 0, **reading: Any) -> Identifiability:
     """Does the function determine the parameters, up to order and scale of neurons? (P4 Theorem 5)"""
-    found = _reduced(network)
+    found = _reduced(network, **reading)
     return answered(decide(found, seed=seed), found)
 
 
-def fiber(network: Source, *, domain: str = "space") -> DescribedFiber:
+def fiber(network: Source, *, domain: str = "space", **reading: Any) -> DescribedFiber:
     """All parameters of one function: of one hidden layer or a generic bottleneck; what is known, of any other (P4)."""
     if domain not in ("space", "orthant"):
         raise LawfulError(f"domain is space or orthant, not {domain[:40]!r}")
-    return describe_fiber(_reduced(network), domain)
+    return describe_fiber(_reduced(network, **reading), domain)
 
 
 def regions(
     network: Source,
-    box: tuple[ArrayLike, ArrayLike] | None = None,
+    box: str | tuple[ArrayLike, ArrayLike] | None = None,
     *,
     facets: bool = False,
     each: bool = False,
     seconds: float = 60.0,
+    **reading: Any,
 ) -> RegionCount:
     """Count the regions on which a network is affine, over all inputs or over a box.
 
@@ -80,7 +139,9 @@ def regions(
     >>> regions(Mlp([[[1.0], [1.0]], [[1.0, 1.0]]], [[0.0, -1.0], [0.0]])).regions
     3
     """
-    found = _reduced(network)
+    found = _reduced(network, **reading)
+    if isinstance(box, str):
+        box = box_of(box, found)
     return answered(count_regions(found, box, facets=facets, each=each, seconds=seconds), found)
 
 
@@ -89,16 +150,12 @@ def canonical(network: Source, *, model: Any = None, input: Any = None) -> Canon
 
     Of a module that is no graph of scalar weights: balanced, with units and heads in the order of their size.
     """
-    found = (
-        open(network, model=model)
-        if input is None or not isinstance(input, tuple)
-        else open(network, model=model, input_shape=input)
-    )
+    found = open(network, model=model, input_shape=input_size(input))
     if isinstance(found, ModuleNetwork):
         from lawful.study.representatives import representative
 
         return representative(network, "canonical", model=model, input=input)
-    return standard(_reduced(network))
+    return standard(_reduced(network, model=model, input_shape=input_size(input)))
 
 
 def rebalance(
@@ -138,12 +195,12 @@ def fingerprint(
     """
     many = [networks] if isinstance(networks, (str, Path)) or not isinstance(networks, Sequence) else list(networks)
     names = [str(each) if isinstance(each, (str, Path)) else f"network {number}" for number, each in enumerate(many, 1)]
-    shape: dict[str, Any] = {"input_shape": input} if isinstance(input, tuple) else {}
-    if exact or any(isinstance(open(each, model=model, **shape), ModuleNetwork) for each in many):
+    reading = {"model": model, "input_shape": input_size(input)}
+    if exact or any(isinstance(open(each, **reading), ModuleNetwork) for each in many):
         from lawful.study.orbit_hashes import orbit_fingerprints
 
         return orbit_fingerprints(many, names, model=model, input=input)
-    opened = dict(zip(names, map(_reduced, many), strict=True))
+    opened = {name: _reduced(each, **reading) for name, each in zip(names, many, strict=True)}
     return answered(group_networks(names, opened.__getitem__), *opened.values())
 
 
@@ -198,6 +255,6 @@ def convert(network: Source, out: str | Path, *, dtype: str | None = None, seed:
     return answered(write(found, out, dtype=dtype), found)
 
 
-def _reduced(network: Source) -> Any:
+def _reduced(network: Source, **reading: Any) -> Any:
     """The network with weights, without hidden nodes that change nothing."""
-    return open_graph(network, drop_useless=True)
+    return open_graph(network, drop_useless=True, **reading)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Protocol
 
-from lawful.verify.channel_program import ChangedWeights, ChannelFacts, ChannelStep
+from lawful.verify.channel_facts import ChannelFacts
+from lawful.verify.channel_program import ChangedWeights, ChannelStep
 from lawful.verify.channel_values import Value, is_zero, plus
 from lawful.verify.schema import listed, need, rational, word
 
@@ -28,7 +29,7 @@ class ReplayedCells(Protocol):
         """A cell, named by one of its channels."""
 
     def rows(self, at: int) -> list[int]:
-        """The rows of a layer that are left."""
+        """The channels of a step that are left."""
 
     def add(self, at: int, row: int, column: int | None, terms: list[Value]) -> None:
         """Add to a bias, or tap by tap to a kernel."""
@@ -132,7 +133,7 @@ class _DependentSweep:
         """Rows of a layer, with their biases, take over another's."""
         weights = self.replay.weights
         for other, factor in terms.items():
-            for column in range(weights.steps[weights.steps[at].sources[0]].channels):
+            for column in weights.columns(at, row):
                 taps = weights.kernel(at, row, column)
                 if any(taps):
                     self.updates.append((at, other, column, [factor * tap for tap in taps]))

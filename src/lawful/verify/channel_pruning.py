@@ -7,7 +7,6 @@ the smaller network must hold it, each number rounded.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import prod
@@ -15,21 +14,22 @@ from typing import Any
 
 from flint import ctx
 
-from lawful.verify.balls import BITS, ball
+from lawful.verify.balls import BITS
+from lawful.verify.channel_compare import compare, read_tidied
 from lawful.verify.channel_dependent import dependent_sweep
-from lawful.verify.channel_heads import check_grid, joined
-from lawful.verify.channel_program import ChangedWeights, ChannelFacts, ChannelStep, Tensor, read_program, read_tensor
-from lawful.verify.channel_values import Value, exact, is_zero, plus
+from lawful.verify.channel_facts import ChannelFacts
+from lawful.verify.channel_heads import joined
+from lawful.verify.channel_program import ChangedWeights, ChannelStep, Tensor, digest, read_program, read_tensor
+from lawful.verify.channel_values import Value, is_zero, plus, size_of
 from lawful.verify.finding import Finding, short
-from lawful.verify.schema import afford, listed, need, record, whole, wholes, word
+from lawful.verify.schema import afford, listed, need, record, wholes, word
 
-ROOM = {"float32": Fraction(1, 2**22), "float64": Fraction(1, 2**48)}  # of the sum of the sizes of what was added
 Cell = tuple[int, int]
 
 
 def check(body: dict[str, Any]) -> Finding:
     """How many channels went while the function stayed, up to rounding."""
-    given = record(body, "certificate", "program results before after others added sweeps")
+    given = record(body, "certificate", "program results before after others added sweeps", "folded dropped lost")
     before, after = (
         {str(name): read_tensor(each) for name, each in record_of(given[key], key).items()}
         for key in ("before", "after")
@@ -37,7 +37,9 @@ def check(body: dict[str, Any]) -> Finding:
     others = {str(name): line for name, line in record_of(given["others"], "others").items()}
     need(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "others: expected texts")
     need(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
-    digests = digest(before, others), digest(after, others)
+    lost = {word(name, "lost", *others) for name in listed(given.get("lost", []), "lost", most=len(others))}
+    kept = {name: line for name, line in others.items() if name not in lost}
+    digests = digest(before, others), digest(after, kept)
     steps = read_program(given["program"], before)
     for item in given["program"]:
         if "transposed" in item:
@@ -47,17 +49,21 @@ def check(body: dict[str, Any]) -> Finding:
     results = wholes(given["results"], "results", 0, len(steps) - 1, most=1000)
     sweeps = listed(given["sweeps"], "sweeps", most=10_000)
     size = sum(prod(tensor.shape) for tensor in before.values())
-    afford(10.0 * size + 200.0 * sum(len(listed(sweep, "sweeps")) for sweep in sweeps) * _largest(before))
+    afford(20.0 * size * (1 + len(sweeps)))  # a sweep looks at most once at every weight; the clock sees to the rest
+    tidied = read_tidied(given["added"], given.get("folded", []), given.get("dropped", []), steps, results)
     with ctx.workprec(BITS):
         replay = ChannelReplay(steps, before, results)
         for sweep in sweeps:
             replay.sweep(sweep)
-        _compare(replay, after, _added(given["added"], steps))
+        compare(replay, after, tidied)
     layers = [at for at, step in enumerate(steps) if step.kind == "layer"]
     hidden = [cell for at in layers for cell in replay.cells[at] if cell not in replay.pinned]
     gone = sum(cell not in replay.alive for cell in hidden)
+    tidy = f", {len(tidied.folded)} normalisations folded" if tidied.folded else ""
+    tidy += f", {len(tidied.dropped)} biases that nobody sees dropped" if tidied.dropped else ""
     words = (
-        f"{gone} of {len(hidden)} hidden channels of {short(digests[0])} are gone in {short(digests[1])}: the same "
+        f"{gone} of {len(hidden)} hidden channels of {short(digests[0])} are gone in {short(digests[1])}{tidy}: "
+        "the same "
         "function of real numbers, for the program written in the certificate, but for the rounding of folded weights"
     )
     return Finding(words, {"channels_before": len(hidden), "channels_after": len(hidden) - gone}, digests)
@@ -66,22 +72,6 @@ def check(body: dict[str, Any]) -> Finding:
 def record_of(value: object, where: str) -> dict[str, Any]:
     """An object with any keys."""
     return record(value, where, "", " ".join(value) if isinstance(value, dict) else "")
-
-
-def _largest(tensors: Mapping[str, Tensor]) -> int:
-    return max((prod(tensor.shape) for tensor in tensors.values()), default=0)
-
-
-def _added(value: object, steps: list[ChannelStep]) -> dict[int, str]:
-    found = {}
-    for item in listed(value, "added", most=len(steps)):
-        at, name = listed(item, "added", length=2)
-        place = whole(at, "added", 0, len(steps) - 1)
-        need(steps[place].kind == "layer" and steps[place].tensors["bias"] is None, "a bias is added to no layer")
-        need(isinstance(name, str) and place not in found, "a bias is added twice")
-        found[place] = name
-    need(len(set(found.values())) == len(found), "two layers gain one bias")
-    return found
 
 
 class ChannelReplay:
@@ -153,8 +143,9 @@ class ChannelReplay:
             for at, columns in self.readers.get(cell, {}).items():
                 twins = self.readers.get(leader, {}).get(at, []) if leader is not None else columns
                 need(len(twins) == len(columns), "a twin is read elsewhere")
+                left = rows[at] if kind != "silent" else [row for row in rows[at] if self.cells[at][row] not in reasons]
                 for column, twin in zip(columns, twins, strict=True):
-                    heard = [row for row in rows[at] if self.weights.hears(at, row, column)]
+                    heard = [row for row in left if self.weights.hears(at, row, column)]
                     updates += self._taken_over(known, kind, at, column, twin, heard)
         for at, row, target, terms in updates:
             self.add(at, row, target, terms)
@@ -163,7 +154,7 @@ class ChannelReplay:
         self.alive -= set(reasons)
 
     def rows(self, at: int) -> list[int]:
-        """The rows of a layer that are left."""
+        """The channels of a step that are left."""
         return [row for row, cell in enumerate(self.cells[at]) if cell in self.alive]
 
     def _scores(self, known: ChannelFacts, cell: Cell, kind: str, gone: set[Cell]) -> None:
@@ -225,9 +216,9 @@ class ChannelReplay:
         """Add to a bias, or tap by tap to a kernel."""
         weights, names = self.weights, self.steps[at].tensors
         if column is not None:
-            name, taps = str(names["weight"]), weights.taps(at)
-            start = (row * weights.tensors[name].shape[1] + column) * taps
-            places = [(weights.changed, (name, start + tap), [term]) for tap, term in enumerate(terms)]
+            name, stored = str(names["weight"]), weights.places(at, row, column)
+            need(len(stored) == len(terms), "a weight lies between two groups")
+            places = [(weights.changed, (name, place), [term]) for place, term in zip(stored, terms, strict=True)]
         elif names["bias"] is not None:
             places = [(weights.changed, (str(names["bias"]), row), terms)]
         else:
@@ -237,102 +228,15 @@ class ChannelReplay:
             if old is None:
                 first = weights.entry(*key) if table is weights.changed else Fraction(0)
                 old = first, abs(first)
-            size = old[1] + sum((_size(part) for part in parts), Fraction(0))
+            size = old[1] + sum((size_of(part) for part in parts), Fraction(0))
             table[key] = plus([(Fraction(1), part) for part in parts], old[0]), size
 
     def forget(self, cell: Cell, rows: Mapping[int, list[int]]) -> None:
         """No row hears it any more."""
         for at, columns in self.readers.get(cell, {}).items():
-            name, taps = str(self.steps[at].tensors["weight"]), self.weights.taps(at)
-            width = self.weights.tensors[name].shape[1]
+            name = str(self.steps[at].tensors["weight"])
             for row in rows[at]:
                 for column in columns:
                     if self.weights.hears(at, row, column):
-                        start = (row * width + column) * taps
-                        zeros = ((name, place) for place in range(start, start + taps))
+                        zeros = ((name, place) for place in self.weights.places(at, row, column))
                         self.weights.changed |= dict.fromkeys(zeros, (Fraction(0), Fraction(0)))
-
-
-def _size(value: Value) -> Fraction:
-    if isinstance(value, Fraction):
-        return abs(value)
-    return 2 * Fraction(float(abs(value).upper()))
-
-
-def _compare(replay: ChannelReplay, after: Mapping[str, Tensor], added: Mapping[int, str]) -> None:
-    """Every number of the smaller network is the one that follows, rounded."""
-    for step in replay.steps:
-        if step.heads is not None:
-            check_grid(step.heads, replay.cells[step.sources[1]], replay.cells[step.sources[2]], replay.alive)
-    left = set(after)
-    for at, step in enumerate(replay.steps):
-        rows = [place for place, cell in enumerate(replay.cells[at]) if cell in replay.alive]
-        for role, name in step.tensors.items():
-            if name is None:
-                continue
-            need(name in left, "a tensor is missing")
-            left.discard(name)
-            columns = None
-            if step.kind == "layer" and role == "weight":
-                source = replay.cells[step.sources[0]]
-                columns = [place for place, cell in enumerate(source) if cell in replay.alive]
-            _compare_tensor(replay.weights, name, after[name], rows, columns)
-        gained = {row: value for (place, row), value in replay.weights.added.items() if place == at and row in rows}
-        if gained or at in added:
-            need(at in added and added[at] in left, "a layer lacks the bias that it gains")
-            left.discard(added[at])
-            tensor = after[added[at]]
-            need(tensor.shape == (len(rows),), "a bias has another size")
-            for place, row in enumerate(rows):
-                _near(tensor.values[place], gained.get(row, (Fraction(0), Fraction(0))), tensor.dtype)
-    need(not left, "a tensor comes from nowhere")
-
-
-def _compare_tensor(
-    weights: ChangedWeights, name: str, new: Tensor, rows: list[int], columns: list[int] | None
-) -> None:
-    old = weights.tensors[name]
-    shape = (len(rows), *((len(columns),) if columns is not None else old.shape[1:2]), *old.shape[2:])
-    need(new.dtype == old.dtype and new.shape == shape, "a tensor has another type or other sizes than what is left")
-    wide, taps = (old.shape[1] if len(old.shape) > 1 else 1), prod(old.shape[2:])
-    kept = list(range(wide)) if columns is None else columns
-    place = 0
-    for row in rows:
-        for column in kept:
-            start = (row * wide + column) * taps
-            for at in range(start, start + taps):
-                changed = weights.changed.get((name, at))
-                if changed is None:
-                    need(new.values[place] == old.values[at], "a weight that nothing was added to has changed")
-                else:
-                    _near(new.values[place], changed, new.dtype)
-                place += 1
-
-
-def _near(stored: float, wanted: tuple[Value, Fraction], dtype: str) -> None:
-    value, size = wanted
-    room = ROOM[dtype] * size
-    if exact(value):
-        need(abs(Fraction(stored) - value) <= room, "a folded weight is not what follows")
-    else:
-        need(bool(abs(ball(stored) - value) <= ball(room)), "a folded bias is not what follows")
-
-
-def digest(tensors: Mapping[str, Tensor], others: Mapping[str, str]) -> str:
-    """A name for all weights together."""
-    lines = {name: tensor.line for name, tensor in tensors.items()} | dict(others)
-    text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
-    return "weights:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_of(module: Any) -> str | None:
-    """The digest of the weights of a module given in Python; None if it has none."""
-    if not hasattr(module, "state_dict"):
-        return None
-    lines = {}
-    for name, tensor in module.state_dict().items():
-        raw = tensor.detach().cpu().contiguous().reshape(-1).numpy().tobytes()
-        code = hashlib.sha256(raw).hexdigest()
-        lines[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} {code}"
-    text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
-    return "weights:" + hashlib.sha256(text.encode()).hexdigest()

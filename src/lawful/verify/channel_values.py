@@ -31,6 +31,11 @@ def _ball(value: Value) -> Any:
     return ball(value) if exact(value) else value
 
 
+def size_of(value: Value) -> Fraction:
+    """At least the absolute value."""
+    return abs(value) if exact(value) else 2 * Fraction(float(abs(value).upper()))
+
+
 def plus(terms: Iterable[tuple[Fraction, Value]], start: Value) -> Value:
     """`start + Σ factor · value`."""
     total = start

@@ -16,7 +16,7 @@ import numpy as np
 from lawful.verify.distance_bounds import bounds, hidden_ends
 from lawful.verify.distance_layers import Floats, Places, Plain, Shared, deepened, plain_layers, shared_layers
 from lawful.verify.distance_spectral import Weights, spectral_gaps
-from lawful.verify.finding import Finding, at_least, at_most, short
+from lawful.verify.finding import Finding, at_least, at_most, digest_of, short
 from lawful.verify.schema import afford, exactly, listed, matrix, need, number, numbers, rational, record, wholes, word
 from lawful.verify.wiring import Wiring, read_tower, read_wiring
 
@@ -27,7 +27,7 @@ Sides = list[tuple[Fraction, Fraction]]
 
 def check(body: dict[str, Any]) -> Finding:
     """The bounds that hold."""
-    given = record(body, "certificate", "networks box outputs norm upper lower matching tree spectral")
+    given = record(body, "certificate", "networks box outputs norm upper lower matching tree spectral", "near")
     networks = [
         read_network(each, f"networks[{at}]") for at, each in enumerate(listed(given["networks"], "networks", length=2))
     ]
@@ -42,6 +42,14 @@ def check(body: dict[str, Any]) -> Finding:
     norm = word(given["norm"], "norm", "inf", "1", "2")
     first, second = (plain_layers(each) for each in networks)
     facts: dict[str, Any] = {"outputs": outputs, "norm": norm, "box": box}
+    on = shown(box)
+    near: list[Sides] | None = None
+    data: tuple[str, ...] = ()
+    if "near" in given:
+        need(given["lower"] is None and not given["tree"], "boxes around samples are bounded from above, each whole")
+        near, radius, data = around_samples(given["near"], box)
+        on = f"what of {on} is within {at_least(radius, 9)} of one of {len(near)} samples"
+        facts["near"] = {"samples": len(near), "radius": radius}
     said = []
     if given["lower"] is not None:
         facts["lower"] = _lower(given["lower"], box, first, second, outputs, norm)
@@ -51,14 +59,14 @@ def check(body: dict[str, Any]) -> Finding:
         depth = max(len(first), len(second))
         pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
         matches = _matching(given["matching"], depth - 1)
-        facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm)
-        said.append(f"is at most {at_most(facts['upper'], 9)} on {shown(box)} ({facts['leaves']} boxes re-computed)")
+        facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm, near)
+        said.append(f"is at most {at_most(facts['upper'], 9)} on {on} ({facts['leaves']} boxes re-computed)")
     need(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
     where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
     digests = tuple(each.digest() for each in networks)
     names = f"for f = {short(digests[0])} and g = {short(digests[1])}, "
-    return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests)
+    return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests, data)
 
 
 def read_network(value: object, where: str) -> Wiring:
@@ -76,6 +84,21 @@ def read_box(value: object, inputs: int) -> Sides:
         need(low <= high, "a side of the box is inverted")
         found.append((low, high))
     return found
+
+
+def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tuple[str, ...]]:
+    """The part of a box near each sample, how near, and the samples' digest."""
+    given = record(value, "near", "samples radius")
+    radius = rational(given["radius"], "near.radius")
+    need(radius >= 0, "a distance from samples is negative")
+    samples = matrix(given["samples"], "near.samples", columns=len(box))
+    need(bool(samples), "there are no samples")
+    found = []
+    for sample in samples:
+        point = exactly(sample)
+        need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "a sample is outside the box")
+        found.append([(max(low, x - radius), min(high, x + radius)) for x, (low, high) in zip(point, box, strict=True)])
+    return found, radius, (digest_of("data", samples),)
 
 
 def shown(box: Sides) -> str:
@@ -144,16 +167,17 @@ def _upper(
     box: Sides,
     outputs: list[int],
     norm: str,
+    near: list[Sides] | None,
 ) -> int:
-    """Bound every leaf of the tree; how many it has."""
+    """Bound every leaf of the tree, or every box around a sample; how many there are."""
     tree = wholes(given["tree"], "tree", 0, len(box))
     weights = sum(len(row) for layers in pair for layer in layers for row in layer.rows)
-    afford(20.0 * weights + 0.5 * len(tree) * weights * max(1, len(pair[0]) - 1))
+    afford(20.0 * weights + 0.5 * len(near or tree) * weights * max(1, len(pair[0]) - 1))
     need(most >= 0, "a bound from above is negative")
     layers = shared_layers(*pair, matches, len(box))
     if all(layer.same for layer in layers):
         return 0
-    leaves = leaves_of(tree, box)
+    leaves = leaves_of(tree, box) if near is None else near
     cap = _cap(given["spectral"], layers, box, outputs)
     open_, deeper = leaves, MOST_HALVINGS
     while open_:

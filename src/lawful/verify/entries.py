@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lawful.verify.channel_program import Tensor, read_tensor
-from lawful.verify.channel_pruning import digest as digest_of_weights
+from lawful.verify.channel_program import digest as digest_of_weights
 from lawful.verify.schema import listed, need, record, truth, whole, wholes
 from lawful.verify.wiring import HIDDEN, INPUT, OUTPUT, Wiring
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.network.dag import Dag
 from lawful.network.formats import npz, vnnlib
 from lawful.network.formats.reading import naming
+from lawful.network.mlp import Mlp
 from lawful.types import Floats
 
 CORNERS = (("lower", "upper"), ("low", "high"), ("lo", "hi"), ("lb", "ub"), ("min", "max"))  # names in an `.npz`
@@ -41,6 +43,11 @@ def read_box(text: str, inputs: int) -> tuple[Floats, Floats]:
         hint = " (on all inputs, `lawful same` compares two networks)" if infinite else ""
         raise LawfulError(f"{text[:80]}: coordinate {at} goes from {low[at]} to {high[at]}: give finite lo <= hi{hint}")
     return low, high
+
+
+def box_of(text: str, network: Mlp | Dag) -> tuple[Floats, Floats]:
+    """The corners of a box among the inputs of a network."""
+    return read_box(text, network.widths[0] if isinstance(network, Mlp) else len(network.inputs))
 
 
 def _typed(text: str, inputs: int) -> tuple[Floats, Floats]:

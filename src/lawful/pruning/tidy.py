@@ -1,0 +1,144 @@
+"""What can go beside channels: normalisations that the layer before can hold, and biases that no output sees.
+
+A module without them lacks tensors that its class makes, so this is done only where it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.pruning.program import ChannelProgram, Operation
+from lawful.types import Floats
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass(frozen=True)
+class Tidying:
+    """Layers with the normalisation that each can hold, and layers whose bias nobody sees."""
+
+    folded: tuple[tuple[Operation, Operation], ...] = ()
+    dropped: tuple[Operation, ...] = ()
+
+    @property
+    def norms(self) -> set[str]:
+        """The normalisations that go, by the names of their calls."""
+        return {norm.name for _, norm in self.folded}
+
+
+def foldable(program: ChannelProgram) -> list[tuple[Operation, Operation]]:
+    """Normalisations right behind a layer that nothing else reads."""
+    written = {each.name: each for each in program.operations}
+    pairs = [(written.get(each.sources[0]), each) for each in program.operations if each.kind == "norm"]
+    return [
+        (layer, norm) for layer, norm in pairs
+        if layer is not None and layer.kind in ("layer", "depthwise") and layer.name not in program.results
+        and [each for each in program.operations if layer.name in each.sources] == [norm]
+    ]  # fmt: skip
+
+
+def unseen_biases(program: ChannelProgram) -> list[Operation]:
+    """Layers that write keys alone: a bias adds the same to all scores of a query, unless positions turn it."""
+    found = []
+    for layer in program.operations:
+        if layer.kind == "layer" and layer.tensors["bias"] is not None and layer.name not in program.results:
+            users = [each for each in program.operations if layer.name in each.sources]
+            keys = all(
+                each.attention is not None and not each.attention.rotary
+                and each.sources.count(layer.name) == 1 and each.sources[1] == layer.name
+                for each in users
+            )  # fmt: skip
+            if users and keys:
+                found.append(layer)
+    return found
+
+
+def tidying(module: nn.Module, program: ChannelProgram) -> Tidying:
+    """What a module's layers can hold and lack: plain Linear layers, convolutions and batch normalisations only."""
+    parts = dict(module.named_modules())
+
+    def owner(operation: Operation, role: str) -> nn.Module | None:
+        return parts.get(str(operation.tensors[role]).rpartition(".")[0])
+
+    pairs = [
+        pair for pair in foldable(program)
+        if isinstance(owner(pair[0], "weight"), LAYERS) and type(owner(pair[1], "mean")) in NORMS
+    ]  # fmt: skip
+    return Tidying(
+        tuple(pairs), tuple(each for each in unseen_biases(program) if isinstance(owner(each, "weight"), LAYERS))
+    )
+
+
+def with_norm(
+    weight: Floats, bias: Floats | None, norm: Sequence[Floats | None], epsilon: float
+) -> tuple[Floats, Floats]:
+    """A layer's weight and bias with a normalisation (mean, variance, gain, shift) inside.
+
+    >>> with_norm(np.ones((1, 1)), None, [np.array([2.0]), np.array([4.0]), None, np.array([1.0])], 0.0)
+    (array([[0.5]]), array([0.]))
+    """
+    mean, variance, gain, shift = norm
+    if mean is None or variance is None:
+        raise AssertionError("a normalisation has statistics")
+    factor = (1.0 if gain is None else gain) / np.sqrt(variance + epsilon)
+    moved = ((0.0 if bias is None else bias) - mean) * factor + (0.0 if shift is None else shift)
+    return weight * factor.reshape(-1, *[1] * (weight.ndim - 1)), moved
+
+
+@torch.no_grad()
+def tidy(module: nn.Module, found: Tidying) -> None:
+    """Put normalisations into the layers before them and nothing in their place; take biases away that nobody sees."""
+    for layer, norm in found.folded:
+        part: Any = module.get_submodule(str(layer.tensors["weight"]).rpartition(".")[0])
+        path = str(norm.tensors["mean"]).rpartition(".")[0]
+        given: Any = module.get_submodule(path)
+        tensors = (given.running_mean, given.running_var, given.weight, given.bias)
+        weight, moved = with_norm(
+            part.weight.detach().numpy(),
+            _numbers(part.bias),
+            [_numbers(each) for each in tensors],
+            float(norm.arguments[0]),
+        )
+        trained = bool(part.weight.requires_grad)
+        part.weight, part.bias = (nn.Parameter(torch.as_tensor(each), trained) for each in (weight, moved))
+        where, _, last = path.rpartition(".")
+        module.get_submodule(where).register_module(last, nn.Identity())
+    for layer in found.dropped:
+        module.get_submodule(str(layer.tensors["weight"]).rpartition(".")[0]).register_parameter("bias", None)
+
+
+def _numbers(tensor: torch.Tensor | None) -> Floats | None:
+    return None if tensor is None else np.asarray(tensor.detach().numpy(), dtype=np.float64)
+
+
+def tidy_notes(program: ChannelProgram, found: Tidying | None) -> list[str]:
+    """What was folded and dropped, or could be, in words."""
+    norms = [str(norm.tensors["mean"]).rpartition(".")[0] for _, norm in (found.folded if found else foldable(program))]
+    biases = [str(each.tensors["bias"]) for each in (found.dropped if found else unseen_biases(program))]
+    notes = []
+    if norms:
+        said = "are nn.Identity now: the layers before hold them" if found else "can go into the layers before: --fold"
+        notes.append(f"{len(norms)} normalisations {said} ({_few(norms)})")
+    if biases:
+        said = "are gone" if found else "can be anything, or go: --fold"
+        notes.append(f"{len(biases)} biases of keys, which no output sees, {said} ({_few(biases)})")
+    packed = [
+        str(layer.tensors["bias"]) for layer in program.operations
+        if layer.kind == "layer" and layer.tensors["bias"] is not None
+        and any(each.attention is not None and not each.attention.rotary and each.sources[1] == layer.name
+                and layer.name in (each.sources[0], each.sources[2]) for each in program.operations)
+    ]  # fmt: skip
+    if packed:
+        notes.append(f"entries for keys of {_few(packed)} are seen by no output, and stay: the tensor holds others too")
+    return notes
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

@@ -1,0 +1,99 @@
+"""Are two networks the same function? Graphs exactly, checkpoints of modules by their symmetries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from lawful.errors import LawfulError
+from lawful.fibers.domain import Domain
+from lawful.fibers.same import same as same_graphs
+from lawful.fibers.verdict import Verdict, certificate, certified
+from lawful.network.answers import read_as
+from lawful.network.formats.box import box_of
+from lawful.network.opening import Model, Source
+from lawful.study.two_networks import TwoNetworks
+
+if TYPE_CHECKING:
+    from lawful.checkpoints.apart import ApartVerdict
+    from lawful.checkpoints.same import CheckpointVerdict
+    from lawful.symmetry.inputs import Input
+
+    Sameness = Verdict | CheckpointVerdict | ApartVerdict
+Evidence = Callable[[], dict[str, Any]]
+
+
+def same(
+    first: Source,
+    second: Source,
+    *,
+    model: Model | Any = None,
+    model_b: Model | Any = None,
+    input: Input | Sequence[Input] | None = None,
+    activation: str | None = None,
+    order: str | None = None,
+    box: str | tuple[ArrayLike, ArrayLike] | Domain | None = None,
+    exact: bool = False,
+    tolerance: float | None = None,
+    within: float | None = None,
+    seconds: float = 60.0,
+    seed: int = 0,
+) -> Sameness:
+    """Decide whether two networks are the same function: *equal*, *different* or *undecided*, and within what.
+
+    Networks of ReLU and linear layers are decided as functions (`lawful.fibers.same`), on all inputs or on a box. Other
+    modules, and large ones, are checkpoints: equal if a symmetry of the module carries one to the other.
+
+    >>> same("3-4-2 relu", "3-4-2 relu").verdict
+    'equal'
+    >>> from torch import nn
+    >>> one = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    >>> turned = {"0.weight": -one[0].weight.flip(0), "0.bias": -one[0].bias.flip(0),
+    ...           "2.weight": -one[2].weight.flip(1), "2.bias": one[2].bias}
+    >>> found = same(one, turned, model=one, input=(3,))
+    >>> found.verdict, found.within
+    ('equal', 'exactly')
+    """
+    pair = TwoNetworks(first, second, model, model_b, input, activation, order)
+    question = {"box": box, "exact": exact, "tolerance": tolerance, "within": within}
+    return same_with_evidence(pair, seconds=seconds, seed=seed, **question)[0]
+
+
+def same_with_evidence(
+    networks: TwoNetworks, *, seconds: float = 60.0, seed: int = 0, **question: Any
+) -> tuple[Sameness, Evidence | None]:
+    """The verdict, and what makes its certificate, if it has one."""
+    if not seconds > 0:
+        raise LawfulError(f"a time limit is a positive number of seconds, not {seconds}")
+    started = time.perf_counter()
+    plain = not any(value is not None and value is not False for value in question.values())
+    if plain and networks.are_checkpoints():
+        return _by_weights(networks, seed, started)
+    graphs = networks.graphs(seed=seed, drop_useless=True)
+    if isinstance(question.get("box"), str):
+        question["box"] = box_of(question["box"], graphs[0])
+    found = same_graphs(*graphs, seconds=seconds, seed=seed, **question)
+    if plain and networks.model is not None and found.verdict != "equal":  # perhaps a copy whose weights were rounded
+        copy, evidence = _by_weights(networks, seed, started)
+        if copy.verdict == "equal":
+            return copy, evidence
+    return found, (lambda: certificate(found, *graphs)) if certified(found) else None
+
+
+def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Sameness, Evidence | None]:
+    from lawful.checkpoints.apart import apart
+    from lawful.checkpoints.certificate import copy_certificate
+    from lawful.checkpoints.opening import ApartPair
+    from lawful.checkpoints.verbs import decide
+
+    pair, readings = networks.checkpoints()
+    if isinstance(pair, ApartPair):
+        other = apart(pair, seed=seed)
+        return read_as(replace(other, seconds=time.perf_counter() - started), *readings), None
+    form, verdict = decide(pair, seed=seed)
+    found = read_as(replace(verdict, seconds=time.perf_counter() - started, rewritten=form.rewritten), *readings)
+    return found, (lambda: copy_certificate(form, verdict)) if verdict.certified else None

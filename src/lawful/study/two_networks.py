@@ -1,0 +1,152 @@
+"""Two sources of any kind: graphs of scalar weights, or checkpoints of a module that its symmetries compare."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lawful.errors import InvalidNetwork
+from lawful.network import Dag, Mlp
+from lawful.network.answers import Opened
+from lawful.network.modules.load import is_factory, make_module
+from lawful.network.modules.network import ModuleNetwork
+from lawful.network.opening import Model, Source, open_graph
+from lawful.network.opening import open as open_any
+from lawful.network.reading import Reading
+from lawful.network.sources import is_module
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lawful.checkpoints.opening import ApartPair, CheckpointPair
+    from lawful.symmetry.inputs import Input
+
+SMALL = 50_000  # parameters up to which a module is unrolled into a graph, and compared exactly
+
+
+@dataclass(frozen=True)
+class TwoNetworks:
+    """Two sources, and what their user says of how to read them (`model_b` if the second has a module of its own)."""
+
+    first: Source
+    second: Source
+    model: Model | nn.Module | None = None
+    model_b: Model | nn.Module | None = None
+    input: Input | Sequence[Input] | None = None
+    activation: str | None = None
+    order: str | None = None
+
+    @property
+    def models(self) -> tuple[Any, Any]:
+        """The module into which each is loaded; a module is complete."""
+        given = self.model, self.model if self.model_b is None else self.model_b
+        sources = self.first, self.second
+        one, two = (None if is_module(each) else m for each, m in zip(sources, given, strict=True))
+        return one, two
+
+    def are_checkpoints(self, *, balances: bool = False) -> bool:
+        """Whether they are compared by weights: modules that are large, or no graphs of scalar weights.
+
+        Of a graph that shares or folds weights the function is right and the `balances` are not.
+        """
+        if isinstance(self.input, str) and ":" in self.input:
+            return True
+        return any(
+            self._is_checkpoint(source, model, balances)
+            for source, model in zip((self.first, self.second), self.models, strict=True)
+        )
+
+    def _is_checkpoint(self, source: Source, model: Any, balances: bool) -> bool:
+        named = source if is_module(source) or _is_text_of_factory(source) else model
+        if named is not None:
+            module = make_module(named)
+            if _is_large(module):
+                return True
+        found = self._open(source, model)
+        if isinstance(found, ModuleNetwork):
+            return True
+        return balances and named is not None and found.reading is not None and bool(found.reading.entangled)
+
+    def _open(self, source: Source, model: Any, **options: Any) -> Opened:
+        shape = input_size(self.input)
+        return open_any(source, model=model, activation=self.activation, order=self.order, input_shape=shape, **options)
+
+    def graphs(self, *, seed: int = 0, drop_useless: bool = False) -> tuple[Mlp | Dag, Mlp | Dag]:
+        """Both as graphs of scalar weights."""
+        options: dict[str, Any] = {"activation": self.activation, "order": self.order, "seed": seed}
+        options |= {"input_shape": input_size(self.input), "drop_useless": drop_useless}
+        one, two = self.models
+        return open_graph(self.first, model=one, **options), open_graph(self.second, model=two, **options)
+
+    def checkpoints(self) -> tuple[CheckpointPair | ApartPair, tuple[Reading, ...]]:
+        """Both as checkpoints, in one form if there is one, and how they were read."""
+        from lawful.checkpoints.opening import ApartPair, open_both
+        from lawful.network.modules.convert import module_reading, to_module
+
+        if self.model is not None or _knows_its_module(self.first):
+            pair = open_both(self.first, self.second, model=self.model, model_b=self.model_b, input=self.input)
+            if isinstance(pair, ApartPair):
+                return pair, ()
+            told = module_reading(pair.architecture.module)
+            return pair, tuple(replace(told, source=_name(source)) for source in (self.first, self.second))
+        modules, readings, given = [], [], self.input
+        for source in (self.first, self.second):
+            found = self._open(source, None)
+            if found.reading is not None:
+                readings.append(found.reading)
+            if isinstance(found, ModuleNetwork):
+                modules.append(found.module)
+                given = given if given is not None else found.input_shape
+            elif isinstance(found, Mlp):
+                modules.append(to_module(found))
+                given = given if given is not None else (found.widths[0],)
+            else:
+                return open_both(self.first, self.second, input=given), ()  # says what is missing
+        return open_both(modules[0], modules[1], input=given), tuple(readings)
+
+    def one_form(self) -> tuple[CheckpointPair, tuple[Reading, ...]]:
+        """Both as checkpoints of one architecture, or an error that says why they are none."""
+        from lawful.checkpoints.opening import ApartPair
+
+        pair, readings = self.checkpoints()
+        if isinstance(pair, ApartPair):
+            raise InvalidNetwork(f"the checkpoints are of different architectures: {pair.reason}")
+        return pair, readings
+
+
+def _is_large(module: nn.Module) -> bool:
+    """Too large to be unrolled into scalar weights; Linear layers need no unrolling."""
+    from torch import nn
+
+    linear = all(
+        isinstance(part, nn.Linear) for part in module.modules() if next(part.parameters(False), None) is not None
+    )
+    return not linear and sum(tensor.numel() for tensor in module.parameters()) > SMALL
+
+
+def _is_text_of_factory(source: Source) -> bool:
+    return isinstance(source, str) and is_factory(source)
+
+
+def _knows_its_module(source: Source) -> bool:
+    """Modules, factories and folders of Hugging Face."""
+    if isinstance(source, (str, os.PathLike)):
+        return _is_text_of_factory(source) or (Path(source) / "config.json").is_file()
+    return is_module(source)
+
+
+def input_size(input: Any) -> tuple[int, ...] | None:
+    """The size of one input of real numbers, if that is what was given."""
+    if isinstance(input, str) and re.fullmatch(r"\d{1,6}(,\d{1,6})*", input):
+        return tuple(int(size) for size in input.split(","))
+    if isinstance(input, tuple) and all(isinstance(size, int) for size in input):
+        return input
+    return input_size(input[0]) if isinstance(input, list) and len(input) == 1 else None
+
+
+def _name(source: Source) -> str:
+    return os.fspath(source) if isinstance(source, (str, os.PathLike)) else type(source).__name__
