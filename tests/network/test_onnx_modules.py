@@ -217,7 +217,7 @@ def test_verbs_answer_as_for_the_module(files: Path, tmp_path: Path, lawful: Any
 def test_what_needs_a_graph_says_what_prevents_it(files: Path, lawful: Any) -> None:
     said = lawful("regions", files / "tanh.onnx", code=2).stderr
     assert "(Tanh) is not piecewise linear" in said
-    assert "there are: laws, symmetries, components, rebalance" in said
+    assert "there are: show, laws, symmetries, components, rebalance" in said
     said = lawful("regions", files / "joined.onnx", code=2).stderr
     assert "2 inputs and 2 outputs" in said
 

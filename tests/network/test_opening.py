@@ -184,7 +184,7 @@ def test_a_tanh_checkpoint_is_a_module_and_not_a_graph(nets: Any) -> None:
     first, last = ((state[f"fc{n}.weight"].double(), state[f"fc{n}.bias"].double()) for n in (1, 2))
     hidden = torch.tanh(torch.tensor(BATCH) @ first[0].T + first[1])
     assert np.abs(found.evaluate(BATCH) - (hidden @ last[0].T + last[1]).numpy()).max() < 1e-12
-    with pytest.raises(Unsupported, match=r"tanh is not piecewise linear\. For any module there are: laws"):
+    with pytest.raises(Unsupported, match=r"tanh is not piecewise linear\. For any module there are: show, laws"):
         found.to_dag()
     with pytest.raises(InvalidNetwork, match="activations are relu"):
         package.open(state, activation="nonsense")

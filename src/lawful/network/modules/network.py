@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-ANY_MODULE = (
-    "laws, symmetries, components, rebalance, canonical, align, flow with data; on the command line also show, prune, "
-    "audit, same, diff"
-)
+ANY_MODULE = "show, laws, symmetries, components, rebalance, canonical, prune, audit, same, diff, align, flow with data"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
