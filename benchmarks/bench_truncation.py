@@ -9,11 +9,12 @@ import numpy as np
 import sklearn.datasets
 
 from benchmarks.harness import Row, best_of, compare
+from lawful.truncation.chart import cayley
 from lawful.truncation.closed import schedule
 from lawful.truncation.clusters import Clusters, synthetic
 from lawful.truncation.construct import ZeroLoss, zero_loss_network
 from lawful.truncation.field import Maps, Separated
-from lawful.truncation.integrate import cayley, integrate
+from lawful.truncation.integrate import integrate
 from lawful.truncation.separability import separability
 from lawful.types import Floats
 

@@ -12,7 +12,9 @@ import pytest
 from lawful.errors import LawfulError
 from lawful.leaky import energies, trace
 from lawful.report.leaky import run_text
-from lawful.study.leaky_runs import LeakyPlan, load_network, load_task, read_run, run_leaky
+from lawful.study.leaky_files import load_network, load_task, read_run
+from lawful.study.leaky_plan import LeakyPlan
+from lawful.study.leaky_runs import run_leaky
 
 SMALL = (
     "--teacher", "5-2-5", "--depth", 14, "--width", 8, "--samples", 25, "--ridge", 0.08, "--tolerance", 0.009,
@@ -196,3 +198,17 @@ def test_the_papers_recipe_runs(tmp_path: Path) -> None:
     plan = LeakyPlan("4-2-4", samples=20, layers=8, width=6, ridge=0.08, method="paper", evaluations=60)
     (summary,) = run_leaky(plan, (2.0,), tmp_path)
     assert summary["evaluations"] == 60
+
+
+def test_a_page_draws_no_hamiltonian_of_a_path_that_is_not_stationary(tmp_path: Path) -> None:
+    from lawful.leaky import energies, trace
+    from lawful.study.leaky_figure import depth_figure
+
+    plan = LeakyPlan("5-2-5", samples=25, layers=8, width=8, ridge=0.08, tolerance=0.05, evaluations=60)
+    run_leaky(plan, (3.0,), tmp_path)
+    ridge, networks = read_run(tmp_path)
+    found = energies(trace(next(networks)[0], load_task(tmp_path / "train.npz"), ridge))
+    assert not found.trusted
+    figure = depth_figure([found])
+    assert all(series.label != "-2H/L̃" for panel in figure.panels for series in panel.series)
+    assert "no Hamiltonian here" in figure.caption

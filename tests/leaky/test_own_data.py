@@ -10,7 +10,7 @@ import pytest
 
 from lawful.errors import LawfulError
 from lawful.leaky import LeakyResNet, energies, refined, solve, teacher, trace
-from lawful.study.leaky_runs import load_task
+from lawful.study.leaky_files import load_task
 
 SIZE = ("--depth", "8", "--width", "8", "--tolerance", "0.03", "--evaluations", "600")
 

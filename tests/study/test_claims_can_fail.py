@@ -13,6 +13,8 @@ from lawful.leaky import FlatPath
 from lawful.study.claims import (
     leaky,
     leaky_identity,
+    leaky_steps,
+    leaky_symmetries,
     leaky_training,
     truncation,
     truncation_limits,
@@ -164,9 +166,9 @@ VARIANTS: list[tuple[Any, str, Any, str, Wrong]] = [  # module, claim, whose att
      changed(shifts=lambda path: np.repeat(path[:1], len(path), axis=0))),
     (truncation_limits, "clustered", truncation_limits, "clustered_weight", scaled(1 + 1e-6)),
     (truncation_limits, "zero_loss", truncation_limits, "zero_loss_network", changed(loss=lambda loss: loss + 1e-9)),
-    (leaky, "integration_range", leaky.LeakyResNet, "parameter_cost",
+    (leaky_symmetries, "integration_range", leaky_symmetries.LeakyResNet, "parameter_cost",
      lambda _: lambda self: self.weights.square().sum()),
-    (leaky, "output_scaling", leaky, "relayered", lambda original: lambda *given, **named: (
+    (leaky_symmetries, "output_scaling", leaky_symmetries, "relayered", lambda original: lambda *given, **named: (
         original(*given, **named)[0], 1.001 * original(*given, **named)[1])),
     (leaky, "minimal", leaky, "minimal_weights", larger_weights),
     (leaky, "hamilton", leaky, "motion", first(1.001)),
@@ -176,12 +178,12 @@ VARIANTS: list[tuple[Any, str, Any, str, Wrong]] = [  # module, claim, whose att
     (leaky, "fourth", leaky, "theorem_four", changed(distance_right=lambda right: 0.3 * right)),
     (leaky, "rate_bound", leaky, "motion", first(3.0)),
     (leaky, "gamma_scale", leaky, "stable_norm", lambda original: lambda M, sigma, _: original(M, sigma, 1e-3)),
-    (leaky, "irregular_steps", leaky, "irregular", printed_steps),
+    (leaky_symmetries, "irregular_steps", leaky_symmetries, "irregular", printed_steps),
     (leaky, "balancedness", leaky, "lifted", doubled_bias),
     (leaky_identity, "bound_by_stable_rank", leaky_identity, "stable_rank", scaled(1.2)),
     (leaky_identity, "stable_minima", leaky_identity, "minimise_identity_cost",
      changed(A=lambda A: A - 0.01, with_bias=lambda value: value + 0.01)),
-    (leaky_training, "adaptive_cost", leaky_training, "adapted", slow),
+    (leaky_steps, "adaptive_cost", leaky_steps, "adapted", slow),
     (leaky_training, "learned_maps", leaky_training.LeakyResNet, "parameter_cost",
      lambda original: lambda self: original(self) + self.out.square().sum()),
 ]  # fmt: skip
@@ -215,9 +217,9 @@ def test_representations_that_stay_negative(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_steps_that_do_not_adapt(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = leaky_training._rules(False, 1)
-    monkeypatch.setattr(leaky_training, "_rules", lambda full, seed: runs | {"adaptive": runs["equidistant"]})
-    assert not leaky_training.figure_two.run(False).holds
+    runs = leaky_steps._rules(False, 1)
+    monkeypatch.setattr(leaky_steps, "_rules", lambda full, seed: runs | {"adaptive": runs["equidistant"]})
+    assert not leaky_steps.figure_two.run(False).holds
 
 
 def test_an_advantage_of_two_percent_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,16 +230,19 @@ def test_an_advantage_of_two_percent_would_be_seen(monkeypatch: pytest.MonkeyPat
         return {"equidistant": {6: 1.0}, "irregular": {6: 0.98 + 0.02 * rng.normal()},
                 "adaptive": {6: 0.98 + 0.02 * rng.normal()}}  # fmt: skip
 
-    monkeypatch.setattr(leaky_training, "_rules", lambda full, seed: None)
-    monkeypatch.setattr(leaky_training, "_test_errors", errors)
-    found = leaky_training.step_rules.run(False)
+    monkeypatch.setattr(leaky_steps, "_rules", lambda full, seed: None)
+    monkeypatch.setattr(leaky_steps, "_test_errors", errors)
+    found = leaky_steps.step_rules.run(False)
     assert not found.holds
     assert found.printed_holds
 
 
 def test_every_claim_of_papers_two_and_three_has_a_wrong_variant() -> None:
     """The list above is complete: a new claim needs its own."""
-    modules = (truncation, truncation_maps, truncation_times, truncation_limits, leaky, leaky_identity, leaky_training)
+    modules = (
+        truncation, truncation_maps, truncation_times, truncation_limits, leaky, leaky_identity, leaky_steps,
+        leaky_symmetries, leaky_training,
+    )  # fmt: skip
     own = {  # tests of their own, above
         "caratheodory", "spectral_gap", "figure_one", "figure_three", "propagators", "momentum_from_weights",
         "stable_rank_proof", "nonnegative", "figure_two", "step_rules",

@@ -48,6 +48,13 @@ def test_channels_are_pruned(images: nn.Module) -> None:
     assert isinstance(layers, Pruning)
 
 
+def test_an_input_that_the_first_layer_states_need_not_be_given(gated: nn.Module) -> None:
+    found, told = package.prune(gated), package.prune(gated, input=(3,))
+    assert isinstance(found, ChannelPruning)
+    assert isinstance(told, ChannelPruning)
+    assert (found.channels_before, found.removed) == (told.channels_before, told.removed)
+
+
 def test_token_models_are_pruned() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))

@@ -7,11 +7,12 @@ import pytest
 
 from lawful.errors import LawfulError
 from lawful.study.claims.truncation import rotations
+from lawful.truncation.chart import cayley
 from lawful.truncation.closed import schedule
 from lawful.truncation.clusters import synthetic
 from lawful.truncation.crossing import first_crossing
 from lawful.truncation.field import Composed, Field, Maps, Separated
-from lawful.truncation.integrate import cayley, integrate
+from lawful.truncation.integrate import integrate
 from lawful.truncation.motion import run_flow
 
 
@@ -112,6 +113,29 @@ def test_a_composed_run_that_meets_a_corner_halts_and_keeps_what_it_had() -> Non
     run = integrate(field, Maps(0.5 * rng.normal(size=(4, 4)), rotations(rng, 4, 4)), [0.0, 0.1, 0.2], max_events=20)
     assert run.halted is not None
     assert len(run.times) == len(run.maps) == len(run.costs) < 3
+
+
+def test_a_corner_where_no_signs_settle_is_rounded_and_left_again() -> None:
+    """Three points a cluster, composed maps from a random start: at s = 0.265 held coordinates of several maps meet."""
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(3), 3)
+    points = 2 * np.eye(3)[labels] + 0.4 * rng.normal(size=(9, 3))
+    field = Composed(points, rng.normal(size=(3, 3))[labels], np.full(9, 1 / 3))
+    turns = np.array([np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(3)])
+    maps = Maps(0.5 * rng.normal(size=(3, 3)), turns)
+    run = integrate(field, maps, [0.0, 0.2, 0.3])
+    assert run.halted is None
+    assert len(run.rounded) == 1
+    (begin, end) = run.rounded[0]
+    assert 0.2 < begin < end < 0.3  # signs settle again
+    assert run.costs[1] > run.costs[2]
+    assert max(event.time for event in run.events) <= 0.3
+    step = 1e-4
+    for _ in range(3000):  # Euler's method knows nothing of corners, and chatters about them within a step
+        velocity = field.velocity(maps)
+        maps = Maps(maps.shifts + step * velocity.shifts, cayley(step * velocity.generators) @ maps.rotations)
+    assert abs(field.cost(maps) - run.costs[2]) < 2e-3 * run.costs[2]
+    assert np.abs(maps.shifts - run.maps[-1].shifts).max() < 5e-3
 
 
 @pytest.mark.parametrize("times", [[], [0.0, 0.0], [1.0, 0.5], [0.0, np.inf]])

@@ -13,6 +13,7 @@ import typer
 
 from lawful.cli import (
     audit,
+    bottleneck,
     checkpoints,
     components,
     convert,
@@ -56,6 +57,7 @@ VERBS = (
     flow,
     truncation,
     leaky,
+    bottleneck,
     fibers,
     distance,
     checkpoints,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -112,6 +113,16 @@ class Energies:
     speeds: Floats  # ‖∂A‖_F
     negative_share: Floats  # ‖min(A, 0)‖² / ‖A‖²
     singular_values: Floats  # of W_ℓ without its bias, largest first
+
+    trusted_to: ClassVar[float] = 1e-2  # beyond this stationarity the momenta say little
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the path is stationary enough for its momenta, and with them the Hamiltonian, to mean much.
+
+        Momenta are gradients over the weight decay: an error of the path is divided by it.
+        """
+        return self.stationarity <= self.trusted_to
 
     @property
     def bottleneck_rank(self) -> float:

@@ -10,6 +10,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 
 from lawful.errors import LawfulError, Unsupported
+from lawful.leaky.corrector import corrected
 from lawful.leaky.lbfgs import Point, minimise
 from lawful.leaky.mechanics import lifted, operator_norm, ridges
 from lawful.leaky.model import LeakyResNet
@@ -20,6 +21,8 @@ from lawful.types import Floats
 
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
 SINGLE_NOISE = 1e-7  # relative error of a cost whose passes were in single precision
+STRETCH = 300  # evaluations before the first correction
+ALMOST = 0.98  # of the tolerance is asked of single precision, so that double agrees
 SINGLE_FLOOR = 1e-4  # a stationarity that single precision still sees
 SAME_COST = 1e-3  # relative: costs so close belong to the same geodesic
 Watch = Callable[["SolverProgress"], None]
@@ -76,6 +79,7 @@ def solve(
 ) -> Geodesic:
     """Minimise the regularised cost by L-BFGS, preconditioned by a Kronecker model of the Gauss-Newton matrix.
 
+    From time to time a damped Newton step clears the gradient out of steep directions (`corrector`).
     `adaptations` times, early on, the layer steps are adapted to the path found so far and `W_p` is carried over to
     the new grid. The passes are in single precision until they reach the tolerance, or 1e-4; double precision then has
     the last word, and goes on if it disagrees. Curvature estimates count as evaluations. An unconverged result is
@@ -95,8 +99,12 @@ def solve(
         budget = evaluations if stage >= adaptations else min(spent + ADAPT_AFTER, evaluations)
         objective = Objective(network, task, ridge, np.float64 if last else np.float32)
         objective.evaluations = spent
-        goal = tolerance if last else max(tolerance, SINGLE_FLOOR)
-        point = _descend(objective, network, budget, goal, memory, rng, history, watch, keep)
+        goal = tolerance if last else max(ALMOST * tolerance, SINGLE_FLOOR)
+        told = (history, watch, keep)
+        if stage < adaptations:
+            point = _descend(objective, network, budget, goal, memory, rng, *told)
+        else:
+            point = _descend_and_correct(objective, network, budget, goal, memory, rng, *told)
         spent = objective.evaluations
         network = network.replaced(point.position / objective.roots)
         if stage < adaptations:
@@ -115,6 +123,33 @@ def solve(
         evaluations=spent + 1,
         history=tuple(history),
     )
+
+
+def _descend_and_correct(
+    objective: Objective,
+    network: LeakyResNet,
+    budget: int,
+    tolerance: float,
+    memory: int,
+    rng: np.random.Generator,
+    history: list[SolverProgress],
+    watch: Watch | None,
+    keep: Keep | None,
+) -> Point:
+    """L-BFGS, and from time to time a step that clears steep directions: rarer where it does not help much."""
+    stretch = STRETCH
+    while True:
+        until = min(objective.evaluations + stretch, budget)
+        point = _descend(objective, network, until, tolerance, memory, rng, history, watch, keep)
+        before = objective.stationarity(point.position, point.gradient)
+        if before <= tolerance or objective.evaluations >= budget:
+            return point
+        objective(point.position)
+        point = corrected(objective, point, Curvature(objective, rng).solve)
+        network = network.replaced(point.position / objective.roots)
+        after = objective.stationarity(point.position, point.gradient)
+        if after > before / 2:
+            stretch *= 2
 
 
 def _descend(

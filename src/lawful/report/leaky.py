@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from lawful.leaky import BlockHistory, BlockReading, BlockReadings, Energies
     from lawful.study.training_verbs import LeakyRuns
 
-TRUSTED = 1e-2  # beyond this stationarity the momenta say little
 
 CARRIES_OVER = (
     "Carries over from Leaky ResNets: effective dimension, cost of identity (COI),",
@@ -21,11 +20,8 @@ CARRIES_OVER = (
 
 
 def trusted(found: Energies) -> bool:
-    """Whether the path is stationary enough for its momenta, and with them the Hamiltonian and the rank, to mean much.
-
-    Momenta are gradients over the weight decay: an error of the path is divided by it.
-    """
-    return found.stationarity <= TRUSTED
+    """Whether the path is stationary enough for its momenta, and with them Hamiltonian and rank, to mean much."""
+    return found.trusted
 
 
 def energies_json(found: Energies) -> dict[str, Any]:
@@ -73,7 +69,8 @@ def run_text(all_found: Sequence[Energies]) -> str:
         f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}"
         if trusted(deepest)
         else f"no bottleneck rank: at depth {deepest.effective_depth:g} the path is stationary to "
-        f"{deepest.stationarity:.1e} only, and its rank needs {TRUSTED:g} (give `lawful leaky` more --evaluations)"
+        f"{deepest.stationarity:.1e} only, and its rank needs {deepest.trusted_to:g} "
+        "(give `lawful leaky` that --tolerance and more --evaluations)"
     )
     lines = [
         headline,
@@ -94,7 +91,7 @@ def run_text(all_found: Sequence[Energies]) -> str:
         f"negative part {100 * found.negative_share[slowest]:.1f}% of the representation",
     ]
     if not all(trusted(found) for found in all_found):
-        lines += [f"-: not stationary to {TRUSTED:g}; the Hamiltonian of these rows would mean nothing."]
+        lines += [f"-: not stationary to {deepest.trusted_to:g}; the Hamiltonian of these rows would mean nothing."]
     return "\n".join(lines)
 
 

@@ -319,6 +319,7 @@ TABLE = {
         costs?: array of number, at these times
         truncated?: array, points of each class, at these times
         sign_changes?: object, how often a coordinate was truncated, released or held
+        rounded?: array, stretches of time in which jumps of the velocity were rounded off
         halted?: string?, why the run ended early
         coordinates?: array, closed-form times (--fixed)
         case?: string, of --standard""",

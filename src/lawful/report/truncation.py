@@ -85,6 +85,11 @@ def run_text(found: Result) -> str:
         lines.append(f"  predicted       cluster {name}, from s = {since:.3g}: before s = {bound:.4g}, {seen}")
     if not sure and not found["general"]:
         lines.append("  predicted       Proposition 4.2 promised nothing at any recorded time")
+    if found["rounded"]:
+        begin, whole = found["rounded"][0][0], sum(after - before for before, after in found["rounded"])
+        lines.append(
+            f"  rounded         corners from s = {begin:.4g} on, for {whole:.3g} of the time: no signs settled there"
+        )
     if found["halted"]:
         early = "INTERRUPTED" if found["halted"].startswith("interrupted") else "UNDECIDED"
         lines.append(f"  {early:16}the run ended early and is kept: {found['halted']}")

@@ -48,6 +48,7 @@ def run_json(run: TruncationRun, predictions: Sequence[Prediction | None]) -> di
         "orthogonality": run.orthogonality,
         "evaluations": sum(trajectory.evaluations for trajectory in run.trajectories),
         "predictions": [_prediction(each) for each in predictions],
+        "rounded": [list(stretch) for stretch in run.rounded],
         "halted": run.halted,
     }
 

@@ -11,15 +11,19 @@ from lawful.leaky import Energies
 
 
 def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figure:
-    """P3 Figure 1: estimates over effective depth, then spectra and energies of the deepest network."""
+    """P3 Figure 1: estimates over effective depth, then spectra and energies of the deepest network.
+
+    No Hamiltonian is drawn of a path that is not stationary.
+    """
     depths = [found.effective_depth for found in all_found]
-    deepest = all_found[-1]
+    deepest, kept = all_found[-1], [found for found in all_found if found.trusted]
+    sure = [found.effective_depth for found in kept]
     cut = 4 * deepest.coi_min  # input and output can be a hundred times higher
     estimates = Panel(
         [
-            Series([found.rank_smooth.min() for found in all_found], depths, style="band",
-                   upper=[found.rank_smooth.max() for found in all_found]),
-            Series([found.bottleneck_rank for found in all_found], depths, "-2H/L̃"),
+            *([Series([found.rank_smooth.min() for found in kept], sure, style="band",
+                      upper=[found.rank_smooth.max() for found in kept]),
+               Series([found.bottleneck_rank for found in kept], sure, "-2H/L̃")] if kept else []),
             Series([np.median(found.rank_stable) for found in all_found], depths, "stable -2H/L̃"),
             Series([found.coi_min for found in all_found], depths, "min COI"),
         ],
@@ -31,7 +35,7 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
     )  # fmt: skip
     along = Panel(
         [
-            Series(deepest.rank_smooth, deepest.p, "-2H/L̃"),
+            *([Series(deepest.rank_smooth, deepest.p, "-2H/L̃")] if deepest.trusted else []),
             Series(deepest.rank_stable, deepest.p, "stable -2H/L̃"),
             Series(np.minimum(deepest.coi, cut), deepest.p, "COI"),
             Series(np.minimum(deepest.kinetic, cut), deepest.p, "kinetic"),
@@ -39,7 +43,8 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
         "energies along the path, high ends cut", "p",
     )  # fmt: skip
     return Figure(
-        "The Hamiltonian estimate comes from below, the cost of identity from above; inside the bottleneck the "
-        "kinetic energy vanishes.",
+        "On geodesics the Hamiltonian estimate comes from below, the cost of identity from above; inside the "
+        "bottleneck the kinetic energy vanishes."
+        + ("" if len(kept) == len(all_found) else " Paths that are not stationary to 0.01 have no Hamiltonian here."),
         [estimates, spectra, along],
     )

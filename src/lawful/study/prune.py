@@ -79,8 +79,9 @@ def example_input(module: nn.Module, given: Any, seed: int) -> torch.Tensor | tu
 
     if isinstance(given, torch.Tensor):
         return given
-    if given is None and hasattr(module, "input_sizes"):  # an ONNX file says what it takes
-        return examples(module, None)[0]
+    if given is None:  # a first layer, or an ONNX file, may say what it takes
+        guessed = examples(module, None)[0]
+        given = tuple(guessed.shape[1:]) if guessed.is_floating_point() else _tokens(guessed)
     if (size := input_size(given)) is not None:
         return (2, *size)
     found = re.fullmatch(r"(\d{1,6}(?:,\d{1,6})*):int", given) if isinstance(given, str) else None
@@ -89,6 +90,10 @@ def example_input(module: nn.Module, given: Any, seed: int) -> torch.Tensor | tu
     tables = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
     sizes = [int(each) for each in found[1].split(",")]
     return torch.randint(0, min(tables, default=2), (2, *sizes), generator=torch.Generator().manual_seed(seed))
+
+
+def _tokens(example: torch.Tensor) -> str:
+    return ",".join(map(str, example.shape[1:])) + ":int"
 
 
 def _refuse(options: dict[str, Any]) -> None:

@@ -197,7 +197,8 @@ class LeakyRuns(Shown):
 def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Any) -> LeakyRuns:
     """Train Leaky ResNets to geodesics in a folder; the same call resumes it. `plan` are fields of `LeakyPlan`."""
     from lawful.leaky.task import parse_teacher
-    from lawful.study.leaky_runs import LeakyPlan, run_leaky
+    from lawful.study.leaky_plan import LeakyPlan
+    from lawful.study.leaky_runs import run_leaky
 
     wanted = {"ridge": 0.002 * parse_teacher(teacher)[-1]} | plan
     return LeakyRuns(str(out), tuple(run_leaky(LeakyPlan(teacher, **wanted), tuple(effective_depth), Path(out))))

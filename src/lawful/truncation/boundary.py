@@ -111,6 +111,16 @@ class Boundary:
         """What is being done to a coordinate."""
         return "hold" if 0.0 < self.active[index] < 1.0 else "release" if self.active[index] > 0.5 else "truncate"
 
+    def kinds(self) -> dict[Index, str]:
+        """What is being done to every coordinate."""
+        return {index: self.kind(index) for index in np.ndindex(self.active.shape)}
+
+    def take(self, shares: Floats) -> None:
+        """Go on with these shares, each coordinate between 0 and 1 held by itself."""
+        self.active = shares.copy()
+        between = np.argwhere((shares > 0) & (shares < 1))
+        self.held, self.response = [[tuple(int(i) for i in index)] for index in between], None
+
     def settle(self, maps: Maps) -> dict[Index, str] | None:
         """Decide for every coordinate at zero what it does next; the changes, or None if they do not settle.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +12,18 @@ from scipy.integrate import DOP853
 
 from lawful.errors import LawfulError
 from lawful.truncation.boundary import Boundary
+from lawful.truncation.chart import Chart, orthogonalised
 from lawful.truncation.crossing import Sample, first_crossing
 from lawful.truncation.field import Field, Maps
+from lawful.truncation.rounded import rounded_passage
 from lawful.types import Floats
 
 CHART = 1.0  # entries of θ beyond which the Cayley chart is moved to the current R
-STALL = 100  # pieces in a row without progress after which a run gives up
+STALL = 10  # pieces in a row that change nothing new, after which coordinates are said to chatter
+RECENT = 4  # pieces that are remembered for that
+PASSAGE = 1e-3  # of the whole time: the first rounded passage from a corner; the next are longer
+
+Shares = Callable[[Maps], Floats]
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,9 @@ class TruncationTrajectory:
     """The flow at chosen times, and every sign change in between.
 
     `truncated` has H^⊥ (L, N, Q) at each time. `descent` has the two parts `−|∂_s β|²` and `−|Ω|²` of `∂_s C` (3.24).
-    `halted` says why a run ended before the last time: undecided, not wrong; `interrupted`, that a user ended it.
+    `rounded` are the stretches of time in which no choice of signs settled and jumps were rounded off instead: what
+    changed meanwhile has the time of the end. `halted` says why a run ended before the last time: undecided, not wrong;
+    `interrupted`, that a user ended it.
     """
 
     times: Floats
@@ -50,6 +59,7 @@ class TruncationTrajectory:
     evaluations: int
     halted: str | None = None
     interrupted: bool = False
+    rounded: tuple[tuple[float, float], ...] = ()
 
 
 def integrate(
@@ -103,22 +113,6 @@ def integrate_together(
     return tuple(run.result(interrupted) for run in runs)
 
 
-def cayley(generator: Floats) -> Floats:
-    """`(1 − θ/2)⁻¹(1 + θ/2)`, orthogonal for antisymmetric θ; works on stacks.
-
-    >>> np.round(cayley(np.array([[0.0, -2.0], [2.0, 0.0]])), 12)
-    array([[ 0., -1.],
-           [ 1.,  0.]])
-    """
-    one = np.eye(generator.shape[-1])
-    return np.asarray(np.linalg.solve(one - generator / 2, one + generator / 2), dtype=np.float64)
-
-
-def orthogonalised(rotations: Floats) -> Floats:
-    """One Newton step towards the nearest orthogonal matrix: errors of size ε become ε²."""
-    return 0.5 * rotations @ (3 * np.eye(rotations.shape[-1]) - np.swapaxes(rotations, -1, -2) @ rotations)
-
-
 class _TruncationIntegration:
     """The moving state of one integration."""
 
@@ -130,6 +124,8 @@ class _TruncationIntegration:
         self.maps, self.now, self.next = start, float(times[0]), 0
         self.step: float | None = None
         self.stalled = 0
+        self.recent: deque[frozenset[tuple[int, ...]]] = deque(maxlen=RECENT)
+        self.rounded: list[tuple[float, float]] = []
         self.halted: str | None = None
         self.states: list[Maps] = []
         self.truncated: list[NDArray[np.bool_]] = []
@@ -139,34 +135,26 @@ class _TruncationIntegration:
 
     def piece(self) -> None:
         """Move to the next sign change, or to the last time, recording the times on the way."""
-        origin, one = self.maps, np.eye(self.maps.rotations.shape[-1])
-        count, shape = origin.shifts.size, origin.rotations.shape
-
-        def at(values: Floats) -> Maps:
-            return Maps(values[:count].reshape(origin.shifts.shape), cayley(values[count:].reshape(shape)) @ origin[1])
+        chart = Chart(self.maps)
 
         def slope(_: float, values: Floats) -> Floats:
-            theta = values[count:].reshape(shape)
-            moved = self.boundary.velocity(at(values))
-            turn = (one - theta / 2) @ moved.generators @ (one + theta / 2)
-            return np.concatenate([moved.shifts.ravel(), turn.ravel()])
+            return chart.slope(values, self.boundary.velocity(chart.at(values)))
 
         end = float(self.times[-1])
         if self.now >= end:
             self.record(lambda _: self.maps, end)
             return
         first = None if self.step is None else min(self.step, end - self.now)
-        values = np.concatenate([origin.shifts.ravel(), np.zeros(origin.rotations.size)])
-        solver = DOP853(slope, self.now, values, end, rtol=self.tolerance, atol=self.tolerance, first_step=first)
-        sign, here = self.boundary.watch(origin)
+        solver = DOP853(slope, self.now, chart.origin, end, rtol=self.tolerance, atol=self.tolerance, first_step=first)
+        sign, here = self.boundary.watch(self.maps)
         stop, crossed = self.now, False
-        while solver.status == "running" and not crossed and np.abs(solver.y[count:]).max() < CHART:
+        while solver.status == "running" and not crossed and np.abs(chart.theta(solver.y)).max() < CHART:
             message = solver.step()
             if solver.status == "failed":
                 self.halted = f"the flow could not be integrated past s = {solver.t:.6g}: {message}"
                 return
-            path = _path(solver.dense_output(), at)
-            there = self.boundary.signed(at(solver.y), sign)
+            path = _path(solver.dense_output(), chart.at)
+            there = self.boundary.signed(chart.at(solver.y), sign)
             sample = _sample(self.boundary, path, sign)
             found = first_crossing(sample, solver.t_old, solver.t, here, there, self.boundary.slack)
             stop = float(solver.t if found is None else found)
@@ -177,29 +165,57 @@ class _TruncationIntegration:
             self.maps = path(stop)
         self.step = max(min(solver.step_size, 4 * (stop - self.now)), 1e-12) if crossed else solver.step_size
         self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
-        self.stalled = self.stalled + 1 if stop - self.now < 1e-9 * (end - self.times[0]) else 0
         self.now = stop
         if crossed:
             self.cross()
 
     def cross(self) -> None:
         """Settle the signs that have reached zero, and write down what changed."""
+        before = self.boundary.active.copy()
         changes = self.boundary.settle(self.maps)
-        if changes is None:
-            self.halted = f"at s = {self.now:.6g} many coordinates meet zero at once, held by several maps"
-        elif self.stalled > STALL:
-            self.halted = f"the flow makes no progress at s = {self.now:.6g}: coordinates chatter about zero"
+        changed = frozenset(changes or ())
+        self.stalled = self.stalled + 1 if changed <= frozenset().union(*self.recent) else 0
+        self.recent.append(changed)
+        if changes is None or self.stalled > STALL:
+            self.boundary.active = before
+            self.pass_by()
         else:
             self.events += [Event(self.now, kind, *index) for index, kind in changes.items()]
         if len(self.events) > self.max_events:
             self.halted = f"more than {self.max_events:,} sign changes before s = {self.now:.6g}"
 
-    def record(self, path: Callable[[float], Maps], stop: float) -> None:
-        """Keep the state at every chosen time up to `stop`."""
+    def pass_by(self) -> None:
+        """Round the jumps off for a while, longer each time that signs do not settle afterwards."""
+        before, begin, end = self.boundary.kinds(), self.now, float(self.times[-1])
+        while self.now < end:
+            span = PASSAGE * (end - self.times[0]) * 4 ** min(len(self.rounded), 5)
+            passage = rounded_passage(self.field, self.maps, self.now, float(min(self.now + span, end)))
+            if passage is None:
+                self.halted = f"at s = {self.now:.6g} many coordinates meet zero at once, and no method got past them"
+                return
+            self.boundary.evaluations += passage.evaluations
+            self.record(passage.path, passage.end, passage.shares)
+            self.maps, self.now = passage.path(passage.end), passage.end
+            self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
+            self.boundary.take(passage.shares(self.maps))
+            self.rounded.append((begin, self.now))
+            self.step, self.stalled, begin = None, 0, self.now
+            if self.boundary.settle(self.maps) is not None:
+                break
+            self.boundary.take(passage.shares(self.maps))
+        self.events += [Event(self.now, kind, *index) for index, kind in self.boundary.kinds().items()
+                        if before[index] != kind]  # fmt: skip
+
+    def record(self, path: Callable[[float], Maps], stop: float, shares: Shares | None = None) -> None:
+        """Keep the state at every chosen time up to `stop`; `shares` are those of a rounded passage."""
         while self.next < len(self.times) and self.times[self.next] <= stop:
             maps = path(float(self.times[self.next]))
             maps = Maps(maps.shifts, orthogonalised(maps.rotations))
-            velocity = self.boundary.velocity(maps)
+            if shares is None:
+                velocity = self.boundary.velocity(maps)
+            else:
+                self.boundary.take(shares(maps))
+                velocity = self.field.velocity(maps, self.boundary.active)
             self.states.append(maps)
             self.truncated.append(self.boundary.active < 1)
             self.costs.append(self.field.cost(maps, self.boundary.active))
@@ -213,7 +229,7 @@ class _TruncationIntegration:
         return TruncationTrajectory(
             self.times[: self.next], tuple(self.states[: self.next]), tuple(self.truncated[: self.next]),
             np.array(self.costs[: self.next]), np.array(self.descent[: self.next]), tuple(self.events),
-            self.boundary.evaluations, halted, stopped,
+            self.boundary.evaluations, halted, stopped, tuple(self.rounded),
         )  # fmt: skip
 
 

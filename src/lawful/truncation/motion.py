@@ -99,6 +99,11 @@ class TruncationRun(Shown):
         return next((trajectory.halted for trajectory in self.trajectories if trajectory.halted), None)
 
     @property
+    def rounded(self) -> tuple[tuple[float, float], ...]:
+        """Stretches of time in which jumps of the velocity were rounded off, because no choice of signs settled."""
+        return tuple(stretch for trajectory in self.trajectories for stretch in trajectory.rounded)
+
+    @property
     def interrupted(self) -> bool:
         """Whether a user ended the run."""
         return any(trajectory.interrupted for trajectory in self.trajectories)

@@ -1,33 +1,24 @@
-"""Claims of paper 3 about trained networks: Figures 1 to 3, the sign inside the bottleneck, adaptive steps."""
+"""Claims of paper 3 about trained networks over effective depths: Figures 1 and 3, signs, learned maps."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import torch
-from scipy import stats
 
 from lawful.figure import Figure, Panel, Series
 from lawful.leaky import (
     Energies,
-    Geodesic,
     LeakyResNet,
     TeacherTask,
-    adapted,
     energies,
-    equidistant,
-    irregular,
-    solve,
     solve_depths,
     teacher,
     trace,
 )
-from lawful.leaky.objective import Objective
-from lawful.leaky.steps import positions
 from lawful.study.claim import Erratum, Outcome, claim
 from lawful.study.leaky_figure import depth_figure
 
@@ -140,153 +131,6 @@ def growth(depths: Sequence[float], series: Sequence[float]) -> float:
     return float(np.log(series[-1] / series[-2]) / np.log(depths[-1] / depths[-2]))
 
 
-@cache
-def _rules(full: bool, seed: int) -> dict[str, dict[int, tuple[Geodesic, TeacherTask, TeacherTask, float]]]:
-    """Networks of several depths under the three step rules for one teacher (P3 Figure 2)."""
-    sizes, samples, width = ((30, 6, 3, 30), 1000, 200) if full else ((8, 4, 2, 8), 60, 14)
-    ridge = 0.002 * sizes[-1] if full else 0.08
-    found: dict[str, dict[int, tuple[Geodesic, TeacherTask, TeacherTask, float]]] = {rule: {} for rule in RULES}
-    train, test = teacher(sizes, samples, seed=seed)
-    for layers in (6, 9, 12, 18, 25) if full else (6, 10, 18):
-        for rule in RULES:
-            start = LeakyResNet.random(
-                width=width, layers=layers, effective_depth=3.0, inputs=sizes[0], outputs=sizes[-1], softness=0.01,
-                steps=irregular(layers, 0.9) if rule == "irregular" else equidistant(layers),
-            )  # fmt: skip
-            geodesic = solve(
-                start, train, ridge, tolerance=1e-2, evaluations=2000 if full else 500,
-                adaptations=4 if rule == "adaptive" else 0,
-            )  # fmt: skip
-            found[rule][layers] = (geodesic, train, test, ridge)
-    return found
-
-
-def _test_errors(
-    runs: dict[str, dict[int, tuple[Geodesic, TeacherTask, TeacherTask, float]]],
-) -> dict[str, dict[int, float]]:
-    return {rule: {n: _test_error(run[0], run[2]) for n, run in by.items()} for rule, by in runs.items()}
-
-
-def _test_error(geodesic: Geodesic, test: TeacherTask) -> float:
-    with torch.no_grad():
-        output = geodesic.network(torch.from_numpy(test.inputs.copy())).numpy()
-    return float(np.square(output - test.targets).sum() / len(test))
-
-
-def _unevenness(geodesic: Geodesic, task: TeacherTask, ridge: float) -> float:
-    """Largest over smallest relative move of a layer."""
-    path = trace(geodesic.network, task, ridge)
-    sizes = np.linalg.norm(path.states[1:], axis=(1, 2))
-    moves = np.linalg.norm(np.diff(path.states, axis=0), axis=(1, 2)) / sizes
-    return float(moves.max() / moves.min())
-
-
-@claim(
-    "p3-figure-2",
-    "Figure 2",
-    "adaptive steps spread the representations evenly along the path, with more layers near input and output",
-)
-def figure_two(full: bool) -> Outcome:
-    """Train every rule at every depth; measure the evenness of moves, and draw test errors, spectra and paths."""
-    runs = _rules(full, 1)
-    errors = _test_errors(runs)
-    uneven = {
-        rule: float(np.mean([_unevenness(run[0], run[1], run[3]) for run in by.values()])) for rule, by in runs.items()
-    }
-    deepest = max(runs["adaptive"])
-    geodesic, train, _, ridge = runs["adaptive"][deepest]
-    steps = geodesic.network.steps.numpy()
-    outer = float((steps[0] + steps[-1]) / 2 * len(steps))
-    figure = _figure_two(
-        errors, {rule: by[deepest] for rule, by in runs.items()}, energies(trace(geodesic.network, train, ridge))
-    )
-    return Outcome(
-        uneven["adaptive"] < uneven["irregular"] < uneven["equidistant"] and outer < 1,
-        {"largest_over_smallest_move": uneven, "outer_steps_times_layers": outer},
-        figure=figure,
-    )
-
-
-@claim(
-    "p3-step-rules",
-    "Section 4, Figure 2a",
-    "at geodesics of the sizes run here, step rules change the mean test error over teachers by less than the noise",
-    erratum=Erratum(
-        "adaptive and irregular steps have a small but consistent advantage in the test error",
-        "which rule is best depends on the teacher: neither rule's mean ratio to equidistant steps is below 1 at the "
-        "5% level (one-sided t-test over twelve teachers; the paper's own size was not run)",
-        "test errors of geodesics for twelve teachers and several depths",
-    ),
-)
-def step_rules(full: bool) -> Outcome:
-    """Mean ratio of test errors to those of equidistant steps, teacher by teacher, and Student's t of its mean."""
-    means: dict[str, list[float]] = {"irregular": [], "adaptive": []}
-    for seed in range(1, 1 + TEACHERS):
-        errors = _test_errors(_rules(full, seed))
-        for rule, found in means.items():
-            found.append(float(np.mean([errors[rule][n] / errors["equidistant"][n] for n in errors[rule]])))
-    student = {rule: advantage(found) for rule, found in means.items()}
-    level = float(stats.t.ppf(0.95, TEACHERS - 1))
-    return Outcome(
-        max(abs(value) for value in student.values()) < float(stats.t.ppf(0.975, TEACHERS - 1)),
-        {"mean_ratio_to_equidistant": {rule: float(np.mean(found)) for rule, found in means.items()},
-         "students_t": student, "needed_t": level, "ratios": means},
-        printed_holds=min(student.values()) > level,
-    )  # fmt: skip
-
-
-def advantage(ratios: list[float]) -> float:
-    """Student's t for a mean below 1: positive if the rule is better than equidistant steps."""
-    return float((1 - np.mean(ratios)) / (np.std(ratios, ddof=1) / np.sqrt(len(ratios))))
-
-
-def _figure_two(
-    errors: dict[str, dict[int, float]],
-    deepest: dict[str, tuple[Geodesic, TeacherTask, TeacherTask, float]],
-    spectra: Energies,
-) -> Figure:
-    paths = {rule: trace(run[0].network, run[1], run[3]).states for rule, run in deepest.items()}
-    flat = np.concatenate([states.reshape(len(states), -1) for states in paths.values()])
-    centre = flat.mean(axis=0)
-    plane = np.linalg.svd(flat - centre, full_matrices=False)[2][:2]
-    projected = {rule: (states.reshape(len(states), -1) - centre) @ plane.T for rule, states in paths.items()}
-    return Figure(
-        "Test error by number of layers; spectra of W with the adaptive steps; paths projected to their main plane.",
-        [
-            Panel([Series(list(by.values()), list(by), rule) for rule, by in errors.items()], "test error", "layers L"),
-            Panel([Series(values, spectra.p) for values in spectra.singular_values.T], "singular values of W", "p",
-                  vertical=positions(spectra.steps).tolist()),
-            Panel([Series(xy[:, 1], xy[:, 0], rule, "points") for rule, xy in projected.items()], "paths"),
-        ],
-    )  # fmt: skip
-
-
-@claim(
-    "p3-adaptive-cost",
-    "Section 4, adaptive",
-    "updating the steps every ten training steps costs a few percent of the training time",
-)
-def adaptive_cost(full: bool) -> Outcome:
-    """Processor time of one update against ten gradient evaluations, the best of several."""
-    width, layers, samples = (200, 50, 1000) if full else (100, 12, 400)
-    train, _ = teacher((20, 5, 20), samples)
-    net = LeakyResNet.random(width=width, layers=layers, effective_depth=3.0, inputs=20, outputs=20)
-    objective = Objective(net, train, 0.04)
-    point = net.weights.detach().numpy() * objective.roots
-    gradient = update = np.inf
-    for _ in range(5):
-        start = time.process_time()
-        objective(point)
-        middle = time.process_time()
-        steps = adapted(objective.steps, objective.states, 3.0)
-        gradient, update = min(gradient, middle - start), min(update, time.process_time() - middle)
-    share = update / (10 * gradient)
-    return Outcome(
-        share < 0.05 and abs(float(steps.sum()) - 1) < 1e-12,
-        {"share_of_training_time": share, "gradient_seconds": gradient, "update_seconds": update},
-    )
-
-
 @claim(
     "p3-learned-maps",
     "Appendix B",
@@ -328,4 +172,4 @@ def learned_maps(full: bool) -> Outcome:
     )  # fmt: skip
 
 
-CLAIMS = (figure_one, nonnegative, figure_three, figure_two, step_rules, adaptive_cost, learned_maps)
+CLAIMS = (figure_one, nonnegative, figure_three, learned_maps)

@@ -141,7 +141,8 @@ def leaky(
 ) -> Row:
     """Train a Leaky ResNet to a geodesic and estimate the bottleneck rank of its teacher."""
     from lawful.leaky.task import parse_teacher
-    from lawful.study.leaky_runs import LeakyPlan, run_leaky
+    from lawful.study.leaky_plan import LeakyPlan
+    from lawful.study.leaky_runs import run_leaky
 
     ridge = 0.01 * parse_teacher(teacher)[-1]
     plan = LeakyPlan(teacher, samples=samples, layers=layers, width=width, ridge=ridge, seed=seed)
