@@ -1,8 +1,9 @@
-"""Checkpoints on disk at the sizes that people have: `python -m benchmarks.checkpoints_on_disk [small|300M|1B]`.
+"""Checkpoints on disk, of sizes that people have: `python -m benchmarks.checkpoints_on_disk [small|gpt2|300M|1B]`.
 
-Folders of Hugging Face with random bfloat16 weights, in shards, and a disguised copy beside each, are made in a
-temporary folder tensor by tensor; then `lawful same A B` runs in a process of its own, which says its processor time,
-and its peak memory with and without pages of the files (which the system may drop at any time).
+Folders of Hugging Face with random weights (Llama shapes in bfloat16, GPT-2 small in float32), in shards, and a
+disguised copy beside each, are made in a temporary folder tensor by tensor; then `lawful same A B` runs in a process of
+its own, which says its processor time, and its peak memory with and without pages of the files (which the system may
+drop at any time).
 """
 
 from __future__ import annotations
@@ -21,15 +22,22 @@ import torch
 
 SHAPES = {  # width, layers, units of a layer, heads, key heads, tokens
     "small": (256, 4, 704, 8, 2, 4000),
+    "gpt2": (768, 12, 3072, 12, 12, 50257),
     "300M": (1024, 16, 2816, 16, 4, 32000),
     "1B": (2048, 22, 5632, 32, 4, 32000),
 }
 
 
 def write_config(folder: Path, shape: str) -> None:
-    """What `transformers` needs to know of a Llama."""
+    """What `transformers` needs to know of a Llama, or of a GPT-2."""
     width, layers, units, heads, keys, tokens = SHAPES[shape]
     folder.mkdir()
+    if shape == "gpt2":
+        gpt = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": width, "n_layer": layers,
+               "n_inner": units, "n_head": heads, "vocab_size": tokens, "n_positions": 1024,
+               "torch_dtype": "float32"}  # fmt: skip
+        (folder / "config.json").write_text(json.dumps(gpt))
+        return
     settings = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": width,
                 "num_hidden_layers": layers, "intermediate_size": units, "num_attention_heads": heads,
                 "num_key_value_heads": keys, "vocab_size": tokens, "max_position_embeddings": 64,
@@ -37,16 +45,16 @@ def write_config(folder: Path, shape: str) -> None:
     (folder / "config.json").write_text(json.dumps(settings))
 
 
-def write_shards(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_shards(folder: Path, tensors: Mapping[str, torch.Tensor], kind: torch.dtype) -> None:
     """Each layer a shard, and one for what is outside of layers."""
     from safetensors.torch import save_file
 
     shards: dict[str, list[str]] = {}
     for name in tensors:
-        parts = name.split(".")
-        shards.setdefault(f"model-{parts[2] if 'layers' in parts else 'ends'}.safetensors", []).append(name)
+        number = next((part for part in name.split(".") if part.isdigit()), "ends")
+        shards.setdefault(f"model-{number}.safetensors", []).append(name)
     for file, names in shards.items():
-        save_file({name: tensors[name].bfloat16().contiguous() for name in names}, folder / file)
+        save_file({name: tensors[name].to(kind).contiguous() for name in names}, folder / file)
     index = {"weight_map": {name: file for file, names in shards.items() for name in names}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
@@ -60,6 +68,7 @@ def make_pair(place: Path, shape: str) -> None:
 
     for name in "ab":
         write_config(place / name, shape)
+    kind = torch.float32 if shape == "gpt2" else torch.bfloat16
     module, _, _ = hugging_face.module_of(place / "a", 0)
     sizes = {name: tensor.shape for name, tensor in module.named_parameters()}
 
@@ -68,11 +77,11 @@ def make_pair(place: Path, shape: str) -> None:
         noise = torch.randn(sizes[name], generator=generator)
         return {name: 1 + 0.1 * noise if noise.ndim == 1 else 0.02 * noise}
 
-    write_shards(place / "a", MadeTensors(sizes, draw))
+    write_shards(place / "a", MadeTensors(sizes, draw), kind)
     found = read_architecture(module, "8:int")
     first = open_checkpoint(place / "a", module).state
     hidden = random_member(found.group, folded_tensors(first, found.folds), 1)
-    write_shards(place / "b", MadeTensors(sizes, lambda name: {name: hidden[name]}))
+    write_shards(place / "b", MadeTensors(sizes, lambda name: {name: hidden[name]}), kind)
 
 
 def decide(first: Path, second: Path) -> None:
@@ -103,10 +112,8 @@ def main(shape: str) -> None:
         place = Path(folder)
         start = time.process_time()
         make_pair(place, shape)
-        size = sum(file.stat().st_size for file in (place / "a").iterdir()) / 2e6
-        print(
-            f"Llama shape, {size:.0f} M parameters in bfloat16: made in {time.process_time() - start:.0f} s", flush=True
-        )
+        size = sum(file.stat().st_size for file in (place / "a").iterdir()) / (4e6 if shape == "gpt2" else 2e6)
+        print(f"{shape}: {size:.0f} M parameters, made in {time.process_time() - start:.0f} s", flush=True)
         command = [sys.executable, "-m", "benchmarks.checkpoints_on_disk", str(place / "a"), str(place / "b")]
         subprocess.run(command, check=True)
 

@@ -104,3 +104,23 @@ def gpt() -> nn.Module:
 def resnet() -> nn.Module:
     """For the command line."""
     return make("resnet")
+
+
+def deep() -> nn.Module:
+    """A language model of four blocks, for the command line."""
+    torch.manual_seed(0)
+    return Gpt(40, 3, 16, 2, 24, 4, tied=False).eval()
+
+
+def cut() -> nn.Module:
+    """Blocks 0 and 2 of it."""
+    found, whole = Gpt(40, 3, 16, 2, 24, 2, tied=False).eval(), deep().state_dict()
+    state = {name: whole[name.replace("blocks.1.", "blocks.2.")] for name in found.state_dict()}
+    found.load_state_dict(state)
+    return found
+
+
+def wider() -> nn.Module:
+    """The same with more tokens and more units of a layer."""
+    torch.manual_seed(0)
+    return Gpt(44, 3, 16, 2, 32, 4, tied=False).eval()

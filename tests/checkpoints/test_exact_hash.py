@@ -154,3 +154,33 @@ def test_the_command_line_groups_copies(lawful: Any, tmp_path: Any) -> None:
     answer = json.loads(run.stdout)
     assert answer["groups"] == [files[:2], files[2:]]
     assert all(each["complete"] and each["fingerprint"].startswith("orbit:") for each in answer["files"])
+
+
+def test_what_no_output_sees_is_not_hashed_and_shifts_are_named() -> None:
+    found = read("gpt")
+    state = dict(found.state())
+    whole = orbit_hash(found, state)
+    bias = "blocks.0.qkv.bias"  # of queries, keys and values
+    for place, alike in ((0, False), (8, True), (15, True), (16, False)):
+        other = state[bias].clone()
+        other[place] += 1
+        assert (orbit_hash(found, {**state, bias: other}).hash == whole.hash) == alike
+    assert whole.dead == ("blocks.0.qkv.bias", "blocks.1.qkv.bias")
+    assert "token.weight" in whole.shifted
+    assert "not covered: shifts of token.weight" in whole.reason
+
+
+def test_tensors_that_are_never_read_are_not_hashed() -> None:
+    class Unread(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.spare = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(torch.relu(self.first(x)))
+
+    found = read_architecture(Unread(), (3,), folding="statistics")
+    whole = orbit_hash(found, found.state())
+    assert whole.dead == ("spare.weight", "spare.bias")
+    assert orbit_hash(found, {**found.state(), "spare.bias": torch.ones(2)}).hash == whole.hash
+    assert orbit_hash(found, {**found.state(), "second.bias": torch.ones(2)}).hash != whole.hash

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from checkpoints.conftest import architecture, disguise, narrow
@@ -12,11 +15,13 @@ from safetensors.torch import save_file
 
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import streamed
-from lawful.checkpoints.folds import fold
-from lawful.checkpoints.opening import open_checkpoints
+from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.same import same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
+from lawful.verify import verify
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -96,3 +101,41 @@ def test_a_large_folder_of_hugging_face_is_read_without_weights(
     verdict = same_checkpoints(pair.architecture, pair.first.state, open_checkpoints(
         tmp_path / "a", tmp_path / "b").second.state)  # fmt: skip
     assert verdict.verdict == "equal"
+
+
+def test_the_verifier_asks_for_one_cluster_of_tensors_at_a_time() -> None:
+    """Files are mappings: what is alive at one time is what folds join, and not a whole file."""
+    found = architecture("gpt")
+    hidden = narrow(disguise(found, found.state(), 2), torch.float32)
+    pair = CheckpointPair(
+        found, *(OpenCheckpoint(state, {name: name for name in state}, "") for state in (found.state(), hidden))
+    )
+    certificate = copy_certificate(pair, same_checkpoints(found, pair.first.state, pair.second.state))
+    made: list[weakref.ref[Watched]] = []
+    most = 0
+
+    class File(Mapping[str, np.ndarray]):
+        def __init__(self, state: State) -> None:
+            self.state = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+
+        def __getitem__(self, name: str) -> np.ndarray:
+            nonlocal most
+            array = self.state[name].double().numpy().view(Watched)
+            made.append(weakref.ref(array))
+            most = max(most, sum(each.nbytes for one in made if (each := one()) is not None))
+            return array
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(self.state)
+
+        def __len__(self) -> int:
+            return len(self.state)
+
+    files = File(pair.first.state), File(pair.second.state)
+    assert verify(certificate, *files).facts["tensors"] == len(files[0])
+    whole = sum(8 * tensor.numel() for tensor in files[0].state.values())
+    assert most < whole  # of the two files together
+
+
+class Watched(np.ndarray):
+    """An array that can be referred to weakly."""

@@ -59,3 +59,35 @@ def test_biases_of_rotary_queries_and_keys_turn_with_their_heads() -> None:
     assert turned == {"q_proj.weight", "q_proj.bias", "k_proj.weight", "k_proj.bias"}
     assert found.notes == ()
     assert_disguises_come_back(found)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-4, 1.0, 1e6])
+def test_what_is_nearly_a_symmetry_near_zero_is_none(size: float) -> None:
+    """GELU is odd up to 1e-9 where its inputs are that small: a unit with its sign turned is another function."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 6), nn.GELU(), nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 2)).double()
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.mul_(size)
+    found = read_architecture(module, (3,))
+    assert not any(space.signed for space in found.group.spaces)
+    state = {name: tensor.clone() for name, tensor in found.state().items()}
+    state["0.weight"][0] *= -1
+    state["0.bias"][0] *= -1
+    state["2.weight"][:, 0] *= -1
+    assert same_checkpoints(found, found.state(), state).verdict != "equal"
+
+
+def test_activations_are_seen_far_out_too() -> None:
+    """Odd between −9 and 9, and not beyond."""
+
+    class Clamped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 6), nn.Linear(6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(torch.clamp(self.first(x), -9.0, 14.0))
+
+    found = read_architecture(Clamped(), (3,))
+    assert [(space.permutes, space.signed) for space in found.group.spaces] == [(True, False)]

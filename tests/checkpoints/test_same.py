@@ -205,7 +205,7 @@ def test_a_gain_that_was_not_moved_with_its_layer_is_seen() -> None:
     files[1] = {**files[1], "blocks.0.first.weight": files[1]["blocks.0.first.weight"][::-1].copy()}
     forged = json.loads(json.dumps(certificate))
     forged["moved"].remove("blocks.0.first.weight")
-    from lawful.verify.checkpoint_copy import tensors_digest
+    from lawful.verify.checkpoint_files import tensors_digest
 
     forged["about"][1] = tensors_digest(files[1])
     with pytest.raises(CertificateError, match="not moved with it"):
@@ -216,3 +216,16 @@ def test_only_equality_has_a_certificate() -> None:
     other = make("mlp", seed=1)
     with pytest.raises(LawfulError, match="only an equality"):
         certified("mlp", {name: tensor.detach() for name, tensor in other.named_parameters()})
+
+
+@pytest.mark.parametrize("family", ["gpt", "llama"])
+def test_one_token_that_was_changed_is_met_by_an_input(family: str) -> None:
+    """Random inputs may never hold it: those that the tables tell apart are tried too."""
+    found = architecture(family)
+    state = narrow(disguise(found, found.state(), 5), torch.float32)
+    for row in (1, 20, 39):
+        table = state["token.weight"].clone()
+        table[row] *= 1.05
+        verdict = decided(family, {**state, "token.weight": table})
+        assert verdict.verdict == "different"
+        assert (verdict.replay.inputs[0] == row).any()

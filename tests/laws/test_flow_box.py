@@ -6,6 +6,7 @@ import pytest
 from lawful.errors import LawfulError
 from lawful.laws import count_laws
 from lawful.laws.flow_box import flow_box
+from lawful.laws.level_sets import level_sets
 from lawful.network import Architecture
 
 
@@ -75,3 +76,28 @@ def test_bad_input():
         flow_box(count, np.ones(7))
     with pytest.raises(LawfulError, match="8 finite entries"):
         flow_box(count, np.full(8, np.nan))
+
+
+def test_level_sets_are_level_sets():
+    """Points of one line have one value of the law; another computation of it, point by point, says the same."""
+    count = count_laws("1-2-2-1 linear")
+    theta = Architecture.parse("1-2-2-1 linear").initialise(seed=0).to_dag().theta
+    found = level_sets(count, theta)
+    assert found.error < 1e-6
+    assert len(found.lines) >= 5
+    value, x, y = found.lines[2]
+    for place in (0, len(x) // 2, len(x) - 1):
+        at = theta.copy()
+        at[count.parts[0].edges[0]], at[count.parts[0].edges[1]] = x[place], y[place]
+        assert flow_box(count, at, level=found.level).weights[0] == pytest.approx(value, abs=2e-3)
+    with pytest.raises(LawfulError, match="two different weights"):
+        level_sets(count, theta, weights=(1, 1))
+
+
+def test_the_page_shows_them(lawful, tmp_path):
+    page = tmp_path / "laws.html"
+    lawful("laws", "1-2-2-1 linear", "--html", page)
+    text = page.read_text()
+    assert "Laws without a formula" in text
+    assert "Level sets of a law" in text
+    lawful("laws", "3-4-2 relu <b>", "--html", page, code=2)

@@ -248,7 +248,8 @@ def rescaled(plant: Plant) -> Proof:
 
 def borders(plant: Plant) -> Proof:
     """A constant channel is folded although its reader pads with zeros."""
-    plant.setattr(part("pruning.channel_weights"), "_foldable", lambda operation, values: None not in values)
+    weights = part("pruning.channel_weights").ChannelWeights
+    plant.setattr(weights, "_foldable", lambda self, operation, values: None not in values)
     plant.setattr(part("pruning.channels"), "compared", lambda *_: 0.0)
     model = torch.nn.Sequential(torch.nn.Conv1d(1, 3, 1), torch.nn.ReLU(), torch.nn.Conv1d(3, 1, 3, padding=1))
     with torch.no_grad():

@@ -16,7 +16,7 @@ import torch
 
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, then
 from lawful.checkpoints.group import AxisPlace, AxisRows, OrbitGroup, members_of
-from lawful.checkpoints.match import nearest
+from lawful.checkpoints.nearest import nearest
 from lawful.checkpoints.streamed import MadeTensors
 from lawful.symmetry.families import SpaceLaws
 from lawful.symmetry.row_laws import ColumnLaws, SumLaws

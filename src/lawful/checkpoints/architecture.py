@@ -20,7 +20,8 @@ from lawful.checkpoints.align import plus, pulled
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.find_folds import Folding, find_folds, gains_of
 from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
-from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of, read_group
+from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.read_group import read_group
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
@@ -31,6 +32,7 @@ from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.reading import read_graph
 
 MANY_NUMBERS = 2**25  # parameters from which a module is large
+FAR_OUT = 1e-5  # and with large gains and biases
 AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
 
 
@@ -208,42 +210,65 @@ def _weaker(space: HiddenSpace) -> list[HiddenSpace]:
     return [space]
 
 
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Random weights and what the module computes with them; `near` is how much of that may change by rounding."""
+
+    theta: Mapping[str, torch.Tensor]
+    outputs: list[torch.Tensor]
+    near: float
+
+
 class _Probe:
-    """Outputs at random weights before and after."""
+    """Outputs at random weights before and after.
+
+    The weights have nothing to do with those that the module has: near zero even GELU is odd. They are of ordinary size
+    once, and once with gains and biases so large that activations are seen far out.
+    """
 
     def __init__(self, given: CheckpointArchitecture, seed: int) -> None:
         self.given, self.seed = given, seed
-        parameters = dict(given.module.named_parameters())
-        statistics = {each.variance for each in given.folds if isinstance(each, StatisticsFold)} | {
-            each.mean for each in given.folds if isinstance(each, StatisticsFold)
-        }
-        own = given.state()
+        self.inputs = given.draw_inputs(seed)
+        self.trials: list[_Trial] = []
+        for vectors, near in ((0.25, given.tolerance), (30.0, max(FAR_OUT, given.tolerance))):
+            theta = self._theta(vectors)
+            outputs = given.replays(theta, [self.inputs])[0]
+            if all(bool(torch.isfinite(tensor).all()) for tensor in outputs):
+                size = max((float(tensor.abs().max()) for tensor in outputs), default=0.0)
+                self.trials.append(_Trial(theta, outputs, near * size))
+        if not self.trials:
+            raise LawfulError("the module computes no finite numbers with random weights")
+
+    def _theta(self, vectors: float) -> MadeTensors:
+        """Random weights; vectors (gains, biases) vary by so much around 1."""
+        parameters = dict(self.given.module.named_parameters())
+        folds = [each for each in self.given.folds if isinstance(each, StatisticsFold)]
+        statistics = {name for each in folds for name in (each.mean, each.variance)}
+        own = self.given.state()
         numbers = {name: number for number, name in enumerate(own)}
-        large = given.large
 
         def make(name: str) -> State:
-            generator = torch.Generator().manual_seed(seed * len(own) + numbers[name])
+            generator = torch.Generator().manual_seed(self.seed * len(own) + numbers[name])
             tensor = own[name]
             if not tensor.is_floating_point() or not (name in parameters or name in statistics):
                 return {name: tensor.double() if tensor.is_floating_point() else tensor}
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).double()
-            if large and name in parameters:  # whatever is in it does not matter, and may not be there
-                return {name: noise.mul_(tensor[0].numel() ** -0.5 if tensor.ndim > 1 else 0.25).add_(tensor.ndim < 2)}
-            wide = tensor.double()
-            spread = float(wide.std()) if wide.numel() > 1 else 0.0
-            return {name: wide + 0.5 * (spread or 0.5) * (noise.abs() if name in statistics else noise)}
+            if name in statistics:
+                return {name: noise.abs_().mul_(0.5).add_(0.5)}
+            return {name: noise.mul_(tensor[0].numel() ** -0.5 if tensor.ndim > 1 else vectors).add_(tensor.ndim < 2)}
 
-        self.theta = MadeTensors(own, make)
-        self.inputs = given.draw_inputs(seed)
-        self.before = given.replays(self.theta, [self.inputs])[0]
-        self.size = max((float(tensor.abs().max()) for tensor in self.before), default=0.0)
+        return MadeTensors(own, make)
 
     def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
         """Whether the outputs stay after folds, a random member of the group and random shifts."""
-        state = random_member(group, folded_tensors(self.theta, folds), self.seed, shifted=bool(group.spaces))
-        after = self.given.replays(state, [self.inputs])[0]
-        gap = max(float((one - two).abs().max()) for one, two in zip(self.before, after, strict=True))
-        return gap <= self.given.tolerance * self.size
+        shifted = bool(group.spaces) or not self.given.group.spaces
+        for trial in self.trials:
+            state = random_member(group, folded_tensors(trial.theta, folds), self.seed, shifted=shifted)
+            after = self.given.replays(state, [self.inputs])[0]
+            gap = max(float((one - two).abs().max()) for one, two in zip(trial.outputs, after, strict=True))
+            if not gap <= trial.near:
+                return False
+        return True
 
     def settle(self, proposals: Mapping[int, list[HiddenSpace]]) -> dict[int, HiddenSpace]:
         """Of each space by its number the first proposal that keeps the outputs, if there is one.

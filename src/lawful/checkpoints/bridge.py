@@ -15,8 +15,8 @@ from itertools import permutations, product
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.common_form import Bridge, FormMatching, NoPlace
 from lawful.checkpoints.folds import State
-from lawful.checkpoints.matching import Bridge, FormMatching, NoPlace
 from lawful.checkpoints.slots import Slots, read_slots
 from lawful.checkpoints.sources import TensorSource
 from lawful.errors import Unsupported

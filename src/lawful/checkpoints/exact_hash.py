@@ -3,8 +3,10 @@
 Scales that are powers of two are taken out by exponents, signs and order by colours that depend on the numbers alone
 (each unit is coloured by the multiset of its weights and of the colours at their other ends, until colours split no
 more). Of a pair on which a matrix acts (queries and keys, values and outputs) the products `PᵀN` are taken, as exact
-residues modulo four primes. What is hashed in the end, by SHA-256, is the graph and the numbers in the order of the
-colours: so equal hashes mean equal numbers, whatever the colours did.
+residues modulo four primes. Parameters that no output sees (biases of keys, tensors that are never read) are left out;
+shifts of several numbers at once, which LayerNorm does not see, are named as not covered. What is hashed in the end, by
+SHA-256, is the graph and the numbers in the order of the colours: so equal hashes mean equal numbers, whatever the
+colours did.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from lawful.checkpoints.compare import check_numbers
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.folds import State, StatisticsFold
 from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.powers_of_two import take_out_scales
 from lawful.checkpoints.written import signature
 from lawful.errors import Unsupported
 from lawful.exact.field import to_residues
+from lawful.symmetry.row_laws import SumLaws
 from lawful.types import Floats
 
 PRIMES = (8_388_593, 8_388_587, 8_388_581, 8_388_571)
@@ -35,11 +39,17 @@ MOST = 3e9  # products that are worth their time
 
 @dataclass(frozen=True)
 class OrbitHash:
-    """The hash, or why there is none; `ties` are spaces with units that the numbers do not tell apart."""
+    """The hash, or why there is none; `ties` are spaces with units that the numbers do not tell apart.
+
+    `dead` are tensors of which some numbers are left out, `shifted` those that may be shifted without any output seeing
+    it: such members of the orbit have other hashes.
+    """
 
     hash: str | None
     reason: str
     ties: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    shifted: tuple[str, ...] = ()
 
 
 def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
@@ -66,7 +76,8 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     cost = _cost(group)
     if cost > MOST:
         return OrbitHash(None, f"the products of its heads take {cost:.0e} steps, more than {MOST:.0e}")
-    _take_out_scales(group, wide)
+    dead, shifted = _leave_out_dead(architecture, wide)
+    take_out_scales(group, wide)
     try:
         numbers = _relations(group, wide)
     except Unsupported as error:
@@ -80,7 +91,31 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     for name, shape in sorted((name, array.shape) for name, array in wide.items()):
         total.update(f"{name} {shape}\n".encode())
     total.update(done)
-    return OrbitHash(f"orbit:{total.hexdigest()[:32]}", "all numbers in a standard place")
+    words = "all numbers in a standard place"
+    words += f"; left out, since no output sees them: numbers of {', '.join(dead)[:200]}" if dead else ""
+    words += f"; not covered: shifts of {', '.join(shifted)[:200]}" if shifted else ""
+    return OrbitHash(f"orbit:{total.hexdigest()[:32]}", words, (), dead, shifted)
+
+
+def _leave_out_dead(
+    architecture: CheckpointArchitecture, wide: dict[str, Floats]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Set to zero what nothing reads, and entries that may be anything; then the tensors with other shifts."""
+    exported = architecture.exported
+    read = {exported.names.get(node.name) for node in exported.graph.nodes if node.op == "placeholder" and node.users}
+    dead = {name: None for name in wide if name not in read}
+    for name in dead:
+        wide[name][:] = 0.0
+    shifted: dict[str, None] = {}
+    for laws in architecture.group.shifts:
+        alone = isinstance(laws, SumLaws) and len(laws.axes) == 1 and wide[laws.axes[0].parameter].ndim == 1
+        if isinstance(laws, SumLaws) and alone and bool((np.diff(laws.weights.indptr) == 1).all()):
+            name = laws.axes[0].parameter
+            wide[name][laws.picked[0][laws.weights.indices]] = 0.0
+            dead[name] = None
+        else:
+            shifted.update(dict.fromkeys(laws.parameters))
+    return tuple(dead), tuple(shifted)
 
 
 def _raw_group(architecture: CheckpointArchitecture) -> OrbitGroup:
@@ -127,65 +162,6 @@ def _cost(group: OrbitGroup) -> float:
                 sides[rows.powers[0] < 0] += columns * rows.places.shape[1]
             total += float(block.size) * sides[0] * sides[1] * len(PRIMES)
     return total
-
-
-# Scales
-
-
-def _take_out_scales(group: OrbitGroup, wide: dict[str, Floats]) -> None:
-    """Multiply by powers of two until the largest weight into each unit is between 1/2 and 1.
-
-    Space after space, from what is fixed: a tensor counts if its other axes are settled. A unit that shows nothing
-    there is scaled by whatever it has when all others are done.
-    """
-    touching: dict[AxisPlace, set[int]] = defaultdict(set)
-    for number, space in enumerate(group.spaces):
-        if isinstance(space, UnitSpace) and space.scales:
-            for rows in space.members:
-                if any(rows.powers):
-                    touching[rows.place].add(number)
-    waiting = {number for numbers in touching.values() for number in numbers}
-    moving = {rows.tensor for space in group.spaces if not isinstance(space, UnitSpace) for rows in members_of(space)}
-
-    def usable(rows: AxisRows) -> bool:
-        others = [place for place in touching if place[0] == rows.tensor and place != rows.place]
-        return rows.tensor not in moving and not any(touching[place] & waiting for place in others)
-
-    while waiting:
-        number = max(sorted(waiting), key=lambda n: sum(
-            usable(rows) for rows in group.spaces[n].members if any(rows.powers)))  # type: ignore[union-attr]  # fmt: skip
-        space = group.spaces[number]
-        if isinstance(space, UnitSpace):
-            settled = np.zeros((space.size, space.scales), dtype=bool)
-            for wanted in (usable, lambda rows: rows.tensor not in moving):
-                _scale(space, wide, [rows for rows in space.members if wanted(rows)], settled)
-        waiting.discard(number)
-
-
-def _scale(space: UnitSpace, wide: dict[str, Floats], members: list[AxisRows], settled: NDArray[np.bool_]) -> None:
-    for scale in range(space.scales):
-        for rows in members:
-            power = rows.powers[scale]
-            if not power or settled[:, scale].all():
-                continue
-            flat = as_rows(torch.from_numpy(wide[rows.tensor]), rows.dims).abs().amax(1).numpy()
-            largest = flat[rows.places].max(1)
-            now = (largest > 0) & ~settled[:, scale]
-            exponent = np.frexp(np.where(now, largest, 0.5))[1]
-            steps = np.where(now, -np.floor_divide(exponent, power), 0.0)
-            settled[:, scale] |= now
-            for other in space.members:
-                if other.powers[scale]:
-                    _multiply(wide, other, np.ldexp(1.0, (steps * other.powers[scale]).astype(int)))
-
-
-def _multiply(wide: dict[str, Floats], rows: AxisRows, factors: Floats) -> None:
-    array = torch.from_numpy(wide[rows.tensor])
-    shape = array.shape
-    flat = as_rows(array, rows.dims).clone()
-    flat[torch.as_tensor(rows.places)] *= torch.as_tensor(factors)[:, None, None]
-    sizes = [shape[d] for d in rows.dims] + [size for d, size in enumerate(shape) if d not in rows.dims]
-    wide[rows.tensor] = flat.reshape(sizes).movedim(tuple(range(len(rows.dims))), rows.dims).contiguous().numpy()
 
 
 # Relations

@@ -15,14 +15,16 @@ from typing import Literal
 
 import torch
 
-from lawful.checkpoints.compare import TensorDistance, WeightComparison
+from lawful.checkpoints.compare import WeightComparison
+from lawful.checkpoints.distances import TensorDistance
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, UnitSpace
-from lawful.checkpoints.match import Tensors, assign
+from lawful.checkpoints.nearest import assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.streamed import folded_tensors
+from lawful.checkpoints.unit_rows import Tensors
 from lawful.shown import Shown
 
 Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
@@ -60,6 +62,25 @@ class TensorChange:
     levels: int | None  # distinct values in a row, if these are few
 
 
+@dataclass(frozen=True)
+class KeptBlock:
+    """Block `of` of A became this block of B: their distance, and that of the second nearest."""
+
+    block: int
+    of: int
+    distance: float
+    second: float
+
+
+@dataclass(frozen=True)
+class KeptBlocks:
+    """B has some of the `count` blocks that A has in `container`, in order."""
+
+    container: str
+    count: int
+    blocks: tuple[KeptBlock, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Kinship(Shown):
     """The relation of B to A, its evidence, and the tensors that changed."""
@@ -69,6 +90,7 @@ class Kinship(Shown):
     verdict: CheckpointVerdict
     agreements: tuple[Agreement, ...]
     changes: tuple[TensorChange, ...]
+    kept: KeptBlocks | None = None  # where B has fewer blocks: all else is about A without the others
 
     @property
     def share(self) -> float | None:
@@ -90,7 +112,9 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     one = folded_tensors(first, pair.architecture.folds)
     agreements = _agreements(found, one)
     changes = tuple(_changes(found, first, one, pair.second.state))
-    relation, reason = _judged(verdict, agreements, found.distances)
+    shapes = pair.architecture.group.shapes
+    matrices = [each for each in found.distances if len(shapes.get(each.tensor, ())) > 1]
+    relation, reason = _judged(verdict, agreements, matrices or found.distances)
     return Kinship(relation, reason, verdict, agreements, changes)
 
 
@@ -108,7 +132,7 @@ def _judged(
     words = f"two independent matchings agree on {share:.0%} of the units"
     if nulls:
         words += f" ({median(nulls):.0%} for mismatched layers)"
-    words += f"; the median tensor is {apart:.2g} of its size apart"
+    words += f"; the median weight matrix is {apart:.2g} of its size apart"
     if share >= RELATED and (not nulls or share >= 3 * median(nulls)):
         return ("child" if apart < CHILD else "sibling" if apart > SIBLING else "relative"), words
     chance = max(UNRELATED if units < 200 else 0.1, 3 * max((1 / each.units for each in agreements), default=1.0))

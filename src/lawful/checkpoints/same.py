@@ -8,19 +8,23 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import fx
 
 from lawful.checkpoints.align import plus
 from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
-from lawful.checkpoints.compare import NOISES, WeightComparison, compare
+from lawful.checkpoints.compare import WeightComparison, compare
+from lawful.checkpoints.distances import NOISES
 from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
+from lawful.network.modules.export import operator_name
 from lawful.shown import Shown
 
 TRIALS = 4
 SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
 FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
+ROWS = 4  # tokens that are furthest apart, of which an input is made
 PLAIN = 64.0  # and those are off by so many times what rounding may do
 REPLAY = 1e3  # and beyond the error of the replay itself
 
@@ -76,7 +80,8 @@ def same_checkpoints(
         return _equal(found)
     worst = max(off, key=lambda each: (not np.isfinite(each.relative), each.relative))
     share = sum(not each.fits for each in found.distances)
-    where = f"{worst.tensor} is off by {worst.relative:.1e} of its size after alignment"
+    of = "its size" if worst.beside is None else f"the size of {worst.beside}"
+    where = f"{worst.tensor} is off by {worst.relative:.1e} of {of} after alignment"
     where += f", and {share - 1} other tensors" if share > 1 else ""
     replay = _replayed(architecture, first, second, found, seed)
     far = FAR_ALIGNED if _pinned_down(found) else FAR
@@ -136,6 +141,7 @@ def _replayed(
         ]
         for trial, size in zip(range(TRIALS), SIZES, strict=True)
     ]
+    many += _told_apart(architecture, folded, found, many[0])
     one, two = (architecture.replays(state, many) for state in (first, second))
     sizes = [max((float(tensor.abs().max()) for tensor in each), default=0.0) or 1.0 for each in one]
     error, rounding = ([1e-16] * len(many) for _ in range(2))
@@ -151,6 +157,29 @@ def _replayed(
         gap, outputs = _gap(one[trial], two[trial])
         trials.append(OutputReplay(tuple(many[trial]), gap / size, error[trial], rounding[trial], outputs))
     return max(trials, key=lambda each: each.gap / each.rounding)
+
+
+def _told_apart(
+    architecture: CheckpointArchitecture,
+    folded: Mapping[str, torch.Tensor],
+    found: WeightComparison,
+    like: Sequence[torch.Tensor],
+) -> list[list[torch.Tensor]]:
+    """Inputs made of the numbers (tokens) whose rows in a table of embeddings are furthest apart."""
+    exported, apart = architecture.exported, {each.tensor for each in found.distances if not each.fits}
+    made = []
+    for node in exported.calls:
+        if operator_name(node.target) != "embedding" or not all(isinstance(each, fx.Node) for each in node.args[:2]):
+            continue
+        table, index = (str(each.name) for each in node.args[:2] if isinstance(each, fx.Node))
+        name = exported.names.get(table)
+        if name in apart and index in exported.inputs:
+            off = (found.aligned[name] - folded[name]).square().sum(1)
+            worst = off.topk(min(ROWS, len(off))).indices
+            place = exported.inputs.index(index)
+            tokens = worst[torch.arange(like[place].numel()) % len(worst)].reshape(like[place].shape)
+            made.append([tokens.to(each.dtype) if n == place else each for n, each in enumerate(like)])
+    return made
 
 
 def _stored_like(twin: Mapping[str, torch.Tensor], first: State, second: State) -> Mapping[str, torch.Tensor]:

@@ -13,6 +13,7 @@ from lawful.cli.source import (
     ActivationOption,
     InputOption,
     JsonOption,
+    ModelBOption,
     ModelOption,
     Named,
     OrderOption,
@@ -111,6 +112,7 @@ def diff(
     ] = 10.0,
     activation: ActivationOption = None,
     model: ModelOption = None,
+    model_b: ModelBOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with what changed, largest first.")] = None,
@@ -123,8 +125,8 @@ def diff(
 
     if html is not None:
         will_write(html)
-    reading: dict[str, Any] = {"model": model, "input": input_size, "activation": activation, "order": order}
-    found = run(first, second, data=data, loss=loss, seconds=seconds, **reading)
+    reading: dict[str, Any] = {"model": model, "model_b": model_b, "input": input_size, "activation": activation}
+    found = run(first, second, data=data, loss=loss, seconds=seconds, order=order, **reading)
     note_readings(found.readings)
     if html is not None:
         write_text(html, page_of_difference(found, first, second))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,15 +61,19 @@ def align(
         typer.echo(aligned_text(found, written))
 
 
-def file_tensors(texts: list[str]) -> list[dict[str, Any]]:
-    """The floating tensors of files, in float64, for a certificate that is about them."""
-    from lawful.network.modules.save import translated_state
+class FloatTensors(Mapping[str, Any]):
+    """The floating tensors of a file, each in float64 when it is asked for."""
 
-    return [
-        {
-            name: tensor.double().numpy()
-            for name, tensor in translated_state(Path(text)).items()
-            if tensor.is_floating_point()
-        }
-        for text in texts
-    ]
+    def __init__(self, path: Path) -> None:
+        from lawful.network.modules.save import translated_state
+
+        self._held = {name: tensor for name, tensor in translated_state(path).items() if tensor.is_floating_point()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._held[name].double().numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)

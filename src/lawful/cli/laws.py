@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate, write_json
+from lawful.cli.law_searches import beyond_polynomials, described, polynomials, reduction_of, wording_of
+from lawful.cli.output import print_json, will_write, write_certificate, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, open_module, takes_network
 from lawful.errors import LawfulError
@@ -18,10 +19,9 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
-    from lawful.laws.module_wording import ModuleWording
+    from lawful.laws.logarithmic import LogarithmicLaws
     from lawful.laws.polynomial import PolynomialLaws
     from lawful.laws.training import TrainingLaws
-    from lawful.laws.wording import Wording
     from lawful.network.dynamics import Metric
 
 LossOption = Annotated[
@@ -47,11 +47,21 @@ def laws(
     autonomous: Annotated[
         bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")
     ] = False,
+    decay: Annotated[
+        float, typer.Option(help="Weight decay λ of the gradient flow: which laws become c(t) = e^(−dλt) c(0)?")
+    ] = 0.0,
     metric: Annotated[
         Path | None,
         typer.Option(help="Flow θ' = −M∇E under the diagonal or block metric M in this .npz or .json file."),
     ] = None,
     degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
+    logarithms: Annotated[
+        bool,
+        typer.Option(
+            "--logarithms",
+            help="Also find all laws Σ c·log|p| + polynomial of --degree (1), p a weight or a sum of two.",
+        ),
+    ] = False,
     reduction: Annotated[
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
@@ -68,6 +78,9 @@ def laws(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="With --json: list every explicit law.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write every explicit law to this JSON file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page: the laws, and level sets of those without a formula.")
+    ] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
     as_json: JsonOption = False,
@@ -77,22 +90,24 @@ def laws(
     from lawful.network.losses import output_gradients
     from lawful.report.laws import listed_laws
 
-    will_write(certificate, out)
+    will_write(certificate, out, html)
     loss = output_gradients(loss)
-    elsewhere = near or data is not None or momentum or metric is not None
+    elsewhere = near or data is not None or momentum or metric is not None or decay > 0
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
-    if degree is not None and elsewhere:
-        raise LawfulError("--degree finds laws of gradient flow for any weights and data: leave out the other options")
-    if momentum and metric is not None:
-        raise LawfulError("choose one of --momentum and --metric")
+    if (degree is not None or logarithms) and elsewhere:
+        raise LawfulError(
+            "--degree and --logarithms find laws of gradient flow for any weights and data: leave out the other options"
+        )
+    if momentum + (metric is not None) + (decay != 0) > 1:
+        raise LawfulError("choose one of --momentum, --metric and --decay")
     if reduction and (elsewhere or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
     shape, seed = _token_sizes(named) or named.shape, named.seed
     source: Any = open_module(named.text) if inputs is not None else None
     if source is None:
         source = named.trained(mode or "") if not near and data is None else named.weighed(mode or "")
-    flow = HeavyBall(friction, autonomous) if momentum else GradientFlow()
+    flow = HeavyBall(friction, autonomous) if momentum else GradientFlow(decay)
     with bar("laws") as tell:
         count = count_laws(
             source,
@@ -106,16 +121,34 @@ def laws(
             progress=lambda what, done, total: tell(what, done / total),
         )
         training = _training(count, weights, seed, tell)
-        found = None if degree is None else _polynomials(source, degree, loss, seed, shape, mode, tell)
-    reduced = _reduction(source, count, seed, shape, mode) if reduction else None
+        found = None if degree is None else polynomials(source, degree, loss, seed, shape, mode, tell)
+        beyond = beyond_polynomials(source, degree or 1, loss, seed, shape, mode) if logarithms else None
+    reduced = reduction_of(source, count, seed, shape, mode) if reduction else None
     listed = listed_laws(count) if every or out is not None else None
-    _print(count, training, found, reduced, as_json, latex, listed if every else None)
+    _print(count, training, found, reduced, as_json, latex, listed if every else None, beyond)
+    if html is not None:
+        write_text(html, _page(count, training, seed, named.text))
     if out is not None:
         write_json(out, {"laws": listed, "parameters": count.parameters})
     best = count if training is None or training.witness is None else training.witness
     saved = certificate is None or _saved(best, certificate)
     if count.status == "undecided" or not saved:
         raise typer.Exit(3)
+
+
+def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str) -> str:
+    """The page; laws without a formula are drawn at the network's weights, or at PyTorch's default ones."""
+    from lawful.laws.level_sets import level_sets
+    from lawful.network.initial import initialise
+    from lawful.report.laws import count_json, listed_laws
+    from lawful.report.laws_page import laws_page
+
+    pictures = []
+    dag = count.dag
+    if dag is not None:
+        theta = dag.theta if dag.weights is not None else initialise(dag, "torch", seed).theta
+        pictures = [level_sets(count, theta, part) for part in range(len(count.parts))]
+    return laws_page(count, count_json(count, training), listed_laws(count), pictures, source)
 
 
 def _saved(count: LawCount, path: Path) -> bool:
@@ -156,49 +189,6 @@ def _training(
     return training_laws(count, weights=weights, seed=seed, progress=lambda what, done, total: tell(what, done / total))
 
 
-def _polynomials(
-    source: Any,
-    degree: int,
-    loss: str,
-    seed: int,
-    shape: tuple[int, ...] | None,
-    mode: str | None,
-    tell: Callable[[str, float], None],
-) -> PolynomialLaws:
-    from lawful.laws.polynomial import polynomial_laws
-    from lawful.network import Architecture, Dag, Mlp
-
-    if not isinstance(source, (Architecture, Dag, Mlp)):
-        from lawful.laws.count import as_graph
-
-        graph = as_graph(source, shape, mode or "train")
-        if graph is None:
-            from lawful.laws.module_polynomial import module_polynomial_laws
-
-            return module_polynomial_laws(source, shape, degree, loss=loss, mode=mode or "train", seed=seed)
-        source = graph
-    watch = lambda what, done, total: tell(what, done / total)  # noqa: E731
-    return polynomial_laws(source, degree, loss=loss, seed=seed, progress=watch)
-
-
-def _reduction(
-    source: Any, count: LawCount, seed: int, shape: tuple[int, ...] | None, mode: str | None
-) -> NetworkReduction:
-    """At the network's weights, or at PyTorch's default ones for an architecture."""
-    from lawful.laws.count import as_graph
-    from lawful.laws.factorisation import reduce_network
-    from lawful.network import Architecture, Dag, Mlp
-
-    if count.dag is None:
-        from lawful.laws.module_reduction import reduce_module
-
-        return reduce_module(source, shape, mode=mode or "train", seed=seed)
-    graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape)
-    if graph is None or isinstance(graph, Architecture):
-        graph = Architecture.parse(str(source)).initialise(seed=seed)
-    return reduce_network(count, graph.to_dag().theta)
-
-
 def _print(
     count: LawCount,
     training: TrainingLaws | None,
@@ -207,15 +197,25 @@ def _print(
     as_json: bool,
     latex: bool,
     listed: list[dict[str, Any]] | None,
+    beyond: LogarithmicLaws | None,
 ) -> None:
     from lawful.laws.wording import Wording
-    from lawful.report.laws import count_json, reduction_json, reduction_text, text
+    from lawful.report.laws import (
+        count_json,
+        logarithmic_json,
+        logarithmic_text,
+        reduction_json,
+        reduction_text,
+        text,
+    )
 
     result = count_json(count, training)
     if listed is not None:
         result["explicit"] = listed
     if found is not None:
-        result["polynomial"] = _described(found)
+        result["polynomial"] = described(found)
+    if beyond is not None:
+        result["logarithmic"] = logarithmic_json(beyond)
     if reduced is not None:
         result["reduction"] = reduction_json(reduced)
     if as_json:
@@ -225,34 +225,15 @@ def _print(
     words = count.summary() if exact is None else [exact.latex(law) for law in count.known]
     typer.echo(text(result, words))
     if found is not None:
-        wording = _wording(found)
+        wording = wording_of(found)
         typer.echo(f"\nPolynomial laws of degree at most {found.degree}: {len(found)}, {found.independent} independent")
         lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
         for line in lines:
             typer.echo(f"  {line}")
+    if beyond is not None:
+        typer.echo("\n" + logarithmic_text(beyond))
     if reduced is not None:
         typer.echo("\n" + reduction_text(reduced))
-
-
-def _wording(found: PolynomialLaws) -> Wording | ModuleWording:
-    from lawful.laws.module_wording import ModuleWording
-    from lawful.laws.wording import Wording
-
-    return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
-
-
-def _described(found: PolynomialLaws) -> dict[str, Any]:
-    wording = _wording(found)
-    return {
-        "degree": found.degree,
-        "count": len(found),
-        "independent": found.independent,
-        "laws": [wording.law(law) for law in found.laws],
-        "expressions": [wording.expression(law) for law in found.laws],
-        "latex": [wording.latex(law) for law in found.laws],
-        "monomials": found.monomials,
-        "blocks": found.blocks,
-    }
 
 
 def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lawful.cli.checkpoints import file_tensors
+from lawful.cli.checkpoints import FloatTensors
 from lawful.cli.output import print_json
 from lawful.cli.source import (
     ActivationOption,
@@ -56,7 +56,7 @@ def verify(
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     content = read_bytes(file, MOST_BYTES)
     given: list[Any] = (
-        file_tensors(networks or [])
+        [FloatTensors(Path(text)) for text in networks or []]
         if speaks_of_files(content)
         else [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in networks or []]
     )

@@ -15,7 +15,7 @@ from lawful.laws.one_field import SAMPLE, Part
 from lawful.laws.program import Program, ProgramStep, RankProof
 from lawful.laws.theorem_certificate import theorem_certificate
 from lawful.network.digest import digest, written
-from lawful.network.dynamics import HeavyBall, Metric
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.formats.metric import metric_json
 
 
@@ -65,7 +65,9 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
     """The proof for a module: its program, the point, the fields and brackets, and the explicit laws as polynomials."""
     steps = program_json(proof.program)
     text = json.dumps(steps, sort_keys=True, separators=(",", ":"))
-    return {
+    decay = count.flow.decay if isinstance(count.flow, GradientFlow) else 0.0
+    more: dict[str, Any] = ({"tokens": proof.tokens} if proof.tokens else {}) | ({"decay": decay} if decay else {})
+    return more | {
         "kind": "laws-of-module",
         "version": 1,
         "about": ["program:" + hashlib.sha256(text.encode()).hexdigest()],
@@ -82,7 +84,7 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
         "known": [[[list(edges), str(factor)] for edges, factor in law.terms.items()] for law in count.known],
         "classes": proof.classes,
         "precision": proof.precision,
-    } | ({"tokens": proof.tokens} if proof.tokens else {})
+    }
 
 
 def program_json(program: Program) -> list[dict[str, Any]]:
@@ -137,4 +139,6 @@ def _flow(count: LawCount) -> dict[str, Any]:
             return {"name": "momentum", "friction": friction, "autonomous": autonomous}
         case Metric():
             return {"name": "metric", **metric_json(count.flow)}
+        case GradientFlow(decay) if decay:
+            return {"name": "decay", "decay": decay}
     return {"name": "gradient"}

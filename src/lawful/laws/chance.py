@@ -20,7 +20,7 @@ import numpy as np
 
 from lawful.exact import is_prime, residues
 from lawful.network import Dag
-from lawful.network.dynamics import HeavyBall, Metric
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Floats
 
 SMALLEST, PRIMES = 2**22, 268_216  # the primes between 2²² and 2²³
@@ -43,11 +43,14 @@ def random_prime(seed: int, number: int) -> int:
 
 def miss(dag: Dag, levels: int, flow: object, constants: Floats | None) -> float:
     """The probability that one run misses a direction: `levels` levels of brackets, gates and inputs `constants`."""
-    size = dag.parameters * (2 if isinstance(flow, HeavyBall) else 1) + isinstance(flow, HeavyBall)
+    decay = flow.decay if isinstance(flow, GradientFlow) else 0.0
+    size = dag.parameters * (2 if isinstance(flow, HeavyBall) else 1) + (isinstance(flow, HeavyBall) or decay > 0)
     length = int(dag.levels.max())
     degree = 2 * length + 3  # of an entry of a field: weights, gates, input, output weight, drift
     given = [] if constants is None else [constants]
     given.append(dag.slopes)
+    if decay:
+        given.append(np.array([decay]))
     if isinstance(flow, HeavyBall):
         given.append(np.array([flow.constant_friction]))
     if isinstance(flow, Metric):

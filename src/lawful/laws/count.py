@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, rank, residues, to_residues
 from lawful.laws.chance import ENOUGH, MOST_RUNS, miss, random_prime
+from lawful.laws.decay import DecayFields, even, homogeneous
 from lawful.laws.family import Family, Gradients, Pieces
 from lawful.laws.known import known_laws
 from lawful.laws.law import LawFamily
@@ -198,6 +199,9 @@ class _Job:
             return (), independent
         gates = np.where(self.dag.slopes == 1.0, 1.0, np.nan) if self.region is None else self.region.fixed
         parts = one_field_parts(self.dag, gates, None if self.region is None else self.region.on_data)
+        if isinstance(flow, GradientFlow) and flow.decay:
+            parts = tuple(part for part in parts if even(self.dag, part))
+        point = point[: self.dag.parameters]
         if not parts:
             return (), independent
         exact = to_residues(np.nan_to_num(gates, nan=1.0), self.prime)
@@ -264,6 +268,8 @@ class _Job:
                 return Momentum(gradients, self.flow)
             case Metric():
                 return MetricFields(gradients, self.flow)
+            case GradientFlow(decay) if decay:
+                return DecayFields(gradients, self.flow)
         return gradients
 
     def explicit(self, point: Residues) -> tuple[LawFamily, int]:
@@ -282,7 +288,9 @@ class _Job:
                 return kept, independent_of_momentum(kept, self.flow, point, self.prime)
             case Metric():
                 laws = under_metric(laws, self.flow)
-        return laws, laws.independent(point, self.prime)
+            case GradientFlow(decay) if decay:
+                laws = homogeneous(laws)
+        return laws, laws.independent(point[: self.dag.parameters], self.prime)
 
 
 def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "train") -> Mlp | Dag | None:

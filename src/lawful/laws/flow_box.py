@@ -8,6 +8,7 @@ theorem).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,40 +45,45 @@ def flow_box(count: LawCount, theta: ArrayLike, part: int = 0, *, level: float |
     >>> flow_box(count, start, level=3.0).weights.shape
     (8,)
     """
+    passed, weights = passed_number(count, theta, part)
+    start, goal = passed.value(weights), level
+    goal = start if goal is None else float(goal)
+    loose, tight = (passed.follow(weights, start, goal, tolerance) for tolerance in TOLERANCES)
+    return FlowBox(passed.part, goal, tight, float(np.abs(tight - loose).max()))
+
+
+def passed_number(count: LawCount, theta: ArrayLike, part: int = 0) -> tuple[PassedNumber, Floats]:
+    """What a part of a counted network passes on, and the part's weights among θ."""
     if count.dag is None or not 0 <= part < len(count.parts):
         raise LawfulError(f"this count has {len(count.parts)} parts whose laws have no closed form, not a part {part}")
     chosen, weights = count.parts[part], np.asarray(theta, dtype=np.float64)
     if weights.shape != (count.parameters,) or not np.isfinite(weights).all():
         raise LawfulError(f"θ has {count.parameters} finite entries, not shape {weights.shape}")
     gates = np.ones(len(count.dag.names)) if count.region is None else np.nan_to_num(count.region.fixed, nan=1.0)
-    passed = _Passed(count.dag, gates, chosen)
-    edges = list(chosen.edges)
-    start, goal = passed.value(weights[edges]), level
-    goal = start if goal is None else float(goal)
-    loose, tight = (passed.follow(weights[edges], start, goal, tolerance) for tolerance in TOLERANCES)
-    return FlowBox(chosen, goal, tight, float(np.abs(tight - loose).max()))
+    return PassedNumber(count.dag, gates, chosen), weights[list(chosen.edges)]
 
 
 @dataclass(frozen=True, eq=False)
-class _Passed:
-    """The number T that a part passes on, as a function of its weights."""
+class PassedNumber:
+    """The number T that a part passes on, as a function of its weights (or of several, a column each)."""
 
     dag: Dag
     gates: Floats
     part: Part
 
-    def value(self, weights: Floats) -> float:
+    def value(self, weights: Floats) -> Any:
         """T."""
         return self._signals(weights)[self.part.sink]
 
     def gradient(self, weights: Floats) -> Floats:
         """∇T, entry by entry a signal times what becomes of it."""
-        up, down = self._signals(weights), {self.part.sink: 1.0}
+        up: dict[int, Any] = self._signals(weights)
+        down: dict[int, Any] = {self.part.sink: 1.0}
         ends = self._ends()
         for node in reversed(self._inner()):
             after = sum(w * down[head] for w, (tail, head) in zip(weights, ends, strict=True) if tail == node)
-            down[node] = float(self.gates[node] * after)
-        return np.array([up[tail] * down[head] for tail, head in ends])
+            down[node] = self.gates[node] * after
+        return np.array([np.broadcast_to(up[tail] * down[head], weights.shape[1:]) for tail, head in ends])
 
     def follow(self, weights: Floats, start: float, goal: float, tolerance: float) -> Floats:
         """Along ∇T/‖∇T‖² the number T grows at speed 1."""
@@ -91,12 +97,12 @@ class _Passed:
             raise LawfulError(f"the line of flow does not reach the level {goal:g} from {start:g}: choose one nearby")
         return np.asarray(found.y[:, -1])
 
-    def _signals(self, weights: Floats) -> dict[int, float]:
-        up = dict(self.part.signals)
+    def _signals(self, weights: Floats) -> dict[int, Any]:
+        up: dict[int, Any] = dict(self.part.signals)
         ends = self._ends()
         for node in [*self._inner(), self.part.sink]:
             total = sum(w * up[tail] for w, (tail, head) in zip(weights, ends, strict=True) if head == node)
-            up[node] = float(total * (self.gates[node] if node != self.part.sink else 1.0))
+            up[node] = total * (self.gates[node] if node != self.part.sink else 1.0)
         return up
 
     def _ends(self) -> list[tuple[int, int]]:

@@ -40,6 +40,12 @@ class Law:
     factors: tuple[Law, ...] = ()
     exponent: int | None = None
 
+    @property
+    def degree(self) -> int | None:
+        """The degree, if all terms have the same."""
+        degrees = {len(edges) for edges in self.terms}
+        return degrees.pop() if self.exponent is None and len(degrees) == 1 else None
+
     def value(self, theta: ArrayLike) -> float:
         """The conserved number at θ."""
         weights = np.asarray(theta, dtype=np.float64)

@@ -11,7 +11,7 @@ from lawful.laws.program import RankProof
 from lawful.laws.region import Region
 from lawful.laws.wording import Wording
 from lawful.network import Dag
-from lawful.network.dynamics import HeavyBall
+from lawful.network.dynamics import GradientFlow, HeavyBall
 from lawful.shown import Shown
 from lawful.types import Residues
 
@@ -81,15 +81,28 @@ class LawCount(Shown):
     def summary(self) -> list[str]:
         """The explicit laws in words, a line for each kind and layer."""
         if self.dag is None:
-            return list(self.words)
+            decays = isinstance(self.flow, GradientFlow) and self.flow.decay and self.words
+            return [*(["times e^(2λt), sums and entries times e^(λt):"] if decays else []), *self.words]
         if isinstance(self.flow, HeavyBall):
             return self._of_momentum(Wording(self.dag), self.flow)
-        lines = Wording(self.dag).summary(self.known)
+        decay = self.flow.decay if isinstance(self.flow, GradientFlow) else 0.0
+        wording = Wording(self.dag)
+        lines = self._of_decay(wording) if decay else wording.summary(self.known)
         for part in self.parts:
             start = "one sample" if part.source == SAMPLE else self.dag.names[part.source]
             ends = f"{start} to {self.dag.names[part.sink]}"
             size = len(part.edges)
-            lines.append(f"{size - 1} functions of the {size} weights from {ends} (one field: flow box theorem)")
+            scaled = "e^(λt) times the " if decay else "the "
+            lines.append(f"{size - 1} functions of {scaled}{size} weights from {ends} (one field: flow box theorem)")
+        return lines
+
+    def _of_decay(self, wording: Wording) -> list[str]:
+        """What weight decay λ makes of the laws, by their degree."""
+        lines: list[str] = []
+        for degree in sorted({law.degree or 0 for law in self.known}, reverse=True):
+            power = "λt" if degree == 1 else f"{degree}λt"
+            lines.append(f"e^({power}) times each of (so they decay as e^(−{power}))")
+            lines += wording.summary([law for law in self.known if law.degree == degree])
         return lines
 
     def _of_momentum(self, wording: Wording, flow: HeavyBall) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import comb
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
+from lawful.laws.decay import homogeneous
 from lawful.laws.float_rank import rank_with_gap
 from lawful.laws.identity import identities
 from lawful.laws.law import Law, LawFamily
@@ -56,6 +57,12 @@ def count_module(
     Level "phi" moves every parameter by about its own size, "near" and "data" by a twentieth of it. What is proved is
     complete near the point of the proof.
     """
+    if isinstance(flow, GradientFlow) and flow.decay:
+        options: dict[str, Any] = {"level": level, "data": data, "loss": loss, "seed": seed, "mode": mode}
+        plain = count_module(module, input_shape, flow=GradientFlow(), **options)
+        if plain.proved and len(homogeneous(plain.known)) == len(plain.known):
+            dimensions = tuple(size + 1 for size in plain.dimensions)
+            return replace(plain, flow=flow, states=plain.states + 1, dimensions=dimensions)
     case = probe(module, input_shape, data, loss, mode)
     if case.size > ELIMINATED and flow == GradientFlow() and data is None:
         return _at_least(case, level, loss)
@@ -174,7 +181,9 @@ def _largest(runs: list[BracketRun]) -> list[BracketRun]:
 
 
 def _states(size: int, flow: Flow) -> int:
-    return 2 * size + (not flow.autonomous) if isinstance(flow, HeavyBall) else size
+    if isinstance(flow, HeavyBall):
+        return 2 * size + (not flow.autonomous)
+    return size + (isinstance(flow, GradientFlow) and flow.decay > 0)
 
 
 def _start(case: Probe, flow: Flow, seed: int, spread: float) -> torch.Tensor:

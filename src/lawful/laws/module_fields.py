@@ -14,7 +14,7 @@ from lawful.errors import Unsupported
 from lawful.laws.composite import composite
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, first_line
-from lawful.network.dynamics import HeavyBall, Metric
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Floats
 
 Field = Callable[..., torch.Tensor]
@@ -41,6 +41,10 @@ def _field(case: Probe, flow: Flow) -> Field:
             return torch.cat(parts if flow.autonomous else [*parts, drift[None]])
 
         return moving
+    if isinstance(flow, GradientFlow) and flow.decay:
+        return lambda state, inputs, weights, drift: torch.cat(
+            [slope(state[:-1], inputs, weights) - drift * flow.decay * state[:-1], drift[None]]
+        )
     return lambda state, inputs, weights, drift: slope(state, inputs, weights)
 
 

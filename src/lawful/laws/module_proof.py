@@ -27,6 +27,7 @@ from lawful.types import Floats, Indices
 LARGEST = 1500  # parameters
 DEEPEST = 4
 SPARE = 8
+MORE = 100  # brackets tried beyond those needed: many pairs of fields live on pieces that do not meet
 PIECES = 4  # times more fields for modules that are smooth in pieces only: all their pieces have to be seen
 THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
@@ -120,7 +121,11 @@ def _choose(
     kept: list[Floats] = []
     dimensions: list[int] = []
     for level in range(DEEPEST + 1):
-        fresh = np.arange(count)[:, None] if level == 0 else _words(rng, count, level, size)
+        fresh = (
+            np.arange(count)[:, None]
+            if level == 0
+            else _words(rng, count, level, min(size, at_most - len(words) + MORE))
+        )
         values = fields.brackets(fresh)
         lengths = np.linalg.norm(values, axis=1)
         usable = np.isfinite(lengths) & (lengths > 0)

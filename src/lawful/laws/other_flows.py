@@ -23,18 +23,18 @@ Matrix = dict[tuple[int, int], Fraction]
 
 
 Flow = GradientFlow | HeavyBall | Metric
-ACCEPTED = "GradientFlow(), HeavyBall(friction) with a constant friction, or a Metric of constant blocks"
+ACCEPTED = "GradientFlow(decay), HeavyBall(friction) with a constant friction, or a Metric of constant blocks"
 
 
 def checked_flow(flow: object) -> Flow:
     """The flow, if its laws can be counted; otherwise an error that names the flows that can.
 
-    >>> checked_flow(GradientFlow(decay=0.1))
+    >>> checked_flow(HeavyBall(lambda t: 3 / t))
     Traceback (most recent call last):
-    lawful.errors.LawfulError: laws of gradient with weight decay 0.1 are not counted; accepted: GradientFlow(), ...
+    lawful.errors.LawfulError: laws of momentum are not counted; accepted: GradientFlow(decay), HeavyBall(friction) ...
     """
     match flow:
-        case GradientFlow(decay=0.0) | Metric():
+        case GradientFlow() | Metric():
             return flow
         case HeavyBall(friction=float() | int()):
             return flow
@@ -66,7 +66,24 @@ class MetricFields(Derived):
 
 
 @dataclass(frozen=True, eq=False)
-class Momentum(Derived):
+class Drifting(Derived):
+    """Fields with a drift, which every sample takes a random number of times."""
+
+    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
+        """The random numbers of the gradients, then one for the drift."""
+        drift = residues(self.seed, (*labels, 2), rows, 1, self.prime)
+        return np.concatenate([self.gradients.draw(labels, rows), drift.T])
+
+    @staticmethod
+    def clock(state: Dual, drift: Residues) -> Residues:
+        """How fast time runs along each field."""
+        found = np.zeros((len(state.parts), 1, len(drift)), dtype=np.int64)
+        found[0] = drift
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Momentum(Drifting):
     """Drift plus control in phase space: `a (v, −γv, 1) + (0, ∇f, 0)` with a random number a per sample."""
 
     flow: HeavyBall
@@ -76,11 +93,6 @@ class Momentum(Derived):
         """Weights, velocities and, unless autonomous, time."""
         return 2 * self.gradients.size + (not self.flow.autonomous)
 
-    def draw(self, labels: tuple[int, ...], rows: Indices) -> Residues:
-        """The random numbers of the gradients, then one for the drift."""
-        drift = residues(self.seed, (*labels, 2), rows, 1, self.prime)
-        return np.concatenate([self.gradients.draw(labels, rows), drift.T])
-
     def field(self, state: Dual, sample: Residues) -> Dual:
         """The fields at (θ, v, t)."""
         size, drift = self.gradients.size, sample[-1]
@@ -89,9 +101,7 @@ class Momentum(Derived):
         friction = int(to_residues([self.flow.constant_friction], self.prime)[0])
         parts = [velocity, (force.parts - friction * velocity) % self.prime]
         if not self.flow.autonomous:
-            clock = np.zeros((len(state.parts), 1, sample.shape[1]), dtype=np.int64)
-            clock[0] = drift
-            parts.append(clock)
+            parts.append(self.clock(state, drift))
         return Dual(np.concatenate(parts, axis=1), self.prime)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lawful.exact import PRIME, to_residues
+from lawful.laws.bends import bent
 from lawful.laws.count import count_laws
 from lawful.laws.everywhere import gated, least_laws, sign_patterns
 from lawful.laws.family import Gradients, Pieces
@@ -22,7 +23,8 @@ from lawful.network.dynamics import HeavyBall
 from lawful.network.initial import initialise
 from lawful.types import Floats
 
-SIZES = ((60, 8, 48), (200, 4, 24), (1000, 1, 8))  # up to so many parameters: weights looked at, and further tries
+SIZES = ((60, 8, 12), (200, 4, 6), (1000, 1, 3))  # up to so many parameters: weights looked at, and further tries
+STEPS = 400  # of bending neurons, for each of the further tries
 MOST_SETS = 40  # of activation patterns that are all examined
 SEEDS = 2
 CENTRED = 256  # random inputs that centre neurons
@@ -87,7 +89,7 @@ def training_laws(
     least = least_laws(count)
     hopeless = not count.proved or (least or 0) > count.laws or (always is not None and always[0] > count.laws)
     while not hopeless and best.laws > count.laws and tried < looked_at + limits[2]:
-        other = _other_weights(place, seed, tried)
+        other = bent(_other_weights(place, seed, tried), count.dimensions[-1], seed + tried, STEPS)
         again = _near(count, other, seed)
         tried += 1
         if again.laws <= best.laws:

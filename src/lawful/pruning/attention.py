@@ -1,13 +1,14 @@
 """Attention in an exported graph: which channels of which layers are its queries, keys and values, head by head.
 
 Between the layers and the product of queries and keys lie calls that only move entries (views, transpositions,
-splits). They need no rule: they are run on the numbers of the channels.
+splits). They need no rule: they are run on the numbers of the channels. Rotary positions and norms of queries and keys
+mix entries; they must keep to one head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.pruning.attention_calls import NORMS, AttentionCall, attention_calls, last_axis_norm
 from lawful.types import Indices
 
 MOVES = ("view", "reshape", "transpose", "permute", "split", "chunk", "unbind", "select", "slice", "contiguous",
@@ -47,23 +49,25 @@ class TracedAttention:
     whole: bool
 
 
-def attentions(read: ExportedModule) -> list[TracedAttention]:
-    """Every attention of a graph that is understood as a whole."""
-    found = (_Match(read, call).found for call in read.calls if operator_name(call.target) == ATTEND)
-    return [each for each in found if each is not None]
+def attentions(read: ExportedModule, *, fixed: bool = False) -> list[TracedAttention]:
+    """Every attention of a graph that is understood as a whole; `fixed` keeps inner channels of those written out."""
+    found = [(_Match(read, each).found, each.between) for each in attention_calls(read)]
+    return [
+        replace(each, scaled=each.scaled and not (fixed and between)) for each, between in found if each is not None
+    ]
 
 
-ATTEND = "scaled_dot_product_attention"
 Labelled = Any  # a tensor of labels, or several
 
 
 class _Match:
-    """One call of attention, followed back to its layers and on to its result."""
+    """One attention, followed back to its layers and on to its result."""
 
-    def __init__(self, read: ExportedModule, call: fx.Node) -> None:
-        self.read, self.call = read, call
-        self.inner: dict[fx.Node, tuple[str | None, Any]] = {}
+    def __init__(self, read: ExportedModule, attention: AttentionCall) -> None:
+        self.read, self.attention, self.call = read, attention, attention.call
+        self.inner: dict[fx.Node, tuple[str | None, Any]] = dict.fromkeys(attention.between, (None, None))
         self.mixed = False
+        self.together: list[tuple[torch.Tensor, torch.Tensor]] = []  # entries that meet: their channels are of one head
         try:
             self.found = self._matched()
         except (
@@ -76,17 +80,19 @@ class _Match:
             self.found = None
 
     def _matched(self) -> TracedAttention | None:
-        schema = self.call.target._schema.arguments  # type: ignore[union-attr]
-        given: dict[str, Any] = dict(zip((part.name for part in schema), self.call.args, strict=False))
-        given |= self.call.kwargs
+        given = self.attention
         tables, sources, mixed = [], [], []
-        for name in ("query", "key", "value"):
-            self.mixed = False
-            source = self._source(given[name])
-            labels = self._labels(given[name], source, {})
+        for part in (given.query, given.key, given.value):
+            self.mixed, self.together = False, []
+            source = self._source(part)
+            labels = self._labels(part, source, {})
+            if part is given.key and given.turned:
+                labels = labels.transpose(-1, -2)
             if labels.ndim != 4 or not torch.equal(labels, labels[:1, :, :1].expand(labels.shape)):
                 return None
             tables.append(labels[0, :, 0].numpy())
+            if not self._apart(tables[-1]):
+                return None
             sources.append(source.name)
             mixed.append(self.mixed)
         queries, keys, values = tables
@@ -97,18 +103,23 @@ class _Match:
         heads = len(queries) // groups
         keys, values = keys[::repeats], values[::repeats]
         result, order = self._result(heads * groups, values.shape[1])
-        mask = given.get("attn_mask")
         wanted = np.arange(heads * groups * values.shape[1])
         alone = all(user is result or user in self.inner for node in self.inner for user in node.users)
         distinct = all(len(np.unique(table)) == table.size for table in (queries, keys, values))
-        if mixed[2] or given.get("dropout_p", 0.0) or not (alone and distinct and np.array_equal(order, wanted)):
+        if mixed[2] or not (alone and distinct and np.array_equal(order, wanted)):
             return None
         return TracedAttention(
             self.call.name, result.name, {node.name: entries for node, entries in self.inner.items()},
             (sources[0], sources[1], sources[2]), queries.reshape(groups, heads, -1), keys, values,
-            rotary=mixed[0] or mixed[1], scaled=given.get("scale") is not None, alike=_alike(mask),
-            whole=mask is None or _sees_a_key(self.read, mask),
+            rotary=mixed[0] or mixed[1], scaled=given.scaled, alike=all(_alike(mask) for mask, _ in given.masks),
+            whole=not given.masks or (len(given.masks) == 1 and _sees_a_key(self.read, *given.masks[0])),
         )  # fmt: skip
+
+    def _apart(self, table: Indices) -> bool:
+        """Whether entries that met are of one head."""
+        head = {int(channel): number for number, row in reversed(list(enumerate(table))) for channel in row}
+        pairs = {pair for one, two in self.together for pair in _pairs(one, two)}
+        return all(one in head and two in head and head[one] == head[two] for one, two in pairs)
 
     def _source(self, target: fx.Node) -> fx.Node:
         """The one layer that an argument of the attention comes from."""
@@ -122,6 +133,8 @@ class _Match:
             name = operator_name(node.target)
             if name in LAYERS:
                 found.add(node)
+            elif name in NORMS:
+                stack.append(node.args[0])  # type: ignore[arg-type]
             elif name in (*MOVES, *MIXES, "getitem", "to"):
                 stack += node.all_input_nodes
         if len(found) != 1:
@@ -133,9 +146,17 @@ class _Match:
         if node in known:
             return known[node]
         name = operator_name(node.target) if node.op == "call_function" else ""
+        normed = last_axis_norm(node)
         if node is source:
             shape = node.meta["val"].shape
             known[node] = torch.arange(shape[-1]).expand(*map(int, shape))
+        elif normed is not None:
+            known[node] = self._labels(normed[0], source, known)
+            if known[node] is not None:
+                self.mixed = True
+                self.together.append((known[node][..., :1].expand(known[node].shape), known[node]))
+                self.inner |= dict.fromkeys(normed[1], (source.name, None))
+                self.inner[node] = source.name, known[node]
         elif name not in (*MOVES, *MIXES, "getitem", "to"):
             known[node] = None
         else:
@@ -162,9 +183,10 @@ class _Match:
                 raise ValueError("channels beside something else")
             return node.target(parts, *node.args[1:])  # type: ignore[operator]
         shape = tuple(map(int, node.meta["val"].shape))
-        for each in ours:  # every head keeps to itself
-            if below[each].shape != shape or not _same_heads(first, below[each]):
-                raise ValueError("heads are mixed")
+        for each in ours:
+            if below[each].shape != shape:
+                raise ValueError("channels meet others")
+            self.together.append((first, below[each]))
         return first
 
     def _result(self, heads: int, size: int) -> tuple[fx.Node, Indices]:
@@ -192,11 +214,10 @@ def _one_number(node: fx.Node) -> bool:
     return any(isinstance(part, (int, float)) for part in node.args)
 
 
-def _same_heads(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Whether two tensors (batch, head, token, inner) hold the same channels in every head."""
-    if one.ndim != 4:
-        return False
-    return all(set(a.unique().tolist()) == set(b.unique().tolist()) for a, b in zip(one[0], two[0], strict=True))
+def _pairs(one: torch.Tensor, two: torch.Tensor) -> set[tuple[int, int]]:
+    """The channels that meet, entry by entry."""
+    both = np.unique(np.stack([one.reshape(-1).numpy(), two.reshape(-1).numpy()]), axis=1)
+    return {(int(first), int(second)) for first, second in both.T}
 
 
 def _repeats(keys: Indices) -> int:
@@ -212,7 +233,7 @@ def _alike(mask: Any) -> bool:
     return len(shape) < 3 or int(shape[-3]) == 1
 
 
-def _sees_a_key(read: ExportedModule, mask: fx.Node) -> bool:
+def _sees_a_key(read: ExportedModule, mask: fx.Node, hides: bool) -> bool:
     """Whether a mask that no input changes lets every query see some key."""
     values: dict[fx.Node, Any] = {}
     wanted = _above(mask)
@@ -224,7 +245,7 @@ def _sees_a_key(read: ExportedModule, mask: fx.Node) -> bool:
     if mask not in values or not isinstance(values[mask], torch.Tensor):
         return False
     seen = values[mask] if values[mask].dtype == torch.bool else torch.isfinite(values[mask])
-    return bool(seen.any(dim=-1).all())
+    return bool((~seen if hides else seen).any(dim=-1).all())
 
 
 def _above(node: fx.Node) -> set[fx.Node]:

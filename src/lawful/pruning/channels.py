@@ -18,8 +18,8 @@ from flint import ctx
 from torch import nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, export_module, operator_name
-from lawful.pruning.attention import ATTEND
+from lawful.network.modules.export import ExportedModule, export_module
+from lawful.pruning.attention_calls import attention_calls
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
 from lawful.pruning.constants import BITS
 from lawful.pruning.loading import how_to_load, set_caches
@@ -89,8 +89,7 @@ def prune_channels(
     try:
         found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
     except Unsupported as refusal:  # the module's own code may fix what it measures
-        attends = any(operator_name(call.target) == ATTEND for call in read.calls)
-        found = _otherwise(module, plain, double, read, examples, notes, str(refusal) if attends else None, fold)
+        found = _otherwise(module, plain, double, read, examples, notes, str(refusal), fold)
     if cached:
         set_caches(found.original, True)
         set_caches(found.module, True)
@@ -104,13 +103,17 @@ def _otherwise(
     read: ExportedModule,
     examples: Sequence[torch.Tensor],
     notes: tuple[str, ...],
-    attends: str | None,
+    refusal: str,
     fold: bool,
 ) -> ChannelPruning:
     """Where a class cannot hold its new sizes: heads leave its traced graph, or what feeds a fixed size stays."""
-    if attends is not None:
+    attends = list(attention_calls(read))
+    if any(each.between for each in attends):
         with suppress(Unsupported):
-            said = f"{attends}: the result is its traced graph, for inputs of the size given"
+            return _pruned(module, plain, double, read, examples, notes, (), fold=fold, fixed=True)
+    if attends:
+        with suppress(Unsupported):
+            said = f"{refusal}: the result is its traced graph, for inputs of the size given"
             return _pruned(module, plain, double, read, examples, (*notes, said), (), traced=True)
     return _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"), fold=fold)
 
@@ -126,8 +129,9 @@ def _pruned(
     *,
     traced: bool = False,
     fold: bool = False,
+    fixed: bool = False,
 ) -> ChannelPruning:
-    program = traced_channels(read, stay)
+    program = traced_channels(read, stay, fixed=fixed)
     program.closed = _closed(double, program)
     arrays = {name: array.T if name in program.transposed else array for name, array in arrays_of(read).items()}
     state = ChannelWeights(program, arrays)

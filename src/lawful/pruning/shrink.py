@@ -39,6 +39,8 @@ def shrink(module: nn.Module, state: KeptChannels) -> None:
             part.out_channels, part.in_channels = len(part.weight), part.weight.shape[1] * part.groups
         elif isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
+        elif isinstance(part, nn.Embedding):
+            part.embedding_dim = part.weight.shape[1]
         elif type(part).__name__ == "Conv1D" and hasattr(part, "nf"):  # of transformers: a layer with inputs first
             part.nx, part.nf = dict(part.named_parameters())["weight"].shape
         elif isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)) and part.running_mean is not None:

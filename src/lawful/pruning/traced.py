@@ -26,13 +26,16 @@ UPSAMPLED = ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
 PADS = ("pad", "constant_pad_nd")
 
 
-def traced_channels(read: ExportedModule, stay: Sequence[str] = ()) -> ChannelProgram:
-    """The operations of a module; kinds of operation that are to `stay` are not followed."""
-    return _Tracer(read, stay).program
+def traced_channels(read: ExportedModule, stay: Sequence[str] = (), *, fixed: bool = False) -> ChannelProgram:
+    """The operations of a module; kinds of operation that are to `stay` are not followed.
+
+    `fixed`: inner channels of attentions that are written out stay, for their scale may depend on how many there are.
+    """
+    return _Tracer(read, stay, fixed).program
 
 
 class _Tracer:
-    def __init__(self, read: ExportedModule, stay: Sequence[str]) -> None:
+    def __init__(self, read: ExportedModule, stay: Sequence[str], fixed: bool) -> None:
         self.read, self.stay = read, stay
         self.program = ChannelProgram()
         self.spots = self.program.spots
@@ -42,13 +45,14 @@ class _Tracer:
         for name in read.inputs:
             node = next(node for node in read.graph.nodes if node.name == name)
             self.program.fresh(name, min(1, max(_rank(node) - 1, 0)), _sizes(node), pinned=True)
-        found = attentions(read)
+        found = attentions(read, fixed=fixed)
         self._results = {each.result: each for each in found}
         inner = {name for each in found for name in each.inner}
         for call in read.calls:
             if call.name not in inner:
                 self._add(call)
         self.program.end([each.name for each in read.results if isinstance(each, fx.Node) and each.name in self.spots])
+        self._forget_whole_tables()
 
     def _add(self, call: Any) -> None:
         name = operator_name(call.target)
@@ -58,6 +62,9 @@ class _Tracer:
         sources = [part.name for part in _nodes(call) if part.name in self.spots]
         tensors = [part.name for part in _nodes(call) if part.name in self.read.tensors]
         own = all(tensor in self.read.names and tensor not in self.shared for tensor in tensors)
+        if name == "embedding" and own:
+            self._embedding(call, sources)
+            return
         if sources and own and name not in self.stay and self._understood(name, call, sources):
             return
         for source in sources:
@@ -81,6 +88,8 @@ class _Tracer:
             return seen is not None
         if name == "addmm" and len(sources) == 1:
             return self._transposed_layer(call, sources)
+        if name == "matmul" and alone:
+            return self._product(call, sources[0])
         if name in NORMS and spot.axis == 1 and alone:
             return self._norm(name, call, sources)
         if (name == "getitem" and args[1] == 0 and sources[0] in self._norms) or name in COPIES:
@@ -129,6 +138,43 @@ class _Tracer:
             found.whole,
         )  # fmt: skip
         self.program.attend(call.name, (queries, keys, values), heads, _sizes(call))
+
+    def _embedding(self, call: Any, sources: list[str]) -> None:
+        """A table is a layer without a bias that reads one row: its columns are the channels."""
+        name = self.read.names[call.args[0].name]
+        for source in sources:
+            self.program.pin(source)
+        self.program.fresh(f"{call.name} row", 1, (1, _sizes(call.args[0])[0]), pinned=True)
+        self.program.add(Operation("other", f"{call.name} row", tuple(sources)))
+        self.program.transposed.add(name)
+        self.program.fresh(call.name, _rank(call) - 1, _sizes(call))
+        self.program.add(
+            Operation("layer", call.name, (f"{call.name} row",), {"weight": name, "bias": None}, function="embedding")
+        )
+
+    def _forget_whole_tables(self) -> None:
+        """Tables all of whose columns stay, mostly because a normalisation hears them, need not be looked at."""
+        for place, each in enumerate(self.program.operations):
+            if each.function == "embedding" and each.kind == "layer" and self.program.is_pinned(each.name):
+                self.program.transposed.discard(str(each.tensors["weight"]))
+                self.program.operations[place] = Operation("other", each.name, each.sources, function="embedding")
+
+    def _product(self, call: Any, source: str) -> bool:
+        """`x @ weight`: a layer without a bias."""
+        weight = call.args[1]
+        seen = self.program.along(source, len(self.spots[source].shape) - 1)
+        if (
+            seen is None
+            or not isinstance(weight, fx.Node)
+            or weight.name not in self.read.tensors
+            or _rank(weight) != 2
+        ):
+            return False
+        self.program.transposed.add(self.read.names[weight.name])
+        self.program.fresh(call.name, _rank(call) - 1, _sizes(call))
+        tensors: dict[str, str | None] = {"weight": self.read.names[weight.name], "bias": None}
+        self.program.add(Operation("layer", call.name, (seen,), tensors))
+        return True
 
     def _transposed_layer(self, call: Any, sources: list[str]) -> bool:
         """`addmm(bias, x, weight)`, as older transformers write a layer."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lawful.errors import Unsupported
-from lawful.figure import Figure, Panel, Series, Style
+from lawful.figure import COLOURS, Figure, Panel, Series, Style
 
 if TYPE_CHECKING:
     from lawful.components import Components, WeightPath
     from lawful.fibers.distance.result import Distance
     from lawful.laws import LawCount
+    from lawful.laws.level_sets import LevelSets
     from lawful.leaky import BlockReadings
     from lawful.network.summary import Summary
     from lawful.pruning.prune import Pruning
@@ -54,6 +55,19 @@ def laws(count: LawCount) -> Figure:
     )
     caption = f"{count.laws} directions of {count.parameters} are never taken: {count.laws} conserved quantities."
     panel = Panel([reached], "closure under brackets", "brackets", "dimension", horizontal=[float(count.states)])
+    return Figure(caption, [panel])
+
+
+def level_sets(found: LevelSets) -> Figure:
+    """Lines in the plane of two weights that training does not leave while the others stay."""
+    lines = [Series(y, x, "", "line", colour=COLOURS[0]) for _, x, y in found.lines]
+    middle = len(found.x) // 2
+    here = Series([found.y[middle]], [found.x[middle]], "the weights", "points", colour=COLOURS[1])
+    panel = Panel([*lines, here], f"{found.names[2]} at level {found.level:.4g}", found.names[0], found.names[1])
+    caption = (
+        f"Level sets of a law without a closed form: {found.names[2]} where the line of training passes on "
+        f"{found.level:.4g} (off by about {found.error:.1g})."
+    )
     return Figure(caption, [panel])
 
 

@@ -9,7 +9,6 @@ from lawful.checkpoints.apart import ApartVerdict
 from lawful.checkpoints.compare import WeightComparison
 from lawful.checkpoints.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
 from lawful.checkpoints.group import HeadSpace, HiddenSpace, UnitSpace
-from lawful.checkpoints.kinship import Kinship, TensorChange
 from lawful.checkpoints.same import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.verbs import Aligned
 from lawful.report.representatives import KINDS
@@ -31,7 +30,7 @@ def verdict_json(found: CheckpointVerdict) -> dict[str, Any]:
         "certified": found.certified,
         "tolerance": found.epsilon,
         "seconds": round(found.seconds, 4),
-        **_profile(found.comparison),
+        **profile(found.comparison),
         "rewritten": list(found.rewritten),
     }
 
@@ -73,13 +72,20 @@ def _witness(found: WeightComparison) -> dict[str, Any]:
     }
 
 
-def _profile(found: WeightComparison) -> dict[str, Any]:
+def profile(found: WeightComparison) -> dict[str, Any]:
+    """Folds, spaces, and how far every tensor is after alignment."""
     return {
         "folds": _folds(found),
         "notes": list(found.architecture.notes),
         "spaces": [_space_words(space) for space in found.architecture.group.spaces],
         "tensors": [
-            {"tensor": each.tensor, "distance": each.relative, "entry": each.entry, "fits": each.fits}
+            {
+                "tensor": each.tensor,
+                "distance": each.relative,
+                "entry": each.entry,
+                "fits": each.fits,
+                "relative_to": each.beside or each.tensor,
+            }
             for each in found.distances
         ],
     }
@@ -124,7 +130,7 @@ def verdict_text(found: CheckpointVerdict) -> str:
         head += f" weight by weight within {found.epsilon:.1e}"
     elif found.within is not None:
         head += f": a copy by weights within {found.epsilon:.1e} of each entry's sum (outputs are not bounded)"
-    lines = [head + _taken(found.seconds), *_wrapped(found.reason + ".")]
+    lines = [head + _taken(found.seconds), *wrapped(found.reason + ".")]
     if found.verdict == "different":
         lines += _replay_lines(found.replay)
     lines += [f"  rewritten: {words}" for words in found.rewritten[:6]]
@@ -134,7 +140,7 @@ def verdict_text(found: CheckpointVerdict) -> str:
 
 def apart_text(found: ApartVerdict) -> str:
     """Verdict first, then why there is no common form."""
-    lines = [found.verdict.upper() + _taken(found.seconds), *_wrapped(found.reason + ".")]
+    lines = [found.verdict.upper() + _taken(found.seconds), *wrapped(found.reason + ".")]
     return "\n".join([*lines, *(_replay_lines(found.replay) if found.verdict == "different" else [])])
 
 
@@ -145,7 +151,7 @@ def _taken(seconds: float) -> str:
 def _replay_lines(replay: OutputReplay | None) -> list[str]:
     if replay is None:
         return []
-    return _wrapped(
+    return wrapped(
         f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: "
         f"{replay.gap:.1e} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
         f"the arithmetic {replay.error:.1e} (both estimated)."
@@ -166,7 +172,8 @@ def _profile_lines(found: WeightComparison) -> list[str]:
     return lines
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
+    """Lines of a paragraph, set in."""
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -179,7 +186,7 @@ def aligned_json(found: Aligned, out: str | None = None) -> dict[str, Any]:
         "passes": found.comparison.alignment.passes,
         "fits": found.comparison.fits,
         "conditioning": found.comparison.conditioning,
-        **_profile(found.comparison),
+        **profile(found.comparison),
     }
 
 
@@ -188,46 +195,3 @@ def aligned_text(found: Aligned, out: str | None = None) -> str:
     lines = [f"distance of B from A: {found.before:.2e} before, {found.after:.2e} after alignment"]
     lines += _profile_lines(found.comparison)
     return "\n".join([*lines, *([f"{out}: B in A's place, the same function as B"] if out else [])])
-
-
-def kinship_json(found: Kinship) -> dict[str, Any]:
-    """The keys of `lawful diff --json` for checkpoints of modules."""
-    return {
-        "verdict": found.verdict.verdict,
-        "relation": found.relation,
-        "reason": found.reason,
-        "share": found.share,
-        "null": found.null,
-        "agreements": [
-            {"space": each.space, "units": each.units, "agree": each.agree, "null": each.null}
-            for each in found.agreements
-        ],
-        "changes": [
-            {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
-             "levels": each.levels} for each in found.changes
-        ],
-        **_profile(found.verdict.comparison),
-    }  # fmt: skip
-
-
-def kinship_text(found: Kinship) -> str:
-    """The relation first, then why, then what changed."""
-    lines = [found.relation.upper(), *_wrapped(found.reason + ".")]
-    for title, picked in (
-        ("low-rank differences", [each for each in found.changes if each.rank is not None]),
-        ("entries set to zero", [each for each in found.changes if each.zeroed]),
-        ("on a grid of few levels", [each for each in found.changes if each.levels is not None]),
-    ):
-        if picked:
-            named = ", ".join(_change_words(each) for each in picked[:6])
-            lines += _wrapped(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
-    lines += [f"  {each.relative:9.1e}  {each.tensor}" for each in found.changes[:6]]
-    if len(found.changes) > 6:
-        lines.append(f"  and {len(found.changes) - 6} more tensors that changed")
-    return "\n".join(lines)
-
-
-def _change_words(each: TensorChange) -> str:
-    if each.rank is not None:
-        return f"{each.tensor} (rank {each.rank})"
-    return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"

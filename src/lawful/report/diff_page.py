@@ -14,15 +14,31 @@ from lawful.report.symmetries_page import in_any_block
 from lawful.study.diff import Diff
 
 if TYPE_CHECKING:
+    from lawful.checkpoints.corresponding import Correspondence
     from lawful.checkpoints.kinship import Kinship
 
 LISTED = 200  # rows of a table
 SMALLEST = 1e-17  # below which a distance is drawn as this
 
 
-def page_of_difference(found: Diff | Kinship, first: str, second: str) -> str:
+def page_of_difference(found: Diff | Kinship | Correspondence, first: str, second: str) -> str:
     """The page of two checkpoints, of layered networks or of modules."""
-    return diff_page(found, first, second) if isinstance(found, Diff) else kinship_page(found, first, second)
+    if isinstance(found, Diff):
+        return diff_page(found, first, second)
+    from lawful.checkpoints.kinship import Kinship
+
+    return kinship_page(found, first, second) if isinstance(found, Kinship) else _sizes_page(found, first, second)
+
+
+def _sizes_page(found: Correspondence, first: str, second: str) -> str:
+    """The page of two checkpoints of different architectures."""
+    sizes = [(each.name, str(each.first), str(each.second)) for each in (*found.spaces, *found.tensors)[:LISTED]]
+    sections = [Section("Sizes that differ", [Table(("space or tensor", "A", "B"), sizes)])] if sizes else []
+    if found.common:
+        caption = "Of tensors with one name and one size, the distance as stored, relative to the larger of both."
+        table = Table(("tensor", "distance"), list(found.common[:LISTED]), caption, bars=("distance",))
+        sections.append(Section("What corresponds", [table]))
+    return render(f"{first} and {second}", f"Different architectures: {found.reason}.", sections)
 
 
 def diff_page(found: Diff, first: str, second: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
+    from lawful.laws.level_sets import LevelSets
+    from lawful.laws.logarithmic import LogarithmicLaws
     from lawful.laws.training import TrainingLaws
 
 LEVELS = {
@@ -171,9 +173,60 @@ def listed_laws(count: LawCount) -> list[dict[str, Any]]:
             "words": None if wording is None else wording.law(law),
             "terms": [[list(edges), str(factor)] for edges, factor in law.terms.items()],
             "exponent": law.exponent,
+            "degree": law.degree,
         }
         for law in count.known
     ]
+
+
+def logarithmic_json(found: LogarithmicLaws) -> dict[str, Any]:
+    """The documented keys under `logarithmic`."""
+    from lawful.laws.wording import Wording
+
+    wording = Wording(found.dag)
+    return {
+        "degree": found.degree,
+        "independent": found.independent,
+        "polynomial": found.polynomial,
+        "laws": [
+            {
+                "words": law.words(wording),
+                "logarithms": [[i, j, sign, str(factor)] for (i, j, sign), factor in law.logarithms.items()],
+                "terms": [[list(edges), str(factor)] for edges, factor in law.terms.items()],
+            }
+            for law in found.laws
+        ],
+    }
+
+
+def logarithmic_text(found: LogarithmicLaws) -> str:
+    """What logarithms add to the polynomials."""
+    from lawful.laws.wording import Wording
+
+    wording = Wording(found.dag)
+    head = (
+        f"Laws Σ c·log|p| + polynomial of degree at most {found.degree}: {found.independent} independent, "
+        f"{found.independent - found.polynomial} beyond polynomials"
+    )
+    return "\n".join([head, *(f"  {law.words(wording)}" for law in found.laws)])
+
+
+def level_sets_json(found: LevelSets) -> dict[str, Any]:
+    """A law on a grid, and its level sets as chains of points."""
+    return {
+        "weights": list(found.names[:2]), "law": found.names[2], "level": found.level, "error": found.error,
+        "x": found.x.tolist(), "y": found.y.tolist(), "values": found.values.tolist(),
+        "lines": [{"value": value, "x": x.tolist(), "y": y.tolist()} for value, x, y in found.lines],
+    }  # fmt: skip
+
+
+def level_sets_text(found: LevelSets) -> str:
+    """What the picture shows."""
+    first, second, law = found.names
+    return (
+        f"{len(found.lines)} level lines of {law} at level {found.level:.4g}, in the plane of {first} and {second} "
+        f"(off by about {found.error:.1g})"
+    )
 
 
 def training_json(found: TrainingLaws) -> dict[str, Any]:

@@ -71,9 +71,10 @@ def _of_checkpoints(kind: str, rows: str = "") -> View:
     """Answers about modules: whoever has one has PyTorch, which other answers do without."""
 
     def shown(found: Any, form: str) -> Any:
-        from lawful.report import checkpoints
+        from lawful.report import checkpoints, kinship
 
-        return getattr(checkpoints, f"{kind}_{form}")(found)
+        name = f"{kind}_{form}"
+        return getattr(kinship if hasattr(kinship, name) else checkpoints, name)(found)
 
     return View(lambda found: shown(found, "json"), lambda found: str(shown(found, "text")), rows)
 
@@ -83,6 +84,7 @@ VIEWS: Mapping[str, View] = {
     "Apart": View(components.apart_json, components.apart_text),
     "ApartVerdict": _of_checkpoints("apart"),
     "CheckpointVerdict": _of_checkpoints("verdict", "tensors"),
+    "Correspondence": _of_checkpoints("correspondence", "tensors"),
     "Kinship": _of_checkpoints("kinship", "changes"),
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
     "ModuleAudit": View(module_audit.module_audit_json, module_audit.module_audit_text, "spaces"),
@@ -119,6 +121,7 @@ VIEWS: Mapping[str, View] = {
     "Identifiability": View(
         fibers.identifiable_json, lambda found: fibers.identifiable_text(fibers.identifiable_json(found))
     ),
+    "LevelSets": View(laws.level_sets_json, laws.level_sets_text, figure=charts.level_sets),
     "LawCount": View(laws.count_json, laws.count_text, figure=charts.laws),
     "MonotoneCheck": View(distance.monotone_json, distance.monotone_text),
     "PropertyCheck": View(distance.property_json, distance.property_text),

@@ -25,6 +25,7 @@ from lawful.study.two_networks import TwoNetworks
 from lawful.types import Floats
 
 if TYPE_CHECKING:
+    from lawful.checkpoints.corresponding import Correspondence
     from lawful.checkpoints.kinship import Kinship
     from lawful.symmetry.inputs import Input
 
@@ -61,13 +62,15 @@ def diff(
     loss: str = "mse",
     seconds: float = 10.0,
     model: Model | Any = None,
+    model_b: Model | Any = None,
     input: Input | Sequence[Input] | None = None,
     activation: str | None = None,
     order: str | None = None,
-) -> Diff | Kinship:
+) -> Diff | Kinship | Correspondence:
     """Compare two checkpoints of one architecture: what changed, and how far that was from gradient flow.
 
-    Modules that are large or no graphs of scalar weights are told apart as copy, child, relative or stranger instead.
+    Modules that are large or no graphs of scalar weights are told apart as copy, child, relative or stranger instead;
+    where B has fewer blocks, those that were kept are named, and of other architectures what corresponds is compared.
 
     >>> from lawful.network import Architecture
     >>> before = Architecture.parse("3-4-1 relu").initialise(seed=0)
@@ -75,11 +78,16 @@ def diff(
     >>> found.verdict.verdict, round(found.decay, 6), found.relative_drift > 0.5
     ('different', 0.25, True)
     """
-    networks = TwoNetworks(first, second, model, None, input, activation, order)
-    if data is None and networks.are_checkpoints(balances=True):
+    networks = TwoNetworks(first, second, model, model_b, input, activation, order)
+    if data is None and (model_b is not None or networks.are_checkpoints(balances=True)):
+        from lawful.checkpoints.corresponding import corresponding
+        from lawful.checkpoints.depth import depth_cut
         from lawful.checkpoints.kinship import kinship
+        from lawful.checkpoints.opening import ApartPair
 
-        pair, readings = networks.one_form()
+        pair, readings = networks.checkpoints()
+        if isinstance(pair, ApartPair):
+            return depth_cut(pair) or corresponding(pair)
         return read_as(kinship(pair), *readings)
     graphs = networks.graphs()
     if isinstance(data, (str, Path)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,38 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Tensors = dict[str, Array]
 
 
-def name_of(value: object, tensors: Tensors, where: str) -> str:
+def name_of(value: object, tensors: Container[str], where: str) -> str:
     """The name of a tensor of the certificate."""
     if not isinstance(value, str) or value not in tensors:
         raise NotACertificate(f"{where}: names no tensor of the certificate")
     return value
+
+
+def clusters(names: Iterable[str], folds: list[Any]) -> Iterator[tuple[list[str], list[Any]]]:
+    """Tensors that folds join, and these folds in order; a tensor that no fold names is alone."""
+    of = {name: [name] for name in names}
+    folding: dict[int, list[Any]] = {}
+    for order, each in enumerate(folds):
+        joined = list({id(of[name]): of[name] for name in _named(each) if name in of}.values())
+        if not joined:
+            raise NotACertificate("folds: one names no tensor of the certificate")
+        target = max(joined, key=len)
+        own = sorted((entry for group in joined for entry in folding.pop(id(group), [])), key=lambda entry: entry[0])
+        for group in joined:
+            if group is not target:
+                target += group
+                of.update(dict.fromkeys(group, target))
+        folding[id(target)] = [*own, (order, each)]
+    for group in {id(group): group for group in of.values()}.values():
+        yield group, [each for _, each in folding.get(id(group), [])]
+
+
+def _named(value: object) -> Iterator[str]:
+    """All words in a fold."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _named(inner)
 
 
 def folded(raw: Tensors, folds: list[Any]) -> tuple[Tensors, Tensors, dict[str, int], dict[str, int]]:

@@ -34,7 +34,7 @@ from lawful.verify.wiring import OUTPUT, Wiring, read_wiring
 
 KEYS = "laws parameters states dimensions level loss flow network prime seed point brackets known"
 MORE = {"phi": "", "near": " inputs fixed", "data": " inputs fixed groups"}
-FLOWS = {"gradient": "name", "momentum": "name friction autonomous", "metric": "name"}
+FLOWS = {"gradient": "name", "momentum": "name friction autonomous", "metric": "name", "decay": "name decay"}
 MOST_ENTRIES = 40_000_000  # of the matrix of brackets
 WHERE = {
     "phi": "at almost all weights, for any data",
@@ -114,6 +114,8 @@ def _flow_words(case: Case) -> str:
     if flow["name"] == "momentum":
         kind = "that do not depend on time" if flow["autonomous"] else "that may depend on time"
         return f"a heavy ball with friction {flow['friction']!r}, laws {kind},"
+    if flow["name"] == "decay":
+        return f"gradient flow with weight decay {flow['decay']!r}, laws that may depend on time,"
     if flow["name"] == "metric":
         return f"gradient flow in a constant metric ({short(_metric_digest(case))})"
     return "gradient flow"
@@ -135,6 +137,8 @@ def _read(given: dict[str, Any], wiring: Wiring, level: str) -> Case:
     if name == "momentum":
         need(number(flow["friction"], "flow.friction") >= 0, "the friction is negative")
         truth(flow["autonomous"], "flow.autonomous")
+    if name == "decay":
+        need(number(flow["decay"], "flow.decay") > 0, "the weight decay is not positive")
     states = states_of(len(wiring.tails), flow)
     point = np.array(wholes(given["point"], "point", 0, prime - 1, length=states), dtype=np.int64)
     gates: Gates = tuple(Fraction(1) if wiring.slope.get(node, 1) == 1 else None for node in range(len(wiring.roles)))
@@ -231,6 +235,10 @@ def _field(case: Case, state: Residues, multipliers: Residues) -> Residues:
         force = (force + _gradient(case, state[:size], part)) % case.prime
     if flow["name"] == "metric":
         return times_metric(case, force)
+    if flow["name"] == "decay":
+        rate = case.residue(Fraction(float(flow["decay"])))
+        pull = rate * (state[:size] * multipliers[-1] % case.prime) % case.prime
+        return np.concatenate([(force - pull) % case.prime, multipliers[-1:]])
     if flow["name"] == "momentum":
         velocity = state[size : 2 * size] * multipliers[-1] % case.prime
         friction = case.residue(Fraction(float(flow["friction"])))

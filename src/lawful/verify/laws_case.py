@@ -123,8 +123,10 @@ def spans_of(points: list[list[int]], groups: list[int], prime: int) -> tuple[li
 
 
 def states_of(parameters: int, flow: Mapping[str, Any]) -> int:
-    """Weights; with momentum also velocities and, unless autonomous, time."""
-    return parameters if flow["name"] != "momentum" else 2 * parameters + (not flow["autonomous"])
+    """Weights; with momentum also velocities and, unless autonomous, time; with weight decay time."""
+    if flow["name"] == "momentum":
+        return 2 * parameters + (not flow["autonomous"])
+    return parameters + int(flow["name"] == "decay")
 
 
 def _stirred(state: int, label: int) -> int:

@@ -18,7 +18,7 @@ from flint import arb, arb_mat, ctx, fmpz
 from lawful.verify.finding import Finding, short
 from lawful.verify.program import Fields, Table, dyadics, read_steps
 from lawful.verify.program_identity import identities
-from lawful.verify.schema import afford, listed, need, rational, record, whole, wholes
+from lawful.verify.schema import afford, listed, need, number, rational, record, whole, wholes
 
 KEYS = "laws parameters steps theta_bits theta sample_bits inputs weights words columns known classes precision"
 SURE = 100  # a false law may pass with a probability of 2^−100 at most
@@ -26,7 +26,7 @@ SURE = 100  # a false law may pass with a probability of 2^−100 at most
 
 def check(body: dict[str, Any]) -> Finding:
     """At most how many laws a module has near a point, and that as many explicit ones hold everywhere."""
-    given = record(body, "certificate", KEYS, "tokens")
+    given = record(body, "certificate", KEYS, "tokens decay")
     steps = read_steps(given["steps"])
     size, width, ends = steps[0].length, steps[1].length, steps[-1].length
     need(whole(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
@@ -63,7 +63,7 @@ def check(body: dict[str, Any]) -> Finding:
     sure = identities(steps, laws, classes, tokens)
     need(not most or sure >= SURE, "the explicit laws are no identities of the program")
     digest = "program:" + _fingerprint(given["steps"])
-    facts = {
+    facts: dict[str, Any] = {
         "laws": most, "parameters": size, "loss": loss, "claim": "somewhere",
         "error": f"2^-{sure}" if most else "0",
     }  # fmt: skip
@@ -76,6 +76,11 @@ def check(body: dict[str, Any]) -> Finding:
             f", and {most} explicit ones, independent there, hold at all weights and {about}: identities of its steps, "
             f"but for a chance of 2^-{sure} in this check"
         )
+    if "decay" in given:
+        facts["decay"] = number(given["decay"], "decay")
+        need(facts["decay"] > 0, "the weight decay is not positive")
+        need(all(len({len(monomial) for monomial, _ in law}) == 1 for law in laws), "a law is not homogeneous")
+        statement += f"; weight decay {facts['decay']!r} turns a law h of degree d into e^(d·{facts['decay']!r}·t) h"
     return Finding(f"{statement} ({loss} loss)", facts, (digest,))
 
 

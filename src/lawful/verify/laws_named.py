@@ -85,7 +85,15 @@ def law_gradients(case: Case, value: object) -> Residues:
             rows[-1] = [entry % case.prime for entry in rows[-1]]
     if case.flow["name"] == "momentum":
         rows = momentum_rows(case, rotations, forceless)
+    if case.flow["name"] == "decay":
+        rows = [_decaying(case, row) for row in rows]
     return np.array(rows, dtype=np.int64).reshape(len(rows), case.states)
+
+
+def _decaying(case: Case, row: list[int]) -> list[int]:
+    """The gradient in (θ, t), divided by e^{dλt}, of `e^{dλt} h` for a law h of degree d: by time it is λ⟨∇h, θ⟩."""
+    along = sum(entry * int(value) for entry, value in zip(row[:-1], case.point, strict=False))
+    return [*row[:-1], case.residue(Fraction(float(case.flow["decay"]))) * along % case.prime]
 
 
 def _part(case: Case, source: object, sink: int, stated: object, resting: list[bool]) -> list[list[int]]:
@@ -115,6 +123,8 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
         need(ends or tail not in inner, "a part is read by another node")
         if starts and ends:
             own.append(edge)
+    if case.flow["name"] == "decay":
+        _check_even(case, [pairs[edge] for edge in own], inner, sink)
     signal = dict.fromkeys(sources, ONE)
     if source is None:
         need(case.samples is not None, "a part without a source needs data")
@@ -142,6 +152,15 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
             row[edge], row[pivot] = slope[pivot], -slope[edge] % case.prime
             rows.append(row)
     return rows
+
+
+def _check_even(case: Case, own: list[tuple[int, int]], inner: set[int], sink: int) -> None:
+    """With weight decay a part has to pass on a homogeneous function: all its paths have one length."""
+    lengths: dict[int, set[int]] = {}
+    for node in [*(node for node in case.order if node in inner), sink]:
+        into = [tail for tail, head in own if head == node]
+        lengths[node] = {length + 1 for tail in into for length in (lengths[tail] if tail in inner else {0})}
+    need(len(lengths[sink]) <= 1, "a part has paths of different lengths")
 
 
 def _quadratic(

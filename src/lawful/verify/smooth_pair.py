@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.verify.checkpoint_copy import tensors_digest
+from lawful.verify.checkpoint_files import tensors_digest
 from lawful.verify.checkpoint_folds import Array
 from lawful.verify.finding import Finding, short
 from lawful.verify.schema import afford, listed, need, record, whole, word

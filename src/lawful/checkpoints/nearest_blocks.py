@@ -1,205 +1,29 @@
-"""One space at a time: the move that brings its rows in B nearest to those in A, while everything else stands."""
+"""The matrices that bring blocks of B nearest to those of A: rotations, GL, rotary phases; and the order of heads."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from scipy.linalg import solve_sylvester
 from scipy.optimize import linear_sum_assignment
 
-from lawful.checkpoints.element import BlockMove, HeadsMove, SpaceMove, UnitsMove, as_rows, turning
-from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, MatrixBlock, UnitSpace
-from lawful.types import Floats, Indices, Mask
+from lawful.checkpoints.element import HeadsMove, turning
+from lawful.checkpoints.group import AxisRows, HeadSpace, MatrixBlock
+from lawful.checkpoints.unit_rows import Tensors, columns_of, unit_rows
+from lawful.types import Floats, Indices
 
-Tensors = Mapping[str, torch.Tensor]
 TINY = 1e-300
-MOST_ASSIGNED = 2048
-COLUMNS, MANY_ENTRIES = 16, 2**23  # columns for each unit that suffice, where there are many entries
-
-
-def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> SpaceMove:
-    """The move of one space, found from those of its members that are usable."""
-    if isinstance(space, UnitSpace):
-        return _units(space, a, b, usable)
-    if isinstance(space, HeadSpace):
-        return _heads(space, a, b)
-    return BlockMove(_block(space, a, b, [rows for rows in space.members if usable(rows)]))
-
-
-# Units
-
-
-def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
-    classes: dict[tuple[tuple[float, ...], bool], list[AxisRows]] = defaultdict(list)
-    for rows in space.members:
-        if usable(rows):
-            classes[rows.powers, rows.odd].append(rows)
-    features = [_feature(powers, odd, members, a, b) for (powers, odd), members in classes.items()]
-    odd_part, even_part, squares = _similarity(space, features)
-    likeness = (odd_part.abs() if space.signed else odd_part).add_(even_part)
-    order = assign(likeness, squares) if space.permutes else np.arange(space.size)
-    signs = np.ones(space.size)
-    if space.signed:
-        picked = odd_part[torch.arange(space.size), torch.as_tensor(order)].numpy()
-        signs = np.where(picked < 0, -1.0, 1.0)
-    return UnitsMove(order, _scales(space, features, order), signs)
-
-
-@dataclass(frozen=True, eq=False)
-class RowProducts:
-    """Inner products of all rows of one kind: those of each unit of A with each of B, and the length of each row."""
-
-    powers: tuple[float, ...]
-    odd: bool
-    product: torch.Tensor
-    lengths: tuple[Floats, Floats]
-
-
-def _feature(powers: tuple[float, ...], odd: bool, members: Sequence[AxisRows], a: Tensors, b: Tensors) -> RowProducts:
-    """Added up tensor by tensor. Rows are divided by their largest entry first: scales may be of any size."""
-    count = len(members[0].places)
-    product = torch.zeros(count, count, dtype=torch.float64)
-    lengths = np.zeros(count), np.zeros(count)
-    for left, right in _columns(members, a, b):
-        sizes = [row.double() for row in (left.abs().amax(1), right.abs().amax(1))]
-        safe = [torch.where(size > 0, size, 1.0) for size in sizes]
-        if not all(_of_one_size(size, left.dtype) for size in safe):
-            left, right = (rows / size.to(rows.dtype)[:, None] for rows, size in zip((left, right), safe, strict=True))
-        else:
-            safe = [torch.ones_like(size) for size in safe]
-        product += (left @ right.T).double().mul_(safe[0][:, None]).mul_(safe[1][None])
-        for total, part, size in zip(lengths, (left, right), safe, strict=True):
-            squares = part.square().sum(1, dtype=torch.float64)
-            total[:] = np.hypot(total, (size * squares.sqrt()).numpy())
-    return RowProducts(powers, odd, product, lengths)
-
-
-def _columns(members: Sequence[AxisRows], a: Tensors, b: Tensors) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The rows of units in A and B, member by member; of very many columns, as many as tell units apart."""
-    size, seen = len(members[0].places), 0
-    for rows in members:
-        if seen >= COLUMNS * size and seen * size > MANY_ENTRIES:
-            break
-        left, right = _unit_rows(rows, a), _unit_rows(rows, b)
-        if left.dtype != right.dtype:
-            left, right = left.double(), right.double()
-        seen += left.shape[1]
-        if left.numel() > MANY_ENTRIES and (step := left.shape[1] // (COLUMNS * size)) > 1:
-            left, right = left[:, ::step], right[:, ::step]
-        yield left, right
-
-
-def _of_one_size(sizes: torch.Tensor, kind: torch.dtype) -> bool:
-    """Whether products of such numbers neither overflow nor vanish."""
-    most = 1e15 if kind == torch.float32 else 1e120
-    return bool((sizes < most).all() and (sizes > 1 / most).all())
-
-
-def _unit_rows(rows: AxisRows, tensors: Tensors) -> torch.Tensor:
-    """For each unit all entries of its rows."""
-    table = as_rows(tensors[rows.tensor], rows.dims)
-    count, copies = rows.places.shape
-    if copies == 1 and np.array_equal(rows.places[:, 0], np.arange(len(table))):
-        return table
-    if copies == 1 and np.array_equal(rows.places[:, 0], np.arange(count) + rows.places[0, 0]):
-        return table[int(rows.places[0, 0]) :][:count]
-    return table[torch.as_tensor(rows.places)].reshape(count, -1)
-
-
-def _similarity(space: UnitSpace, features: Sequence[RowProducts]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Inner products of rows of A and B, those that a sign turns apart; and the sums of squares to hold against them.
-
-    Where a scale acts, rows count by their direction alone.
-    """
-    size = space.size
-    odd = torch.zeros(size, size, dtype=torch.float64)
-    even, squares = odd.clone(), odd.clone()
-    whole = sum(float(np.square(each.lengths[0]).sum()) for each in features) or 1.0
-    for each in features:
-        lengths = each.lengths
-        product = each.product
-        if any(each.powers):
-            safe = [torch.as_tensor(np.where(length > 0, length, 1.0)) for length in lengths]
-            product = product / safe[0][:, None] / safe[1][None]
-            lengths = (lengths[0] > 0).astype(float), (lengths[1] > 0).astype(float)
-        else:
-            own = float(np.square(lengths[0]).sum()) or 1.0
-            weight = size / own if space.scales else 1.0 / whole
-            product = product * weight
-            lengths = lengths[0] * weight**0.5, lengths[1] * weight**0.5
-        if each.odd:
-            odd += product
-        else:
-            even += product
-        squares += torch.as_tensor(np.square(lengths[0])[:, None] + np.square(lengths[1])[None])
-    return odd, even, squares
-
-
-def assign(likeness: torch.Tensor, squares: torch.Tensor | None = None) -> Indices:
-    """For each unit of A the one of B: mutual nearest neighbours first, linear assignment for the others."""
-    cost = (-2.0 * likeness if squares is None else squares - 2.0 * likeness).numpy()
-    count = len(cost)
-    forth, back = cost.argmin(1), cost.argmin(0)
-    every = np.arange(count)
-    mutual: Mask = back[forth] == every
-    order = np.full(count, -1, dtype=np.intp)
-    order[mutual] = forth[mutual]
-    rest = np.flatnonzero(~mutual)
-    free = np.setdiff1d(every, forth[mutual])
-    while len(rest) > MOST_ASSIGNED:  # linear assignment takes cubic time
-        part = cost[np.ix_(rest, free)]
-        forth, back = part.argmin(1), part.argmin(0)
-        mutual = back[forth] == np.arange(len(rest))
-        order[rest[mutual]] = free[forth[mutual]]
-        rest, free = rest[~mutual], np.setdiff1d(free, free[forth[mutual]])
-        if mutual.sum() < len(mutual) // 64:  # hardly any, as among twins
-            break
-    if len(rest):
-        rows, columns = linear_sum_assignment(cost[np.ix_(rest, free)])
-        order[rest[rows]] = free[columns]
-    return order
-
-
-def _scales(space: UnitSpace, features: Sequence[RowProducts], order: Indices) -> Floats:
-    """Least squares for the logarithms: `log |A_i| − log |B_i| = Σ power · log t`, over the kinds of rows."""
-    found = np.ones((space.size, space.scales))
-    kinds = [each for each in features if any(each.powers)]
-    if not space.scales or not kinds:
-        return found
-    design = np.array([each.powers for each in kinds])
-    ratios = np.full((len(kinds), space.size), np.nan)
-    for number, each in enumerate(kinds):
-        lengths = each.lengths[0], each.lengths[1][order]
-        good = (lengths[0] > 0) & (lengths[1] > 0)
-        ratios[number, good] = np.log(lengths[0][good]) - np.log(lengths[1][good])
-    known = np.isfinite(ratios)
-    for pattern in np.unique(known, axis=1).T:
-        here = np.flatnonzero((known == pattern[:, None]).all(0))
-        if pattern.any():
-            found[here] = np.exp(np.linalg.pinv(design[pattern]) @ ratios[np.ix_(pattern, here)]).T
-    return found
-
-
-def _lengths(rows: torch.Tensor) -> Floats:
-    wide = rows.double()
-    largest = wide.abs().amax(1)
-    safe = torch.where(largest > 0, largest, 1.0)
-    return np.asarray((safe * (wide / safe[:, None]).norm(dim=1) * (largest > 0)).numpy())
-
-
-# Blocks
 
 
 def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
     """The rows of a block, in float64: size × all columns of all copies."""
-    return torch.cat([_unit_rows(rows, tensors) for rows in members], 1).double()
+    return torch.cat([unit_rows(rows, tensors) for rows in members], 1).double()
 
 
-def _block(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
+def nearest_matrix(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
+    """The matrix of one block, found from some of its members."""
     if block.kind in ("O", "O fixing 1"):
         return _orthogonal(block, a, b, members)
     sides = [[rows for rows in members if rows.powers[0] * sign > 0] for sign in (1, -1)]
@@ -212,7 +36,7 @@ def _block(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRow
 def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
     """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement."""
     product = torch.zeros(block.size, block.size, dtype=torch.float64)
-    for left, right in _columns(members, a, b):
+    for left, right in columns_of(members, a, b):
         product += left @ right.T
     if block.kind == "O fixing 1":
         ones = torch.full((block.size, 1), block.size**-0.5, dtype=torch.float64)
@@ -295,7 +119,8 @@ def _rotary(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
 # Heads
 
 
-def _heads(space: HeadSpace, a: Tensors, b: Tensors) -> HeadsMove:
+def nearest_heads(space: HeadSpace, a: Tensors, b: Tensors) -> HeadsMove:
+    """Which head of B is which of A, and a matrix for each pair of queries and keys, values and outputs."""
     count, copies = len(space.heads), space.copies
     likeness = np.zeros((count, copies, count, copies))
     for slot in range(len(space.heads[0])):
@@ -401,3 +226,10 @@ def _complex_products(block: MatrixBlock, own: torch.Tensor, shared: torch.Tenso
 
     (real, imaginary), (other, turned) = inner(own), inner(shared)
     return np.asarray((real * other + imaginary * turned).sum(-1).numpy())
+
+
+def _lengths(rows: torch.Tensor) -> Floats:
+    wide = rows.double()
+    largest = wide.abs().amax(1)
+    safe = torch.where(largest > 0, largest, 1.0)
+    return np.asarray((safe * (wide / safe[:, None]).norm(dim=1) * (largest > 0)).numpy())

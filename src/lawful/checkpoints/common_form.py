@@ -14,11 +14,11 @@ from lawful.checkpoints.folds import (
     GainFold,
     LinearReader,
     MoveFold,
-    State,
     StatisticsFold,
     ValueFold,
 )
 from lawful.checkpoints.group import MatrixBlock
+from lawful.checkpoints.rows import among, joined_places, places_in, starts_of
 from lawful.checkpoints.slots import LinearLayer, OptionalSlot, Slot, Slots
 from lawful.checkpoints.sources import TensorSource, constant, of
 from lawful.network.modules.export import export_module
@@ -117,36 +117,24 @@ class FormMatching:
         rows = sum(layer.outputs for layer in mine)
         if rows != sum(layer.outputs for layer in theirs):
             raise NoPlace(f"{', '.join(layer.weight for layer in theirs)}: another number of outputs")
-        order, dealt = self.layout.get(max(len(mine), len(theirs)), (tuple(range(max(len(mine), len(theirs)))), 0))
-        fusing, splitting = len(mine) < len(theirs), len(mine) > len(theirs)
-        several = theirs if fusing or not splitting else mine
-        starts = _starts([layer.outputs for layer in several])
-        pieces = [list(range(starts[k], starts[k] + several[k].outputs)) for k in order]
-        places = [row for piece in pieces for row in piece]
-        if dealt and (fusing or splitting) and len({len(piece) for piece in pieces}) == 1:
-            size = len(pieces[0]) // dealt
-            places = [
-                row for head in range(dealt) for piece in pieces for row in piece[head * size : (head + 1) * size]
-            ]
-        if splitting:  # `places[i]` is where row i of theirs goes
-            back = sorted(range(rows), key=places.__getitem__)
-            places = back
+        count = max(len(mine), len(theirs))
+        places = joined_places(mine, theirs, *self.layout.get(count, (tuple(range(count)), 0)))
         self._rows(mine, theirs, tuple(places))
-        if fusing or splitting:
+        if len(mine) != len(theirs):
             words = [", ".join(layer.weight for layer in layers) for layers in (theirs, mine)]
             self.words.append(f"{words[0]} as {words[1]}")
 
     def _rows(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
         """Row i of my joined layers is row `places[i]` of theirs."""
-        starts = _starts([layer.outputs for layer in theirs])
-        for layer, start in zip(mine, _starts([layer.outputs for layer in mine]), strict=True):
+        starts = starts_of([layer.outputs for layer in theirs])
+        for layer, start in zip(mine, starts_of([layer.outputs for layer in mine]), strict=True):
             wanted = places[start : start + layer.outputs]
             parts = [k for k, each in enumerate(theirs)
                      if any(starts[k] <= row < starts[k] + each.outputs for row in wanted)]  # fmt: skip
             turned = {theirs[k].axis != layer.axis for k in parts}
             if len(turned) != 1:
                 raise NoPlace(f"{layer.weight}: layers of two kinds")
-            rows = _relative(wanted, parts, theirs, starts)
+            rows = among(wanted, parts, theirs, starts)
             out = 1 - layer.axis
             source = TensorSource(tuple(theirs[k].weight for k in parts), out, turned.pop(), rows)
             self._give(layer.weight, source, None)
@@ -155,8 +143,8 @@ class FormMatching:
         self._biases(mine, theirs, places)
 
     def _biases(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
-        starts = _starts([layer.outputs for layer in theirs])
-        for layer, start in zip(mine, _starts([layer.outputs for layer in mine]), strict=True):
+        starts = starts_of([layer.outputs for layer in theirs])
+        for layer, start in zip(mine, starts_of([layer.outputs for layer in mine]), strict=True):
             wanted = places[start : start + layer.outputs]
             parts = [k for k, each in enumerate(theirs)
                      if any(starts[k] <= row < starts[k] + each.outputs for row in wanted)]  # fmt: skip
@@ -165,7 +153,7 @@ class FormMatching:
                 if layer.bias is not None:
                     self._give(layer.bias, constant(0.0, layer.outputs), None)
                 continue
-            rows = _relative(wanted, parts, theirs, starts)
+            rows = among(wanted, parts, theirs, starts)
             pieces = tuple(theirs[k].bias or theirs[k].outputs for k in parts)
             source = TensorSource(pieces, rows=rows)
             if layer.bias is not None:
@@ -274,7 +262,7 @@ class FormMatching:
             for each in self.guest.folds:
                 if not isinstance(each, ValueFold) or each.bias not in source.names:
                     continue
-                rows = _picked(source, each.bias, each.rows, self.guest.state())
+                rows = places_in(source, each.bias, each.rows, self.guest.state())
                 out = self.homes.get(each.reader.weight, [])
                 if rows is None or len(out) != 1 or out[0].bias is None:
                     continue
@@ -342,36 +330,3 @@ class FormMatching:
 
 def _named(slot: Slot) -> list[str]:
     return [*slot.tensors, *(layer.weight for layer in slot.layers)]
-
-
-def _starts(sizes: Sequence[int]) -> list[int]:
-    return [sum(sizes[:k]) for k in range(len(sizes))]
-
-
-def _relative(
-    wanted: Sequence[int], parts: list[int], theirs: list[LinearLayer], starts: list[int]
-) -> tuple[int, ...] | None:
-    """Rows of the parts joined; None if these are all of them in order."""
-    shift, before = {}, 0
-    for k in parts:
-        shift[k] = before - starts[k]
-        before += theirs[k].outputs
-    found = []
-    for row in wanted:
-        k = next(k for k in parts if starts[k] <= row < starts[k] + theirs[k].outputs)
-        found.append(row + shift[k])
-    return None if found == list(range(before)) else tuple(found)
-
-
-def _picked(source: TensorSource, bias: str, rows: tuple[int, ...], state: State) -> tuple[int, ...] | None:
-    """Where the rows of a bias are in what is made of it."""
-    start = 0
-    for part in source.parts:
-        if part == bias:
-            break
-        start += part if isinstance(part, int) else len(state[part])
-    order = list(source.rows) if source.rows is not None else None
-    try:
-        return tuple(start + row if order is None else order.index(start + row) for row in rows)
-    except ValueError:
-        return None

@@ -1,0 +1,125 @@
+"""The group element of a certificate: matrices with their partners, what happens to each axis, what is added."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lawful.errors import NotACertificate
+from lawful.verify.checkpoint_files import Shapes
+from lawful.verify.checkpoint_folds import Array, name_of
+from lawful.verify.schema import listed, need, record, whole, wholes
+
+INVERSE = 1e-6
+Places = np.ndarray[Any, Any]
+
+
+class ListedFrame(NamedTuple):
+    """What happens along some dimensions of a tensor: rows permuted, multiplied, then mixed by matrices."""
+
+    dims: tuple[int, ...]
+    source: Places
+    factor: Array
+    blocks: list[tuple[Places, Array]]
+
+
+def read_matrices(value: object) -> tuple[list[Array], float]:
+    """Matrices, each orthogonal or with a partner that is its inverse transposed; and how far from that at most."""
+    found, partners = [], []
+    for each in listed(value, "matrices", most=1_000_000):
+        parts = record(each, "matrices", "size values partner")
+        size = whole(parts["size"], "matrices", 1, 100_000)
+        found.append(_unpacked(parts["values"], "matrices", size * size).reshape(size, size))
+        partners.append(whole(parts["partner"], "matrices", 0))
+    off = 0.0
+    for matrix, partner in zip(found, partners, strict=True):
+        need(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
+        gap = np.abs(matrix @ found[partner].T - np.eye(len(matrix))) / np.maximum(
+            np.abs(matrix) @ np.abs(found[partner]).T, 1.0
+        )
+        off = max(off, float(gap.max()))
+        need(np.linalg.matrix_rank(matrix) == len(matrix), "a matrix has no inverse")
+    need(off <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
+    return found, off
+
+
+def read_frames(value: object, matrices: list[Array], shapes: Shapes) -> dict[str, list[ListedFrame]]:
+    """For each tensor what happens to its axes, each at most once."""
+    found: dict[str, list[ListedFrame]] = {}
+    for each in listed(value, "frames", most=1_000_000):
+        parts = record(each, "frames", "tensor dims source factor blocks")
+        name = name_of(parts["tensor"], shapes, "frames")
+        own = found.setdefault(name, [])
+        own.append(_frame(parts, matrices, shapes[name]))
+        need(len({frame.dims for frame in own}) == len(own), "an axis is moved twice")
+    return found
+
+
+def _frame(parts: dict[str, Any], matrices: list[Array], shape: tuple[int, ...]) -> ListedFrame:
+    dims = tuple(wholes(parts["dims"], "frames", 0, len(shape) - 1, most=len(shape)))
+    need(len(set(dims)) == len(dims), "a dimension is named twice")
+    count = int(np.prod([shape[d] for d in dims], dtype=int))
+    source = np.array(wholes(parts["source"], "frames", 0, count - 1, length=count))
+    need(len(np.unique(source)) == count, "the rows of an axis are not permuted")
+    factor = _unpacked(parts["factor"], "frames", count)
+    need(bool((factor != 0).all()), "a row is multiplied by zero")
+    blocks = []
+    used = np.zeros(count, dtype=bool)
+    for each in listed(parts["blocks"], "frames", most=1_000_000):
+        entry = record(each, "blocks", "rows matrix")
+        matrix = matrices[whole(entry["matrix"], "blocks", 0, len(matrices) - 1)]
+        rows = np.array([wholes(line, "blocks", 0, count - 1, length=len(matrix))
+                         for line in listed(entry["rows"], "blocks", most=count)])  # fmt: skip
+        need(rows.ndim == 2 and len(np.unique(rows)) == rows.size and not used[rows].any(), "rows are mixed twice")
+        used[rows.reshape(-1)] = True
+        blocks.append((rows, matrix))
+    return ListedFrame(dims, source, factor, blocks)
+
+
+def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
+    """For each tensor the constants that are added to it, of size 1 where they do not change."""
+    found: dict[str, list[Array]] = {}
+    for each in listed(value, "shifts", most=1_000_000):
+        parts = record(each, "shifts", "tensor shape values")
+        name = name_of(parts["tensor"], shapes, "shifts")
+        shape = tuple(wholes(parts["shape"], "shifts", 1, 10**9, length=len(shapes[name])))
+        need(all(s in (1, t) for s, t in zip(shape, shapes[name], strict=True)), "a shift does not fit")
+        piece = _unpacked(parts["values"], "shifts", int(np.prod(shape, dtype=int))).reshape(shape)
+        found.setdefault(name, []).append(piece)
+    return found
+
+
+def _unpacked(value: object, where: str, count: int) -> Array:
+    if not isinstance(value, str):
+        raise NotACertificate(f"{where}: expected packed numbers")
+    try:
+        raw = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise NotACertificate(f"{where}: packed numbers are damaged") from None
+    if len(raw) != 8 * count:
+        raise NotACertificate(f"{where}: expected {count} packed numbers")
+    found = np.frombuffer(raw, dtype="<f8").astype(np.float64)
+    need(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
+    return found
+
+
+def acted(tensor: Array, frames: list[ListedFrame], *, absolute: bool = False) -> Array:
+    """A tensor after all that happens to its axes (`absolute`: with the absolute values of all numbers)."""
+    for dims, source, factor, blocks in frames:
+        shape = tensor.shape
+        order = [*dims, *(d for d in range(tensor.ndim) if d not in dims)]
+        rows = np.transpose(tensor, order).reshape(len(source), -1)[source]
+        rows *= (np.abs(factor) if absolute else factor)[:, None]
+        for table, matrix in blocks:
+            for line in table:
+                rows[line] = (np.abs(matrix) if absolute else matrix) @ rows[line]
+        tensor = np.transpose(rows.reshape([shape[d] for d in order]), np.argsort(order))
+    return tensor
+
+
+def terms_of(frames: list[ListedFrame]) -> int:
+    """How many terms an entry has after them."""
+    return sum(max((len(matrix) for _, matrix in frame.blocks), default=1) for frame in frames)
