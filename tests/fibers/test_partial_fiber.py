@@ -145,6 +145,12 @@ def test_skips_are_not_taken_for_linear_neurons(lawful: Callable[..., Any]) -> N
     assert (result["kind"], result["at_least"], result["layers"]) == ("graph with skips", 0, [])
 
 
+def test_wide_and_deep_networks_get_an_answer(lawful: Callable[..., Any]) -> None:
+    result = json.loads(lawful("fiber", "4" + "-256" * 10 + "-2 relu bias", "--json").stdout)
+    assert (result["at_least"], result["at_most"], result["dimension"]) == (0, None, None)
+    assert result["log10_orders"] == pytest.approx(10 * np.log10(np.arange(1.0, 257.0)).sum())
+
+
 def test_from_the_command_line(lawful: Callable[..., Any], tmp_path: Path) -> None:
     result = json.loads(lawful("fiber", "4-8-8-2 relu bias", "--json").stdout)
     assert (result["dimension"], result["layers"]) == (0, ["locally fixed", "locally fixed"])

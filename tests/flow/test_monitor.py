@@ -6,42 +6,20 @@ import json
 import signal
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from monitored import mlp, train
 from torch import nn
 
-from lawful import Architecture, LawfulError, Mlp, Unsupported
+from lawful import Architecture, LawfulError, Mlp
 from lawful.flow import balances, singular_values
-from lawful.flow.lightning import lightning_callback
 from lawful.flow.monitor import Monitor, chain_network, line, read_records
 from lawful.flow.parts import understand
 from lawful.network.modules.convert import to_module
-
-
-def train(
-    model: nn.Module, monitor: Monitor | None = None, steps: int = 30, rate: float = 0.05, width: int = 3
-) -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(16, width), torch.randn(16, 1)
-    optimizer = torch.optim.SGD(model.parameters(), rate)
-    for _ in range(steps):
-        loss = (model(x) - y).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if monitor is not None:
-            monitor.step(loss)
-
-
-def mlp() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 1))
 
 
 class Residual(nn.Module):
@@ -288,37 +266,6 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lightning_trainer_can_drive_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A trainer that calls the hooks in Lightning's order, on a stand-in for its Callback class."""
-
-    class Callback:
-        def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-            trainer.ready = True
-
-    package = types.ModuleType("lightning.pytorch")
-    package.Callback = Callback  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lightning", types.ModuleType("lightning"))
-    monkeypatch.setitem(sys.modules, "lightning.pytorch", package)
-    callback = lightning_callback(every=2, file=tmp_path / "run.jsonl")
-    assert isinstance(callback, Callback)
-    trainer, model = types.SimpleNamespace(is_global_zero=True), mlp()
-    callback.setup(trainer, model, "fit")
-    callback.on_fit_start(trainer, model)
-    for number in range(6):
-        loss = model(torch.randn(4, 3)).square().mean()
-        callback.on_train_batch_end(trainer, model, {"loss": loss}, None, number)
-    callback.on_exception(trainer, model, KeyboardInterrupt())
-    callback.on_fit_end(trainer, model)
-    assert [record["step"] for record in read_records(tmp_path / "run.jsonl")] == [0, 2, 4, 6]
-
-
-def test_lightning_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(Unsupported, match="lawful\\[lightning\\]"):
-        lightning_callback()
-
-
 def test_laws_and_locks_found_elsewhere_can_be_watched() -> None:
     from lawful.components import components
     from lawful.laws import known_laws
@@ -335,146 +282,3 @@ def test_laws_and_locks_found_elsewhere_can_be_watched() -> None:
         record = monitor.records[0]
     assert record["locked"] == locked
     np.testing.assert_allclose(record["quantities"]["laws"], laws.values(network.theta))
-
-
-class Words(nn.Module):
-    """A small language model: nothing that two layers and a ReLU explain."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.token, self.norm = nn.Embedding(9, 4), nn.LayerNorm(4)
-        self.mix = nn.MultiheadAttention(4, 2, batch_first=True)
-        self.head = nn.Linear(4, 9, bias=False)
-
-    def forward(self, ids: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
-        x = self.token(ids)
-        x = x + self.mix(x, x, x, need_weights=False)[0]
-        return self.head(self.norm(x))
-
-
-def train_words(model: nn.Module, monitor: Monitor, steps: int, rate: float = 0.05) -> None:
-    torch.manual_seed(4)
-    ids = torch.randint(9, (8, 5))
-    optimizer = torch.optim.SGD(model.parameters(), rate)
-    for _ in range(steps):
-        loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        monitor.step(loss)
-
-
-def test_structural_laws_of_any_module_are_watched() -> None:
-    drifts = []
-    for rate, steps in ((0.1, 40), (0.05, 80)):
-        model = Words().double()
-        with Monitor(model, every=steps, live=False) as monitor:
-            train_words(model, monitor, steps, rate)
-        found = monitor.records[-1]["laws"]
-        assert found["laws"] == found["of"] > 20
-        assert set(found["by_group"]) == {"matrix", "scales", "shifts"}
-        assert found["by_group"]["shifts"] < 1e-12  # linear laws are kept exactly by any step
-        drifts.append(found["drift"])
-    assert 0 < drifts[1] < 0.7 * drifts[0]
-    model = Words()
-    with Monitor(model, every=5, live=False, laws=4, input="5:int") as monitor:
-        assert monitor.records[0]["laws"]["drift"] == 0.0
-        assert 0 < monitor.records[0]["laws"]["laws"] < monitor.records[0]["laws"]["of"]
-
-
-def test_drift_and_steps_survive_a_restart(tmp_path: Path) -> None:
-    file, model = tmp_path / "run.jsonl", Words().double()
-    with Monitor(model, every=10, file=file, live=False) as monitor:
-        train_words(model, monitor, 20)
-    before = monitor.records[-1]["laws"]["drift"]
-    with Monitor(model, every=10, file=file, live=False) as monitor:
-        train_words(model, monitor, 20)
-    assert [record["step"] for record in monitor.records] == [20, 30, 40]
-    assert monitor.records[-1]["laws"]["drift"] > before > 0
-    small, file = mlp(), tmp_path / "small.jsonl"
-    for steps in (10, 20):
-        with Monitor(small, every=10, file=file, live=False) as monitor:
-            train(small, monitor, 10)
-        assert monitor.steps == steps
-    whole = mlp()
-    with Monitor(whole, every=10, live=False) as other:
-        train(whole, other, 10)
-        train(whole, other, 10)
-    assert monitor.records[-1]["drift"] == pytest.approx(other.records[-1]["drift"], rel=1e-6)
-
-
-class Blind(nn.Module):
-    """Looks at its data, and has no two layers in a row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.only = nn.Linear(3, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.only(x) if x.sum() > 0 else self.only(-x)
-
-
-def test_a_blind_monitor_says_so() -> None:
-    model = Blind()
-    with pytest.warns(UserWarning, match="understands nothing of Blind"), Monitor(model, live=False):
-        model(torch.ones(2, 3))
-    with pytest.warns(UserWarning, match="understands nothing"), Monitor(Words(), live=False, laws=False):
-        pass
-    with pytest.raises(Unsupported, match="Blind"), Monitor(Blind(), live=False, input=(3,)):
-        pass
-
-
-def test_sinks_get_every_record() -> None:
-    from lawful.flow.sinks import to_tensorboard, to_wandb
-
-    seen: list[Any] = []
-    writer = types.SimpleNamespace(add_scalar=lambda *scalar: seen.append(scalar))
-    run = types.SimpleNamespace(log=lambda values, step: seen.append((step, sorted(values))))
-    with Monitor(mlp(), every=1, live=False, sinks=[to_tensorboard(writer), to_wandb(run)]) as monitor:
-        monitor.step(0.5)
-    assert ("lawful/loss", 0.5, 1) in seen
-    assert any(entry[0] == 1 and "lawful/drift" in entry[1] for entry in seen if len(entry) == 2)
-
-
-def test_a_hugging_face_trainer_can_drive_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trainer that calls the events in its order, on a stand-in for its callback class."""
-    from lawful.flow.trainer import trainer_callback
-
-    package = types.ModuleType("transformers")
-    package.TrainerCallback = type("TrainerCallback", (), {})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "transformers", package)
-    callback, model = trainer_callback(every=2, live=False), Words()
-    state = types.SimpleNamespace(is_world_process_zero=True, log_history=[{"loss": 0.5}])
-    callback.on_train_begin(None, state, None, model=model)
-    for _ in range(4):
-        model(ids=torch.randint(9, (3, 5)), labels=torch.zeros(3))
-        callback.on_step_end(None, state, None)
-    callback.on_train_end(None, state, None)
-    assert [record["step"] for record in callback.monitor.records] == [0, 2, 4]
-    assert callback.monitor.records[-1]["laws"]["laws"] > 0
-    assert callback.monitor.records[-1]["loss"] == 0.5
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(Unsupported, match="transformers"):
-        trainer_callback()
-
-
-def test_single_numbers_beside_a_batch_are_no_batch_of_one() -> None:
-    """The Hugging Face Trainer passes the number of its items along."""
-
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
-            nn.init.zeros_(self.first.bias)
-
-        def forward(self, x: torch.Tensor, items: torch.Tensor | None = None) -> torch.Tensor:
-            found: torch.Tensor = self.last(torch.relu(self.first(x)))
-            return found
-
-    model = Counting()
-    with Monitor(model, every=1) as monitor:
-        model(x=torch.randn(5, 3), items=torch.tensor(5)).sum().backward()
-        monitor.step()
-    assert monitor.records[-1]["laws"]["laws"] == 4
-    assert monitor.records[-1]["laws"]["relative"] < 1

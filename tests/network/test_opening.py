@@ -433,3 +433,21 @@ def test_numbers_that_do_not_fit_the_type_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LawfulError, match="float16 cannot hold"):
         write(found.with_theta([1e6]), tmp_path / "b.npz")
     assert write(found.with_theta([1e6]), tmp_path / "b.npz", dtype="float64").dtype == "float64"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tied_layers_of_a_checkpoint_do_not_train_apart(dtype: torch.dtype, lawful: Any, tmp_path: Path) -> None:
+    """PyTorch stores one tensor for both names: the function is known, laws of two free layers would be false."""
+    torch.manual_seed(0)
+    one = torch.randn(3, 3).to(dtype)
+    torch.save({"0.weight": one, "2.weight": one}, tmp_path / "tied.pt")
+    assert "0.weight and 2.weight are one tensor" in lawful("laws", tmp_path / "tied.pt", code=2).stderr
+    assert "one tensor" in lawful("rebalance", tmp_path / "tied.pt", code=2).stderr
+    assert "equal" in lawful("same", tmp_path / "tied.pt", tmp_path / "tied.pt").stdout.lower()
+    with pytest.raises(Unsupported, match="are one tensor"):
+        package.count_laws({"0.weight": one, "2.weight": one})
+    torch.save({"0.weight": one, "2.weight": one.clone()}, tmp_path / "free.pt")
+    assert lawful("laws", tmp_path / "free.pt", "--json").json["laws"] == 3
+    halves = torch.randn(2, 3, 3)  # one storage, but two tensors
+    torch.save({"0.weight": halves[0], "2.weight": halves[1]}, tmp_path / "halves.pt")
+    assert lawful("laws", tmp_path / "halves.pt", "--json").json["laws"] == 3

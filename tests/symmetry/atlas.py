@@ -156,7 +156,7 @@ def counted(each: Entry) -> tuple[int, int]:
     draw, fewest = drawing(each.module, each.given, 4), None
     for point in range(POINTS):  # where a ReLU never switches more is conserved: look on
         try:
-            found = lie_laws(each.module, draw, point)
+            found = lie_laws(each.module, draw, point, stated)
         except torch.linalg.LinAlgError:  # derivatives of the sixth order that overflow
             continue
         fewest = found if fewest is None or found >= stated > fewest or stated <= found < fewest else fewest

@@ -65,8 +65,11 @@ def written_out() -> Iterator[None]:
         yield
 
 
-def lie_laws(module: nn.Module, draw: Callable[[], torch.Tensor], seed: int = 0) -> int:
-    """The number of laws near a random point: parameters less the dimension reached by brackets of gradients."""
+def lie_laws(module: nn.Module, draw: Callable[[], torch.Tensor], seed: int = 0, known: int = -1) -> int:
+    """The number of laws near a random point: parameters less the dimension reached by brackets of gradients.
+
+    Where that many laws are `known` to be true the dimension cannot grow any further, and brackets end.
+    """
     torch.manual_seed(seed)
     module = module.double().train()
     for part in module.modules():
@@ -117,7 +120,7 @@ def lie_laws(module: nn.Module, draw: Callable[[], torch.Tensor], seed: int = 0)
             )
             rank = int((values > 1e-9 * values[0]).sum())
             rows = basis[:rank]
-            if rank in (reached, len(start)):
+            if rank in (reached, len(start), len(start) - known):
                 return len(start) - rank
             reached = rank
     return len(start) - reached

@@ -91,3 +91,48 @@ def _wrong_weights(lawful: Callable[..., Any], folder: Path) -> str:
 
     save_file({"other": torch.zeros(2)}, folder / "c.safetensors")
     return str(lawful("symmetries", "c.safetensors", "--model", f"{models(folder)}:relu", code=2).stderr)
+
+
+ODD = """
+import torch
+from torch import nn
+from torch.nn.utils import prune
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.e, self.o, self.p = nn.Linear(3, 4), nn.Embedding(5, 4), nn.Linear(4, 2), nn.Linear(4, 1)
+    def forward(self, x, ids):
+        h = torch.relu(self.a(x) + self.e(ids).sum(1))
+        return {"one": self.o(h), "more": (self.p(h),)}
+class Open(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(1, 4)
+    def forward(self, x):
+        return self.a(x[x > 0].reshape(-1, 1))
+def two():
+    return Two()
+def open_sizes():
+    return Open()
+def masked():
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    prune.l1_unstructured(module[0], "weight", 0.5)
+    return module
+def packed():
+    return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), {nn.Linear})
+"""
+
+
+def test_odd_modules_are_read_or_refused(lawful: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for given in (["--input", "3", "--input", "2:int"], ["--input", "3;2:int"]):
+        assert lawful("symmetries", "odd:two", *given, "--json").json["laws"] >= 4
+    assert "balances" in lawful("components", "odd:two", "--input", "3;2:int", code=3).stdout
+    assert "--inputs" in lawful("laws", "odd:two", "--input", "3;2:int", code=2).stderr
+    for verb in ("symmetries", "components"):
+        assert "x[x > 0]" in lawful(verb, "odd:open_sizes", "--input", "3", code=2).stderr
+        assert "quantised" in lawful(verb, "odd:packed", "--input", "3", code=2).stderr
+    assert lawful("laws", "odd:masked", "--input", "3", "--json").json["laws"] == 10
+    assert lawful("symmetries", "odd:masked", "--input", "3", "--json").json["laws"] == 10

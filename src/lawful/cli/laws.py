@@ -165,6 +165,8 @@ def _saved(count: LawCount, path: Path) -> bool:
 
 def _token_sizes(named: Named) -> tuple[int, ...] | None:
     """How many token ids `--input 8:int` asks for; which ids there are, the module's embedding says."""
+    if named.input_text is not None and ";" in named.input_text:
+        raise LawfulError("several inputs of a module are named by --inputs, like --inputs '3;2,4'")
     tokens = named.input_text is not None and named.input_text.endswith(":int")
     return tuple(int(size) for size in str(named.input_text).removesuffix(":int").split(",")) if tokens else None
 

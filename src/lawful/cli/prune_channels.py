@@ -94,15 +94,33 @@ def prune_module(
     from lawful.pruning.stored import graph_bytes
     from lawful.study.prune import example_input
 
+    if ";" in (named.input_text or ""):
+        raise LawfulError("channels of modules with several inputs are not pruned")
     example = example_input(module, named.input_text, named.seed)
     with working("looking for channels to remove"):
         found = prune_channels(module, [example], fold=fold, seed=named.seed)
     prove(found, found.original.state_dict(), found.module.state_dict(), certificate, certify)
     if out is not None and out.suffix.lower() in (".pt2", ".onnx"):
-        write_bytes(out, graph_bytes(found.module, example, out.suffix.lower()))
+        kept = _same_nodes(Path(named.text), out, found.module, example)
+        write_bytes(out, kept or graph_bytes(found.module, example, out.suffix.lower()))
     elif out is not None:
         write_weights(found.module.state_dict(), out, like=Path(named.text))
     tell(found, out, certificate, certify, as_json)
+
+
+def _same_nodes(source: Path, out: Path, module: Module, example: Tensor | tuple[int, ...]) -> bytes | None:
+    """An ONNX file with smaller initializers, where it came from one whose nodes still fit."""
+    import torch
+
+    from lawful.network.modules.onnx_network import resized
+
+    if not (source.suffix.lower() == out.suffix.lower() == ".onnx" and source.is_file()):
+        return None
+    given = example if isinstance(example, torch.Tensor) else torch.zeros(example)
+    generator = torch.Generator().manual_seed(0)
+    if given.is_floating_point():
+        given = torch.randn(given.shape, generator=generator)
+    return resized(source, module, [given])
 
 
 def prove(

@@ -44,15 +44,19 @@ DropOption = Annotated[
 ]
 InputOption = Annotated[
     str | None,
-    typer.Option("--input", help="Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids."),
+    typer.Option(
+        "--input",
+        help="Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids; several: 3,8,8;8:int.",
+    ),
 ]
 BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
 BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BOX_HELP}")]
 
 
 def input_shape(text: str | None) -> tuple[int, ...] | None:
-    """Read `3,8,8`; token ids (`8:int`) are no shape of real numbers."""
-    if text is None or re.fullmatch(r"\d{1,6}(,\d{1,6})*:int", text):
+    """Read `3,8,8`; token ids (`8:int`) and several inputs (`3;8:int`) are no shape of real numbers."""
+    one = r"\d{1,6}(,\d{1,6})*"
+    if text is None or re.fullmatch(rf"{one}:int|{one}(:int)?(;{one}(:int)?)+", text):
         return None
     if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
         raise LawfulError(f"--input takes sizes like 3,8,8, or 8:int for token ids, not {text[:40]!r}")
@@ -172,6 +176,8 @@ class Named:
         from lawful.network import Architecture
 
         found = self.anything()
+        if found.reading is not None and found.reading.in_training_only:
+            note_reading(found.reading.assuming(*found.reading.in_training_only), instead_of=found.reading)
         return found if isinstance(found, Architecture) else graph_of(found, self.input_text)
 
     def network(self) -> Mlp | Dag:

@@ -55,7 +55,7 @@ def symmetries(
         raise LawfulError(f"--mode is train or eval, not {mode[:20]!r}")
     opened = _opened(network, model, activation, order, mode, values is not None or apply is not None)
     module = opened.module
-    given = input_size or opened.input_shape
+    given = [part for each in input_size or () for part in each.split(";")] or opened.input_shape
     found = read(module, given, mode=mode or "train", check=check)  # type: ignore[arg-type]
     if values is not None:
         write_values(found, module, values)

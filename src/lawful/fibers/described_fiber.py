@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import factorial, prod
+from math import lgamma, log
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from lawful.fibers.assigned_fiber import AssignedFiber, assigned_fiber
 from lawful.fibers.bottleneck_genericity import bottleneck_rigidity
 from lawful.fibers.domain import Domain
 from lawful.fibers.freedoms import Freedom, Freedoms, freedoms
+from lawful.fibers.identifiability import identifiable
 from lawful.fibers.local_rank import fixed_directions
 from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.reduce import hidden_neuron
@@ -48,8 +49,8 @@ class FiberSummary:
     `removed` neurons, None where it is open. `components` were looked at as far as `checked`. For bottlenecks `hidden`
     is the first-layer hyperplane that the second layer hides, `lowest_shift` how far it may move down and `flips` how
     many others can be reversed; `roles` are those of a layer that is not minimal. `freedoms` are ways to move the
-    weights, `layers` says of each hidden layer whether it is "free" to move, "locally fixed" or "open", `orders` counts
-    the orders of the neurons, and `unknown` says in words what is left open.
+    weights, `layers` says of each hidden layer whether it is "free" to move, "locally fixed" or "open", `log10_orders`
+    is the logarithm of how many orders the neurons have, and `unknown` says in words what is left open.
     """
 
     kind: str
@@ -70,7 +71,7 @@ class FiberSummary:
     at_most: int | None = None
     freedoms: tuple[Freedom, ...] = ()
     layers: tuple[str, ...] = ()
-    orders: int = 1
+    log10_orders: float = 0.0
     unknown: str = ""
 
 
@@ -160,7 +161,7 @@ def _known(stack: Stack, moved: Freedoms | None, seed: int) -> FiberSummary:
     return FiberSummary(
         f"layers {'-'.join(map(str, stack.widths))}", at_least if at_least == at_most else None, 0,
         at_least=at_least, at_most=at_most, freedoms=found, layers=layers,
-        orders=prod(map(factorial, stack.widths[1:-1])), unknown=unknown,
+        log10_orders=_orders(stack), unknown=unknown,
     )  # fmt: skip
 
 
@@ -179,7 +180,7 @@ def _by_theorem(left: Stack, known: FiberSummary, seed: int) -> DescribedFiber:
         raise Unsupported("nothing of this network reaches the output: it is constant")
     removed = sum(each.removal for each in known.freedoms)
     bounds = {
-        key: getattr(known, key) for key in ("at_least", "at_most", "freedoms", "layers", "orders")
+        key: getattr(known, key) for key in ("at_least", "at_most", "freedoms", "layers", "log10_orders")
     }  # of the network as it was given
     if left.hidden == 1:
         one = _one_layer(left, Domain.space(left.widths[0]))
@@ -209,16 +210,16 @@ def _by_theorem(left: Stack, known: FiberSummary, seed: int) -> DescribedFiber:
 
 
 def _one_layer(stack: Stack, domain: Domain) -> DescribedFiber:
-    orders = factorial(stack.widths[1])
+    known = identifiable(stack).layers if not (domain.low == 0).all() else ()
     try:
         layer = layerwise_fiber(stack, domain)
         checked, nonempty = _components(layer)
-        fixed = layer.dimension == 0 and nonempty == 1 and checked == 2 ** len(layer.bending)
-        open_ = layer.dimension == 0 and nonempty == 1 and not fixed
+        fixed = "fixed" if checked == 2 ** len(layer.bending) else "locally fixed"
+        layers = known or (fixed if layer.dimension == 0 and nonempty == 1 else "free",)
         summary = FiberSummary(
             "one hidden layer", layer.dimension, 0, 2 ** len(layer.bending), checked, nonempty, len(layer.linear),
             layer.case, domain, generic=True, at_least=layer.dimension, at_most=layer.dimension,
-            layers=("fixed" if fixed else "locally fixed" if open_ else "free",), orders=orders,
+            layers=layers, log10_orders=_orders(stack),
         )  # fmt: skip
         return DescribedFiber(summary, layer)
     except Unsupported as error:  # more linear neurons than the theorem has cases for, not minimal, not generic
@@ -228,10 +229,15 @@ def _one_layer(stack: Stack, domain: Domain) -> DescribedFiber:
     summary = FiberSummary(
         f"one hidden layer, {kind}", roles.dimension, 0, roles.assignments, 1, 1, len(roles.linear), None,
         domain, roles=count, generic=False, at_least=roles.at_least,
-        layers=("free" if roles.at_least else "open",), orders=orders,
+        layers=known or ("free" if roles.at_least else "open",), log10_orders=_orders(stack),
         unknown="parameters in which neurons have other roles or orientations",
     )  # fmt: skip
     return DescribedFiber(summary, roles)
+
+
+def _orders(stack: Stack) -> float:
+    """The decimal logarithm of how many orders the neurons of all layers have."""
+    return sum(lgamma(width + 1) for width in stack.widths[1:-1]) / log(10)
 
 
 def _components(fiber: LayerwiseFiber) -> tuple[int, int]:

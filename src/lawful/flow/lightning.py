@@ -22,6 +22,9 @@ class MonitorHooks:
         if getattr(trainer, "is_global_zero", True):
             self.monitor = Monitor(pl_module, **self.options)
             self.monitor.__enter__()
+            self.monitor.steps = int(
+                getattr(trainer, "global_step", self.monitor.steps)
+            )  # a checkpoint goes back in time
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """One step was made."""

@@ -22,6 +22,9 @@ class TrainerHooks:
         if getattr(state, "is_world_process_zero", True) and model is not None:
             self.monitor = Monitor(model, **self.options)
             self.monitor.__enter__()
+            self.monitor.steps = int(
+                getattr(state, "global_step", self.monitor.steps)
+            )  # a checkpoint goes back in time
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """One step of the optimiser was made."""

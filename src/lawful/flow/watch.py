@@ -77,22 +77,25 @@ class LawWatch:
         return {"laws": self.count, "of": self.total, "drift": drift, "relative": relative, "by_group": kinds}
 
     def save(self, path: Path) -> None:
-        """Keep the values at the start beside the records."""
-        np.save(path, np.concatenate([np.zeros(0), *self.start]))
+        """Keep the values at the start, and the sizes of their terms, beside the records."""
+        np.save(path, np.stack([np.concatenate([np.zeros(0), *each]) for each in (self.start, self._sizes)]))
 
     def resume(self, path: Path) -> None:
         """Take the values at the start of an earlier run of the same model."""
         values = np.load(path, allow_pickle=False)
         sizes = [len(part) for part in self.start]
-        if values.shape != (sum(sizes),):
-            raise LawfulError(f"{path}: {values.size} laws were watched before, and {sum(sizes)} now")
-        self.start = [np.asarray(part) for part in np.split(values, np.cumsum(sizes)[:-1])] if sizes else []
+        if values.shape != (2, sum(sizes)):
+            raise LawfulError(f"{path}: {values.shape[-1]} laws were watched before, and {sum(sizes)} now")
+        if sizes:
+            self.start, self._sizes = ([np.asarray(part) for part in np.split(row, np.cumsum(sizes)[:-1])]
+                                       for row in values)  # fmt: skip
 
 
 def _own(model: nn.Module, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords that make up the input: labels belong to the loss, and caches are not trained with."""
+    """The keywords that make up the input: labels that may be left out belong to the loss, caches to no training."""
     accepted = inspect.signature(model.forward).parameters
-    found = {name: value for name, value in keywords.items() if name != "labels" and value is not None}
+    asked = "labels" in accepted and accepted["labels"].default is inspect.Parameter.empty
+    found = {name: value for name, value in keywords.items() if (name != "labels" or asked) and value is not None}
     return found | ({"use_cache": False} if "use_cache" in accepted else {})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws.one_tensor import joined
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.convert import input_shapes
+from lawful.network.modules.export import twin_of
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
@@ -122,7 +122,7 @@ def probe(
     if mode not in MODES:
         raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
     try:
-        twin = copy.deepcopy(module).double().eval()
+        twin = twin_of(module).eval()
     except Exception as error:
         raise Unsupported(f"the module cannot be copied: {first_line(error)}") from None
     has_modes = any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in twin.modules())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,13 +122,13 @@ def module_behind(reading: Reading | None) -> torch.nn.Module | None:
     """
     if reading is None or reading.module is not None:
         return None if reading is None else reading.module
-    if reading.template is None or not reading.entangled or find_spec("torch") is None:
+    if reading.template is None or not reading.entangled:
         return None
-    from lawful.network.modules.onnx_network import network_of
-
     try:
+        from lawful.network.modules.onnx_network import network_of
+
         return network_of(reading.template, Path(reading.source).parent, "").module
-    except Unsupported:
+    except (ImportError, Unsupported):
         return None
 
 

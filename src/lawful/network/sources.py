@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +132,10 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
 
 def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
     """A graph of scalar weights if the file is one, else the module that it computes."""
-    obstacle = Unsupported("")
-    if not chosen.whole:
+    obstacle = Unsupported("it is asked for as a module, which needs PyTorch")
+    if chosen.whole:
+        chosen.refuse("the file states its layers", but=("input_shape", "drop_useless"))
+    else:
         try:  # strides of pools may leave places that nobody reads
             return files.read(
                 path,
@@ -145,10 +146,10 @@ def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
             )
         except Unsupported as error:
             obstacle = error
-            if find_spec("torch") is None:
-                raise
-    from lawful.network.modules.onnx_network import load
-
+    try:
+        from lawful.network.modules.onnx_network import load
+    except ImportError:  # without PyTorch there are no modules
+        raise obstacle from None
     said = str(obstacle).removeprefix(f"{path}: ").partition("; supported are")[0]
     said = said.replace("): is not supported", ") is not piecewise linear, or not known to be")
     found = load(path, said, chosen.input_shape)
@@ -261,7 +262,9 @@ def _from_state(state: Mapping[str, Any], chosen: ReadingOptions) -> Opened:
         found = chosen.made(module, chosen.input_shape)
         return carrying(found, _prefixed(found.reading, prefix)) if found.reading is not None else found
     chosen.refuse("weights state their input size", but=("activation", "order", "drop_useless"))
-    stored = arrays.StoredArrays({name: _numbers(name, value) for name, value in state.items()}, _types(state))
+    made: dict[Any, np.ndarray[Any, Any]] = {}  # what is one tensor stays one, in whatever type
+    held = {name: made.setdefault(id(value), _numbers(name, value)) for name, value in state.items()}
+    stored = arrays.StoredArrays(held, _types(state))
     if chosen.activation is not None and not is_homogeneous(chosen.activation):
         return _bent_chain(stored, "state dict", chosen, "")
     return arrays.network_of(

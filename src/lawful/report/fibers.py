@@ -126,7 +126,9 @@ def fiber_json(summary: FiberSummary, samples: Sequence[str] | None) -> dict[str
     }
     if summary.roles is not None:
         found["roles"] = asdict(summary.roles)
-    found |= {key: getattr(summary, key) for key in ("at_least", "at_most", "generic", "layers", "orders", "unknown")}
+    found |= {
+        key: getattr(summary, key) for key in ("at_least", "at_most", "generic", "layers", "log10_orders", "unknown")
+    }
     found["freedoms"] = [asdict(freedom) for freedom in summary.freedoms]
     return found | ({} if samples is None else {"samples": list(samples)})
 
@@ -156,7 +158,7 @@ def fiber_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  and {len(result['freedoms']) - MOST_FREEDOMS} more ways to move")
     if result["components"] is None and result["layers"]:
         known = ", ".join(f"layer {number} {status}" for number, status in enumerate(result["layers"], 1))
-        lines += _wrapped(f"Known of the weights: {known}; neurons can be in {_many(result['orders'])} orders.")
+        lines += _wrapped(f"Known of the weights: {known}; neurons can be in {_many(result['log10_orders'])} orders.")
     if result["unknown"]:
         lines += _wrapped(f"Open: {result['unknown']}.")
     if "samples" in result:
@@ -175,8 +177,8 @@ def _freedom_text(result: Mapping[str, Any]) -> str:
     return f"{words} continuous freedom{'' if words == '1' else 's'} beyond order and scale"
 
 
-def _many(count: int) -> str:
-    return f"{count:,}" if count < 10**9 else f"about 10^{len(str(count)) - 1}"
+def _many(logarithm: float) -> str:
+    return f"{round(10**logarithm):,}" if logarithm < 9 else f"about 10^{int(logarithm)}"
 
 
 def identifiable_json(found: Identifiability) -> dict[str, Any]:

@@ -178,7 +178,7 @@ TABLE = {
         at_most: integer?, dimensions of the fiber near the given weights
         freedoms: array of object, ways to move the weights (layer, what, dimension, removal)
         layers: array of string, fixed, locally fixed, free or open
-        orders: integer, of the neurons
+        log10_orders: number, the decimal logarithm of how many orders the neurons have
         generic: boolean?, whether the weights are generic
         unknown: string, what is left open
         domain?: string?, where the function is compared

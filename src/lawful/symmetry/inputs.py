@@ -16,13 +16,15 @@ BATCH = 2  # what holds for a batch of one may be an accident
 
 
 def examples(module: nn.Module, given: Input | Sequence[Input] | None) -> list[torch.Tensor]:
-    """Example tensors for a module's inputs.
+    """Example tensors for a module's inputs; several as a list, or as text such as `3,8,8;8:int`.
 
     >>> [(tensor.shape, tensor.dtype) for tensor in examples(nn.Linear(3, 2), ["3", "4:int"])]
     [(torch.Size([2, 3]), torch.float32), (torch.Size([2, 4]), torch.int64)]
     """
     if given is None:
         given = _guessed(module)
+    if isinstance(given, str) and ";" in given:
+        given = given.split(";")
     several = isinstance(given, list) or (isinstance(given, tuple) and any(not isinstance(each, int) for each in given))
     return [_example(module, each) for each in (given if several else [given])]
 

@@ -34,6 +34,8 @@ def compact(labels: torch.Tensor) -> torch.Tensor:
         first = labels.narrow(d, 0, 1)
         if torch.equal(labels, first.expand(labels.shape)):
             labels = first
+    if labels.untyped_storage().nbytes() > 16 * labels.nbytes:  # a view would keep all of a larger tensor
+        labels = labels.clone()
     return labels.expand(shape)
 
 
@@ -60,7 +62,7 @@ def squeezed(*fields: torch.Tensor) -> tuple[list[torch.Tensor], list[int]]:
     """Fields broadcast together, without the dimensions along which none of them changes; and the dimensions kept."""
     shape = broadcast(*(field.shape for field in fields))
     together = [field.expand(shape) for field in fields]
-    kept = [d for d in range(together[0].dim()) if any(d in varying(field) for field in together)]
+    kept = [d for d in range(together[0].dim()) if not shape[d] or any(d in varying(field) for field in together)]
     for d in reversed(range(together[0].dim())):
         if d not in kept:
             together = [field.select(d, 0) for field in together]

@@ -52,8 +52,11 @@ def read_graph(
     if centred:
         reader.skips = dict(skips_of(exported, reader.frozen))
         reader.inside = set(reader.skips.values())
+    last = reader.last_uses()
     for node in exported.graph.nodes:
         reader.visit(node)
+        for each in last.get(node, ()):  # labels of long sequences take room
+            del reader.values[each]
     unused = tuple(
         exported.names[node.name] for node in exported.graph.nodes
         if node.op == "placeholder" and node.name in exported.trained and not node.users
@@ -74,6 +77,18 @@ class _Reader:
         self.inside: set[fx.Node] = set()  # those calls
         self.blind = blind_calls(exported)
         self.centred = dict(centrings(exported))
+
+    def last_uses(self) -> dict[fx.Node, list[fx.Node]]:
+        """For each call the values that nothing reads after it."""
+        found: dict[fx.Node, list[fx.Node]] = {}
+        seen: set[fx.Node] = set()
+        for node in reversed(self.exported.graph.nodes):
+            product = self.skips.get(node)
+            for each in (*node.all_input_nodes, *(() if product is None else product.all_input_nodes)):
+                if each not in seen:
+                    seen.add(each)
+                    found.setdefault(node, []).append(each)
+        return found
 
     def visit(self, node: fx.Node) -> None:
         """One node of the graph, after those it depends on."""

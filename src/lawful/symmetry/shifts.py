@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sparse
@@ -89,6 +90,8 @@ class Shifts:
         self._dead = np.zeros(1024, dtype=bool)
         self._phase = 1
         self._sources: dict[tuple[object, ...], torch.Tensor] = {}
+        self._names: WeakKeyDictionary[object, int] = WeakKeyDictionary()  # of values, which are not kept for it
+        self._named = 0
 
     def fresh(self, count: int) -> torch.Tensor:
         """New labels."""
@@ -113,10 +116,18 @@ class Shifts:
     def phase_of(self, source: tuple[object, ...], shape: Sequence[int], dims: Iterable[int]) -> torch.Tensor:
         """The phases of what the data do in a place that has a name: the same each time it is named."""
         inside = sorted(d for d in dims if shape[d] > 1)
-        key = (*source, tuple((d, shape[d]) for d in inside), len(shape))
+        names = (part if isinstance(part, (str, int, tuple)) else self._name(part) for part in source)
+        key = (*names, tuple((d, shape[d]) for d in inside), len(shape))
         if key not in self._sources:
             self._sources[key] = narrowed(self.phase(shape, inside))
         return self._sources[key].expand(tuple(shape))
+
+    def _name(self, value: object) -> tuple[int]:
+        """A number that no other value ever has."""
+        if value not in self._names:
+            self._named += 1
+            self._names[value] = self._named
+        return (self._names[value],)
 
     def parameter(self, name: str, shape: Sequence[int], key: object, axis: Sequence[int]) -> list[Direction] | None:
         """The directions of a parameter by its indices along `axis`; None if it was looked at otherwise before."""

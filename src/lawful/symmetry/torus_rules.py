@@ -114,7 +114,9 @@ def _product(torus: Logarithms, node: fx.Node, x: Any, y: Any) -> torch.Tensor:
     return torus.total(x, y, -1.0 if operator_name(node.target) == "div" else 1.0)
 
 
-def _power(torus: Logarithms, node: fx.Node, x: torch.Tensor, exponent: float) -> torch.Tensor:
+def _power(torus: Logarithms, node: fx.Node, x: Any, exponent: Any) -> torch.Tensor:
+    if not isinstance(x, torch.Tensor) or not isinstance(exponent, (int, float)):
+        raise TypeError("only a fixed exponent is followed")
     return torus.total(_still(tuple(x.shape)), x, float(exponent))
 
 

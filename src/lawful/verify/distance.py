@@ -172,7 +172,7 @@ def _upper(
     """Bound every leaf of the tree, or every box around a sample; how many there are."""
     tree = wholes(given["tree"], "tree", 0, len(box))
     weights = sum(len(row) for layers in pair for layer in layers for row in layer.rows)
-    afford(20.0 * weights + 0.5 * len(near or tree) * weights * max(1, len(pair[0]) - 1))
+    afford(20.0 * weights + 0.1 * len(near or tree) * weights * max(1, len(pair[0]) - 1))
     need(most >= 0, "a bound from above is negative")
     layers = shared_layers(*pair, matches, len(box))
     if all(layer.same for layer in layers):

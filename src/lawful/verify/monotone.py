@@ -155,7 +155,7 @@ def _monotone(
     box = leaves[0]
     weights = sum(len(row) for layer in layers for row in layer.rows)
     directions = len(rising) + len(falling)
-    afford(20.0 * weights + 0.5 * nodes * weights * (len(layers) + 4 * directions))
+    afford(20.0 * weights + 0.1 * nodes * weights * (len(layers) + 4 * directions))
     alone = [
         Places([-1] * len(layer.rows), range(len(layer.rows)), [Fraction(1)] * len(layer.rows)) for layer in layers[:-1]
     ]

@@ -92,7 +92,7 @@ def _excluded(value: object, box: Sides, layers: list[Plain], cases: list[list[H
     if not cases:
         return len(leaves)
     weights = sum(len(row) for layer in layers for row in layer.rows) + sum(map(len, cases)) * len(layers[-1].rows)
-    afford(20.0 * weights + 0.5 * len(tree) * weights * len(layers))
+    afford(20.0 * weights + 0.1 * len(tree) * weights * len(layers))
     margins = [*layers, _rows([space for case in cases for space in case])]
     hidden = [
         Places([-1] * len(layer.rows), range(len(layer.rows)), [Fraction(1)] * len(layer.rows)) for layer in layers

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
@@ -133,6 +134,7 @@ def network_of(
         tuple(stored.layer(name) for name in parts if name in arrays),
         tuple(assumed),
         stored.ignored,
+        _tied({name: arrays[name] for name in parts if name in arrays}),
         states_activations=stored.slopes is not None,
         metadata=stored.metadata,
     )
@@ -141,6 +143,23 @@ def network_of(
         return Mlp(weights, biases, slopes, reading)
     except InvalidNetwork as error:
         raise InvalidNetwork(f"{error} (layers in order: {listed(p.rstrip('.') for p in chain)})"[:400]) from None
+
+
+def _tied(arrays: Arrays) -> tuple[str, ...]:
+    """Which tensors are one in the source: they share memory, as tied layers do in a checkpoint of PyTorch."""
+    bounds = sorted((*byte_bounds(array), name) for name, array in arrays.items() if array.size)
+    return tuple(
+        f"{one} and {two} are one tensor"
+        for (_, end, one), (start, _, two) in itertools.pairwise(bounds)
+        if start < end and _overlap(arrays[one], arrays[two])
+    )
+
+
+def _overlap(one: NDArray[Any], two: NDArray[Any]) -> bool:
+    try:
+        return np.shares_memory(one, two, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def chain_of(stored: StoredArrays, order: Sequence[str] | None) -> list[str]:

@@ -57,7 +57,8 @@ class Inert(dict[Any, Any]):
 def load(path: Path) -> StoredArrays:
     """The tensors of a state dict in its order, and the slopes it states, if any."""
     state, ignored = load_tensors(path)
-    arrays = {name: _array(name, tensor) for name, tensor in state.items()}
+    made: dict[Any, NDArray[Any]] = {}  # what is one tensor in the file stays one, in whatever type
+    arrays = {name: made.setdefault(_place(tensor), _array(name, tensor)) for name, tensor in state.items()}
     dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()}
     return StoredArrays(arrays, dtypes, _slopes(state), ignored)
 
@@ -156,6 +157,12 @@ def _array(name: str, tensor: Any) -> NDArray[Any]:
         raise Unsupported(f"tensor {name[:80]!r} is {tensor.layout} on {tensor.device}: only dense tensors are read")
     plain = tensor.detach()
     return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    """Where a tensor lies, and how; a number of its own if it is empty."""
+    how = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return how if tensor.numel() else id(tensor)
 
 
 def _slopes(state: Mapping[str, Any]) -> list[float] | None:

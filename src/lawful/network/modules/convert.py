@@ -95,7 +95,9 @@ def from_module(
 
 
 def module_reading(module: nn.Module) -> Reading:
-    """The module's parameters and buffers, in its own order."""
+    """The module's parameters and buffers, in its own order; what it was read from, if it says so itself."""
+    if isinstance(told := getattr(module, "told", None), Reading):
+        return replace(told, module=module)
     tensors = [*module.named_parameters(), *((n, t) for n, t in module.named_buffers() if t.is_floating_point())]
     layers = (TensorReading(name, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in tensors)
     normed = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]

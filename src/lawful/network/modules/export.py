@@ -81,6 +81,7 @@ def export_module(
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, examples, dict(keywords or {}), strict=False)
+            _refuse_open_sizes(module, program)
             detach_regions(program)
             smaller = {} if known is None else broken_down(program, known)
             if decompose:
@@ -104,6 +105,17 @@ def _line(error: BaseException) -> str:
         if not frame.filename.startswith((library, "<")) and frame.filename != __file__:
             return f", {Path(frame.filename).name} line {frame.lineno}: {(frame.line or '')[:80]}"
     return ""
+
+
+def _refuse_open_sizes(module: nn.Module, program: Any) -> None:
+    """Refuse a graph with tensors whose size depends on the data, such as `x[x > 0]`: name the line."""
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in part.shape):
+                trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
+                line = f": {trace[-1].strip()[:80]}" if trace else ""
+                raise Unsupported(f"{type(module).__name__} makes a tensor whose size depends on its data{line}")
 
 
 def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.Tensor:

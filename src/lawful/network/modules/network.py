@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-ANY_MODULE = (
-    "show, laws, symmetries, components, rebalance, prune, flow with --data; same, diff and align compare its weights"
-)
+ANY_MODULE = "show, laws, symmetries, components, rebalance, canonical, prune, audit, same, diff, align, flow with data"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

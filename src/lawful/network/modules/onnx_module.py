@@ -13,11 +13,13 @@ from torch import nn
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
+from lawful.network.formats.limits import check_numbers
 from lawful.network.formats.onnx_constants import COMPUTED, computed
 from lawful.network.modules.onnx_calls import CALLS
 from lawful.network.modules.onnx_moves import split
 from lawful.network.modules.onnx_values import Operand
 from lawful.network.modules.onnx_weights import WeightNames, weights_of
+from lawful.network.reading import Reading
 
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 KNOWN = tuple(dict.fromkeys((*CALLS, "Split", "Shape", "Size", "Cast", "Constant", *COMPUTED)))
@@ -29,9 +31,11 @@ class OnnxModule(nn.Module):
     The first axis of an input counts samples. `alone` runs the graph on one sample after another, for graphs whose
     sizes are written for one; `bare` graphs know no samples at all. `input_sizes` are those of the inputs without the
     samples, where the file states them; `8:int` is for whole numbers. Normalisations keep their stored statistics.
+    `told` is how the file was read.
     """
 
     input_sizes: tuple[tuple[int, ...] | str, ...] = ()
+    told: Reading | None = None
 
     def __init__(self, model: Any, folder: Path) -> None:
         """Read the graph; nodes on which no answer depends are left out."""
@@ -101,6 +105,9 @@ class OnnxModule(nn.Module):
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
             reason = (str(error).strip().splitlines() or [""])[0][:120]
             raise Unsupported(f"{place} is used in an unsupported way ({reason})") from None
+        for each in results:
+            if isinstance(each, torch.Tensor):
+                check_numbers(f"the result of {place}", each.shape)
         values.update(zip(node.output, results, strict=False))
 
     def _results(self, node: Any, options: dict[str, Any], operands: list[Operand]) -> list[Operand]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
+from lawful.network.formats.limits import check_numbers
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.modules.onnx_module import OnnxModule
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
@@ -43,16 +46,35 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
             for name, sample in zip(module.inputs, samples, strict=True)
             if sample is not None
         ]
+        _measure(module, examples)
         _choose(module, examples)
         _check(module, model, folder, examples)
         module.input_sizes = tuple(
             _said(entries[name], size) for name, size in zip(module.inputs, samples, strict=True)
         )
     only = module.input_sizes[0] if len(module.input_sizes) == 1 else None
-    return ModuleNetwork(module, obstacle, _reading(module, model), only if isinstance(only, tuple) else None)
+    reading = _reading(module, model)
+    module.told = replace(reading, module=None, template=None)
+    return ModuleNetwork(module, obstacle, reading, only if isinstance(only, tuple) else None)
 
 
-def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor]) -> bytes:
+def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
+    """The file with the weights of a smaller module in its initializers; None if its nodes then compute something else.
+
+    Both are compared on the examples: a node may have a size in it that went away.
+    """
+    model = onnx_file.load(path)
+    try:
+        content = refilled(model, OnnxModule(model, path.parent), smaller.state_dict(), resize=True)
+        twin = network_of(type(model).FromString(content), path.parent, "").module
+        with torch.no_grad():
+            same = _close(twin(*examples), smaller(*examples), 1e-5)
+    except (LawfulError, KeyError, RuntimeError):
+        return None
+    return content if same else None
+
+
+def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor], *, resize: bool = False) -> bytes:
     """The file with other numbers in its initializers: the same nodes, names, types and ends."""
     from onnx import helper, numpy_helper
 
@@ -67,9 +89,11 @@ def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor]
         array = np.ascontiguousarray(numbers.detach().cpu().double().numpy().astype(kind))
         if not np.isfinite(array.astype(np.float64)).all():
             raise LawfulError(f"{name} has a number that {kind} cannot hold")
-        if tuple(array.shape) != tuple(held[name].dims):
+        if tuple(array.shape) != tuple(held[name].dims) and not resize:
             raise Unsupported(f"{name} changed its size, and the nodes of the file are written for the old one")
         held[name].CopyFrom(numpy_helper.from_array(array, held[name].name))
+    if resize:
+        del twin.graph.value_info[:]  # sizes between the layers may have changed, and say nothing else
     return bytes(twin.SerializeToString(deterministic=True))
 
 
@@ -101,10 +125,26 @@ def _filled(stated: list[int | None], given: Size | None) -> Size | None:
 
 def _example(entry: Any, sample: Size) -> torch.Tensor:
     """Random samples; token ids are the first few."""
+    check_numbers("its input", sample)
     generator = torch.Generator().manual_seed(0)
     if _is_whole(entry):
         return torch.randint(0, 2, (SAMPLES, *sample), generator=generator)
     return torch.randn((SAMPLES, *sample), generator=generator)
+
+
+def _measure(module: OnnxModule, examples: list[torch.Tensor]) -> None:
+    """Run on stand-ins without memory, so that a result that is too large is refused before it is made."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    kind = next((each.dtype for each in module.parameters()), torch.float32)
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        whole = [mode.from_tensor(each.to(kind) if each.is_floating_point() else each) for each in examples]
+        try:
+            module._run([each[0] if module.bare else each[:1] for each in whole])
+        except InvalidNetwork:
+            raise
+        except LawfulError:  # a graph for another number of samples: the real run says so
+            return
 
 
 def _choose(module: OnnxModule, examples: list[torch.Tensor]) -> None:

@@ -1,0 +1,8 @@
+"""Models to be monitored are importable by the tests beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
