@@ -11,7 +11,8 @@ from docutils import nodes
 
 from lawful.cli import _command
 from lawful.cli.help import EXAMPLES, GROUPS
-from lawful.report.schema import TABLE, VERSION, json_schema, lines_of
+from lawful.report.keys import TABLE, VERSION
+from lawful.report.schema import json_schema, lines_of
 from lawful.report.terms import TERMS, explained
 
 EXPLAINED = ("start", "tutorials", "notebooks", "audit", "components", "distance", "explorer", "fibers", "flow", "laws",

@@ -174,7 +174,7 @@ def computes(frame: FrameType) -> bool:
     """Whether a function of ours is called that is neither the frame of the command line nor a reader."""
     place = frame.f_code.co_filename.removeprefix(HOME)
     return place != frame.f_code.co_filename and not place.startswith(("/cli/__init__", "/cli/output", "/cli/failure",
-        "/cli/help", "/cli/evidence", "/errors", "/version", "/report/schema", "/report/reading"))  # fmt: skip
+        "/cli/help", "/cli/evidence", "/errors", "/version", "/report/keys", "/report/reading"))  # fmt: skip
 
 
 @pytest.fixture

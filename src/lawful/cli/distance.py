@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time as clock
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +19,12 @@ from lawful.cli.source import (
     InputOption,
     JsonOption,
     ModelOption,
-    NetworkArgument,
+    Named,
     OrderOption,
     SeedOption,
     input_shape,
     open_network,
+    takes_network,
 )
 from lawful.errors import LawfulError
 
@@ -99,8 +101,9 @@ def distance(
     raise typer.Exit(130 if found.interrupted else EXITS.get(found.status, 0 if known else 3))
 
 
+@takes_network
 def check(
-    network: NetworkArgument,
+    named: Named,
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE.vnnlib]", help="Inputs and outputs that must not occur.")
     ] = None,
@@ -112,11 +115,6 @@ def check(
     time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
-    activation: ActivationOption = None,
-    model: ModelOption = None,
-    order: OrderOption = None,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Check a VNN-LIB specification of one network, or that it is monotone on a box. Exit 0, 1 (violated) or 3."""
@@ -127,10 +125,9 @@ def check(
     if not time >= 0:
         raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
     will_write(certificate)
-    reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
-    opened = open_network(network, seed=seed, drop_useless=True, **reading)
+    opened = replace(named, drop_useless=True).network()
     found = check_network(
-        opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=seed
+        opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=named.seed
     )
     if certificate is not None and found.status == "undecided":
         typer.echo("nothing was decided: no certificate was written", err=True)

@@ -143,8 +143,8 @@ def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
     out = sys.stdout
     if not isinstance(out, Out) or set(result) == {"error", "hint", "exit"}:
         return result
+    from lawful.report.keys import VERSION
     from lawful.report.reading import readings_json
-    from lawful.report.schema import VERSION
 
     return {**result, **(readings_json(out.readings) if out.readings else {}), "schema": f"lawful {out.verb} {VERSION}"}
 
