@@ -23,13 +23,20 @@ TABLE = {
         network: string, as it was named
         summary: object, name and sizes
         laws: array of object, counts of laws by level, each with its status
-        balance: object, the balance of every hidden neuron
+        balance?: object, the balance of every hidden neuron
         where: object, whether the invariant set is connected, and the locked weights
-        waste: object, dead, linear and removable neurons with the bound of removing them
-        same_function: object?, identifiability or the kinds of neurons
-        data: array of object?, what each layer does to the data given
+        waste?: object, dead, linear and removable neurons with the bound of removing them
+        same_function?: object?, identifiability or the kinds of neurons
+        data?: array of object?, what each layer does to the data given
         skipped: array of object, what was left out, why, and how to ask for it
-        recommendations: array of object, what to do, the command, and the measured benefit""",
+        recommendations: array of object, what to do, the command, and the measured benefit
+        spaces?: array of object, of a module: each group of symmetries with its size, laws and parameters
+        dead?: object, entries that no loss sees
+        pinned?: array of object, operations that were not understood
+        dimension?: integer, of the continuous group
+        log10_discrete?: number, of the number of permutations
+        mode?: string, train or eval
+        rank?: integer?, of J""",
     "explore": """
         page: string, the file that was written
         parameters: integer, of the network on the page""",
@@ -119,7 +126,7 @@ TABLE = {
         witness: object?, steps that lead both networks to one place
         counterexample: object?, an input with both outputs, also as fractions
         certified: boolean, whether `lawful verify` can re-check it
-        tolerance: number, relative rounding of weights that is excused
+        tolerance: number?, relative rounding of weights that is excused
         seconds: number, spent""",
     "distance": """
         status: string, proved, violated, undecided or bounded
@@ -151,17 +158,28 @@ TABLE = {
         seconds: number, spent""",
     "diff": """
         verdict: string, whether the functions are equal, different or undecided
-        drift: object, how far each neuron's balance moved
-        relative_drift: number, of all balances together
-        decay: number, the common factor of all balances
-        decay_residual: number, what that factor leaves unexplained
-        flipped: array of array, edges whose weight changed sign
-        crossed: array of array, those of them that gradient flow could not flip
-        died: array of string, neurons
-        revived: array of string, neurons
-        losses: array of number?, before and after, on the data given
-        step: number?, the smallest step of gradient descent that explains the drift
-        dimensions: array of object, effective dimensions by layer, before and after""",
+        drift?: object, how far each neuron's balance moved
+        relative_drift?: number, of all balances together
+        decay?: number, the common factor of all balances
+        decay_residual?: number, what that factor leaves unexplained
+        flipped?: array of array, edges whose weight changed sign
+        crossed?: array of array, those of them that gradient flow could not flip
+        died?: array of string, neurons
+        revived?: array of string, neurons
+        losses?: array of number?, before and after, on the data given
+        step?: number?, the smallest step of gradient descent that explains the drift
+        dimensions?: array of object, effective dimensions by layer, before and after
+        relation?: string, of checkpoints of a module: copy, child, relative, sibling, stranger or undecided
+        reason?: string, what the relation rests on
+        share?: number?, of units that two independent matchings agree on
+        null?: number?, the same for mismatched layers
+        agreements?: array of object, the same by space
+        changes?: array of object, tensors that changed, by how much and how
+        depth_cut?: object?, the blocks of A that B kept
+        spaces_apart?: array of object, hidden spaces of other sizes, of different architectures
+        sizes_apart?: array of object, tensors of other sizes
+        only?: array of array, tensors that only A or only B has
+        tensors?: array of object, distances after alignment""",
     "identifiable": """
         identifiable: boolean?, whether the function determines the parameters
         reasons: array of string, why not, or what is open

@@ -87,7 +87,7 @@ def diff(
 
         pair, readings = networks.checkpoints()
         if isinstance(pair, ApartPair):
-            return depth_cut(pair) or corresponding(pair)
+            return read_as(depth_cut(pair) or corresponding(pair), *readings)
         return read_as(kinship(pair), *readings)
     graphs = networks.graphs()
     if isinstance(data, (str, Path)):

@@ -89,10 +89,11 @@ class TwoNetworks:
 
         if self.model is not None or _knows_its_module(self.first):
             pair = open_both(self.first, self.second, model=self.model, model_b=self.model_b, input=self.input)
-            if isinstance(pair, ApartPair):
-                return pair, ()
-            told = module_reading(pair.architecture.module)
-            return pair, tuple(replace(told, source=_name(source)) for source in (self.first, self.second))
+            both = pair.architectures if isinstance(pair, ApartPair) else (pair.architecture, pair.architecture)
+            names = _name(self.first), _name(self.second)
+            own = (each.module for each in both)
+            told = [replace(module_reading(m), source=name) for m, name in zip(own, names, strict=True)]
+            return pair, tuple(told)
         modules, readings, given = [], [], self.input
         for source in (self.first, self.second):
             found = self._open(source, None)
