@@ -19,7 +19,7 @@ import torch
 
 import lawful
 import lawful.network.formats.files
-import lawful.network.summary
+import lawful.study.verbs
 from lawful.cli.output import harmless
 
 COMMAND = str(Path(sys.executable).with_name("lawful"))
@@ -29,7 +29,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(lawful.network.summary, "summarise", fail)
+    monkeypatch.setattr(lawful.study.verbs, "summarise", fail)
 
 
 @pytest.mark.parametrize(

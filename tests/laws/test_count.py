@@ -276,7 +276,7 @@ def test_a_network_beyond_memory_is_refused_with_the_estimate() -> None:
         count_laws("3000-3000-10 relu", flow=HeavyBall())
 
 
-@pytest.mark.parametrize("flow", ["momentum", 3, GradientFlow(decay=0.5), HeavyBall(lambda time: 3 / (time + 1))])
+@pytest.mark.parametrize("flow", ["momentum", 3, GradientFlow, HeavyBall(lambda time: 3 / (time + 1))])
 def test_a_flow_that_cannot_be_counted_is_refused(flow: Any) -> None:
     with pytest.raises(LawfulError, match="accepted: GradientFlow"):
         count_laws("3-4-2 linear", flow=flow)

@@ -197,7 +197,8 @@ def test_several_inputs_and_outputs() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("3;3", "an input size is like"),
+        ("3:3", "an input size is like"),
+        ("3;3", "too many positional arguments"),
         ((0, 3), "positive"),
         (torch.zeros(1, 3), "batch of at least 2"),
         (3.5, "an input is a tensor"),

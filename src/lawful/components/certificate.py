@@ -71,14 +71,13 @@ def _is_own(found: Components) -> bool:
 def path_certificate(start: Mlp | Balanced, stop: Mlp | Balanced, found: WeightPath | Apart) -> dict[str, Any]:
     """A path with its waypoints as exact squares; or the balances that differ, or the locks that two signs stand on.
 
-        >>> from lawful.components.module_certificate import entries_digest, free_entries, written_entries
-    from lawful.components.paths import find_path
-        >>> from lawful.network import Architecture
-        >>> graph = Architecture.parse("1-2-1").to_dag()
-        >>> ends = graph.with_theta([1, 1, 1, 1]), graph.with_theta([1, -1, -1, 1])
-        >>> proof = path_certificate(*ends, find_path(*ends))
-        >>> proof["joined"], proof["drift"], proof["waypoints"]
-        (True, '0', [[]])
+    >>> from lawful.components.paths import find_path
+    >>> from lawful.network import Architecture
+    >>> graph = Architecture.parse("1-2-1").to_dag()
+    >>> ends = graph.with_theta([1, 1, 1, 1]), graph.with_theta([1, -1, -1, 1])
+    >>> proof = path_certificate(*ends, find_path(*ends))
+    >>> proof["joined"], proof["drift"], proof["waypoints"]
+    (True, '0', [[]])
     """
     first, last = start.to_dag(), stop.to_dag()
     if isinstance(found, Apart) and found.frozen:

@@ -29,7 +29,7 @@ Cell = tuple[int, int]
 
 def check(body: dict[str, Any]) -> Finding:
     """How many channels went while the function stayed, up to rounding."""
-    given = record(body, "certificate", "program results before after others added sweeps", "folded dropped lost")
+    given = record(body, "certificate", "program results before after others added folded dropped lost sweeps")
     before, after = (
         {str(name): read_tensor(each) for name, each in record_of(given[key], key).items()}
         for key in ("before", "after")
@@ -37,7 +37,7 @@ def check(body: dict[str, Any]) -> Finding:
     others = {str(name): line for name, line in record_of(given["others"], "others").items()}
     need(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "others: expected texts")
     need(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
-    lost = {word(name, "lost", *others) for name in listed(given.get("lost", []), "lost", most=len(others))}
+    lost = {word(name, "lost", *others) for name in listed(given["lost"], "lost", most=len(others))}
     kept = {name: line for name, line in others.items() if name not in lost}
     digests = digest(before, others), digest(after, kept)
     steps = read_program(given["program"], before)
@@ -50,7 +50,7 @@ def check(body: dict[str, Any]) -> Finding:
     sweeps = listed(given["sweeps"], "sweeps", most=10_000)
     size = sum(prod(tensor.shape) for tensor in before.values())
     afford(20.0 * size * (1 + len(sweeps)))  # a sweep looks at most once at every weight; the clock sees to the rest
-    tidied = read_tidied(given["added"], given.get("folded", []), given.get("dropped", []), steps, results)
+    tidied = read_tidied(given["added"], given["folded"], given["dropped"], steps, results)
     with ctx.workprec(BITS):
         replay = ChannelReplay(steps, before, results)
         for sweep in sweeps:

@@ -45,7 +45,7 @@ from lawful.verify.wiring import Wiring
 
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
-    given = record({"regions": [], **body}, "certificate", "network box rising falling outputs inputs tree regions")
+    given = record(body, "certificate", "network box rising falling outputs inputs tree regions")
     network = read_network(given["network"], "network")
     need(network.weights is not None, "the network has no weights")
     count = len(network.inputs)
