@@ -63,7 +63,7 @@ def test_what_goes_wrong_is_one_line_or_one_object(
 def test_a_defect_names_its_place_and_how_to_report_it(lawful: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, ZeroDivisionError("division by zero"))
     text = lawful("show", "3-4-2 relu", code=4).stderr
-    assert text.startswith("lawful: cli/show.py:")
+    assert text.startswith("lawful: study/verbs.py:")
     assert "lawful --version" in text
 
 
