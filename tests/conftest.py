@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,23 +30,11 @@ ARCHITECTURES = (
 
 
 def pytest_configure() -> None:
-    """torchvision, which timm and transformers import, may come with operators built for another PyTorch.
+    """torchvision, which timm and transformers import, may come with operators built for another PyTorch."""
+    with contextlib.suppress(ImportError):
+        from lawful.network.modules.torchvision_names import let_torchvision_load
 
-    They are for boxes of detectors. Where they do not load, their names suffice for all that is tested here.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        return
-    except RuntimeError:
-        import torch
-
-        for name in ("nms", "qnms"):
-            OPERATORS.append(torch.library.Library("torchvision", "FRAGMENT"))
-            OPERATORS[-1].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-
-OPERATORS: list[Any] = []  # they live as long as the tests
+        let_torchvision_load()
 
 
 @pytest.fixture(scope="session", autouse=True)

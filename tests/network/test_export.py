@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.network import Role, operations
 from lawful.network.modules import graph
 from lawful.network.modules.convert import from_module
@@ -98,3 +98,39 @@ def test_a_network_too_large_to_unroll_is_given_up_at_once(monkeypatch: pytest.M
     monkeypatch.setattr(operations, "convolve", unrolled)
     with pytest.raises(Unsupported, match=r"2\d,\d+,\d+ edges are more than"):
         from_module(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1)), (64, 26, 26))
+
+
+def test_a_model_that_caches_keys_is_read_without_and_stays_as_it_was() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=11, n_positions=4)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    read = export_module(model, [torch.zeros((2, 4), dtype=torch.int64)])
+    assert len(read.results) == 1  # the logits, and no cache
+    assert model.config.use_cache is True
+
+
+def test_somebodys_factory_needs_a_torchvision_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The factory fails once, because of an operator that is not there; with its name, it is called again."""
+    from lawful.network.modules import load
+
+    calls, tries = [], []
+    monkeypatch.setattr(load, "let_torchvision_load", lambda: tries.append(1) is None)
+
+    def factory() -> nn.Module:
+        calls.append(1)
+        if len(calls) == 1:
+            try:
+                raise RuntimeError("operator torchvision::nms does not exist")
+            except RuntimeError as error:
+                raise ModuleNotFoundError("Could not import module 'GPT2Model'") from error
+        return nn.Linear(2, 1)
+
+    assert isinstance(load.make_module(factory), nn.Linear)
+    assert (len(calls), len(tries)) == (2, 1)
+
+    def broken() -> nn.Module:
+        raise RuntimeError("something else")
+
+    with pytest.raises(LawfulError, match="something else"):
+        load.make_module(broken)
+    assert len(tries) == 1

@@ -77,7 +77,13 @@ def export_module(
     if packed is not None:
         raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
-    with _mode(module, training), torch.set_grad_enabled(training), warnings.catch_warnings(), _quiet():
+    with (
+        _mode(module, training),
+        without_caches(module),
+        torch.set_grad_enabled(training),
+        warnings.catch_warnings(),
+        _quiet(),
+    ):
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, examples, dict(keywords or {}), strict=False)
@@ -96,6 +102,20 @@ def export_module(
             reason = f"{type(error).__name__}: {lines[0][:200]}"
             raise Unsupported(f"torch.export cannot read {type(module).__name__}{_line(error)} ({reason})") from None
     return _tidied(module, program)
+
+
+@contextmanager
+def without_caches(module: nn.Module) -> Iterator[None]:
+    """Models of transformers return no keys and values that they have seen: these are for the next call, no outputs."""
+    configs = [getattr(part, "config", None) for part in module.modules()]
+    caching: list[Any] = [each for each in configs if getattr(each, "use_cache", False) is True]
+    for each in caching:
+        each.use_cache = False
+    try:
+        yield
+    finally:
+        for each in caching:
+            each.use_cache = True
 
 
 def _line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats.reading import naming, read_json
+from lawful.network.modules.torchvision_names import let_torchvision_load
 
 MAX_CONFIG = 2**20
 
@@ -27,6 +28,7 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
                 f"is a {settings['model_type']} of Hugging Face: install transformers to open it, or give "
                 "--model module:factory"
             ) from None
+        let_torchvision_load()
         ignored = ("custom code (auto_map)",) if "auto_map" in settings else ()
         if weightless is None:
             module = _made(transformers, settings)

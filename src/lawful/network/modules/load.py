@@ -15,6 +15,7 @@ from lawful.network.formats.kinds import kind_of
 from lawful.network.formats.limits import MAX_MAPPED
 from lawful.network.formats.reading import naming
 from lawful.network.formats.shards import weight_map, weights_in
+from lawful.network.modules.torchvision_names import is_about_torchvision, let_torchvision_load
 from lawful.network.reading import listed
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def make_module(model: str | Callable[[], Any] | torch.nn.Module) -> torch.nn.Mo
         if not callable(made):
             raise LawfulError(f"{name} is a {type(made).__name__}, not a factory of a torch.nn.Module")
         try:
-            made = made()
+            made = _called(made)
         except LawfulError:
             raise
         except Exception as error:  # the user's own code
@@ -49,13 +50,23 @@ def make_module(model: str | Callable[[], Any] | torch.nn.Module) -> torch.nn.Mo
     return made
 
 
+def _called(somebodys: Callable[[], Any]) -> Any:
+    """The result of somebody's code, which may need a torchvision that does not load."""
+    try:
+        return somebodys()
+    except Exception as error:
+        if not (is_about_torchvision(error) and let_torchvision_load()):
+            raise
+    return somebodys()
+
+
 def _imported(text: str) -> Any:
     if not is_factory(text):
         raise LawfulError(f"{text[:80]!r} is no factory: write module:function, as in mynets:make")
     where, name = text.split(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return getattr(importlib.import_module(where), name)
+        return getattr(_called(lambda: importlib.import_module(where)), name)
     except Exception as error:  # whatever somebody's module does when it is loaded
         raise LawfulError(f"cannot import {text}: {type(error).__name__}: {error}") from None
 
