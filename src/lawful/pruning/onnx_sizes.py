@@ -57,7 +57,7 @@ class _Watched(TorchFunctionMode):
             self._node = node.output[0]
             step(module, node, *rest)
 
-        module._step = watched  # type: ignore[method-assign]
+        module._step = watched  # type: ignore[method-assign, assignment]
         try:
             with torch.no_grad(), self:
                 module(*examples)

@@ -114,23 +114,22 @@ class OnnxModule(nn.Module):
 
     def _results(self, node: Any, options: dict[str, Any], operands: list[Operand], samples: int) -> list[Operand]:
         kind, first = node.op_type, operands[0] if operands else None
+        stated = self.sizes.get(node.output[0])
         if not any(isinstance(each, torch.Tensor) for each in operands):
             return list(computed(node, operands, self.opset, self.folder))
         if kind in ("Shape", "Size"):
             sizes = np.array(tuple(first.shape) if first is not None else (), dtype=np.int64)
             return [sizes[options.get("start", 0) : options.get("end")] if kind == "Shape" else np.array(sizes.prod())]
         if kind == "Split":
-            sizes = self.sizes.get(node.output[0])
-            stated = options if sizes is None else options | {"split": sizes}
-            return list(split(stated, len(node.output), *operands))
+            given = options if stated is None else options | {"split": stated}
+            return list(split(given, len(node.output), *operands))
         if kind == "Cast":
             return [self._cast(options["to"], operands[0])]
         if kind not in CALLS:
             raise Unsupported("is supported for constants alone")
         if kind == "Reshape" and len(operands) > 1:
-            sizes = self.sizes.get(node.output[0])
-            operands[1] = self._resized(operands[1] if sizes is None else np.array(sizes), samples)
-            options = options if sizes is None else {}  # a 0 passes a size on
+            operands[1] = self._resized(operands[1] if stated is None else np.array(stated), samples)
+            options = options if stated is None else {}  # a 0 passes a size on
         if kind in ("Softmax", "LogSoftmax"):
             return [CALLS[kind](options, *operands, opset=self.opset)]
         return [CALLS[kind](options, *operands)]
