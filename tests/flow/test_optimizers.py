@@ -138,7 +138,9 @@ def test_laws_that_are_not_quadratic_have_no_prediction() -> None:
     assert np.abs(values - values[0]).max() < 1e-9
 
 
-@pytest.mark.parametrize("text", ["flow", "sgd:0.1", "adam:0.001:batch=8", "sgd:0.01:momentum=0.9:decay=0.1:batch=2:nesterov"])
+@pytest.mark.parametrize(
+    "text", ["flow", "sgd:0.1", "adam:0.001:batch=8", "sgd:0.01:momentum=0.9:decay=0.1:batch=2:nesterov"]
+)
 def test_optimizers_print_what_they_parse(text: str) -> None:
     assert str(Optimizer.parse(text)) == text
 

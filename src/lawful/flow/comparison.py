@@ -27,7 +27,7 @@ class Row:
     """One method's run. Rows of `values` are `times`, columns the laws.
 
     `drift` is measured from the flow's own law with the same decay, `c(t) = c(0) e^{−2λt}`, λ being `shrink`: the
-    optimizer's decay, but 0 for laws that are not quadratic and for `adam`, which divides decay as it divides gradients.
+    optimizer's decay, but 0 for laws that are not quadratic and for `adam`, which divides decay as it does gradients.
     """
 
     optimizer: Optimizer

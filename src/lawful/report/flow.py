@@ -174,10 +174,8 @@ def compare_text(found: Comparison) -> str:
     for row in found.rows:
         theory = "" if row.predicted_drift is None else f"{row.predicted_drift:.2g}"
         theory = "0" if row.optimizer.name == "flow" else theory
-        lines.append(
-            f"  {str(row.optimizer)[:wide]:{wide}} {row.steps:>7} {row.losses[-1]:>9.4g} {row.max_drift:>8.2g} {theory:>8}"
-            + (f"  {row.message}" if row.message else "")
-        )
+        words = f"  {str(row.optimizer)[:wide]:{wide}} {row.steps:>7} {row.losses[-1]:>9.4g} {row.max_drift:>8.2g}"
+        lines.append(f"{words} {theory:>8}" + (f"  {row.message}" if row.message else ""))
     if (order := found.order()) is not None:
         lines.append(f"gradient descent: drift grows as step^{order:.2f} (theory: 1, rate = integral of c(g))")
     if (order := found.order("adam")) is not None:
