@@ -13,7 +13,7 @@ from lawful.errors import LawfulError
 from lawful.network import Mlp
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
-from lawful.truncation.level import Level
+from lawful.truncation.levelled import Levelled
 from lawful.truncation.output_layer import with_output, with_steps
 from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, cone_map, parting, separate
 from lawful.types import Floats
@@ -85,14 +85,14 @@ def zero_loss_network(
 
 def _steady(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss | NotSeparable | OrderUndecided:
     """Build from the data; if single precision spoils it, from the data and what that precision makes of them."""
-    found = _Search(data, Level.of(data.points), wanted, tries, seed).run()
+    found = _Search(data, Levelled.of(data.points), wanted, tries, seed).run()
     if not isinstance(found, ZeroLoss) or found.loss_single <= SINGLE:
         return found
     blurred = _blurred(data)
     if blurred is not None or not np.isfinite(found.loss_single):
         return replace(found, blurred=blurred)
     both = Clusters(np.vstack([data.points, data.points.astype(np.float32)]), np.tile(data.labels, 2))
-    again = _Search(both, Level.of(both.points, ahead=True), wanted, tries, seed).run()
+    again = _Search(both, Levelled.of(both.points, ahead=True), wanted, tries, seed).run()
     return again if isinstance(again, ZeroLoss) and again.loss_single < found.loss_single else found
 
 
@@ -114,10 +114,10 @@ def _on_a_line(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLos
     `x ↦ (σ(x − t_0), …, σ(x − t_{K−1}))` makes the intervals edges of a convex curve, and a hyperplane parts each edge
     from the others.
     """
-    blocked = _Search(data, Level.of(data.points), wanted, tries, seed).blocked()
+    blocked = _Search(data, Levelled.of(data.points), wanted, tries, seed).blocked()
     if blocked is not None:
         return blocked
-    level = Level.of(data.points, ahead=True)
+    level = Levelled.of(data.points, ahead=True)
     along = level.down(data.points)[:, 0]
     ends = sorted((along[data.labels == n].min(), along[data.labels == n].max()) for n in range(data.count))
     knots = np.array([ends[0][0]] + [(one[1] + two[0]) / 2 for one, two in pairwise(ends)])
@@ -149,7 +149,7 @@ class _Layer:
 class _Search:
     """Depth first over which cluster to collapse next and where to put the point that it becomes."""
 
-    def __init__(self, data: Clusters, level: Level, wanted: Floats, tries: int, seed: int) -> None:
+    def __init__(self, data: Clusters, level: Levelled, wanted: Floats, tries: int, seed: int) -> None:
         self.data, self.level, self.wanted, self.tries, self.left = data, level, wanted, tries, tries
         direction = np.random.default_rng(seed).normal(size=data.dimension)
         self.direction = direction / np.linalg.norm(direction)

@@ -11,7 +11,7 @@ from lawful.types import Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class Levelled:
     """`u = (x − centre) 2^−exponents`, of size 1: no unit of a column changes what is built there.
 
     With `floor` the network gets a layer of its own for it, `h = σ((x − floor) 2^−exponents)`. The floor is below all
@@ -24,7 +24,7 @@ class Level:
     floor: Floats | None = None
 
     @classmethod
-    def of(cls, points: Floats, *, ahead: bool = False) -> Level:
+    def of(cls, points: Floats, *, ahead: bool = False) -> Levelled:
         """The level of some points; `ahead` asks for the layer of its own."""
         low, high = points.min(axis=0), points.max(axis=0)
         centre = low / 2 + high / 2
