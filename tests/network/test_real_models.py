@@ -161,7 +161,7 @@ def test_a_folder_says_what_it_takes_and_which_output_is_meant(tmp_path: Path) -
     transformers = pytest.importorskip("transformers")
     small(transformers, "vit").save_pretrained(tmp_path / "vit")
     assert package.audit(tmp_path / "vit").reading is not None
-    assert package.prune(tmp_path / "vit").to_dict()["verdict"]
+    assert "removed" in package.prune(tmp_path / "vit").to_dict()
     config = transformers.BertConfig(
         hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, vocab_size=8
     )
@@ -170,5 +170,5 @@ def test_a_folder_says_what_it_takes_and_which_output_is_meant(tmp_path: Path) -
     assert found.reading is not None
     assert found.reading.assumed == (HIDDEN_STATES,)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(Unsupported, match="an adapter .* merge it"):
+    with pytest.raises(Unsupported, match=r"an adapter .* merge it"):
         package.open(tmp_path)
