@@ -38,6 +38,8 @@ def program_of(case: Probe) -> Program:
     """The program of a module that a proof can be tried for."""
     if case.size > LARGEST:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
+    if not case.gradient or case.padded:
+        raise Unsupported(f"training does not follow the gradient of what the module computes: {case.unlike}")
     if case.data is not None:
         raise Unsupported("no proof covers given data yet")
     return lower(case, program_batch(case))
@@ -83,7 +85,7 @@ def prove_rank(case: Probe, program: Program, at_most: int, seed: int, spread: f
 
 def program_batch(case: Probe) -> torch.Tensor:
     """Inputs of the size that the program takes: several where they are mixed in training."""
-    rows = MIXED if case.mode == "train" and case.has_modes else 1
+    rows = MIXED if case.mixes else 1
     return torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
 
 
