@@ -116,12 +116,12 @@ class _Held(torch.autograd.Function):
         """Nothing to keep."""
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
         """No slope."""
         return torch.zeros_like(slope)
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
         """It moves."""
         return tangent.clone()
 

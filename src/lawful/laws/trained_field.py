@@ -30,16 +30,16 @@ def follows_gradient(module: torch.nn.Module, batch: torch.Tensor, without: Coll
     start, weights = _point(module, batch, generator)
     slopes = _slopes(module, batch, start, weights)
 
-    def moved(direction: Mapping[str, torch.Tensor], step: float) -> torch.Tensor:
+    def moved(direction: Mapping[str, torch.Tensor], step: float) -> float:
         shifted = {name: value + step * direction[name] for name, value in start.items()}
-        return (called_with(module, shifted, (batch,)).detach() * weights).sum()
+        return float((called_with(module, shifted, (batch,)).detach() * weights).sum())
 
     for _ in range(DIRECTIONS):
         direction = {name: (name not in without) * _noise(value, generator) for name, value in start.items()}
         terms = [slopes[name] * along for name, along in direction.items()]
         slope = float(sum(term.sum() for term in terms))
         size = float(sum(term.square().sum() for term in terms)) ** 0.5
-        rises = [float(moved(direction, step) - moved(direction, -step)) / (2 * step) for step in STEPS]
+        rises = [(moved(direction, step) - moved(direction, -step)) / (2 * step) for step in STEPS]
         if min(abs(rise - slope) - AGREEMENT * max(size, abs(rise)) for rise in rises) > 1e-9:
             return False
     return True
