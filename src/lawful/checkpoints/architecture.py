@@ -47,9 +47,8 @@ class CheckpointArchitecture:
     group: OrbitGroup
     tolerance: float
     notes: tuple[str, ...]
-    virtual: tuple[
-        Fold, ...
-    ] = ()  # the first folds, of tensors that another way to write the module has beside its own
+    wide: bool  # whether its graph can be carried out in float64, whatever the module itself computes in
+    virtual: tuple[Fold, ...] = ()  # the first folds, of tensors that another way to write it has beside its own
 
     def state(self, given: Mapping[str, torch.Tensor] | None = None) -> State:
         """The tensors of the module (or of a state dict that fits it), each under the first of its names."""
@@ -72,11 +71,13 @@ class CheckpointArchitecture:
     def replays(
         self, state: Mapping[str, torch.Tensor], many: Sequence[Sequence[torch.Tensor]]
     ) -> list[list[torch.Tensor]]:
-        """The outputs for several inputs of the examples' sizes; a large module's tensors are fetched one by one."""
-        alone = all(node.op in ("placeholder", "call_function", "output") for node in self.exported.graph.nodes)
-        if self.large and alone and not self.virtual:
-            return replay(self.exported, state, many)
-        return [self.outputs(state, inputs) for inputs in many]
+        """The outputs for several inputs of the examples' sizes, in float64 throughout if the graph can be carried out.
+
+        Its tensors are fetched one by one then.
+        """
+        if not self.wide:
+            return [self.outputs(state, inputs) for inputs in many]
+        return replay(self.exported, folded_tensors(state, self.virtual) if self.virtual else state, many)
 
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64."""
@@ -117,9 +118,15 @@ def read_architecture(
     biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
     group = read_group(read_graph(exported), gains_of(exported), biases)
     folds += _value_folds(group, readers) if folding == "all" else ()
-    tolerance = AGREE_SINGLE if casts(whole) else AGREE
-    found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
+    wide = _carried_out(whole)
+    tolerance = AGREE_SINGLE if casts(whole) and not wide else AGREE
+    found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, (), wide)
     return _tried(found, seed)
+
+
+def _carried_out(exported: ExportedModule) -> bool:
+    """Whether a graph is made of calls alone."""
+    return all(node.op in ("placeholder", "call_function", "output") for node in exported.graph.nodes)
 
 
 def _readers(exported: ExportedModule) -> dict[str, LinearReader]:
