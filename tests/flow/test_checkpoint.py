@@ -73,6 +73,24 @@ def test_the_command_goes_on_where_it_was_killed(
     assert not (tmp_path / "killed.part.npz").exists()
 
 
+def test_other_data_under_the_same_name_are_another_flow(tmp_path: Path, lawful: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
+    data = tmp_path / "data.npz"
+    np.savez(data, x=x, y=y)
+    words = ["flow", "3-5-2 relu bias", "--data", data, "--until", "1", "--snapshots", "21", "--tolerance", "1e-6"]
+    lawful(*words, "--out", tmp_path / "whole")
+    lawful(*words, "--out", tmp_path / "run", "--max-evaluations", "40", code=3)
+    np.savez(data, x=x, y=y + 1e-3)
+    refused = lawful(*words, "--out", tmp_path / "run", code=2)
+    assert "is of another flow" in refused.stderr
+    np.savez(data, x=x, y=y)
+    lawful(*words, "--out", tmp_path / "run")  # a larger budget extends what it ended
+    for name in ("trajectory.npz", "run.json", "network.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert "exists already" in lawful(*words, "--out", tmp_path / "run", code=2).stderr
+
+
 def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     kept: list[FlowState] = []
     integrate(training(), 1.0, snapshots=11, keep=kept.append, relative=1e-6)

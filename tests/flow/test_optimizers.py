@@ -27,6 +27,7 @@ def example(text: str, samples: int = 12, seed: int = 0) -> tuple[Mlp | Dag, np.
         ("sgd:0.1", lambda p: torch.optim.SGD(p, 0.1)),
         ("sgd:0.1:momentum=0.9", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
         ("sgd:0.1:decay=0.05:momentum=0.5", lambda p: torch.optim.SGD(p, 0.1, momentum=0.5, weight_decay=0.05)),
+        ("sgd:0.1:momentum=0.9:nesterov", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True)),
         ("adam:0.01", lambda p: torch.optim.Adam(p, 0.01)),
         ("adam:0.01:decay=0.1", lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.1)),
         ("adamw:0.01:decay=0.1", lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1)),
@@ -51,13 +52,16 @@ def test_steps_are_pytorchs(text: str, make: object) -> None:
     momentum=st.sampled_from([0.0, 0.5, 0.9]),
     decay=st.sampled_from([0.0, 0.1]),
     batch=st.sampled_from([0, 1, 5]),
+    nesterov=st.booleans(),
     text=st.sampled_from(["3-4-2 relu bias", "3-4-2 linear", "3-4-4-2 relu skip(1,2)"]),
 )
-def test_the_exact_drift_of_sgd(rate: float, momentum: float, decay: float, batch: int, text: str) -> None:
+def test_the_exact_drift_of_sgd(
+    rate: float, momentum: float, decay: float, batch: int, nesterov: bool, text: str
+) -> None:
     """c⁺ = (1 − ηλ)² c + η² c(g), with its extension to momentum, on every batch, step by step."""
     network, x, y = example(text)
     at, laws = problem(network, x, y), known_laws(network)
-    optimizer = Optimizer("sgd", rate, momentum, decay, batch)
+    optimizer = Optimizer("sgd", rate, momentum, decay, batch, nesterov and momentum > 0)
     exact = ExactDrift(laws, optimizer, at.start)
     for step in steps(at, optimizer, 20):
         scale = max(1.0, float(step.next @ step.next))
@@ -87,14 +91,17 @@ def test_first_order_drift_of_gradient_descent(text: str) -> None:
     """Drift over a time is η ∫ c(g) dt (1 + O(η)), and (1 + μ)/(1 − μ)² times that with momentum."""
     network, x, y = example(text)
     texts = ["flow", "sgd:0.02", "sgd:0.01", "sgd:0.005", "sgd:0.0005:momentum=0.8", "adam:0.01", "adam:0.005"]
+    texts += ["sgd:0.0005:momentum=0.8:nesterov"]
     found = compare(problem(network, x, y), known_laws(network), [Optimizer.parse(text) for text in texts], 2.0)
-    flow, *sgd, heavy, adam, finer = found.rows
+    flow, *sgd, heavy, adam, finer, ahead = found.rows
     assert flow.max_drift < 1e-9
     gaps = [np.abs(row.drift[-1] - row.first_order).max() / row.predicted_drift for row in sgd]  # type: ignore[operator]
     assert gaps[0] < 0.1
     if "linear" in text:  # on a kink that pins the flow, gradient descent chatters, and its squares do not average
         assert gaps[2] < 0.5 * gaps[0]
     assert np.abs(heavy.drift[-1] - heavy.first_order).max() < 0.1 * heavy.predicted_drift  # type: ignore[operator]
+    assert np.abs(ahead.drift[-1] - ahead.first_order).max() < 0.05 * ahead.predicted_drift  # type: ignore[operator]
+    assert ahead.predicted_drift == pytest.approx(heavy.predicted_drift * 1.48 / 1.8)
     assert found.order() == pytest.approx(1.0, abs=0.05)
     assert abs(found.order("adam") or 1.0) < 0.4
     assert finer.max_drift > 30 * sgd[0].max_drift
@@ -131,7 +138,9 @@ def test_laws_that_are_not_quadratic_have_no_prediction() -> None:
     assert np.abs(values - values[0]).max() < 1e-9
 
 
-@pytest.mark.parametrize("text", ["flow", "sgd:0.1", "adam:0.001:batch=8", "sgd:0.01:momentum=0.9:decay=0.1:batch=2"])
+@pytest.mark.parametrize(
+    "text", ["flow", "sgd:0.1", "adam:0.001:batch=8", "sgd:0.01:momentum=0.9:decay=0.1:batch=2:nesterov"]
+)
 def test_optimizers_print_what_they_parse(text: str) -> None:
     assert str(Optimizer.parse(text)) == text
 
@@ -139,7 +148,7 @@ def test_optimizers_print_what_they_parse(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "lion:0.1", "sgd", "sgd:-1", "sgd:fast", "sgd:0.1:nesterov=1", "adam:0.1:momentum=0.9", "sgd:0.1:batch=1.5",
-     "sgd:nan", "flow:batch=3", "sgd:0.1:momentum=1", "sgd:0.1:0.2", "sgd:0.1:decay=-1"],
+     "sgd:nan", "flow:batch=3", "sgd:0.1:nesterov", "sgd:0.1:momentum=1", "sgd:0.1:0.2", "sgd:0.1:decay=-1"],
 )  # fmt: skip
 def test_bad_optimizers_are_refused(text: str) -> None:
     with pytest.raises(LawfulError):
@@ -150,3 +159,23 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
     network, x, y = example("3-4-2 relu")
     with pytest.raises(LawfulError, match="more than the 12 samples"):
         list(steps(problem(network, x, y), Optimizer("sgd", 0.1, batch=13), 1))
+
+
+def test_only_what_decay_does_is_subtracted() -> None:
+    """Adam divides its decay as it divides gradients: e^(-2λt) is no law of its."""
+    network, x, y = example("3-4-2 relu bias")
+    texts = ["sgd:0.1:decay=0.2", "adam:0.01:decay=0.2", "adamw:0.01:decay=0.2"]
+    found = compare(problem(network, x, y), balances(network), [Optimizer.parse(text) for text in texts], 0.37)
+    assert [row.shrink for row in found.rows] == [0.2, 0.0, 0.2]
+    assert found.rows[0].times[-1] == pytest.approx(0.4)  # four steps, and not the time that was asked for
+    for row in found.rows:
+        kept = row.values[0] * np.exp(-2 * row.shrink * row.times[-1])
+        np.testing.assert_allclose(row.drift[-1], row.values[-1] - kept)
+
+
+def test_too_few_steps_for_momentum_have_no_prediction() -> None:
+    network, x, y = example("3-4-2 relu bias")
+    chosen = [Optimizer.parse(f"sgd:{rate}:momentum=0.9") for rate in (0.1, 0.001)]
+    few, many = compare(problem(network, x, y), balances(network), chosen, 1.0).rows
+    assert few.predicted_drift is None
+    assert many.predicted_drift == pytest.approx(many.max_drift, rel=0.2)

@@ -34,6 +34,7 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (functional.hardsigmoid, (X,), {}),
     (functional.hardswish, (X,), {}),
     (functional.elu, (X, 0.7), {}),
+    (functional.celu, (X, 0.7), {}),
     (functional.selu, (X,), {}),
     (functional.softshrink, (X, 1.0), {}),
     (torch.maximum, (X, Y), {}),
@@ -71,6 +72,7 @@ def test_every_rewriting_is_tried() -> None:
         (torch.max, (X,), {"dim": 1}),
         (functional.max_pool2d, (X, 2), {"padding": 1}),
         (functional.max_pool2d, (X, 2), {"return_indices": True}),
+        (torch.abs, (torch.arange(-3, 3),), {}),
     ],
 )
 def test_what_is_not_rewritten(function: Any, arguments: Any, options: dict[str, Any]) -> None:

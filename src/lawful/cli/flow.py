@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -92,16 +93,18 @@ def flow(
     }  # fmt: skip
     settings = read_settings(source, {key: value for key, value in given.items() if value is not None})
     folder = None if settings["out"] is None else Path(settings["out"])
-    if folder is not None and folder.exists():
+    part = None if folder is None else folder.with_name(folder.name + ".part.npz")
+    if folder is not None and part is not None and folder.exists() and not (part.exists() and _stopped_short(folder)):
         raise LawfulError(f"{folder} exists already: name a new folder for the run")
     will_write(None if settings["certificate"] is None else Path(settings["certificate"]), html)
-    part = None if folder is None else folder.with_name(folder.name + ".part.npz")
     run = _integrated(settings, part)
     if folder is not None:
         from lawful.flow.runs import save
 
+        if folder.exists():  # the same flow, stopped short: the checkpoint beside it stays until this one is written
+            rmtree(folder)
         save(run, folder)
-    if part is not None and run.trajectory.stop.reason is not Reason.INTERRUPTED:
+    if part is not None and run.trajectory.stop.reason not in (Reason.INTERRUPTED, Reason.EVALUATIONS):
         part.unlink(missing_ok=True)
     if html is not None:
         from lawful.report.run_page import run_html
@@ -248,6 +251,14 @@ def _integrated(settings: dict[str, Any], part: Path | None) -> Run:
     return record(trajectory, laws, network, about)
 
 
+def _stopped_short(folder: Path) -> bool:
+    """Whether a folder holds a run that was interrupted, or that its budget of gradients ended."""
+    from lawful.flow.runs import load
+    from lawful.flow.trajectory import Reason
+
+    return load(folder).trajectory.stop.reason in (Reason.INTERRUPTED, Reason.EVALUATIONS)
+
+
 def _checkpoints(part: Path | None, at: Problem, settings: dict[str, Any]) -> dict[str, Any]:
     """Options of `integrate` that keep a checkpoint beside the folder of the run, and go on from one that is there."""
     if part is None:
@@ -255,10 +266,15 @@ def _checkpoints(part: Path | None, at: Problem, settings: dict[str, Any]) -> di
     import hashlib
     import json
 
+    import numpy as np
+
     from lawful.flow.checkpoint import read_checkpoint, write_checkpoint
 
     said = {key: str(value) for key, value in settings.items() if key not in ("out", "certificate", "max_evaluations")}
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + at.start.tobytes())
+    for given in (at.x, at.targets):  # type: ignore[attr-defined]
+        digest.update(np.ascontiguousarray(given).tobytes())
+    digest.update(np.float64(at.evaluate(at.start).loss).tobytes())  # a module's own code may have changed, too
     about = digest.hexdigest()[:32]
     resume = read_checkpoint(part, about) if part.exists() else None
     if resume is not None:

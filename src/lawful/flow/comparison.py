@@ -19,13 +19,15 @@ from lawful.types import Floats
 
 POINTS = 101  # at most this many records of a run
 HUGE = 1e100
+STEADY = 4  # times 1/(1 - momentum) steps: before that momentum has not got going, and the first order says nothing
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
     """One method's run. Rows of `values` are `times`, columns the laws.
 
-    `drift` is measured from the flow's own law with the same decay, `c(t) = c(0) e^{−2λt}`.
+    `drift` is measured from the flow's own law with the same decay, `c(t) = c(0) e^{−2λt}`, λ being `shrink`: the
+    optimizer's decay, but 0 for laws that are not quadratic and for `adam`, which divides decay as it does gradients.
     """
 
     optimizer: Optimizer
@@ -34,6 +36,7 @@ class Row:
     losses: Floats
     values: Floats
     drift: Floats
+    shrink: float
     exact: Floats | None
     first_order: Floats | None
     message: str
@@ -92,7 +95,7 @@ def compare(
     """Run each method for a time of the flow (`time/η` steps) and measure the drift of every law.
 
     Gradient descent changes a quadratic law by `η² c(g)` a step, so over a time by `η ∫ c(g) dt` to first order; with
-    momentum μ by `(1 + μ)/(1 − μ)²` times that. Adam's drift does not vanish with the step size. If the flow itself
+    momentum by a factor (`Optimizer.drift_rate`). Adam's drift does not vanish with the step size. If the flow itself
     needs more than `max_evaluations` gradients, there is no prediction.
     """
     if not optimizers:
@@ -121,9 +124,10 @@ def _flow_row(problem: Problem, laws: Quantities, optimizer: Optimizer, time: fl
     if flow.stop.reason is Reason.INTERRUPTED:
         raise KeyboardInterrupt
     values = laws.along(flow.theta)
-    drift = values - values[0] * np.exp(-2.0 * optimizer.decay * flow.times)[:, None]
+    shrink = optimizer.decay if laws.quadratic else 0.0
+    drift = values - values[0] * np.exp(-2.0 * shrink * flow.times)[:, None]
     message = "" if flow.stop.complete else flow.stop.message
-    return Row(optimizer, flow.evaluations, flow.times, flow.losses, values, drift, None, None, message)
+    return Row(optimizer, flow.evaluations, flow.times, flow.losses, values, drift, shrink, None, None, message)
 
 
 def _row(
@@ -149,16 +153,15 @@ def _row(
             if exact is not None:
                 exact.update(step)
             if done in marks:
-                times.append(done * time / count)
+                times.append(done * optimizer.pace)
                 losses.append(problem.evaluate(step.next).loss)
                 thetas.append(step.next)
                 if tell is not None:
                     tell(done / count)
         values = laws.along(np.array(thetas))
-    drift = values - values[0] * np.exp(-2.0 * optimizer.decay * np.array(times))[:, None]
-    first = None
-    if integral is not None and optimizer.name == "sgd" and not optimizer.decay and not optimizer.batch:
-        momentum = optimizer.momentum
-        first = optimizer.rate * (1.0 + momentum) / (1.0 - momentum) ** 2 * integral
+    shrink = optimizer.decay if laws.quadratic and optimizer.name != "adam" else 0.0
+    drift = values - values[0] * np.exp(-2.0 * shrink * np.array(times))[:, None]
+    rate, steady = optimizer.drift_rate, count * (1.0 - optimizer.momentum) >= STEADY
+    first = rate * integral if rate is not None and integral is not None and steady else None
     ended = exact.value if exact is not None and not message else None
-    return Row(optimizer, done, np.array(times), np.array(losses), values, drift, ended, first, message)
+    return Row(optimizer, done, np.array(times), np.array(losses), values, drift, shrink, ended, first, message)

@@ -13,15 +13,18 @@ from lawful.flow.loss_value import Problem
 from lawful.flow.quantities import Quantities
 from lawful.types import Floats
 
-FORMS = "flow[:decay=D], sgd:RATE[:momentum=M][:batch=B][:decay=D], adam:RATE[:batch=B][:decay=D], adamw:RATE[:...]"
+FORMS = (
+    "flow[:decay=D], sgd:RATE[:momentum=M[:nesterov]][:batch=B][:decay=D], adam:RATE[:batch=B][:decay=D], "
+    "adamw:RATE[:...]"
+)
 
 
 @dataclass(frozen=True)
 class Optimizer:
     """A method and its settings; prints and parses itself.
 
-    `sgd` is PyTorch's SGD (decay added to the gradient, heavy-ball momentum), `adam` and `adamw` are PyTorch's with
-    their default betas, `flow` is the gradient flow. `batch` 0 is the full batch.
+    `sgd` is PyTorch's SGD (decay added to the gradient, heavy-ball or Nesterov momentum), `adam` and `adamw` are
+    PyTorch's with their default betas, `flow` is the gradient flow. `batch` 0 is the full batch.
 
     >>> Optimizer.parse("sgd:0.1:momentum=0.9")
     Optimizer('sgd:0.1:momentum=0.9')
@@ -32,6 +35,7 @@ class Optimizer:
     momentum: float = 0.0
     decay: float = 0.0
     batch: int = 0
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in ("flow", "sgd", "adam", "adamw"):
@@ -40,6 +44,8 @@ class Optimizer:
             raise LawfulError(f"{self.name} needs a positive step size: write {self.name}:0.01")
         if not 0 <= self.momentum < 1 or (self.momentum and self.name != "sgd"):
             raise LawfulError("momentum is a number from 0 up to 1, for sgd")
+        if self.nesterov and not self.momentum:
+            raise LawfulError("nesterov needs momentum: write sgd:0.01:momentum=0.9:nesterov")
         if not (math.isfinite(self.decay) and self.decay >= 0):
             raise LawfulError("decay is not negative")
         if self.batch < 0 or (self.batch and self.name == "flow"):
@@ -49,6 +55,9 @@ class Optimizer:
     def parse(cls, text: str) -> Optimizer:
         """Read `sgd:0.1:batch=32`."""
         name, *words = text.strip().split(":")
+        nesterov = "nesterov" in words
+        if nesterov:
+            words.remove("nesterov")
         options: dict[str, float] = {}
         for number, word in enumerate(words):
             key, _, value = word.rpartition("=")
@@ -62,26 +71,45 @@ class Optimizer:
         batch = options.pop("batch", 0.0)
         if batch != int(batch) if math.isfinite(batch) else True:
             raise LawfulError(f"batch must be a whole number, not {batch:g}")
-        return cls(name, **options, batch=int(batch))
+        return cls(name, **options, batch=int(batch), nesterov=nesterov)
 
     def __str__(self) -> str:
         words = [self.name] + [f"{self.rate:g}"] * (self.name != "flow")
         words += [f"{key}={getattr(self, key):g}" for key in ("momentum", "decay", "batch") if getattr(self, key)]
-        return ":".join(words)
+        return ":".join(words + ["nesterov"] * self.nesterov)
 
     def __repr__(self) -> str:
         return f"Optimizer({str(self)!r})"
 
     def steps(self, time: float) -> int:
         """How many steps cover a time of the flow; momentum moves `1/(1 − μ)` times as fast."""
-        return max(1, round(time * (1.0 - self.momentum) / self.rate))
+        return max(1, round(time / self.pace))
+
+    @property
+    def pace(self) -> float:
+        """The time of the flow that a step covers."""
+        return self.rate / (1.0 - self.momentum)
+
+    @property
+    def drift_rate(self) -> float | None:
+        """The drift of a quadratic law c in a time dt is this times `c(g) dt`, to first order; None if not known.
+
+        Heavy-ball momentum μ has `η (1 + μ)/(1 − μ)²`, Nesterov's `η (1 − μ + 2μ²)/(1 − μ)²`: from `ExactDrift`, where
+        velocities are steady.
+        """
+        if self.name != "sgd" or self.decay or self.batch:
+            return None
+        momentum = self.momentum
+        factor = 1.0 - momentum + 2.0 * momentum**2 if self.nesterov else 1.0 + momentum
+        return self.rate * factor / (1.0 - momentum) ** 2
 
 
 @dataclass(frozen=True)
 class OptimizerStep:
     """One update: the parameters before it, and the two directions that made it.
 
-    `theta_next = shrink · theta − rate · direction`, and `gradient` is the (mini-batch) gradient without decay.
+    `next = theta − rate · direction`, and `gradient` is the (mini-batch) gradient without decay. `velocity` is what
+    momentum carries on: the direction itself, unless momentum is Nesterov's.
     """
 
     theta: Floats
@@ -89,6 +117,7 @@ class OptimizerStep:
     loss: float
     gradient: Floats
     direction: Floats
+    velocity: Floats
 
 
 def steps(problem: Problem, optimizer: Optimizer, count: int, *, seed: int = 0) -> Iterator[OptimizerStep]:
@@ -105,22 +134,23 @@ def steps(problem: Problem, optimizer: Optimizer, count: int, *, seed: int = 0) 
     batches = _batches(problem, optimizer.batch, np.random.default_rng(seed))
     for _ in range(count):
         value = next(batches).evaluate(theta)
-        after, direction = move(theta, value.gradient)
-        yield OptimizerStep(theta, after, value.loss, value.gradient, direction)
+        after, direction, velocity = move(theta, value.gradient)
+        yield OptimizerStep(theta, after, value.loss, value.gradient, direction, velocity)
         theta = after
 
 
-Move = Callable[[Floats, Floats], tuple[Floats, Floats]]
+Move = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]
 
 
 def _sgd(optimizer: Optimizer) -> Move:
     buffer: Floats | None = None
 
-    def move(theta: Floats, gradient: Floats) -> tuple[Floats, Floats]:
+    def move(theta: Floats, gradient: Floats) -> tuple[Floats, Floats, Floats]:
         nonlocal buffer
         slope = gradient + optimizer.decay * theta if optimizer.decay else gradient
         buffer = slope if buffer is None or not optimizer.momentum else optimizer.momentum * buffer + slope
-        return theta - optimizer.rate * buffer, buffer
+        direction = slope + optimizer.momentum * buffer if optimizer.nesterov else buffer
+        return theta - optimizer.rate * direction, direction, buffer
 
     return move
 
@@ -130,7 +160,7 @@ def _adam(optimizer: Optimizer, first: float = 0.9, second: float = 0.999, tiny:
     square: Floats | float = 0.0
     count = 0
 
-    def move(theta: Floats, gradient: Floats) -> tuple[Floats, Floats]:
+    def move(theta: Floats, gradient: Floats) -> tuple[Floats, Floats, Floats]:
         nonlocal mean, square, count
         count += 1
         slope = gradient + optimizer.decay * theta if optimizer.name == "adam" else gradient
@@ -139,7 +169,7 @@ def _adam(optimizer: Optimizer, first: float = 0.9, second: float = 0.999, tiny:
         direction = (mean / (1 - first**count)) / (np.sqrt(square / (1 - second**count)) + tiny)
         if optimizer.name == "adamw":
             direction = direction + optimizer.decay * theta
-        return theta - optimizer.rate * direction, direction
+        return theta - optimizer.rate * direction, direction, direction
 
     return move
 
@@ -159,9 +189,10 @@ def _batches(problem: Problem, size: int, rng: np.random.Generator) -> Iterator[
 class ExactDrift:
     """What theory says a quadratic law becomes under sgd, step by step, from its gradients alone.
 
-    With `θ⁺ = θ − η v⁺`, `v⁺ = μ v + g + λθ` and `⟨∇c(θ), g⟩ = 0`, write `b(·,·)` for the bilinear form of c:
-    `c⁺ = c − 2η p + η² c(v⁺)`, where `p = b(θ, v⁺)` obeys `p⁺ = μ (p − η c(v⁺)) + λ c⁺`. Without momentum this is
-    `c⁺ = (1 − ηλ)² c + η² c(g)`: the decay law and the drift of gradient descent.
+    With `θ⁺ = θ − η d`, `v⁺ = μ v + g + λθ` and `⟨∇c(θ), g⟩ = 0`, write `b(·,·)` for the bilinear form of c:
+    `c⁺ = c − 2η b(θ, d) + η² c(d)`, and `p = b(θ, v⁺)` obeys `p⁺ = μ (p − η b(d, v⁺)) + λ c⁺`. The heavy ball has
+    `d = v⁺`, so `b(θ, d) = p`; Nesterov's momentum has `d = g + λθ + μ v⁺`, so `b(θ, d) = λc + μp`. Without momentum
+    this is `c⁺ = (1 − ηλ)² c + η² c(g)`: the decay law and the drift of gradient descent.
     """
 
     def __init__(self, laws: Quantities, optimizer: Optimizer, start: Floats) -> None:
@@ -170,12 +201,17 @@ class ExactDrift:
         self.laws, self.optimizer = laws, optimizer
         self.value = laws.values(start)
         self._product = np.zeros_like(self.value)
-        self._square = np.zeros_like(self.value)
+        self._mixed = np.zeros_like(self.value)
 
     def update(self, step: OptimizerStep) -> Floats:
         """The value after one more step."""
         rate, momentum, decay = self.optimizer.rate, self.optimizer.momentum, self.optimizer.decay
-        self._product = momentum * (self._product - rate * self._square) + decay * self.value
-        self._square = self.laws.values(step.direction)
-        self.value = self.value - 2.0 * rate * self._product + rate**2 * self._square
+        self._product = momentum * (self._product - rate * self._mixed) + decay * self.value
+        square, along = self.laws.values(step.direction), self._product
+        self._mixed = square
+        if self.optimizer.nesterov:
+            along = decay * self.value + momentum * self._product
+            both, other = self.laws.values(step.direction + step.velocity), self.laws.values(step.velocity)
+            self._mixed = (both - square - other) / 2.0
+        self.value = self.value - 2.0 * rate * along + rate**2 * square
         return self.value

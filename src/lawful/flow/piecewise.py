@@ -66,6 +66,11 @@ def _elu(relu: Relu, x: torch.Tensor, alpha: float = 1.0, inplace: bool = False)
     return above + alpha * torch.expm1(x - above)
 
 
+def _celu(relu: Relu, x: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> torch.Tensor:
+    above = relu(x)
+    return above + alpha * torch.expm1((x - above) / alpha)
+
+
 def _selu(relu: Relu, x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     return SELU_SCALE * _elu(relu, x, SELU_ALPHA)
 
@@ -143,6 +148,7 @@ LOCATED: dict[Any, tuple[str, Rewriting]] = {
         ("hardsigmoid", _hardsigmoid, (functional.hardsigmoid,)),
         ("hardswish", _hardswish, (functional.hardswish,)),
         ("elu", _elu, (functional.elu,)),
+        ("celu", _celu, (functional.celu, torch.celu)),
         ("selu", _selu, (functional.selu, torch.selu)),
         ("softshrink", _softshrink, (functional.softshrink,)),
         ("maximum", _maximum, (torch.maximum, torch.Tensor.maximum)),
@@ -157,9 +163,11 @@ LOCATED: dict[Any, tuple[str, Rewriting]] = {
     for function in functions
 }
 UNLOCATED = """
-    absolute adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d ceil clip clamp_min clamp_max cummax cummin
-    floor fmod frac ge gt hardshrink heaviside kthvalue l1_loss le lt max_pool3d median msort quantile remainder round
-    rrelu sgn sign sort threshold topk trunc
+    absolute adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d argmax argmin argsort bucketize ceil clip
+    clamp_min clamp_max cosine_embedding_loss cummax cummin floor fmod frac ge gt hardshrink heaviside
+    hinge_embedding_loss kthvalue l1_loss le lt margin_ranking_loss max_pool3d median msort multi_margin_loss
+    multilabel_margin_loss nanmedian nanquantile quantile remainder round rrelu searchsorted sgn sign signbit sort
+    threshold topk triplet_margin_loss triplet_margin_with_distance_loss trunc unique
 """
 KINKED = {name for name, _ in LOCATED.values()} | set(UNLOCATED.split())
 
@@ -173,7 +181,8 @@ def rewritten(function: Any, arguments: Any, options: dict[str, Any], relu: Call
     >>> rewritten(torch.tanh, (x,), {}, lambda name: torch.relu) is None
     True
     """
-    if function not in LOCATED:
+    given = next((each for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor)), None)
+    if function not in LOCATED or (given is not None and not given.is_floating_point()):  # no weight moves integers
         return None
     name, rewriting = LOCATED[function]
     options = {"x" if key in ("input", "self") else key: value for key, value in options.items()}

@@ -152,29 +152,30 @@ def compare_json(found: Comparison) -> dict[str, Any]:
 
 def subtracted(found: Comparison) -> str:
     """What drift is measured from, in words: the law that the flow itself has."""
-    if any(row.optimizer.decay for row in found.rows):
-        return "drift is c(t) - e^(-2 decay t) c(0): what decay alone does to a quadratic law is subtracted"
+    plain = [str(row.optimizer) for row in found.rows if row.optimizer.decay and not row.shrink]
+    but = f" (not for {', '.join(plain)}: there it is c(t) - c(0))" if plain else ""
+    if any(row.shrink for row in found.rows):
+        return "drift is c(t) - e^(-2 decay t) c(0): what decay alone does to a quadratic law is subtracted" + but
     return "drift is c(t) - c(0)"
 
 
 def _law(row: Row) -> str:
-    return f"e^(-{2 * row.optimizer.decay:g} t) c(0)" if row.optimizer.decay else "c(0)"
+    return f"e^(-{2 * row.shrink:g} t) c(0)" if row.shrink else "c(0)"
 
 
 def compare_text(found: Comparison) -> str:
     """One line per method: loss, drift, and what theory says the drift should be."""
+    wide = min(max([34, *(len(str(row.optimizer)) for row in found.rows)]), 60)
     lines = [
         f"drift of {len(found.names)} conserved quantities over time {found.time:g}",
         f"  {subtracted(found)}",
-        f"  {'method':34} {'steps':>7} {'loss':>9} {'drift':>8} {'theory':>8}",
+        f"  {'method':{wide}} {'steps':>7} {'loss':>9} {'drift':>8} {'theory':>8}",
     ]
     for row in found.rows:
         theory = "" if row.predicted_drift is None else f"{row.predicted_drift:.2g}"
         theory = "0" if row.optimizer.name == "flow" else theory
-        lines.append(
-            f"  {str(row.optimizer)[:34]:34} {row.steps:>7} {row.losses[-1]:>9.4g} {row.max_drift:>8.2g} {theory:>8}"
-            + (f"  {row.message}" if row.message else "")
-        )
+        words = f"  {str(row.optimizer)[:wide]:{wide}} {row.steps:>7} {row.losses[-1]:>9.4g} {row.max_drift:>8.2g}"
+        lines.append(f"{words} {theory:>8}" + (f"  {row.message}" if row.message else ""))
     if (order := found.order()) is not None:
         lines.append(f"gradient descent: drift grows as step^{order:.2f} (theory: 1, rate = integral of c(g))")
     if (order := found.order("adam")) is not None:

@@ -177,6 +177,7 @@ def separation_json(found: Separability) -> dict[str, Any]:
             "condition": built.condition,
             "order": [names[number] for number in built.order],
             "widened": built.widened,
+            "blurred": built.blurred,
         }
     blocked = found.built.clusters if isinstance(found.built, NotSeparable) else ()
     return {
@@ -220,6 +221,11 @@ def separation_text(found: Separability) -> str:
             lines.append(
                 f"  zero-loss network {size}: loss {built.loss:.1e} ({_single(built)}), condition {built.condition:.3g}"
             )
+            if built.blurred is not None:
+                lines.append(
+                    f"  in float32 rows {built.blurred[0]} and {built.blurred[1]} of two clusters are one point: "
+                    "no network can tell them apart there"
+                )
         case NotSeparable(clusters):
             names = ", ".join(str(found.data.names[number])[:24] for number in clusters)
             lines.append(f"  one by one neither: of {names} none can be parted from the others of them")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,22 +12,28 @@ from numpy.typing import ArrayLike
 from lawful.errors import LawfulError
 from lawful.network import Mlp
 from lawful.truncation.clusters import Clusters
-from lawful.truncation.cumulative import Chain, TruncationMap
-from lawful.truncation.output_layer import with_output
+from lawful.truncation.cumulative import TruncationMap
+from lawful.truncation.levelled import Levelled
+from lawful.truncation.output_layer import with_output, with_steps
 from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, cone_map, parting, separate
-from lawful.types import Floats, Indices
+from lawful.types import Floats
 
 ASIDES = (0.0, 0.5, -0.5, 2.0, -2.0, 8.0, -8.0)  # how far beside its cluster a collapsed point goes, in data sizes
 WORST = 1e12  # condition number of a map that is still used
 SMALL = 1e-12  # a loss above this share of the labels is not zero
+SINGLE = 1e-6  # a loss above this is not zero in single precision: another network is looked for
 
 
 @dataclass(frozen=True, eq=False)
 class ZeroLoss:
     """Yes: layer k collapses cluster `order[k]` to `apexes[k]`; the losses are the network's own, on the data.
 
+    (Data on a line are bent first: then a layer comes before these, and apexes are points of its space.)
+
     `condition` is the worst of the maps, in coordinates of size 1. `loss_single` is the loss in single precision, data
-    included. `widened`: a last hidden layer was added because one affine map cannot send so many points to free labels.
+    included. `widened`: a last hidden layer was added because one affine map cannot send so many points to free labels,
+    or a first one because the data are on a line. `blurred`: rows of two clusters that are one point in single
+    precision, if that is why the loss is not zero there.
     """
 
     network: Mlp
@@ -36,6 +43,7 @@ class ZeroLoss:
     loss: float
     loss_single: float
     widened: bool
+    blurred: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,35 +78,63 @@ def zero_loss_network(
         raise LawfulError(
             f"{data.count} clusters need a finite label vector each, not an array of shape {wanted.shape}"
         )
-    level = _Level.of(data.points)
-    return _Search(data, level, wanted, tries, seed).run()
+    if data.dimension == 1 and data.count > 2:
+        return _on_a_line(data, wanted, tries, seed)
+    return _steady(data, wanted, tries, seed)
 
 
-@dataclass(frozen=True, eq=False)
-class _Level:
-    """Coordinates `u = (x − centre) 2^−exponents` of size 1, in which maps are built: no scale changes them."""
+def _steady(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss | NotSeparable | OrderUndecided:
+    """Build from the data; if single precision spoils it, from the data and what that precision makes of them."""
+    found = _Search(data, Levelled.of(data.points), wanted, tries, seed).run()
+    if not isinstance(found, ZeroLoss) or found.loss_single <= SINGLE:
+        return found
+    blurred = _blurred(data)
+    if blurred is not None or not np.isfinite(found.loss_single):
+        return replace(found, blurred=blurred)
+    both = Clusters(np.vstack([data.points, data.points.astype(np.float32)]), np.tile(data.labels, 2))
+    again = _Search(both, Levelled.of(both.points, ahead=True), wanted, tries, seed).run()
+    return again if isinstance(again, ZeroLoss) and again.loss_single < found.loss_single else found
 
-    centre: Floats
-    exponents: Indices
 
-    @classmethod
-    def of(cls, points: Floats) -> _Level:
-        low, high = points.min(axis=0), points.max(axis=0)
-        centre = low / 2 + high / 2
-        sizes = np.where(high > low, high - centre, np.maximum(np.abs(centre), 1.0))  # constants carry nothing
-        return cls(centre, np.frexp(sizes)[1])
+def _blurred(data: Clusters) -> tuple[int, int] | None:
+    """Two rows of different clusters that are one point in single precision, if there are."""
+    seen: dict[tuple[float, ...], int] = {}
+    with np.errstate(over="ignore"):
+        rounded = data.points.astype(np.float32)
+    for row, point in enumerate(rounded.tolist()):
+        before = seen.setdefault(tuple(point), row)
+        if data.labels[before] != data.labels[row]:
+            return before, row
+    return None
 
-    def down(self, points: Floats) -> Floats:
-        return np.asarray(np.ldexp(points - self.centre, -self.exponents))
 
-    def up(self, points: Floats) -> Floats:
-        return np.asarray(np.ldexp(points, self.exponents) + self.centre)
+def _on_a_line(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss | NotSeparable | OrderUndecided:
+    """Of three intervals on a line the middle one is never parted: a first layer bends the line in every gap.
 
-    def taken_in(self, network: Mlp) -> Mlp:
-        """The network with the change of coordinates as part of its first layer."""
-        first, bias = np.ldexp(network.weights[0], -self.exponents), network.biases[0]
-        shifted = -first @ self.centre if bias is None else bias - first @ self.centre
-        return Mlp([first, *network.weights[1:]], [shifted, *network.biases[1:]], network.slopes)
+    `x ↦ (σ(x − t_0), …, σ(x − t_{K−1}))` makes the intervals edges of a convex curve, and a hyperplane parts each edge
+    from the others.
+    """
+    blocked = _Search(data, Levelled.of(data.points), wanted, tries, seed).blocked()
+    if blocked is not None:
+        return blocked
+    level = Levelled.of(data.points, ahead=True)
+    along = level.down(data.points)[:, 0]
+    ends = sorted((along[data.labels == n].min(), along[data.labels == n].max()) for n in range(data.count))
+    knots = np.array([ends[0][0]] + [(one[1] + two[0]) / 2 for one, two in pairwise(ends)])
+    bent = Clusters(np.maximum(along[:, None] - knots, 0.0), data.labels)
+    found = _steady(bent, wanted, tries, seed)
+    if not isinstance(found, ZeroLoss):
+        return found
+    inner = found.network
+    whole = Mlp([np.ones((len(knots), 1)), *inner.weights], [-knots, *inner.biases], [0.0, *inner.slopes])
+    network = level.taken_in(whole)
+    losses = _losses(network, data, wanted)
+    if not losses[0] <= SMALL * float((wanted[data.labels] ** 2).sum() + 1):
+        return OrderUndecided(f"the gaps on the line are too thin: loss {losses[0]:.1e}")
+    return replace(
+        found, network=network, loss=losses[0], loss_single=losses[1], widened=True,
+        blurred=_blurred(data) if losses[1] > SINGLE else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +149,7 @@ class _Layer:
 class _Search:
     """Depth first over which cluster to collapse next and where to put the point that it becomes."""
 
-    def __init__(self, data: Clusters, level: _Level, wanted: Floats, tries: int, seed: int) -> None:
+    def __init__(self, data: Clusters, level: Levelled, wanted: Floats, tries: int, seed: int) -> None:
         self.data, self.level, self.wanted, self.tries, self.left = data, level, wanted, tries, tries
         direction = np.random.default_rng(seed).normal(size=data.dimension)
         self.direction = direction / np.linalg.norm(direction)
@@ -121,17 +157,20 @@ class _Search:
 
     def run(self) -> ZeroLoss | NotSeparable | OrderUndecided:
         """The first order that works; *no* if some clusters block each other; else undecided."""
-        blocked = self._blocked()
+        blocked = self.blocked()
         if blocked is not None:
             return blocked
+        best: ZeroLoss | None = None
         for aside in ASIDES:
-            self.left = self.tries
+            self.left = self.tries if best is None else self.left  # what is better in single precision costs the rest
             found = self._descend(self.level.down(self.data.points), (), aside)
-            if found is not None:
-                return found
-        return OrderUndecided(self.reason)
+            if found is not None and (best is None or found.loss_single < best.loss_single):
+                best = found
+            if best is not None and best.loss_single <= SINGLE:
+                break
+        return best or OrderUndecided(self.reason)
 
-    def _blocked(self) -> NotSeparable | None:
+    def blocked(self) -> NotSeparable | None:
         """Leave out, one by one, clusters that can be parted from the others still there: what is left is blocked."""
         left = list(range(self.data.count))
         while len(left) > 1:
@@ -191,11 +230,10 @@ class _Search:
         widened = bool(np.linalg.matrix_rank(np.c_[apexes, np.ones(len(apexes))]) < len(apexes))
         first = [int(np.argmax(self.data.labels == cluster)) for cluster in order]
         examples = self.level.down(self.data.points[first])
-        built = _with_steps(maps, apexes, labels) if widened else with_output(maps, examples, labels)
+        built = with_steps(maps, apexes, labels) if widened else with_output(maps, examples, labels)
         network = self.level.taken_in(built)
         targets = self.wanted[self.data.labels]
-        outputs = network.evaluate(self.data.points), _single(network, self.data.points)
-        double, single = (_loss(each, targets, self.data.weights) for each in outputs)
+        double, single = _losses(network, self.data, self.wanted)
         if not double <= SMALL * float((targets**2).sum() + 1):
             self.reason = f"the maps that were found are too badly conditioned: loss {double:.1e}"
             return None
@@ -207,25 +245,6 @@ def _alone(points: Floats) -> Hyperplane:
     normal = np.eye(points.shape[1])[0]
     top = float((points @ normal).max())
     return Hyperplane(tuple(Fraction(int(value)) for value in normal), normal, top, top + 1.0)
-
-
-def _with_steps(maps: tuple[TruncationMap, ...], apexes: Floats, labels: Floats) -> Mlp:
-    """A last layer `σ(u·x − t_k)` over the points' order along u makes them affinely independent, however many."""
-    along = max((np.eye(apexes.shape[1])[axis] for axis in range(apexes.shape[1])), key=lambda u: _closest(apexes @ u))
-    rng = np.random.default_rng(0)
-    tilted = [direction / np.linalg.norm(direction) for direction in rng.normal(size=(64, apexes.shape[1]))]
-    along = max([along, *tilted], key=lambda u: _closest(apexes @ u))
-    heights = apexes @ along
-    knots = np.sort(heights)[:-1]
-    weight, bias = np.tile(along, (len(knots), 1)), -knots
-    steps = np.maximum(apexes @ weight.T + bias, 0.0)
-    solved = np.linalg.solve(np.c_[steps, np.ones(len(steps))], labels)
-    body = Chain(maps, weight, bias).to_mlp()
-    return Mlp([*body.weights, solved[:-1].T], [*body.biases, solved[-1]], [*body.slopes, 0.0])
-
-
-def _closest(heights: Floats) -> float:
-    return float(np.diff(np.sort(heights)).min())
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -240,5 +259,8 @@ def _single(network: Mlp, points: Floats) -> Floats:
     return values.astype(np.float64)
 
 
-def _loss(outputs: Floats, targets: Floats, weights: Floats) -> float:
-    return float(weights @ ((outputs - targets) ** 2).sum(axis=1) / 2)
+def _losses(network: Mlp, data: Clusters, wanted: Floats) -> tuple[float, float]:
+    """The loss in double and in single precision."""
+    outputs = network.evaluate(data.points), _single(network, data.points)
+    double, single = (float(data.weights @ ((each - wanted[data.labels]) ** 2).sum(axis=1) / 2) for each in outputs)
+    return double, single

@@ -35,6 +35,21 @@ def with_output(maps: Sequence[TruncationMap], examples: Floats, labels: Floats)
     return Mlp([*chain.weights[:-1], last], [*chain.biases[:-1], mean - last @ centre], chain.slopes)
 
 
+def with_steps(maps: tuple[TruncationMap, ...], apexes: Floats, labels: Floats) -> Mlp:
+    """A last layer `σ(u·x − t_k)` over the points' order along u makes them affinely independent, however many."""
+    along = max((np.eye(apexes.shape[1])[axis] for axis in range(apexes.shape[1])), key=lambda u: _closest(apexes @ u))
+    rng = np.random.default_rng(0)
+    tilted = [direction / np.linalg.norm(direction) for direction in rng.normal(size=(64, apexes.shape[1]))]
+    along = max([along, *tilted], key=lambda u: _closest(apexes @ u))
+    heights = apexes @ along
+    knots = np.sort(heights)[:-1]
+    weight, bias = np.tile(along, (len(knots), 1)), -knots
+    steps = np.maximum(apexes @ weight.T + bias, 0.0)
+    solved = np.linalg.solve(np.c_[steps, np.ones(len(steps))], labels)
+    body = Chain(maps, weight, bias).to_mlp()
+    return Mlp([*body.weights, solved[:-1].T], [*body.biases, solved[-1]], [*body.slopes, 0.0])
+
+
 def _hidden(network: Mlp, points: Floats, rng: np.random.Generator | None) -> Floats:
     """What the last hidden layer says about the points; with `rng`, in single precision and with weights a unit off."""
     kind = np.float64 if rng is None else np.float32
@@ -44,3 +59,7 @@ def _hidden(network: Mlp, points: Floats, rng: np.random.Generator | None) -> Fl
         off = weight if rng is None else weight * (1 + UNIT * rng.choice([-1.0, 1.0], size=weight.shape))
         values = np.maximum(values @ off.T.astype(kind) + bias.astype(kind), kind(0))
     return values.astype(np.float64)
+
+
+def _closest(heights: Floats) -> float:
+    return float(np.diff(np.sort(heights)).min())

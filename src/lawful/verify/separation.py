@@ -44,7 +44,8 @@ def check(body: dict[str, Any]) -> Finding:
     labels = wholes(given["labels"], "labels", 0, length=len(points))
     need(sorted(set(labels)) == list(range(len(answers))), "the answers are not one for each cluster")
     need(len(answers) > 1, "one cluster alone: there is nothing to part")
-    afford(20.0 * len(answers) * len(points) * len(points[0]) ** 2)
+    frames = sum(isinstance(item, dict) and item.get("answer") == "frame" for item in answers)
+    afford(20.0 * len(points) * len(points[0]) * (len(answers) + frames * len(points[0])))
     kinds = []
     for number, item in enumerate(answers):
         sides = [
