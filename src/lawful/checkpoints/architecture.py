@@ -26,7 +26,7 @@ from lawful.checkpoints.replay import replay
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
 from lawful.network.modules.calling import called_with
-from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.network.modules.export import ExportedModule, copied, export_module, operator_name
 from lawful.symmetry.check import casts, random_inputs, tensors_in
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.reading import read_graph
@@ -101,13 +101,13 @@ def _large(module: nn.Module) -> bool:
 def read_architecture(
     module: nn.Module, input: Input | Sequence[Input] | None = None, *, folding: Folding = "all", seed: int = 0
 ) -> CheckpointArchitecture:
-    """Read a module (in evaluation) once for all its checkpoints.
+    """Read a module (in evaluation; itself it stays in training if it is) once for all its checkpoints.
 
     >>> found = read_architecture(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,))
     >>> [(type(space).__name__, space.size, space.permutes, space.signed) for space in found.group.spaces]
     [('UnitSpace', 4, True, False)]
     """
-    module.eval()
+    module = _in_evaluation(module)
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
@@ -122,6 +122,13 @@ def read_architecture(
     tolerance = AGREE_SINGLE if casts(whole) and not wide else AGREE
     found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, (), wide)
     return _tried(found, seed)
+
+
+def _in_evaluation(module: nn.Module) -> nn.Module:
+    """The module, or one with its tensors that does not train."""
+    if not any(part.training for part in module.modules()):
+        return module
+    return copied(module, shared=True).eval()
 
 
 def _carried_out(exported: ExportedModule) -> bool:
