@@ -29,6 +29,8 @@ from lawful.network.reading import IN_EVAL, Reading, carrying
 if TYPE_CHECKING:
     import torch
 
+HIDDEN_STATES = "its answer is the first tensor that it returns, the hidden states: nothing asks its pooler"
+
 
 class ReadingOptions:
     """How the user wants a source to be read."""
@@ -150,7 +152,7 @@ def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
         from lawful.network.modules.onnx_network import load
     except ImportError:  # without PyTorch there are no modules
         raise obstacle from None
-    said = str(obstacle).removeprefix(f"{path}: ").partition("; supported are")[0]
+    said = str(obstacle).removeprefix(f"{path}: ").partition("; ")[0]
     said = said.replace("): is not supported", ") is not piecewise linear, or not known to be")
     found = load(path, said, chosen.input_shape)
     return carrying(found, replace(found.reading, source=str(path), size=path.stat().st_size))
@@ -169,7 +171,7 @@ def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
             made = renamed_module(module, state)
         else:
             try:
-                return _in_eval(_loaded(module, path, chosen, size, ignored))
+                return _understood(_loaded(module, path, chosen, size, ignored), module)
             except InvalidNetwork as refusal:
                 made = _otherwise(refusal, module, state)
     found = chosen.made(made, size, str(path))
@@ -178,7 +180,7 @@ def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
         return found
     words = (*told.ignored, *ignored, *unused, *(f"{name} (not used)" for name in left_out(made, list(state))))
     words = (*words, "older names of tensors, which transformers translates")
-    return _in_eval(carrying(found, replace(told, format=kind, ignored=words)))
+    return _understood(carrying(found, replace(told, format=kind, ignored=words)), module)
 
 
 def _otherwise(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -> Any:
@@ -191,10 +193,13 @@ def _otherwise(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -
         raise refusal from None
 
 
-def _in_eval(found: Opened) -> Opened:
-    """No file says in which mode a normalisation is meant."""
+def _understood(found: Opened, module: torch.nn.Module) -> Opened:
+    """No folder says in which mode a normalisation is meant, or which of a model's outputs is."""
     told = None if isinstance(found, Architecture) else found.reading
-    return found if told is None or not told.normalised else carrying(found, told.assuming(IN_EVAL))
+    if told is None:
+        return found
+    pooled = getattr(module, "pooler", None) is not None
+    return carrying(found, told.assuming(*([IN_EVAL] * told.normalised), *([HIDDEN_STATES] * pooled)))
 
 
 def _from_bytes(content: bytes, chosen: ReadingOptions, ending: str = "") -> Opened:

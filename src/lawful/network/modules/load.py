@@ -110,7 +110,7 @@ def state_for(module: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:
 
 def onnx_state(path: Path) -> dict[str, torch.Tensor]:
     """The weights of an ONNX file."""
-    from lawful.network.formats.onnx_file import load
+    from lawful.network.formats.onnx_graph import load
     from lawful.network.modules.onnx_module import OnnxModule
 
     with naming(path):

@@ -15,14 +15,14 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
 from lawful.network.formats.limits import check_numbers
 from lawful.network.formats.onnx_constants import COMPUTED, computed
+from lawful.network.formats.onnx_refusals import DOMAINS, unread
 from lawful.network.modules.onnx_calls import CALLS
 from lawful.network.modules.onnx_moves import split
 from lawful.network.modules.onnx_values import Operand
 from lawful.network.modules.onnx_weights import WeightNames, weights_of
 from lawful.network.reading import Reading
 
-DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-KNOWN = tuple(dict.fromkeys((*CALLS, "Split", "Shape", "Size", "Cast", "Constant", *COMPUTED)))
+KNOWN = {*CALLS, "Split", "Shape", "Size", "Cast", "Constant", *COMPUTED}
 
 
 class OnnxModule(nn.Module):
@@ -45,7 +45,7 @@ class OnnxModule(nn.Module):
         graph = model.graph
         if graph.sparse_initializer:
             raise Unsupported("sparse initializers are not supported")
-        self.opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=1)
+        self.opset = onnx_file.opset_of(model)
         self.folder, self.alone, self.bare, self.fixed = folder, False, False, 0
         held: dict[str, NDArray[Any]] = {each.name: onnx_file.array(each, folder) for each in graph.initializer}
         self.inputs = tuple(entry.name for entry in graph.input if entry.name not in held)
@@ -192,10 +192,8 @@ def _place(node: Any) -> str:
 
 def _check_known(node: Any) -> None:
     """Refuse what no input could change: an operator that is not known."""
-    if node.domain not in DOMAINS:
-        raise Unsupported(f"{_place(node)}: is not supported (domain {node.domain[:40]!r})")
-    if node.op_type not in KNOWN:
-        raise Unsupported(f"{_place(node)}: is not supported; supported are {', '.join(KNOWN)}")
+    if node.domain not in DOMAINS or node.op_type not in KNOWN:
+        raise Unsupported(f"{_place(node)}: {unread(node)}")
 
 
 def _answers(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network.formats import onnx_file
+from lawful.network.formats import onnx_file, onnx_graph
 from lawful.network.formats.limits import check_numbers
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.modules.onnx_module import OnnxModule
@@ -26,7 +26,7 @@ Size = tuple[int, ...]
 
 def load(path: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
     """The module of an ONNX file; `obstacle` is what prevents a graph of scalar weights."""
-    return network_of(onnx_file.load(path), path.parent, obstacle, input_shape)
+    return network_of(onnx_graph.load(path), path.parent, obstacle, input_shape)
 
 
 def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
@@ -63,7 +63,7 @@ def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) ->
 
     Both are compared on the examples: a node may have a size in it that went away.
     """
-    model = onnx_file.load(path)
+    model = onnx_graph.load(path)
     try:
         content = refilled(model, OnnxModule(model, path.parent), smaller.state_dict(), resize=True)
         twin = network_of(type(model).FromString(content), path.parent, "").module
