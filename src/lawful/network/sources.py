@@ -22,7 +22,7 @@ from lawful.network.formats.kinds import ENDINGS, KNOWN, kind_of
 from lawful.network.formats.limits import MAX_BYTES, check_bytes
 from lawful.network.formats.reading import naming
 from lawful.network.mlp import Mlp
-from lawful.network.modules.load import fill, is_factory, make_module, state_of
+from lawful.network.modules.load import filled, is_factory, make_module, state_of
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.reading import IN_EVAL, Reading, carrying
 
@@ -222,7 +222,7 @@ def _loaded(
     chosen.refuse("a model states its layers", but=("model", "input_shape", "drop_useless"))
     state, kind, unused = state_of(path)
     try:
-        prefix = fill(module, state)
+        module, prefix = filled(module, state)
     except LawfulError as error:
         raise type(error)(f"{path}: {error}") from None
     found = chosen.made(module, shape, str(path))
@@ -262,8 +262,8 @@ def _from_state(state: Mapping[str, Any], chosen: ReadingOptions) -> Opened:
     if chosen.model is not None:
         import torch
 
-        module = make_module(chosen.model)
-        prefix = fill(module, {name: torch.as_tensor(value) for name, value in state.items()})
+        tensors = {name: torch.as_tensor(value) for name, value in state.items()}
+        module, prefix = filled(make_module(chosen.model), tensors)
         found = chosen.made(module, chosen.input_shape)
         return carrying(found, _prefixed(found.reading, prefix)) if found.reading is not None else found
     chosen.refuse("weights state their input size", but=("activation", "order", "drop_useless"))
