@@ -221,6 +221,7 @@ def test_every_verb_of_python_is_asked() -> None:
         "bound_of_difference",
         "prune_with_certificate",
         "convolutional_file",
+        "by_channels",
     }
     checkpoints = {
         "align",

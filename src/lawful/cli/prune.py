@@ -88,15 +88,20 @@ def prune(
     from lawful.network.formats.data import read_data
     from lawful.pruning.measure import measure
     from lawful.report.pruning import pruning_json, pruning_text
+    from lawful.study.prune import CHANNELS_ONLY, NEURONS_ONLY, ByChannels, by_channels
 
     will_write(out, certificate, plot)
     if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
         raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
     approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
-    if prune_by_channels(named, approximate, out, certificate, certify, as_json, fold=fold):
+    parts = by_channels(named.text, named.anything, named.input_text, named.seed)
+    if isinstance(parts, ByChannels):
+        if approximate:
+            raise LawfulError(NEURONS_ONLY)
+        prune_by_channels(parts, named, out, certificate, certify, as_json, fold=fold)
         return
     if fold:
-        raise LawfulError("--fold is for modules and ONNX files that are pruned channel by channel")
+        raise LawfulError(CHANNELS_ONLY)
     found = named.network()
     inputs = len(found.to_dag().inputs)
     number, relative = read_tolerance(tolerance)

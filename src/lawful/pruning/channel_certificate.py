@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,10 +16,13 @@ from lawful.pruning.cut import bias_beside
 from lawful.pruning.program import ChannelProgram, Heads
 from lawful.pruning.tidy import Tidying
 
+if TYPE_CHECKING:
+    from lawful.pruning.onnx_channels import OnnxPruning
+
 LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
 
 
-def certificate(pruning: ChannelPruning) -> dict[str, Any]:
+def certificate(pruning: ChannelPruning | OnnxPruning) -> dict[str, Any]:
     """The operations on channels, both sets of weights, and the sweeps.
 
     >>> from torch import nn
@@ -30,7 +33,12 @@ def certificate(pruning: ChannelPruning) -> dict[str, Any]:
     >>> certificate(prune_channels(model, [(2, 2)]))["sweeps"]
     [[[[1, 1], 'constant']]]
     """
-    states = pruning.original.state_dict(), pruning.module.state_dict()
+    if isinstance(pruning, ChannelPruning):
+        states = pruning.original.state_dict(), pruning.module.state_dict()
+    else:
+        before, after = ({name: torch.as_tensor(array) for name, array in each.items()}
+                         for each in (pruning.before, pruning.after))  # fmt: skip
+        states = before, after
     return written(pruning.program, pruning.sweeps, *states, pruning.tidied)
 
 

@@ -5,21 +5,37 @@ from __future__ import annotations
 import copy
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from lawful.errors import Unsupported
+from lawful.network.modules.onnx_network import resized
 from lawful.pruning.loading import set_caches
 
 
-def graph_bytes(module: nn.Module, example: torch.Tensor | tuple[int, ...], suffix: str) -> bytes:
-    """`.pt2` (an exported program) or `.onnx`, for inputs like the example."""
+def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]]) -> bytes | None:
+    """An ONNX file with smaller initializers, where a module came from one whose nodes still fit."""
+    if not source.is_file():
+        return None
+    generator = torch.Generator().manual_seed(0)
+    sizes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in examples]
+    whole = [isinstance(each, torch.Tensor) and not each.is_floating_point() for each in examples]
+    given = [
+        each if isinstance(each, torch.Tensor) and ids else torch.randn(size, generator=generator)
+        for each, size, ids in zip(examples, sizes, whole, strict=True)
+    ]
+    return resized(source, module, given)
+
+
+def graph_bytes(module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]], suffix: str) -> bytes:
+    """`.pt2` (an exported program) or `.onnx`, for inputs like the examples."""
     kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
-    given = (example if isinstance(example, torch.Tensor) else torch.zeros(example, dtype=kind),)
+    given = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
     whole = copy.deepcopy(module).eval()
     set_caches(whole, False)
     buffer = io.BytesIO()

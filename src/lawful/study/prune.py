@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lawful.symmetry.inputs import Input
 
 
+NEURONS_ONLY = "tolerances, boxes and data are for networks of Linear layers"
+CHANNELS_ONLY = "folding is for modules and ONNX files that are pruned channel by channel"
 TRANSFORMERS = {"LayerNormalization", "RMSNormalization", "Gelu", "Erf"}  # their files are read as modules
 
 
@@ -54,58 +57,76 @@ def prune(
     >>> found.channels_before, found.channels_after
     (3, 3)
     """
-    if (file := convolutional_file(network)) is not None:
-        from lawful.pruning.onnx_channels import prune_onnx
+    parts = by_channels(
+        network,
+        lambda: open(network, model=model, activation=activation, order=order, input_shape=input_size(input)),
+        input,
+        seed,
+    )
+    if isinstance(parts, ByChannels):
+        if options:
+            raise LawfulError(f"{', '.join(options)}: {NEURONS_ONLY}")
+        return parts.prune(fold=fold)
+    if fold:
+        raise LawfulError(CHANNELS_ONLY)
+    return prune_neurons(open_graph(parts, seed=seed) if isinstance(parts, Architecture) else parts, **options)
 
-        _refuse(options)
-        return prune_onnx(file, fold=fold, seed=seed)
-    found = open(network, model=model, activation=activation, order=order, input_shape=input_size(input))
+
+@dataclass(frozen=True, eq=False)
+class ByChannels:
+    """What is pruned channel by channel: an ONNX file with convolutions, or a module with examples of its inputs."""
+
+    file: Any = None
+    module: nn.Module | None = None
+    examples: tuple[torch.Tensor | tuple[int, ...], ...] = ()
+    reading: Reading | None = None
+    seed: int = 0
+
+    def prune(self, *, fold: bool = False) -> ChannelPruning | OnnxPruning:
+        """Remove its redundant channels."""
+        if self.module is None:
+            from lawful.pruning.onnx_channels import prune_onnx
+
+            return prune_onnx(self.file, fold=fold, seed=self.seed)
+        from lawful.pruning.channels import prune_channels
+
+        found = prune_channels(self.module, self.examples, fold=fold, seed=self.seed)
+        return read_as(found, *(() if self.reading is None else (self.reading,)))
+
+
+def by_channels(
+    network: Source, opened: Callable[[], Opened], given: Input | None = None, seed: int = 0
+) -> ByChannels | Opened:
+    """How a network is pruned: channel by channel, or as what it opens to, neuron by neuron."""
+    if (file := convolutional_file(network)) is not None:
+        return ByChannels(file, seed=seed)
+    found = opened()
     module = entangled_module(found)
     if module is None:
-        if fold:
-            raise LawfulError("folding is for modules and ONNX files that are pruned channel by channel")
-        opened = open_graph(found, seed=seed) if isinstance(found, Architecture) else found
-        return prune_neurons(opened, **options)
-    from lawful.pruning.channels import prune_channels
-
-    _refuse(options)
-    given = input if input is not None else getattr(found, "input_shape", None)
-    return read_as(prune_channels(module, [example_input(module, given, seed)], fold=fold, seed=seed), *_reading(found))
+        return found
+    stated = given if given is not None else getattr(found, "input_shape", None)
+    return ByChannels(None, module, tuple(example_inputs(module, stated, seed)), found.reading, seed)
 
 
-def example_input(module: nn.Module, given: Any, seed: int) -> torch.Tensor | tuple[int, ...]:
-    """A size with a batch, or random token ids that every embedding has."""
+def example_inputs(module: nn.Module, given: Any, seed: int) -> list[torch.Tensor | tuple[int, ...]]:
+    """Sizes with a batch, tensors as they are, and random token ids that every embedding has; masks of 0 and 1."""
     import torch
     from torch import nn
 
     from lawful.symmetry.inputs import examples
 
-    if isinstance(given, torch.Tensor):
-        return given
-    if given is None:  # a first layer, or an ONNX file, may say what it takes
-        guessed = examples(module, None)[0]
-        given = tuple(guessed.shape[1:]) if guessed.is_floating_point() else _tokens(guessed)
-    if (size := input_size(given)) is not None:
-        return (2, *size)
-    found = re.fullmatch(r"(\d{1,6}(?:,\d{1,6})*):int", given) if isinstance(given, str) else None
-    if found is None:
-        raise LawfulError("the size of the module's input is needed, without the batch: --input 3,32,32, or 8:int")
+    generator = torch.Generator().manual_seed(seed)
     tables = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
-    sizes = [int(each) for each in found[1].split(",")]
-    return torch.randint(0, min(tables, default=2), (2, *sizes), generator=torch.Generator().manual_seed(seed))
-
-
-def _tokens(example: torch.Tensor) -> str:
-    return ",".join(map(str, example.shape[1:])) + ":int"
-
-
-def _refuse(options: dict[str, Any]) -> None:
-    if options:
-        raise LawfulError(f"{', '.join(options)}: tolerances, boxes and data are for networks of Linear layers")
-
-
-def _reading(found: Opened) -> tuple[Reading, ...]:
-    return () if found.reading is None else (found.reading,)
+    found: list[torch.Tensor | tuple[int, ...]] = []
+    for place, example in enumerate(examples(module, given)):
+        if example.is_floating_point():
+            found.append(example if isinstance(given, torch.Tensor) else tuple(example.shape))
+        elif bool(example.any()):
+            found.append(example)
+        else:
+            most = min(tables, default=2) if place == 0 else 2
+            found.append(torch.randint(0, most, tuple(example.shape), generator=generator))
+    return found
 
 
 def convolutional_file(source: Source) -> Any:
