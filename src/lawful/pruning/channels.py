@@ -35,6 +35,8 @@ from lawful.pruning.traced import traced_channels
 from lawful.shown import Shown
 from lawful.types import Floats
 
+FIXING = ("flatten", "view", "reshape", "chunk", "split", "split_with_sizes", "slice")  # may have sizes of their own
+
 
 @dataclass(frozen=True, eq=False)
 class ChannelPruning(Shown):
@@ -118,7 +120,7 @@ def _otherwise(
         with suppress(Unsupported):
             said = f"{refusal}: the result is its traced graph, for inputs of the size given"
             return _pruned(module, plain, double, read, examples, (*notes, said), (), traced=True)
-    return _pruned(module, plain, double, read, examples, notes, ("flatten", "view", "reshape"), fold=fold)
+    return _pruned(module, plain, double, read, examples, notes, FIXING, fold=fold)
 
 
 def _pruned(
@@ -158,7 +160,7 @@ def _pruned(
     modes = {name: part.training for name, part in module.named_modules()}
     for name, part in small.named_modules():
         part.training = modes.get(name, False)
-    said = [*notes, *notes_of(state.program), *tidy_notes(program, tidied)]
+    said = [*notes, *notes_of(state.program), *tidy_notes(program, tidied, can_fold=not isinstance(small, OnnxModule))]
     if (load := how_to_load(plain, small, state.grids.sizes(state.alive))) is not None:
         said.append(load)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]

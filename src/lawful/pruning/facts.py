@@ -165,6 +165,13 @@ class Facts:
             start += len(self.keys[source])
         self._set(operation.name, constant, keys, factors)
 
+    def _part(self, operation: Operation, spot: Spot) -> None:
+        name, source, start = operation.name, operation.sources[0], int(operation.arguments[0])
+        mine = slice(start, start + len(spot.cells))
+        found = self.constant[source].items()
+        constant = {place - start: value for place, value in found if mine.start <= place < mine.stop}
+        self._set(name, constant, [(name, key) for key in self.keys[source][mine]], self.factors[source][mine])
+
     def _attend(self, operation: Operation, spot: Spot) -> None:
         """Values are averaged with the weights of their head: multiples stay multiples, and constants are kept."""
         heads, source = operation.attention, operation.sources[2]

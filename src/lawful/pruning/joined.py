@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,10 +44,25 @@ def read_module(module: nn.Module, inputs: Sequence[torch.Tensor | tuple[int, ..
             node.target = product
         elif name == "linear" and (weight := _turned(read, node.args[1])) is not None:
             node.target, node.args = product, (node.args[0], weight, *node.args[2:])
+        elif name == "glu":
+            _write_gate(read.graph, node)
         elif name == "add" and len(node.args) == 2 and not node.kwargs:
             _join(read, node)
     read.graph.eliminate_dead_code()
     return read
+
+
+def _write_gate(graph: fx.Graph, node: fx.Node) -> None:
+    """`glu(x)` as the first half of its channels times the sigmoid of the second."""
+    axis: Any = node.args[1] if len(node.args) > 1 else -1
+    with graph.inserting_before(node):
+        halves = graph.call_function(torch.ops.aten.chunk.default, (node.args[0], 2, axis))
+        one, two = (graph.call_function(operator.getitem, (halves, half)) for half in (0, 1))
+        gate = graph.call_function(torch.ops.aten.sigmoid.default, (two,))
+    halves.meta["val"] = [_value(node)] * 2
+    for each in (one, two, gate):
+        each.meta["val"] = _value(node)
+    node.target, node.args = torch.ops.aten.mul.Tensor, (one, gate)
 
 
 def _turned(read: ExportedModule, node: Any) -> fx.Node | None:

@@ -70,6 +70,7 @@ class Operation:
     | pool | a maximum or an average over places |
     | flat | its places become channels, `width` of each |
     | cat, add, sub, mul, copy | as they say |
+    | part | channels from `arguments[0]` on |
     | attend | heads of attention: see `Heads` |
     | other | anything: what it touches is pinned |
     """

@@ -125,7 +125,7 @@ def _numbers(tensor: torch.Tensor | None) -> Floats | None:
     return None if tensor is None else np.asarray(tensor.detach().numpy(), dtype=np.float64)
 
 
-def tidy_notes(program: ChannelProgram, found: Tidying | None) -> list[str]:
+def tidy_notes(program: ChannelProgram, found: Tidying | None, *, can_fold: bool = True) -> list[str]:
     """What was folded and dropped, or could be, in words."""
     norms = [str(norm.tensors["mean"]).rpartition(".")[0] for _, norm in (found.folded if found else foldable(program))]
     centred = {name for each in program.operations if _is_centred(each) for name in each.sources}
@@ -134,11 +134,11 @@ def tidy_notes(program: ChannelProgram, found: Tidying | None) -> list[str]:
         kind = "before an instance normalisation" if each.name in centred else "of keys"
         unseen.setdefault(kind, []).append(str(each.tensors["bias"]))
     notes = []
-    if norms:
+    if norms and (found or can_fold):
         said = "are nn.Identity now: the layers before hold them" if found else "can go into the layers before: --fold"
         notes.append(f"{len(norms)} normalisations {said} ({_few(norms)})")
     for kind, biases in unseen.items():
-        said = "are gone" if found else "can be anything, or go: --fold"
+        said = "are gone" if found else f"can be anything{', or go: --fold' if can_fold else ''}"
         notes.append(f"{len(biases)} biases {kind}, which no output sees, {said} ({_few(biases)})")
     packed = [
         str(layer.tensors["bias"]) for layer in program.operations

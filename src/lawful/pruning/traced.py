@@ -24,6 +24,7 @@ POOLS = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adapt
 AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
 UPSAMPLED = ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
 PADS = ("pad", "constant_pad_nd")
+PARTS = ("chunk", "split", "split_with_sizes")
 
 
 def traced_channels(read: ExportedModule, stay: Sequence[str] = (), *, fixed: bool = False) -> ChannelProgram:
@@ -40,6 +41,7 @@ class _Tracer:
         self.program = ChannelProgram()
         self.spots = self.program.spots
         self._norms: set[str] = set()
+        self._parts: dict[str, str] = {}  # calls that cut an activation along its channels
         uses = Counter(name for call in read.calls for name in _names(call) if name in read.tensors)
         self.shared = {name for name, times in uses.items() if times > 1}
         for name in read.inputs:
@@ -66,6 +68,11 @@ class _Tracer:
             self._embedding(call, sources)
             return
         if sources and own and name not in self.stay and self._understood(name, call, sources):
+            return
+        if name == "getitem" and call.args[0].name in self._parts:
+            source = self._parts[call.args[0].name]
+            before = call.args[0].meta["val"][: call.args[1]]
+            self._part(call, source, sum(int(each.shape[self.spots[source].axis]) for each in before))
             return
         for source in sources:
             self.program.pin(source)
@@ -127,7 +134,24 @@ class _Tracer:
             return self._flat(call, sources, spot)
         if name == "cat":
             return self._cat(call)
+        if name in PARTS and alone:
+            axis = int(args[2] if len(args) > 2 else call.kwargs.get("dim", 0))
+            if axis % len(spot.shape) != spot.axis:
+                return False
+            self._parts[call.name] = sources[0]
+            return True
+        if name == "slice" and alone and len(args) > 2 and args[4:] in ([], [1]):
+            return int(args[1]) % len(spot.shape) == spot.axis and self._part(call, sources[0], int(args[2] or 0))
         return False
+
+    def _part(self, call: Any, source: str, start: int) -> bool:
+        """Some of the channels, from one of them on."""
+        spot, shape = self.spots[source], _sizes(call)
+        start = min(start + len(spot.cells), len(spot.cells)) if start < 0 else start
+        cells = spot.cells[max(start, 0) : max(start, 0) + shape[spot.axis]]
+        return self.program.passes(
+            "part", call.name, [source], Spot(spot.axis, cells, shape), arguments=(float(max(start, 0)),)
+        )
 
     def _attend(self, call: Any, found: TracedAttention) -> None:
         queries, keys, values = (

@@ -52,6 +52,8 @@ class ChannelFacts:
                 return None if value is None else standardised(value, mean, variance, gain, shift)
             case "cat":
                 return self.constant(*self._part(step, place))
+            case "part":
+                return self.constant(step.sources[0], step.start + place)
             case "attend" if step.heads is not None:
                 value = self.constant(step.sources[2], step.heads.written[place])
                 return value if value is not None and (step.heads.whole or is_zero(value)) else None
@@ -113,6 +115,8 @@ class ChannelFacts:
             case "cat":
                 (source, first), (other, second) = self._part(step, one), self._part(step, two)
                 return self.ratio(source, first, second) if source == other else None
+            case "part":
+                return self.ratio(step.sources[0], step.start + one, step.start + two)
             case "flat":
                 if one % step.width != two % step.width:
                     return None

@@ -24,7 +24,7 @@ TYPES = {"float32": "f", "float64": "d"}
 KEYS = "kind sources channels tensors padded width function arguments"
 ROLES = {"layer": ("weight", "bias"), "depthwise": ("weight", "bias"), "norm": ("weight", "bias", "mean", "variance")}
 TWO = ("add", "sub", "mul")
-KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "copy", "attend", *TWO)
+KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "part", "copy", "attend", *TWO)
 SAME = ("relu", "leaky_relu", "abs", "neg", "mul number", "div number")  # commute with positive factors
 ONE = Fraction(1)
 
@@ -78,6 +78,11 @@ class ChannelStep:
     arguments: tuple[Fraction | str, ...]
     heads: HeadTables | None = None
     groups: int = 1
+
+    @property
+    def start(self) -> int:
+        """Where a part of the channels starts."""
+        return int(self.arguments[0])
 
     def group(self, row: int) -> int:
         """The group of a row of a layer."""
@@ -152,6 +157,11 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
         )
     elif step.kind == "cat":
         need(step.channels == sum(below), "a concatenation does not fit")
+    elif step.kind == "part":
+        given = step.arguments[0] if len(step.arguments) == 1 else ""
+        need(isinstance(given, Fraction) and given.denominator == 1, "a part does not say where it starts")
+        need(step.start >= 0, "a part starts before the first channel")
+        need(step.start + step.channels <= below[0], "a part is not in what it reads")
     elif step.kind not in ("input", "other", "attend"):
         need(all(step.channels == each * step.width for each in below), f"a {step.kind} does not fit what it reads")
         need(step.width == 1 or step.kind == "flat", "only a flattening widens")

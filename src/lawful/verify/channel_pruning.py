@@ -100,6 +100,8 @@ class ChannelReplay:
                 mine = [places[step.sources[2]][place] for place in step.heads.written]
             elif step.kind == "cat":
                 mine = [cell for source in step.sources for cell in places[source]]
+            elif step.kind == "part":
+                mine = places[step.sources[0]][step.start : step.start + step.channels]
             else:
                 mine = [cell for cell in places[step.sources[0]] for _ in range(step.width)]
             for source in step.sources[1:] if step.kind in ("add", "sub", "mul") else ():
