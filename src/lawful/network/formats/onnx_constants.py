@@ -19,7 +19,7 @@ COMPUTED = (
     *ELEMENTWISE, "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Floor", "Ceil", "Not", "Cast", "Identity", "Shape",
     "Size", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Flatten", "ReduceProd",
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ConstantOfShape", "Expand", "Tile", "Range",
-    "DequantizeLinear",
+    "GatherElements", "CumSum", "IsNaN", "GreaterOrEqual", "LessOrEqual", "DequantizeLinear",
 )  # fmt: skip
 MAX_COMPUTED = 10_000_000
 
