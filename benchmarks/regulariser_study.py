@@ -1,6 +1,7 @@
 """Accuracy against size: the nuclear norm beside group lasso, L1 and nothing, with the same tuning for all.
 
     python -m benchmarks.regulariser_study table.json figure.svg        # train everything: half an hour
+    python -m benchmarks.regulariser_study table.json figure.svg cnn    # one network; the table keeps the other
     python -m benchmarks.regulariser_study --draw table.json figure.svg # draw a stored table
 
 Digits (scikit-learn, 1437 to train and 360 to test), 64-256-256-10 and a small convolutional network, five seeds. Every
@@ -281,9 +282,7 @@ def figure(found: Sequence[Point]) -> Figure:
             series.append(Series(mean, x, label=penalty, colour=colour))
             series.append(Series(mean - spread, x, style="band", upper=mean + spread, colour=colour))
         panels.append(Panel(series, title, "neurons or channels left", "test accuracy"))
-    return Figure(
-        "Accuracy against size under five penalties: means over four or five seeds, one deviation around.", panels
-    )
+    return Figure("Accuracy against size under five penalties: means over five seeds, one deviation around.", panels)
 
 
 def table(found: Sequence[Trained]) -> str:
@@ -307,13 +306,16 @@ def main() -> None:
         draw(figure([Point(**each) for each in stored]), Path(sys.argv[3]), "svg")
         return
     torch.set_num_threads(1)
+    chosen, stored = sys.argv[3:] or TASKS, Path(sys.argv[1])
+    kept = json.loads(stored.read_text(encoding="utf-8")) if sys.argv[3:] else []
     found: list[Trained] = []
-    for task in TASKS:
+    for task in chosen:
         for run in runs(task):
             found.append(run)
             print(run, file=sys.stderr, flush=True)
-    Path(sys.argv[1]).write_text(json.dumps([asdict(each) for each in points(found)], indent=1), encoding="utf-8")
-    draw(figure(points(found)), Path(sys.argv[2]), "svg")
+    whole = [*(Point(**each) for each in kept if each["task"] not in chosen), *points(found)]
+    stored.write_text(json.dumps([asdict(each) for each in whole], indent=1), encoding="utf-8")
+    draw(figure(whole), Path(sys.argv[2]), "svg")
     print(table(found))
 
 

@@ -11,7 +11,7 @@ import torch
 from checkpoints.conftest import disguise, narrow
 from checkpoints.models import cut, deep
 
-from lawful.checkpoints.depth import depth_cut
+from lawful.checkpoints.depth import other_depth, other_order
 from lawful.checkpoints.kinship import kinship
 from lawful.checkpoints.opening import ApartPair, open_both, open_checkpoints
 
@@ -23,7 +23,7 @@ def test_the_blocks_that_were_kept_are_found_in_a_disguise_too() -> None:
     pair = open_both(deep(), cut(), input="3:int")
     assert isinstance(pair, ApartPair)
     hidden = narrow(disguise(pair.architectures[1], pair.second.state, 3), torch.float32)
-    found = depth_cut(replace(pair, second=replace(pair.second, state=hidden)))
+    found = other_depth(replace(pair, second=replace(pair.second, state=hidden)))
     assert found is not None
     assert found.kept is not None
     assert [each.of for each in found.kept.blocks] == [0, 2]
@@ -39,14 +39,58 @@ def test_a_stranger_with_fewer_blocks_kept_none() -> None:
             tensor.copy_(torch.randn_like(tensor) * tensor.std() if tensor.ndim > 1 else tensor)
     pair = open_both(deep(), other, input="3:int")
     assert isinstance(pair, ApartPair)
-    assert depth_cut(pair) is None
+    assert other_depth(pair) is None
+
+
+def _with_blocks(order: list[int]) -> dict[str, torch.Tensor]:
+    """A state of `deep` with its blocks in some order."""
+    whole = deep().state_dict()
+    found = {name: tensor for name, tensor in whole.items() if not name.startswith("blocks.")}
+    for place, number in enumerate(order):
+        within = f"blocks.{number}."
+        found |= {f"blocks.{place}.{name.removeprefix(within)}": tensor for name, tensor in whole.items()
+                  if name.startswith(within)}  # fmt: skip
+    return found
+
+
+def test_blocks_in_another_order_are_no_stranger() -> None:
+    """Layer by layer nothing agrees; the blocks are A's own all the same."""
+    same = open_checkpoints(deep(), deep(), input="3:int")
+    for order in ([1, 2, 3, 0], [0, 1, 1, 3]):
+        pair = replace(same, second=replace(same.second, state=_with_blocks(order)))
+        alone = kinship(pair)
+        assert alone.relation != "stranger"
+        found = other_order(pair, alone)
+        assert found is not None
+        assert found.kept is not None
+        assert [each.of for each in found.kept.blocks] == order
+        assert found.relation == "copy"
+    assert other_order(same, kinship(same)) is None
+
+
+def test_a_model_made_deeper_of_its_own_blocks() -> None:
+    pair = open_both(cut(), deep(), input="3:int")
+    assert isinstance(pair, ApartPair)
+    state = {name: tensor.clone() for name, tensor in pair.second.state.items()}
+    for name, tensor in pair.first.state.items():
+        for place, number in enumerate((0, 1, 0, 1)):
+            if name.startswith(f"blocks.{number}."):
+                state[name.replace(f"blocks.{number}.", f"blocks.{place}.")] = tensor
+    found = other_depth(replace(pair, second=replace(pair.second, state=state)))
+    assert found is not None
+    assert found.kept is not None
+    assert [each.of for each in found.kept.blocks] == [0, 1, 0, 1]
+    assert found.relation == "copy"
 
 
 def test_the_command_line_names_blocks_and_sizes(lawful: Callable[..., Any]) -> None:
     got = lawful("diff", DEEP, CUT, *TOKENS, "--json").json
     assert got["relation"] == "copy"
+    assert got["verdict"] == "undecided"
     assert [each["of"] for each in got["depth_cut"]["kept"]] == [0, 2]
-    assert "2 of the 4 blocks of A's blocks: 0, 2" in " ".join(lawful("diff", DEEP, CUT, *TOKENS).stdout.split())
+    assert "2 blocks, made of the 4 blocks of A's blocks: 0, 2" in " ".join(
+        lawful("diff", DEEP, CUT, *TOKENS).stdout.split()
+    )
     apart = lawful("diff", DEEP, WIDER, *TOKENS, "--json").json
     assert {"name": "blocks.0.up.weight", "sizes": [[24], [32]]} in apart["spaces_apart"]
     assert {"name": "token.weight", "sizes": [[40, 16], [44, 16]]} in apart["sizes_apart"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,8 +13,9 @@ from symmetry.models import Gpt
 from torch import nn
 from torch.nn import functional
 
+from lawful.checkpoints.changes import _levels
 from lawful.checkpoints.kinship import Kinship, kinship
-from lawful.checkpoints.opening import open_checkpoints
+from lawful.checkpoints.opening import CheckpointPair, open_checkpoints
 
 TOKENS, LENGTH = 48, 8
 
@@ -49,13 +51,16 @@ def parent() -> nn.Module:
     return train(fresh(0), 0, 80)
 
 
+@cache
+def opened() -> CheckpointPair:
+    """The parent beside itself: the architecture is read once."""
+    return open_checkpoints(parent(), parent(), input=torch.zeros(2, LENGTH, dtype=torch.int64))
+
+
 def related(second: dict[str, torch.Tensor], disguised: bool = False) -> Kinship:
-    size = torch.zeros(2, LENGTH, dtype=torch.int64)
-    pair = open_checkpoints(parent(), second, input=size)
-    if disguised:
-        hidden = narrow(disguise(pair.architecture, pair.second.state, 4), torch.float32)
-        pair = open_checkpoints(parent(), hidden, input=size)
-    return kinship(pair)
+    state = opened().second.state | second
+    hidden = narrow(disguise(opened().architecture, state, 4), torch.float32) if disguised else state
+    return kinship(replace(opened(), second=replace(opened().second, state=hidden)))
 
 
 def state(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -98,3 +103,53 @@ def test_low_rank_pruned_and_quantised_children_are_named() -> None:
     grid = weights[name].abs().amax(1, keepdim=True) / 127
     found = related({**weights, name: torch.round(weights[name] / grid) * grid})
     assert [(each.tensor, each.levels) for each in found.changes] == [(name, 127)]
+
+
+def test_far_relatives_are_told_by_what_they_hold_of_each_other() -> None:
+    """All have A's start. B = A + something new holds all of A; two that each learnt something of their own do not."""
+    generator = torch.Generator().manual_seed(0)
+
+    def learnt(size: float) -> dict[str, torch.Tensor]:
+        found = {}
+        for k, (name, tensor) in enumerate(own.items()):
+            noise = torch.randn(tensor.shape, generator=generator)
+            amount = size * (1 + k % 3) if tensor.ndim > 1 else 0.0
+            found[name] = amount * tensor.norm() / noise.norm() * noise
+        return found
+
+    own = state(parent())
+    child, mine, theirs = learnt(0.4), learnt(0.4), learnt(0.4)
+    far = related({name: tensor + child[name] for name, tensor in own.items()})
+    assert (far.relation, "trained on for long from A" in far.reason) == ("relative", True)
+    one, two = ({name: tensor + new[name] for name, tensor in own.items()} for new in (mine, theirs))
+    first, second = (replace(opened().first, state=each) for each in (one, two))
+    sibling = kinship(replace(opened(), first=first, second=second))
+    assert sibling.relation == "sibling", sibling
+    assert "each lacks" in sibling.reason
+    before = related({name: fresh(0).state_dict()[name] for name in own})
+    assert before.relation in ("child", "relative")
+
+
+def test_what_strangers_share_is_said() -> None:
+    other, own = state(train(fresh(1), 1, 20)), state(parent())
+    mixed = {name: tensor if name.startswith("blocks.") else own[name] for name, tensor in other.items()}
+    found = related(mixed)
+    assert found.relation == "undecided"
+    assert "token.weight" in found.reason
+    changed = {name: tensor if name.startswith("blocks.1.") else own[name] for name, tensor in other.items()}
+    found = related(changed)
+    assert found.relation in ("child", "relative", "undecided")
+    assert all(each.tensor.startswith("blocks.1.") for each in found.changes)
+
+
+def test_numbers_rounded_or_on_grids_are_named() -> None:
+    weights = state(parent())
+    found = related({name: tensor.bfloat16().float() for name, tensor in weights.items()})
+    assert found.relation == "child"
+    assert {each.rounded for each in found.changes} == {"bfloat16"}
+    name = "blocks.0.down.weight"
+    groups = torch.cat([weights[name], weights[name].flip(1)[:, :16]], 1).reshape(-1, 32)
+    low, step = groups.amin(1, keepdim=True), (groups.amax(1, keepdim=True) - groups.amin(1, keepdim=True)) / 15
+    grid = (low + step * ((groups - low) / step).round()).reshape(24, 64)
+    assert _levels(grid) == 16
+    assert _levels(groups.reshape(24, 64)) is None

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import streamed
 from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.compare import compare
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
 from lawful.checkpoints.replay import replay
@@ -139,3 +140,15 @@ def test_the_verifier_asks_for_one_cluster_of_tensors_at_a_time() -> None:
 
 class Watched(np.ndarray):
     """An array that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt"])
+def test_large_tensors_are_measured_in_parts(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = architecture(family)
+    hidden = narrow(disguise(found, found.state(), 3), torch.float32)
+    whole = compare(found, found.state(), hidden).distances
+    monkeypatch.setattr("lawful.checkpoints.distances.SLAB", 40)
+    for one, two in zip(whole, compare(found, found.state(), hidden).distances, strict=True):
+        assert (one.tensor, one.exact, one.moved_only) == (two.tensor, two.exact, two.moved_only)
+        for field in ("relative", "noise", "entry", "excess", "off", "size"):
+            assert getattr(one, field) == pytest.approx(getattr(two, field), rel=1e-6)

@@ -61,6 +61,46 @@ def test_biases_of_rotary_queries_and_keys_turn_with_their_heads() -> None:
     assert_disguises_come_back(found)
 
 
+def test_heads_of_which_only_some_coordinates_turn_with_positions() -> None:
+    """GPT-NeoX: a quarter of the coordinates of queries and keys are rotary, GL acts on the others."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPTNeoXConfig(
+        vocab_size=30, hidden_size=24, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20,
+        max_position_embeddings=16, rotary_pct=0.5, use_cache=False)  # fmt: skip
+    module = transformers.GPTNeoXForCausalLM(config).eval()
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.add_(0.2 * torch.randn_like(tensor))
+    found = read_architecture(module, "4:int")
+    heads = next(space for space in found.group.spaces if isinstance(space, HeadSpace))
+    assert [[(block.kind, block.size) for block in head] for head in heads.heads] == [
+        [("GL", 4), ("rotary", 4), ("GL", 8)]
+    ] * 3
+    assert heads.permutes
+    assert_disguises_come_back(found)
+
+
+def test_a_module_that_computes_in_single_precision_is_replayed_in_double() -> None:
+    """RMSNorm of Llama asks for float32; what it hides there (a thousandth of one weight) is seen in float64."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=40, hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=16, use_cache=False)  # fmt: skip
+    module = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.add_(0.3 * torch.randn_like(tensor))
+    found = read_architecture(module, "4:int")
+    hidden = disguise(found, found.state(), 1)
+    one, two = (found.replays(state, [found.draw_inputs(5)])[0] for state in (found.state(), hidden))
+    assert all(float((a - b).abs().max()) < 1e-12 for a, b in zip(one, two, strict=True))
+    hidden = narrow(hidden, torch.float32)
+    hidden["model.layers.0.self_attn.q_proj.weight"][3, 2] *= 1.001
+    assert same_checkpoints(found, found.state(), hidden).verdict == "different"
+
+
 @pytest.mark.parametrize("size", [1e-9, 1e-4, 1.0, 1e6])
 def test_what_is_nearly_a_symmetry_near_zero_is_none(size: float) -> None:
     """GELU is odd up to 1e-9 where its inputs are that small: a unit with its sign turned is another function."""

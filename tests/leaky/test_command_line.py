@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import lawful.study.leaky_runs as runs
 from lawful.errors import LawfulError
 from lawful.leaky import energies, trace
 from lawful.report.leaky import run_text
@@ -165,15 +167,39 @@ def test_unconverged_is_undecided(tmp_path: Path, lawful: Any) -> None:
     assert not done["converged"]
 
 
-def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import lawful.study.leaky_runs as runs
+@pytest.mark.parametrize("maps", [{}, {"maps": "learned", "penalty": 0.08}, {"method": "paper"}])
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, maps: dict[str, Any]) -> None:
+    """Interrupted at every fourth checkpoint or so, on coarse grids as well, it ends where the whole run ends."""
+    plan = LeakyPlan(
+        "5-2-5", samples=25, layers=14, width=8, ridge=0.08, tolerance=1e-4, evaluations=900, grids=2, **maps
+    )
+    whole = run_leaky(plan, (3.0, 5.0), tmp_path / "whole")
+    broken, stops, written = tmp_path / "broken", 0, runs.write_arrays
 
-    monkeypatch.setattr(runs, "CHECKPOINT", 20)
+    def write(path: Path, arrays: dict[str, Any]) -> None:
+        nonlocal stops
+        written(path, arrays)
+        stops += ".part" in path.name
+        if ".part" in path.name and stops % 4 == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "write_arrays", write)
+        for _ in range(60):
+            with suppress(KeyboardInterrupt):
+                again = run_leaky(plan, (3.0, 5.0), broken)
+                break
+    assert stops > 4
+    for name in ("depth-3", "depth-5"):
+        assert (broken / f"{name}.npz").read_bytes() == (tmp_path / "whole" / f"{name}.npz").read_bytes()
+        assert not (broken / f"{name}.part.npz").exists()
+    assert [{**each, "seconds": 0} for each in again] == [{**each, "seconds": 0} for each in whole]
+
+
+def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     plan = LeakyPlan("5-2-5", samples=25, layers=14, width=8, ridge=0.08, tolerance=0.05, evaluations=900)
-    seen: list[int] = []
 
     def stop_soon(_depth: float, progress: Any) -> None:
-        seen.append(progress.evaluations)
         if progress.evaluations > 100:
             raise KeyboardInterrupt
 

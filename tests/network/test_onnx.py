@@ -262,7 +262,7 @@ def test_the_input_size_can_be_given(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
-    "tanh": (model([node("Tanh", "x", "y")], {}, ["N", 3]), r"node 'n_y' \(Tanh\): is not supported; .*Gemm"),
+    "tanh": (model([node("Tanh", "x", "y")], {}, ["N", 3]), r"node 'n_y' \(Tanh\): is not supported; give"),
     "softmax inside": (
         model([node("Softmax", "x", "s"), node("MatMul", "s,a", "y")], {"a": normal(3, 2)}, ["N", 3]),
         "follows Softmax",

@@ -356,7 +356,7 @@ def test_an_unknown_operator_is_named() -> None:
     model = graph(
         [helper.make_node("Hardmax", ["h"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])], (2, 3), {}
     )
-    with pytest.raises(Unsupported, match=r"\(Hardmax\): is not supported; supported are Gemm"):
+    with pytest.raises(Unsupported, match=r"\(Hardmax\): is not supported; give the PyTorch module"):
         package.open(model)
 
 

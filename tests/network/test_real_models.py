@@ -16,6 +16,7 @@ from lawful.errors import Unsupported
 from lawful.network import Dag
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.reading import IN_EVAL
+from lawful.network.sources import HIDDEN_STATES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -150,7 +151,24 @@ def test_folders_compute_what_they_did(name: str, tmp_path: Path, lawful: Any) -
     inputs = torch.randn(2, 3, 8, 8).double() if name == "vit" else torch.arange(8).reshape(2, 4)
     with torch.no_grad():
         assert torch.allclose(found.evaluate(inputs), made(inputs)[0], atol=1e-12)
-    size = [] if name == "vit" else ["--input", "4:int"]
+    size = ["--input", "4:int"] if name == "bert" else []  # its config.json says what a model takes
     answer = lawful("symmetries", str(tmp_path), *size, "--json").json
     assert answer["reading"]["format"] == "safetensors"
     assert answer["laws"]
+
+
+def test_a_folder_says_what_it_takes_and_which_output_is_meant(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    small(transformers, "vit").save_pretrained(tmp_path / "vit")
+    assert package.audit(tmp_path / "vit").reading is not None
+    assert "removed" in package.prune(tmp_path / "vit").to_dict()
+    config = transformers.BertConfig(
+        hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, vocab_size=8
+    )
+    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
+    found = package.open(tmp_path / "bert")
+    assert found.reading is not None
+    assert found.reading.assumed == (HIDDEN_STATES,)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(Unsupported, match=r"an adapter .* merge it"):
+        package.open(tmp_path)

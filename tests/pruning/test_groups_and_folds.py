@@ -259,3 +259,21 @@ def test_the_command_line(lawful: Any, tmp_path: Path) -> None:
     assert got["parameters_before"] - got["parameters_after"] == 8
     assert got["verified"] is True
     assert "channel by channel" in lawful("prune", "2-3-1 relu", "--fold", code=2).stderr
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_biases_before_instance_normalisations(stored: bool) -> None:
+    """A mean takes a bias away; stored statistics do not, nor does a second reader."""
+    torch.manual_seed(0)
+    norm = nn.InstanceNorm2d(4, affine=True, track_running_stats=stored)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), norm, nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
+    found = folded(model)
+    assert (found.module[0].bias is None) is not stored
+    assert found.module[3].bias is not None
+    if not stored:
+        assert "before an instance normalisation" in " ".join(found.notes)
+        proof = certificate(found)
+        step = next(each for each in proof["program"] if each["function"] == "instance_norm")
+        step["function"] = "layer_norm"
+        with pytest.raises(CertificateError):
+            verify(proof)

@@ -92,3 +92,17 @@ def test_two_modules_that_take_other_inputs_are_refused() -> None:
     two = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 2))
     with pytest.raises(LawfulError):
         package.diff(one, two, input=(3,))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+def test_a_module_given_as_model_keeps_its_weights(activation: type[nn.Module]) -> None:
+    """The module that says how to read a state dict may itself be one of the two that are compared."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), activation(), nn.Linear(4, 2)).train()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    stranger = {name: torch.randn(tensor.shape, dtype=torch.float64) for name, tensor in before.items()}
+    assert package.same(module, stranger, model=module, input=(3,)).verdict == "different"
+    assert package.same(stranger, module, model=module, input=(3,)).verdict == "different"
+    assert module.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert {tensor.dtype for tensor in module.parameters()} == {torch.float32}

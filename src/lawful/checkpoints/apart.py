@@ -44,7 +44,7 @@ def _trial(
     one: CheckpointArchitecture, two: CheckpointArchitecture, first: State, second: State, draw: int, seed: int
 ) -> OutputReplay:
     inputs = one.draw_inputs(draw)
-    outputs = one.outputs(first, inputs), two.outputs(second, inputs)
+    outputs = one.replays(first, [inputs])[0], two.replays(second, [inputs])[0]
     shapes = [[tuple(tensor.shape) for tensor in each] for each in outputs]
     if shapes[0] != shapes[1]:
         raise InvalidNetwork(f"the outputs are of different sizes: {shapes[0]} and {shapes[1]}"[:300])
@@ -53,9 +53,9 @@ def _trial(
     error = rounding = 1e-16
     for architecture, state, own in ((one, first, outputs[0]), (two, second, outputs[1])):
         twin = random_member(architecture.group, folded_tensors(state, architecture.folds), seed)
-        error = max(error, _gap(own, architecture.outputs(twin, inputs))[0] / size)
+        error = max(error, _gap(own, architecture.replays(twin, [inputs])[0])[0] / size)
         kinds = {state[name].dtype for name in architecture.group.shapes} | {torch.float64}
         coarse = max(kinds, key=rounding_unit)
         rounded = {n: t.to(coarse) if t.is_floating_point() else t for n, t in twin.items()}
-        rounding = max(rounding, _gap(own, architecture.outputs(rounded, inputs))[0] / size)
+        rounding = max(rounding, _gap(own, architecture.replays(rounded, [inputs])[0])[0] / size)
     return OutputReplay(tuple(inputs), gap / size, error, rounding, where)

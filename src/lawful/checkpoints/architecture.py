@@ -26,7 +26,7 @@ from lawful.checkpoints.replay import replay
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
 from lawful.network.modules.calling import called_with
-from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.network.modules.export import ExportedModule, copied, export_module, operator_name
 from lawful.symmetry.check import casts, random_inputs, tensors_in
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.reading import read_graph
@@ -47,9 +47,8 @@ class CheckpointArchitecture:
     group: OrbitGroup
     tolerance: float
     notes: tuple[str, ...]
-    virtual: tuple[
-        Fold, ...
-    ] = ()  # the first folds, of tensors that another way to write the module has beside its own
+    wide: bool  # whether its graph can be carried out in float64, whatever the module itself computes in
+    virtual: tuple[Fold, ...] = ()  # the first folds, of tensors that another way to write it has beside its own
 
     def state(self, given: Mapping[str, torch.Tensor] | None = None) -> State:
         """The tensors of the module (or of a state dict that fits it), each under the first of its names."""
@@ -72,11 +71,13 @@ class CheckpointArchitecture:
     def replays(
         self, state: Mapping[str, torch.Tensor], many: Sequence[Sequence[torch.Tensor]]
     ) -> list[list[torch.Tensor]]:
-        """The outputs for several inputs of the examples' sizes; a large module's tensors are fetched one by one."""
-        alone = all(node.op in ("placeholder", "call_function", "output") for node in self.exported.graph.nodes)
-        if self.large and alone and not self.virtual:
-            return replay(self.exported, state, many)
-        return [self.outputs(state, inputs) for inputs in many]
+        """The outputs for several inputs of the examples' sizes, in float64 throughout if the graph can be carried out.
+
+        Its tensors are fetched one by one then.
+        """
+        if not self.wide:
+            return [self.outputs(state, inputs) for inputs in many]
+        return replay(self.exported, folded_tensors(state, self.virtual) if self.virtual else state, many)
 
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64."""
@@ -100,13 +101,13 @@ def _large(module: nn.Module) -> bool:
 def read_architecture(
     module: nn.Module, input: Input | Sequence[Input] | None = None, *, folding: Folding = "all", seed: int = 0
 ) -> CheckpointArchitecture:
-    """Read a module (in evaluation) once for all its checkpoints.
+    """Read a module (in evaluation; itself it stays in training if it is) once for all its checkpoints.
 
     >>> found = read_architecture(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,))
     >>> [(type(space).__name__, space.size, space.permutes, space.signed) for space in found.group.spaces]
     [('UnitSpace', 4, True, False)]
     """
-    module.eval()
+    module = _in_evaluation(module)
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
@@ -117,9 +118,22 @@ def read_architecture(
     biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
     group = read_group(read_graph(exported), gains_of(exported), biases)
     folds += _value_folds(group, readers) if folding == "all" else ()
-    tolerance = AGREE_SINGLE if casts(whole) else AGREE
-    found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, ())
+    wide = _carried_out(whole)
+    tolerance = AGREE_SINGLE if casts(whole) and not wide else AGREE
+    found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, (), wide)
     return _tried(found, seed)
+
+
+def _in_evaluation(module: nn.Module) -> nn.Module:
+    """The module, or one with its tensors that does not train."""
+    if not any(part.training for part in module.modules()):
+        return module
+    return copied(module, shared=True).eval()
+
+
+def _carried_out(exported: ExportedModule) -> bool:
+    """Whether a graph is made of calls alone."""
+    return all(node.op in ("placeholder", "call_function", "output") for node in exported.graph.nodes)
 
 
 def _readers(exported: ExportedModule) -> dict[str, LinearReader]:

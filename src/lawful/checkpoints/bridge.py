@@ -73,8 +73,8 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
                 tensor = tensor.abs() if name.endswith("running_var") else tensor
             theta[name] = tensor
         inputs = guest.draw_inputs(seed)
-        one = guest.outputs(theta, inputs)
-        two = bridge.architecture.outputs(made(bridge.guest, theta), inputs)
+        one = guest.replays(theta, [inputs])[0]
+        two = bridge.architecture.replays(made(bridge.guest, theta), [inputs])[0]
         if [tensor.shape for tensor in one] != [tensor.shape for tensor in two]:
             return False
         size = max((float(tensor.abs().max()) for tensor in one), default=0.0)

@@ -99,7 +99,7 @@ def _judged(
     sizes = [folded_tensors(state, folds, kinds, absolute=True) for state in (first, second)]
     distances = []
     for cluster in dict.fromkeys(clusters.values()):
-        rounded: list[State] | None = None
+        noise: dict[str, float] | None = None
         by: dict[AxisPlace, AxisFrame]
         for name in cluster.names:
             if name not in units:
@@ -112,17 +112,17 @@ def _judged(
             elif name not in worked:
                 distances.append(moved_distance(name, first[name], second[name], acting, max(units[name])))
             else:
-                if rounded is None:
-                    rounded = [
-                        rounding_noise(cluster, state, kinds, 1 + place) for place, state in enumerate((first, second))
-                    ]
+                if noise is None:
+                    noise = rounding_noise(cluster, first, kinds, {}, 1)
+                    for each, more in rounding_noise(cluster, second, kinds, acting, 2).items():
+                        noise[each] += more
                 by = {place: frame for place, frame in acting.items() if place[0] == name}
                 held = sizes[0][name], sizes[1][name]
                 off = AlignedDifference(one[name], aligned[name], held, by, shifts.get(name, []), units[name])
-                noise = float(rounded[0][name].norm()) + float(
-                    moved(rounded[1], {place: frame.scaling for place, frame in by.items()}, [name])[name].norm()
-                )
-                distances.append(off.distance(name, noise))
+                distances.append(off.distance(name, noise[name]))
+        for made in (one, two, turned, aligned, *sizes):
+            if isinstance(made, MadeTensors):  # no other cluster needs them
+                made.forget(cluster.names)
     order = {name: place for place, name in enumerate(first)}
     distances.sort(key=lambda each: order[each.tensor])
     if any(each.off and not each.size for each in distances):

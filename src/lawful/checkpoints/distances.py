@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -17,6 +17,7 @@ from lawful.checkpoints.streamed import FoldCluster, rounding_unit, stored_size
 NOISES = 4.0  # how far a whole tensor may be off: times what random rounding of the stored numbers does to it
 OWN = 2.5  # units of an entry's own size that it may be off, in either checkpoint's own order and axes
 WORKED = 2.0**-44  # at best: aligning rounds too
+SLAB = 2**22  # numbers of a large tensor that are looked at together
 SPREAD, GAUGE = 6.0, 4.0  # besides: units of the root of its squared terms, if those are rounded; and for the alignment
 
 
@@ -63,46 +64,91 @@ class AlignedDifference:
         added: list[torch.Tensor],
         units: tuple[float, float],
     ) -> None:
-        self.length = float(one.norm())
-        self.gap = two - one
-        self.sizes, self.by, self.added, self.units = sizes, by, added, units
+        self.one, self.two, self.sizes, self.by, self.added, self.units = one, two, sizes, by, added, units
 
     def distance(self, name: str, noise: float) -> TensorDistance:
         """All that is known of it."""
-        terms = self._terms(name)
-        off, length = float(self.gap.norm()), self.length or float(terms.norm())
+        measured = [_measured(name, slab, self.by, self.units) for slab in self._slabs()]
+        off, own, whole = (sum(each[k] ** 2 for each in measured) ** 0.5 for k in range(3))
+        entry, excess = (max(each[k] for each in measured) for k in (3, 4))
+        length = own or whole
         relative = off / length if length else inf if off else 0.0
-        entry = _largest(self.gap, terms)
-        excess = max(self._excess_in_a(name), self._excess_in_b(name)) if off else 0.0
-        exact = not bool(self.gap.any())
         shares = noise / length if length else 0.0
-        size = self.length if self.length > 4 * max(self.units) * float(terms.norm()) else 0.0
-        return TensorDistance(name, relative, shares, entry, max(self.units), exact, False, excess, off=off, size=size)
+        size = own if own > 4 * max(self.units) * whole else 0.0
+        unit = max(self.units)
+        return TensorDistance(name, relative, shares, entry, unit, not off, False, excess, off=off, size=size)
 
-    def _terms(self, name: str) -> torch.Tensor:
-        """The sums of the absolute values of all terms."""
-        found = torch.maximum(moved({name: self.sizes[1]}, self.by, seen=torch.abs)[name], self.sizes[0])
-        for piece in self.added:
-            found = found + piece.abs().to(found.dtype)
-        return found
+    def _slabs(self) -> Iterator[_Slab]:
+        """Parts of a large tensor along a dimension that nothing acts on."""
+        still = set(range(self.one.ndim)) - {d for _, dims in self.by for d in dims}
+        count = -(-self.one.numel() // SLAB)
+        if self.added or not still or count < 2:
+            yield _Slab(self.one, self.two - self.one, self.sizes, self.added)
+            return
+        dim = max(still, key=lambda d: self.one.shape[d])
+        parts = (each.tensor_split(count, dim) for each in (self.one, self.two, *self.sizes))
+        for one, two, first, second in zip(*parts, strict=True):
+            yield _Slab(one, two - one, (first, second), [])
 
-    def _excess_in_a(self, name: str) -> float:
-        """In A's order and axes: A's numbers are rounded one by one, those of B are mixed."""
-        mixed = moved({name: self.sizes[1].square()}, self.by, seen=torch.square)[name].sqrt_()
-        for piece in self.added:
-            mixed = mixed + piece.abs().to(mixed.dtype) + _mean_size(mixed, piece)
-        allowed = mixed.mul_(SPREAD * self.units[1] + GAUGE * max(self.units))
-        return _largest(self.gap, allowed.add_(self.sizes[0], alpha=OWN * self.units[0]))
 
-    def _excess_in_b(self, name: str) -> float:
-        """In B's: the other way round."""
-        mixed = moved({name: self.sizes[0].square()}, self.by, back=True, seen=torch.square)[name].sqrt_()
-        for piece in self.added:
-            size = (piece.abs().to(self.gap.dtype) + _mean_size(self.sizes[0], piece)).expand(self.gap.shape)
-            mixed = mixed + moved({name: size}, self.by, back=True, seen=torch.abs)[name]
-        allowed = mixed.mul_(SPREAD * self.units[0] + GAUGE * max(self.units))
-        gap = moved({name: self.gap}, self.by, back=True)[name]
-        return _largest(gap, allowed.add_(self.sizes[1], alpha=OWN * self.units[1]))
+@dataclass(frozen=True, eq=False)
+class _Slab:
+    """Part of a tensor of A, what that of B is beyond it, the sums of the sizes of the terms of both, and what was
+    added."""
+
+    one: torch.Tensor
+    gap: torch.Tensor
+    sizes: tuple[torch.Tensor, torch.Tensor]
+    added: list[torch.Tensor]
+
+
+def _measured(
+    name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]
+) -> tuple[float, float, float, float, float]:
+    """Lengths of difference, A and terms; the largest entry beside its terms, and beside what rounding may do."""
+    terms = _terms(name, slab, by)
+    lengths = _length(slab.gap), _length(slab.one), _length(terms)
+    if not bool(slab.gap.any()):
+        return *lengths, 0.0, 0.0
+    entry = _largest(slab.gap, terms)
+    del terms
+    return *lengths, entry, max(_excess_in_a(name, slab, by, units), _excess_in_b(name, slab, by, units))
+
+
+def _length(tensor: torch.Tensor) -> float:
+    """The norm; not zero where squares of small numbers vanish."""
+    if not tensor.numel():
+        return 0.0
+    norm = torch.linalg.vector_norm
+    return max(float(norm(tensor, dtype=torch.float64)), float(norm(tensor, inf)))
+
+
+def _terms(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame]) -> torch.Tensor:
+    """The sums of the absolute values of all terms."""
+    found = torch.maximum(moved({name: slab.sizes[1]}, by, seen=torch.abs)[name], slab.sizes[0])
+    for piece in slab.added:
+        found = found + piece.abs().to(found.dtype)
+    return found
+
+
+def _excess_in_a(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]) -> float:
+    """In A's order and axes: A's numbers are rounded one by one, those of B are mixed."""
+    mixed = moved({name: slab.sizes[1].square()}, by, seen=torch.square)[name].sqrt_()
+    for piece in slab.added:
+        mixed = mixed + piece.abs().to(mixed.dtype) + _mean_size(mixed, piece)
+    allowed = mixed.mul_(SPREAD * units[1] + GAUGE * max(units))
+    return _largest(slab.gap, allowed.add_(slab.sizes[0], alpha=OWN * units[0]))
+
+
+def _excess_in_b(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]) -> float:
+    """In B's: the other way round."""
+    mixed = moved({name: slab.sizes[0].square()}, by, back=True, seen=torch.square)[name].sqrt_()
+    for piece in slab.added:
+        size = (piece.abs().to(slab.gap.dtype) + _mean_size(slab.sizes[0], piece)).expand(slab.gap.shape)
+        mixed = mixed + moved({name: size}, by, back=True, seen=torch.abs)[name]
+    allowed = mixed.mul_(SPREAD * units[0] + GAUGE * max(units))
+    gap = moved({name: slab.gap}, by, back=True)[name]
+    return _largest(gap, allowed.add_(slab.sizes[1], alpha=OWN * units[1]))
 
 
 def _mean_size(sizes: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
@@ -113,15 +159,20 @@ def _mean_size(sizes: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
 
 def _largest(gap: torch.Tensor, size: torch.Tensor) -> float:
     """The largest share; a difference where nothing is is beyond all bounds."""
-    gap = gap.abs()
-    shares = torch.where(gap > 0, gap / size.clamp_min(torch.finfo(size.dtype).tiny), 0.0)
+    shares = gap.abs().div_(size.clamp_min(torch.finfo(size.dtype).tiny))
     return float(shares.max()) if shares.numel() else 0.0
 
 
-def rounding_noise(cluster: FoldCluster, state: State, kinds: Mapping[str, torch.dtype], seed: int) -> State:
-    """What random rounding of the stored numbers does to the folded tensors of a cluster."""
+def rounding_noise(
+    cluster: FoldCluster,
+    state: State,
+    kinds: Mapping[str, torch.dtype],
+    by: Mapping[AxisPlace, AxisFrame],
+    seed: int,
+) -> dict[str, float]:
+    """How far random rounding of the stored numbers takes the folded tensors of a cluster, once they are moved."""
     generator = torch.Generator().manual_seed(seed)
-    wide, jiggled = {}, {}
+    jiggled, wide = {}, {}
     for name in cluster.names:
         wide[name] = jiggled[name] = state[name]
         if name in kinds:
@@ -129,10 +180,15 @@ def rounding_noise(cluster: FoldCluster, state: State, kinds: Mapping[str, torch
             shares = torch.rand(wide[name].shape, generator=generator, dtype=kinds[name]).mul_(2).sub_(1)
             unit = max(rounding_unit(state[name].dtype), WORKED)
             jiggled[name] = shares.mul_(stored_size(state[name], wide[name])).mul_(unit).add_(wide[name])
-    if not cluster.folds:
-        return {name: jiggled[name].sub_(wide[name]) for name in jiggled if name in kinds}
-    before, after = (fold(each, cluster.folds) for each in (wide, jiggled))
-    return {name: after[name] - before[name] for name in after if name in kinds}
+    if cluster.folds:
+        jiggled, wide = fold(jiggled, cluster.folds), fold(wide, cluster.folds)
+    scaling = {place: frame.scaling for place, frame in by.items() if place[0] in jiggled}
+    found = {}
+    for name in list(jiggled):
+        if name in kinds:
+            apart = {name: jiggled.pop(name).sub_(wide.pop(name))}
+            found[name] = float(moved(apart, scaling, [name])[name].norm())
+    return found
 
 
 def beside_others(distances: list[TensorDistance], sizes: Mapping[str, float]) -> list[TensorDistance]:

@@ -4,6 +4,10 @@ Alignment finds *some* nearest member for strangers too, so distances alone prov
 units whose partner, found from one part of their weights alone (say, incoming ones), is also the partner found from the
 other part alone. For unrelated weights about one unit of a whole layer agrees by chance, however well trained they are.
 Layers of A held against other layers of B of the same shape are the null. Thresholds are on effect sizes.
+
+Which of two relatives came first is seen in what each holds of the other, `⟨A, B⟩/‖A‖²`: training on adds to A what has
+little to do with A, so that a child holds all of A however far it went; of two that only began together, each lacks
+what the other has learnt. Decay of weights shrinks all matrices of a child alike.
 """
 
 from __future__ import annotations
@@ -13,27 +17,28 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+import numpy as np
 import torch
 
+from lawful.checkpoints.changes import NearestTensors, TensorChange, change_of, nearest_tensors
 from lawful.checkpoints.compare import WeightComparison
-from lawful.checkpoints.distances import TensorDistance
 from lawful.checkpoints.element import as_rows
-from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, UnitSpace
 from lawful.checkpoints.nearest import assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.checkpoints.unit_rows import Tensors
+from lawful.network.reading import listed
 from lawful.shown import Shown
 
 Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
 RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
-CHILD, SIBLING = 0.15, 0.5  # relative distances: below a child, above a sibling; between, they are not told apart
+NEAR, FAR = 0.15, 0.5  # relative distances: of a child that was tuned, of strangers at least
+WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
+LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices
 FEWEST = 16  # units in all from which agreement means anything
-EXPLAINED = 0.99  # of a difference's squares, by a low-rank matrix
 NULLS = 4
-ON_GRID = 1e-3  # of a step
 
 
 @dataclass(frozen=True)
@@ -52,19 +57,16 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class TensorChange:
-    """What happened to a tensor: its relative distance, and the kind of change if it has one."""
+class SharesHeld:
+    """How much of A's matrices B holds, `⟨A, B⟩/‖A‖²`, and A of those of B: first decile, median, last decile."""
 
-    tensor: str
-    relative: float
-    rank: int | None  # of the difference, if that is low
-    zeroed: float  # share of entries that are zero in B and not in A, where the others stand
-    levels: int | None  # distinct values in a row, if these are few
+    of_first: tuple[float, float, float]
+    of_second: tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class KeptBlock:
-    """Block `of` of A became this block of B: their distance, and that of the second nearest."""
+    """Block `of` of A became this block of B: 1 − the likeness of their sketches, and that of the second nearest."""
 
     block: int
     of: int
@@ -74,7 +76,7 @@ class KeptBlock:
 
 @dataclass(frozen=True)
 class KeptBlocks:
-    """B has some of the `count` blocks that A has in `container`, in order."""
+    """Which of the `count` blocks that A has in `container` B has, in its order."""
 
     container: str
     count: int
@@ -90,7 +92,8 @@ class Kinship(Shown):
     verdict: CheckpointVerdict
     agreements: tuple[Agreement, ...]
     changes: tuple[TensorChange, ...]
-    kept: KeptBlocks | None = None  # where B has fewer blocks: all else is about A without the others
+    held: SharesHeld | None = None
+    kept: KeptBlocks | None = None  # where B has other blocks: all else is about A with these
 
     @property
     def share(self) -> float | None:
@@ -111,15 +114,21 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     found = verdict.comparison
     one = folded_tensors(first, pair.architecture.folds)
     agreements = _agreements(found, one)
-    changes = tuple(_changes(found, first, one, pair.second.state))
-    shapes = pair.architecture.group.shapes
-    matrices = [each for each in found.distances if len(shapes.get(each.tensor, ())) > 1]
-    relation, reason = _judged(verdict, agreements, matrices or found.distances)
-    return Kinship(relation, reason, verdict, agreements, changes)
+    learnt = {name for name, tensor in pair.architecture.module.named_parameters() if tensor.ndim > 1}
+    seen = [nearest_tensors(each, first, one, pair.second.state, found.aligned) for each in found.distances]
+    matrices = [each for each in seen if each.tensor in learnt]
+    held = _held([each for each in matrices if each.relative])
+    relation, reason = _judged(verdict, agreements, matrices or seen, held)
+    changes = [change_of(each, (first[each.tensor], pair.second.state[each.tensor])) for each in seen if each.changed]
+    ordered = tuple(sorted(changes, key=lambda change: -change.relative))
+    return Kinship(relation, reason, verdict, agreements, ordered, held)
 
 
 def _judged(
-    verdict: CheckpointVerdict, agreements: Sequence[Agreement], distances: Sequence[TensorDistance]
+    verdict: CheckpointVerdict,
+    agreements: Sequence[Agreement],
+    distances: Sequence[NearestTensors],
+    held: SharesHeld | None,
 ) -> tuple[Relation, str]:
     if verdict.verdict == "equal":
         return "copy", verdict.reason
@@ -134,11 +143,51 @@ def _judged(
         words += f" ({median(nulls):.0%} for mismatched layers)"
     words += f"; the median weight matrix is {apart:.2g} of its size apart"
     if share >= RELATED and (not nulls or share >= 3 * median(nulls)):
-        return ("child" if apart < CHILD else "sibling" if apart > SIBLING else "relative"), words
+        foreign = [
+            each.tensor for each in distances if each.relative > FAR and each.product < RELATED * each.squares[0]
+        ]
+        return _told_by_shares(apart, held, foreign, words)
     chance = max(UNRELATED if units < 200 else 0.1, 3 * max((1 / each.units for each in agreements), default=1.0))
-    if share <= min(chance, UNRELATED) and apart > SIBLING:
+    if share <= min(chance, UNRELATED) and apart > FAR:
+        shared = [each.tensor for each in distances if each.relative < NEAR]
+        shared += [each.space for each in agreements if each.units >= FEWEST and each.share >= RELATED]
+        if shared:
+            return "undecided", f"{words}; but A and B share {listed(list(dict.fromkeys(shared)), 4)}"
+        if max(nulls, default=0.0) >= RELATED:
+            return "undecided", f"{words}; but layers agree with others that have another place"
         return "stranger", words
     return "undecided", words
+
+
+def _told_by_shares(apart: float, held: SharesHeld | None, foreign: list[str], words: str) -> tuple[Relation, str]:
+    """Which kind of relative B is."""
+    if apart < NEAR:
+        words += f"; of A, {listed(foreign, 4)} were replaced" if foreign else ""
+        return "child", f"{words} (which of the two came first is not told)"
+    if held is None:
+        return "relative", words
+    (low, middle, high), (_, other, _) = held.of_first, held.of_second
+    words += f"; B holds {middle:.0%} of A's median matrix, A {other:.0%} of that of B"
+    if middle >= WHOLE and low >= MOST and other < WHOLE:
+        return "relative", f"{words}: trained on for long from A, or from a start that A is close to"
+    if middle < WHOLE <= other:
+        return "relative", f"{words}: A may be trained on from B, or B a mean of A and another"
+    if max(middle, other) <= LACKING and high - low >= UNEVEN:
+        return (
+            "sibling",
+            f"{words}: each lacks what the other has learnt since they began alike (or one has decayed much)",
+        )
+    return "relative", words
+
+
+def _held(matrices: Sequence[NearestTensors]) -> SharesHeld | None:
+    """What each holds of the other, over the matrices that differ."""
+    told = [[each.product / square for square in each.squares] for each in matrices if all(each.squares)]
+    if len(told) < 3:
+        return None
+    ends = np.quantile(np.array(told), (0.1, 0.5, 0.9), axis=0)
+    of_first, of_second = ((float(low), float(middle), float(high)) for low, middle, high in ends.T)
+    return SharesHeld(of_first, of_second)
 
 
 # Agreement
@@ -198,61 +247,3 @@ def _agreement(space: UnitSpace, parts: Parts, one: Tensors, two: Tensors, other
 def _directions(rows: AxisRows, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     table = as_rows(tensors[rows.tensor], rows.dims)[torch.as_tensor(rows.places)].reshape(len(rows.places), -1)
     return torch.nn.functional.normalize(table.double(), dim=1)
-
-
-# Changes
-
-
-def _changes(found: WeightComparison, first: State, one: Tensors, second: State) -> list[TensorChange]:
-    """What was done to each tensor that is not the same: seen as stored if it lies as near as it is, else aligned."""
-    changed = []
-    for each in found.distances:
-        name = each.tensor
-        if each.fits or not one[name].is_floating_point():
-            continue
-        before, after = first[name].double(), second[name].double()
-        size = float(before.norm())
-        stored = float((after - before).norm()) / size if size else float("inf")
-        if stored > 1.05 * each.relative:
-            before, after = one[name], found.aligned[name]
-        if torch.equal(before, after):
-            continue
-        relative = min(stored, each.relative)
-        changed.append(
-            TensorChange(name, relative, _low_rank(after - before), _zeroed(before, after), _levels(second[name]))
-        )
-    return sorted(changed, key=lambda change: -change.relative)
-
-
-def _low_rank(gap: torch.Tensor) -> int | None:
-    """The rank of a difference, if it is at most a quarter of what it could be."""
-    if gap.ndim != 2 or min(gap.shape) < 4:
-        return None
-    squares = torch.linalg.svdvals(gap).square()
-    if not float(squares.sum()):
-        return None
-    rank = int((squares.cumsum(0) < EXPLAINED * squares.sum()).sum()) + 1
-    return rank if rank <= min(gap.shape) // 4 else None
-
-
-def _zeroed(one: torch.Tensor, two: torch.Tensor) -> float:
-    """The share of entries that became zero, if the others are close to what they were."""
-    gone = (two == 0) & (one != 0)
-    stays = ~gone
-    apart = float((two - one)[stays].norm())
-    share = float(gone.double().mean())
-    return share if share and apart <= 0.05 * float(one[stays].norm()) else 0.0
-
-
-def _levels(stored: torch.Tensor) -> int | None:
-    """The largest step of a symmetric grid (127 or 7) on which every row, every column or the whole tensor lies."""
-    if stored.ndim != 2 or min(stored.shape) < 8:
-        return None
-    wide = stored.double()
-    for levels in (7, 127):
-        for dims in ([1], [0], [0, 1]):
-            step = wide.abs().amax(dims, keepdim=True) / levels
-            places = wide / torch.where(step > 0, step, 1.0)
-            if float((places - places.round()).abs().max()) < ON_GRID:
-                return levels
-    return None

@@ -111,13 +111,20 @@ class _GroupReader:
     def _head(
         self, blocks: dict[int, MatrixBlock], query: Residues, key: Residues, value: Residues
     ) -> list[tuple[MatrixBlock, set[int]]]:
-        """The blocks of one group of heads: queries with keys, values with outputs."""
+        """The blocks of one group of heads: queries with keys, values with outputs.
+
+        Where only some coordinates of queries and keys turn with positions, these and the others are two blocks.
+        """
         found: list[tuple[MatrixBlock, set[int]]] = []
-        number = int(self.solution.block[key[0]])
-        if number in blocks and len(blocks[number].members[0].places) == len(key):
-            found.append((blocks[number], {number}))
-        elif (turned := self._rotary(query, key)) is not None:
-            found.append((turned, {-1 - int(unit) for unit in np.unique(self.unit[key])}))
+        numbers = self.solution.block[key]
+        turning = np.ones(len(key), dtype=bool)
+        for number in dict.fromkeys(numbers.tolist()):
+            here = numbers == number
+            if number in blocks and len(blocks[number].members[0].places) == here.sum():
+                found.append((blocks[number], {number}))
+                turning &= ~here
+        if turning.any() and (turned := self._rotary(query[:, turning], key[turning])) is not None:
+            found.append((turned, {-1 - int(unit) for unit in np.unique(self.unit[key[turning]])}))
         number = int(self.solution.block[value[0]])
         if number in blocks:
             found.append((blocks[number], {number}))

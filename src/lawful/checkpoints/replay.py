@@ -37,7 +37,8 @@ def replay(
         ending.setdefault(node, []).append(given)
     places = {name: place for place, name in enumerate(exported.inputs)}
     values: list[dict[fx.Node, Any]] = [{} for _ in many]
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         for node in exported.graph.nodes:
             if node.op == "output":
                 return [[tensor.double() for tensor in tensors_in(_filled(node.args[0], held))] for held in values]

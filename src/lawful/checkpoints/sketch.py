@@ -47,7 +47,7 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
     blocks = [_function(architecture, state)]
     folded = shiftless(folded_tensors(state, architecture.folds), architecture.group.shifts)
     for number, (name, (kind, rows)) in enumerate(sorted(_labelled(architecture.group).items())):
-        blocks.append(_named(folded[name], kind, rows, number))
+        blocks.append(named_numbers(folded[name], kind, rows, number))
     return np.array([_unit(block) for block in blocks], dtype=np.float32).astype(np.float64)
 
 
@@ -75,7 +75,7 @@ def _labelled(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
     }
 
 
-def _named(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) -> Floats:
+def named_numbers(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) -> Floats:
     """Entries of K along random pairs of directions."""
     others = [d for d in range(tensor.ndim) if d not in rows.dims]
     table = tensor.permute(*others, *rows.dims)
@@ -86,6 +86,8 @@ def _named(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) -> Floa
     matrix = table[:, torch.as_tensor(rows.places.T.reshape(-1))].numpy()
     if kind == "units":
         matrix = _normal(matrix.T).T
+    elif kind == "turned":  # two coordinates, which one complex number multiplies
+        matrix = matrix / (np.linalg.norm(matrix) or 1.0)
     elif kind == "GL":
         if matrix.shape[0] <= matrix.shape[1]:
             return np.zeros(NUMBERS)  # the whole space: K is 1

@@ -19,7 +19,7 @@ Tensor = torch.Tensor
 
 @contextmanager
 def composite() -> Iterator[None]:
-    """Layer, batch, group, instance and RMS norms and gated linear units called inside are computed step by step.
+    """Norms and gated linear units called inside are computed step by step, and detached values still move with θ.
 
     >>> x = torch.tensor([[1.0, 2.0, 4.0]])
     >>> with composite():
@@ -101,6 +101,36 @@ def _glu(values: Tensor, dim: int = -1) -> Tensor:
     return first * torch.sigmoid(gate)
 
 
+class _Held(torch.autograd.Function):
+    """A detached value: training sees no slope, but where the parameters go, it goes too."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor) -> Tensor:
+        """The same numbers."""
+        return values.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing to keep."""
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        """No slope."""
+        return torch.zeros_like(slope)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        """It moves."""
+        return tangent.clone()
+
+
+def _detach(values: Tensor) -> Tensor:
+    held: Tensor = _Held.apply(values)  # type: ignore[no-untyped-call]
+    return held
+
+
 def _standardised(values: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     centred = values - values.mean(axes, keepdim=True)
     return centred * ((centred * centred).mean(axes, keepdim=True) + eps).rsqrt()
@@ -125,6 +155,8 @@ _WRITTEN_OUT: Mapping[Any, Callable[..., Tensor]] = {
     torch.layer_norm: _layer_norm,
     torch.rms_norm: _rms_norm,
     torch.group_norm: _group_norm,
+    torch.Tensor.detach: _detach,
+    torch.detach: _detach,
 }
 
 

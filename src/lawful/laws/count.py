@@ -297,6 +297,7 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
     """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
     import torch
 
+    from lawful.laws.probe import probe
     from lawful.network.modules.convert import from_module
 
     if not isinstance(module, torch.nn.Module):
@@ -314,4 +315,6 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
         return None
     if found.reading is not None and (found.reading.entangled or found.reading.tail):
         return None
-    return found if found.parameters == sum(parameter.numel() for parameter in module.parameters()) else None
+    if found.parameters != sum(parameter.numel() for parameter in module.parameters()):
+        return None
+    return found if probe(module, input_shape, mode=mode).gradient else None

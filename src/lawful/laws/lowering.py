@@ -12,7 +12,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.laws.composite import composite
-from lawful.laws.lowering_choices import ChoiceRules, TracedCondition
+from lawful.laws.lowering_choices import TracedCondition
+from lawful.laws.lowering_order import OrderRules
 from lawful.laws.lowering_rules import Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
@@ -61,10 +62,10 @@ def _in_place(traced: torch.fx.GraphModule) -> bool:
 
 
 def _has_rule(operation: Any) -> bool:
-    return hasattr(ChoiceRules, f"do_{operation.__name__.split('.')[0]}")
+    return hasattr(OrderRules, f"do_{operation.__name__.split('.')[0]}")
 
 
-class _Lowering(ChoiceRules):
+class _Lowering(OrderRules):
     def __init__(self, case: Probe, batch: torch.Tensor) -> None:
         super().__init__(Writer(case.size, batch.numel() * (case.vocabulary or 1)))
         self.case, self.batch = case, batch

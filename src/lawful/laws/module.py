@@ -106,14 +106,20 @@ def _at_least(case: Probe, level: str, loss: str) -> LawCount:
     found = read_symmetries(case, check=None)
     kinds: dict[str, int] = {}
     for space in found.spaces:
-        if space.count:
+        if (
+            space.laws is not None
+            and space.count
+            and case.gradient
+            and not set(space.laws.parameters) & set(case.padded)
+        ):
             kinds[space.group] = kinds.get(space.group, 0) + space.count
     words = [f"{laws:,} laws of hidden spaces on which {group} acts" for group, laws in kinds.items()]
     words += [f"every entry of {name}, which the function never reads: {size:,}" for name, size in found.laws.unused]
     pinned = ", ".join(part.operation for part in found.pinned)
     reason = f"{case.size:,} parameters are too many to look for more than the graph gives away"
     reason += f"; not understood and taken to have none: {pinned}" if pinned else ""
-    laws = len(found.laws)
+    reason += f"; training does not follow the gradient of the function: {case.unlike}" if case.unlike else ""
+    laws = sum(kinds.values()) + sum(size for _, size in found.laws.unused)
     return LawCount(
         case.size, case.size, (case.size - laws,), LawFamily((), case.size), laws, "at least", level, GradientFlow(),
         loss, arithmetic="graph", reason=reason, words=tuple(words), mode=case.mode if case.has_modes else None,

@@ -32,15 +32,40 @@ PIECES = 4  # times more fields for modules that are smooth in pieces only: all 
 THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
 PRECISIONS = (128, 256, 512)
+SAME = 1e-6  # how far, relative to their size, gradients of a module and of its steps may be apart
 
 
 def program_of(case: Probe) -> Program:
     """The program of a module that a proof can be tried for."""
     if case.size > LARGEST:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
+    if not case.gradient or case.padded:
+        raise Unsupported(f"training does not follow the gradient of what the module computes: {case.unlike}")
     if case.data is not None:
         raise Unsupported("no proof covers given data yet")
-    return lower(case, program_batch(case))
+    program = lower(case, program_batch(case))
+    if not _same_gradients(case, program):
+        raise Unsupported("the module's operations, one by one, have other gradients than the module")
+    return program
+
+
+def _same_gradients(case: Probe, program: Program) -> bool:
+    """Whether the steps have the gradients that PyTorch computes, at a random point."""
+    generator = torch.Generator().manual_seed(1)
+    rows, theta = len(program_batch(case)), case.theta(1, 0.5)
+    inputs = _inputs(case, 2, rows, generator) / 2.0**SAMPLE_BITS
+    weights = torch.randn((2, rows, *case.output_shape), generator=generator, dtype=torch.float64)
+    fields = Sampled(program, theta.numpy(), inputs, weights.reshape(2, -1).numpy())
+    found = fields.brackets(np.array([[0], [1]], dtype=np.intp))
+    given = torch.as_tensor(inputs)
+    if case.vocabulary is not None:
+        given = given.reshape(2, -1, case.vocabulary).argmax(dim=-1)
+    slope = torch.func.grad(case.value)
+    for number, batch in enumerate(given.reshape(2, rows, *case.input_shape)):
+        right = slope(theta, batch, weights[number]).numpy()
+        if not np.linalg.norm(found[number] - right) <= SAME * np.linalg.norm(right) + 1e-12:
+            return False
+    return True
 
 
 def prove_rank(case: Probe, program: Program, at_most: int, seed: int, spread: float) -> RankProof | None:
@@ -83,7 +108,7 @@ def prove_rank(case: Probe, program: Program, at_most: int, seed: int, spread: f
 
 def program_batch(case: Probe) -> torch.Tensor:
     """Inputs of the size that the program takes: several where they are mixed in training."""
-    rows = MIXED if case.mode == "train" and case.has_modes else 1
+    rows = MIXED if case.mixes else 1
     return torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
 
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws.one_tensor import joined
+from lawful.laws.trained_field import drop_hooks, follows_gradient
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.convert import input_shapes
 from lawful.network.modules.export import twin_of
@@ -44,11 +45,21 @@ class Probe:
     piecewise: bool = True
     has_modes: bool = False
     mode: str = "eval"
+    gradient: bool = True  # training follows the gradient of what the module computes
+    padded: tuple[str, ...] = ()  # tables with a row that training leaves alone
+    mixes: bool = False  # a sample's output depends on the rest of its batch
 
     @property
     def size(self) -> int:
         """Number of trainable parameters."""
         return sum(shape.numel() for shape in self.shapes)
+
+    @property
+    def unlike(self) -> str:
+        """Why training follows another field than the gradient."""
+        still = f"padding keeps a row of {', '.join(self.padded)} still" if self.padded else ""
+        own = "" if self.gradient else "it detaches a value, or has a hook or a backward pass of its own"
+        return " and ".join(part for part in (still, own) if part)
 
     def unflatten(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parameters by name."""
@@ -121,6 +132,8 @@ def probe(
     """
     if mode not in MODES:
         raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
+    if (hooked := next((name for name, value in module.named_parameters() if value._backward_hooks), None)) is not None:
+        raise Unsupported(f"a hook may change the gradient of {hooked}, and laws are counted without hooks: remove it")
     try:
         twin = twin_of(module).eval()
     except Exception as error:
@@ -131,43 +144,69 @@ def probe(
     trainable = [(name, value) for name, value in twin.named_parameters() if value.requires_grad]
     if not trainable:
         raise InvalidNetwork("the module has no trainable parameters")
-    embedding = next((part for part in twin.modules() if isinstance(part, torch.nn.Embedding)), None)
-    vocabulary = None if embedding is None else embedding.num_embeddings
-    points = (
-        None
-        if data is None
-        else torch.as_tensor(np.asarray(data, dtype=np.float64 if vocabulary is None else np.int64))
-    )
-    if points is None and input_shape is None:
+    if data is None and input_shape is None:
         input_shape = _guessed_shape(twin)
-    shape = tuple(points.shape[1:]) if points is not None else tuple(input_shape or ())
+    shape = tuple(np.shape(data)[1:]) if data is not None else tuple(input_shape or ())
+    vocabulary = _vocabulary(twin, shape)
+    points = None
+    if data is not None:
+        points = torch.as_tensor(np.asarray(data, dtype=np.float64 if vocabulary is None else np.int64))
     batch = points if points is not None else torch.randn((MIXED, *shape), generator=_fixed(), dtype=torch.float64)
     if points is None and vocabulary is not None:
         batch = torch.randint(vocabulary, (MIXED, *shape), generator=_fixed())
     if not isinstance(_called(twin, batch, shape), torch.Tensor):
         twin = joined(twin)
-    if not torch.equal(_called(twin, batch, shape), _called(twin, batch, shape)):
+    if _moves(twin, batch, shape):
         _calm(twin)
-    with _Names() as calls:
+    drop_hooks(twin, batch)
+    with _Calls() as calls:
         output = _output(twin, batch, shape)
     names, values = zip(*trainable, strict=True)
     shapes = tuple(value.shape for value in values)
     kinked = any(part in name for name in calls.names - set(SMOOTH) for part in KINKED)
-    return Probe(twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes, mode)
+    padded = tuple(name for name, value in trainable if id(value) in calls.padded)
+    gradient = follows_gradient(twin, batch, without=padded)
+    return Probe(
+        twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes, mode,
+        gradient, padded, _mixes(twin, batch, output),
+    )  # fmt: skip
 
 
-class _Names(TorchFunctionMode):
-    """The names of the functions that are called inside."""
+def _vocabulary(module: torch.nn.Module, shape: tuple[int, ...]) -> int | None:
+    """How many token ids the module reads: the rows of the tables that its input itself indexes; None for numbers."""
+    if not any(isinstance(part, torch.nn.Embedding) for part in module.modules()):
+        return None
+    tokens = torch.zeros((MIXED, *shape), dtype=torch.int64)
+    with _Calls(tokens) as calls, torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
+        module(tokens)
+    return min(calls.rows, default=None)
 
-    def __init__(self) -> None:
+
+class _Calls(TorchFunctionMode):
+    """The names of the functions that are called inside, and of tables by which ids they are read."""
+
+    def __init__(self, tokens: torch.Tensor | None = None) -> None:
         super().__init__()
         self.names: set[str] = set()
+        self.padded: set[int] = set()
+        self.rows: list[int] = []
+        self.place = None if tokens is None else tokens.untyped_storage().data_ptr()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         self.names.add(getattr(func, "__name__", ""))
+        if func is torch.nn.functional.embedding:
+            self._looked_up(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+    def _looked_up(
+        self, input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None = None, *rest: Any, **options: Any
+    ) -> None:
+        if padding_idx is not None:
+            self.padded.add(id(weight))
+        if input.untyped_storage().data_ptr() == self.place:
+            self.rows.append(len(weight))
 
 
 def _train(module: torch.nn.Module) -> None:
@@ -179,8 +218,27 @@ def _train(module: torch.nn.Module) -> None:
             part.running_mean = part.running_var = part.num_batches_tracked = None
 
 
+def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -> bool:
+    """Whether the first half of a batch has other outputs alone."""
+    half = max(len(batch) // 2, 1)
+    with torch.no_grad():
+        try:
+            alone: torch.Tensor = module(batch[:half])
+        except Exception:  # statistics of one sample
+            return True
+    return alone.shape != output[:half].shape or not torch.allclose(alone, output[:half], rtol=1e-9, atol=1e-12)
+
+
+def _moves(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a call changes the next one: something is random, or steps of a power iteration are stored."""
+    before = [buffer.clone() for buffer in module.buffers()]
+    first, second = _called(module, batch, shape), _called(module, batch, shape)
+    same = zip(before, module.buffers(), strict=True)
+    return not (torch.equal(first, second) and all(torch.equal(one, other) for one, other in same))
+
+
 def _calm(module: torch.nn.Module) -> None:
-    """Train mode for batch norms alone: parts that drop something by a function of their own leave it."""
+    """Train mode for batch norms alone: parts that drop something by a function of their own, or iterate, leave it."""
     for part in module.modules():
         part.training = part.training and isinstance(part, torch.nn.modules.batchnorm._NormBase)
 

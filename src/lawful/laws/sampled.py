@@ -91,7 +91,7 @@ class Sampled:
         slopes: dict[int, Jet] = {len(steps) - 1: {0: self.weights[fields]}}
         for number in range(len(steps) - 1, 0, -1):
             slope = slopes.pop(number, None)
-            if slope is None:
+            if not slope:  # nothing reads it, or only the sign of something does
                 continue
             step = steps[number]
             arguments = [values[source] for source in step.sources]

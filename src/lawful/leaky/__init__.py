@@ -26,7 +26,9 @@ from lawful.leaky.mechanics import (
 )
 from lawful.leaky.model import LeakyResNet, relayered
 from lawful.leaky.path import Energies, EnergyBalance, RepresentationPath, balance, energies, trace
-from lawful.leaky.solver import Geodesic, SolverProgress, deepened, recipe, refined, solve, solve_depths
+from lawful.leaky.recipe import recipe
+from lawful.leaky.solver import Geodesic, SolverProgress, solve, solve_depths
+from lawful.leaky.starts import deepened, refined
 from lawful.leaky.steps import adapted, equidistant, irregular
 from lawful.leaky.task import TeacherTask, parse_teacher, teacher
 

@@ -59,17 +59,17 @@ class Hessian:
         return result.astype(np.float32, copy=False)
 
 
-def corrected(objective: Objective, point: Point, precondition: Solve) -> Point:
+def corrected(objective: Objective, point: Point, precondition: Solve, damping: float = DAMPING) -> Point:
     """One step of `(H + μ) d = -g`, halved until the gradient is smaller at no higher cost; else the same point."""
     objective(point.position)
-    hessian, damping = Hessian(objective), np.float32(DAMPING * objective.ridge / objective.depth)
+    hessian, added = Hessian(objective), np.float32(damping * objective.ridge / objective.depth)
     step = np.zeros(point.gradient.shape, np.float32)
     rest = (-point.gradient).astype(np.float32)
     level = precondition(rest)
     way, size = level.copy(), float(np.vdot(rest, level))
     first = size
     for _ in range(ITERATIONS):
-        bent = hessian(way) + damping * way
+        bent = hessian(way) + added * way
         curvature = float(np.vdot(way, bent))
         if curvature <= 0:
             break

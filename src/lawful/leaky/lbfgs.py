@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.blas import saxpy
 
 from lawful.types import Floats, Singles
 
@@ -83,18 +84,18 @@ def _scale(gradient: Floats, pairs: Pairs, solve: Solve | None) -> float:
 
 
 def _direction(gradient: Floats, pairs: Pairs, solve: Solve | None, scale: float) -> Singles:
-    """The two loops of Nocedal."""
-    result = (-gradient).astype(np.float32)
+    """The two loops of Nocedal, without a temporary array in either."""
+    result = np.negative(gradient, dtype=np.float32, casting="same_kind").ravel()
     factors = []
     for move, change, inverse in reversed(pairs):
         factors.append(inverse * float(np.vdot(move, result)))
-        result -= np.float32(factors[-1]) * change
+        result = saxpy(change.ravel(), result, a=-factors[-1])
     if solve is not None:
-        result = solve(result)
+        result = np.ascontiguousarray(solve(result.reshape(gradient.shape))).ravel()
     result *= np.float32(scale)
     for (move, change, inverse), factor in zip(pairs, reversed(factors), strict=True):
-        result += np.float32(factor - inverse * float(np.vdot(change, result))) * move
-    return np.asarray(result)
+        result = saxpy(move.ravel(), result, a=factor - inverse * float(np.vdot(change, result)))
+    return np.asarray(result.reshape(gradient.shape))
 
 
 def _search(function: Function, point: Point, direction: Singles, noise: float, trials: int = 25) -> Point | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from lawful.errors import LawfulError
 from lawful.leaky.lbfgs import Point, minimise
 from lawful.leaky.model import LeakyResNet
 from lawful.leaky.objective import Curvature, Objective
-from lawful.leaky.solver import Geodesic, Keep, SolverProgress, Watch
+from lawful.leaky.solver import LEG, SAME_COST, Geodesic, Keep, Leg, SolverProgress, Watch
 from lawful.leaky.task import TeacherTask
 from lawful.types import Floats, Singles
 
@@ -105,7 +106,7 @@ class MappedObjective:
 
 
 def solve_with_maps(
-    network: LeakyResNet,
+    start: LeakyResNet | Leg,
     task: TeacherTask,
     ridge: float,
     penalty: float,
@@ -129,9 +130,38 @@ def solve_with_maps(
     >>> found.converged, bool(np.allclose(found.network.into.numpy(force=True), start.into.numpy(force=True)))
     (True, False)
     """
-    objective = MappedObjective(network, task, ridge, penalty)
-    rng = np.random.default_rng(seed)
+    leg = start if isinstance(start, Leg) else Leg(start)
     history: list[SolverProgress] = []
+    while not leg.stage:  # 1 is the end
+        objective = MappedObjective(leg.network, task, ridge, penalty)
+        objective.path.evaluations = leg.spent
+        rng = np.random.default_rng((seed, leg.spent))
+        until = min(leg.spent + LEG, evaluations)
+        last, best = _descend(objective, until, tolerance, memory, rng, history, watch)
+        done = objective.stationarity(last.position, last.gradient) <= tolerance
+        over = done or objective.path.evaluations >= evaluations or objective.path.evaluations < until
+        network = objective.replaced((best if over else last).position)
+        leg = replace(leg, network=network, spent=objective.path.evaluations, stage=int(over))
+        if keep is not None:
+            keep(leg)
+    objective = MappedObjective(leg.network, task, ridge, penalty)
+    cost, gradient = objective(objective.start)
+    stationarity = objective.stationarity(objective.start, gradient)
+    return Geodesic(
+        leg.network, ridge, cost, objective.path.data_cost, stationarity, tolerance, leg.spent + 1, tuple(history)
+    )
+
+
+def _descend(
+    objective: MappedObjective,
+    budget: int,
+    tolerance: float,
+    memory: int,
+    rng: np.random.Generator,
+    history: list[SolverProgress],
+    watch: Watch | None,
+) -> tuple[Point, Point]:
+    """Until the tolerance or the end of the budget: the last point, and the most stationary one of nearly its cost."""
     best: tuple[float, Point] | None = None
 
     def stop(point: Point) -> bool:
@@ -140,18 +170,11 @@ def solve_with_maps(
             objective.path.evaluations, point.value, objective.stationarity(point.position, point.gradient)
         )
         history.append(entry)
-        if best is None or entry.stationarity <= best[0] or point.value < 0.999 * best[1].value:
+        if best is None or entry.stationarity <= best[0] or point.value < (1 - SAME_COST) * best[1].value:
             best = entry.stationarity, point
         if watch is not None:
             watch(entry)
-        if keep is not None:
-            keep(lambda: objective.replaced(point.position), entry.evaluations)
-        return entry.stationarity <= tolerance or entry.evaluations >= evaluations
+        return entry.stationarity <= tolerance or entry.evaluations >= budget
 
     last = minimise(objective, objective.start, stop=stop, precondition=lambda: objective.curvature(rng), memory=memory)
-    point = last if best is None else best[1]
-    cost, gradient = objective(point.position)
-    return Geodesic(
-        objective.replaced(point.position), ridge, cost, objective.path.data_cost,
-        objective.stationarity(point.position, gradient), tolerance, objective.path.evaluations, tuple(history),
-    )  # fmt: skip
+    return last, last if best is None else best[1]

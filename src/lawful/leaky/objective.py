@@ -47,6 +47,7 @@ class Objective:
         self.slopes = np.empty((layers, width, samples), precision)
         self.momenta = np.empty((layers, width, samples), precision)  # ∂C/∂A_ℓ, ℓ = 1..L
         self.moves = np.empty((layers, width, width + 1), precision)  # ρ_ℓ W_ℓ
+        self._kept = np.empty((width, samples), precision)  # a layer's scratch: allocating costs as much as adding
         self.data_cost = np.nan
         self.evaluations = 0
 
@@ -65,11 +66,11 @@ class Objective:
         samples = residual.shape[1]
         self.data_cost = float(np.vdot(residual, residual)) / samples
         gradient = np.empty(point.shape, self.precision)
-        behind = self.out.T @ (residual * (2 / samples)).astype(self.precision)
+        np.matmul(self.out.T, (residual * (2 / samples)).astype(self.precision), out=self.momenta[-1])
         for layer in reversed(range(len(self.steps))):
-            self.momenta[layer] = behind
-            np.matmul(behind, self.lifted[layer].T, out=gradient[layer])
-            behind = self.backward(layer, behind)
+            np.matmul(self.momenta[layer], self.lifted[layer].T, out=gradient[layer])
+            if layer:
+                self.backward(layer, self.momenta[layer], self.momenta[layer - 1])
         gradient *= roots
         gradient += (self.ridge / self.depth) * weights
         return self.data_cost + self.ridge / (2 * self.depth) * float(np.vdot(point, point)), gradient
@@ -84,28 +85,26 @@ class Objective:
             state, after = self.states[layer], self.states[layer + 1]
             self._rectify(state, self.lifted[layer, :-1], self.slopes[layer])
             np.matmul(self.moves[layer], self.lifted[layer], out=after)
-            after += (1 - step * self.depth) * state
+            after += np.multiply(state, 1 - step * self.depth, out=self._kept)
 
     def _rectify(self, state: Floats, rectified: Floats, slope: Floats) -> None:
-        """`σ` and its derivative `s`; with softness ε, `s = clip(a/2ε + 1/2, 0, 1)` and `σ = s (a + ε - ε s)`."""
+        """`σ` and its derivative `s`; with softness ε, `s = clip(a/2ε + 1/2, 0, 1)` and `σ = max(a, ε s²)`."""
         if self.softness:
             np.multiply(state, 0.5 / self.softness, out=slope)
             slope += 0.5
-            np.maximum(slope, 0, out=slope)
-            np.minimum(slope, 1, out=slope)
-            np.multiply(slope, -self.softness, out=rectified)
-            rectified += self.softness
-            rectified += state
-            rectified *= slope
+            np.clip(slope, 0, 1, out=slope)
+            np.multiply(slope, slope, out=rectified)
+            rectified *= self.softness
+            np.maximum(rectified, state, out=rectified)
         else:
             np.maximum(state, 0, out=rectified)
             np.greater(state, 0, out=slope)
 
-    def backward(self, layer: int, behind: Floats) -> Floats:
-        """A gradient by `A_ℓ` carried back through layer ℓ, to one by `A_{ℓ-1}`."""
-        before = self.moves[layer, :, :-1].T @ behind
+    def backward(self, layer: int, behind: Floats, before: Floats | None = None) -> Floats:
+        """A gradient by `A_ℓ` carried back through layer ℓ, to one by `A_{ℓ-1}` (written to `before`, if given)."""
+        before = np.matmul(self.moves[layer, :, :-1].T, behind, out=before)
         before *= self.slopes[layer]
-        before += (1 - float(self.steps[layer]) * self.depth) * behind
+        before += np.multiply(behind, 1 - float(self.steps[layer]) * self.depth, out=self._kept)
         return before
 
 
@@ -119,15 +118,15 @@ class Curvature:
     def __init__(self, objective: Objective, rng: np.random.Generator, probes: int = 2) -> None:
         """Sample at the objective's last point. Costs about three evaluations, and is counted as three."""
         layers, width, samples = objective.momenta.shape
-        backward = np.zeros((layers, width, width))
+        backward = np.zeros((layers, width, width), np.float32)
         for _ in range(probes):
-            behind = objective.out.T @ rng.choice([-1.0, 1.0], size=objective.targets.shape)
+            behind = objective.out.T @ rng.choice([-1.0, 1.0], size=objective.targets.shape).astype(objective.precision)
             for layer in reversed(range(layers)):
                 backward[layer] += behind @ behind.T
                 behind = objective.backward(layer, behind)
         forward = objective.lifted @ objective.lifted.transpose(0, 2, 1)
         left, left_basis = np.linalg.eigh(backward / (samples * probes))
-        right, right_basis = np.linalg.eigh(forward / samples)
+        right, right_basis = np.linalg.eigh((forward / samples).astype(np.float32, copy=False))
         products = np.maximum(left, 0)[:, :, None] * np.maximum(right, 0)[:, None, :]
         inverse = 1 / (2 * objective.steps[:, None, None] * products + objective.ridge / objective.depth)
         self._left, self._right = left_basis.astype(np.float32), right_basis.astype(np.float32)

@@ -1,32 +1,30 @@
-"""Two ways to a geodesic: a second-order solver, and the paper's recipe of Adam and SGD (P3 Appendix B)."""
+"""From a start to a geodesic: L-BFGS with corrections, in legs that can be taken up again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from scipy.interpolate import PchipInterpolator
 
-from lawful.errors import LawfulError, Unsupported
-from lawful.leaky.corrector import corrected
+from lawful.errors import Unsupported
+from lawful.leaky.corrector import DAMPING, corrected
 from lawful.leaky.lbfgs import Point, minimise
-from lawful.leaky.mechanics import lifted, operator_norm, ridges
 from lawful.leaky.model import LeakyResNet
 from lawful.leaky.objective import Curvature, Objective
-from lawful.leaky.steps import LARGEST_LEAK, adapted, capped, positions, resampled
+from lawful.leaky.starts import deepened
+from lawful.leaky.steps import adapted, resampled
 from lawful.leaky.task import TeacherTask
-from lawful.types import Floats
 
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
 SINGLE_NOISE = 1e-7  # relative error of a cost whose passes were in single precision
-STRETCH = 300  # evaluations before the first correction
+LEG = 300  # evaluations between two starts of L-BFGS
 ALMOST = 0.98  # of the tolerance is asked of single precision, so that double agrees
 SINGLE_FLOOR = 1e-4  # a stationarity that single precision still sees
+NEAR = 1.6  # times the goal: a second correction may reach it
 SAME_COST = 1e-3  # relative: costs so close belong to the same geodesic
 Watch = Callable[["SolverProgress"], None]
-Keep = Callable[[Callable[[], LeakyResNet], int], None]
+Keep = Callable[["Leg"], None]
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,19 @@ class Geodesic:
         return None
 
 
+@dataclass(frozen=True, eq=False)
+class Leg:
+    """Where a search stands between two starts of L-BFGS: all it needs, so that it ends at the same bytes from here."""
+
+    network: LeakyResNet
+    spent: int = 0  # evaluations
+    stage: int = 0  # adaptations behind it; after the last of them single precision, then double, then the end
+    wait: int = 1  # legs until the next correction
+    patience: int = 1  # legs between corrections: more where they do not help much
+
+
 def solve(
-    network: LeakyResNet,
+    start: LeakyResNet | Leg,
     task: TeacherTask,
     ridge: float,
     *,
@@ -83,73 +92,75 @@ def solve(
     `adaptations` times, early on, the layer steps are adapted to the path found so far and `W_p` is carried over to
     the new grid. The passes are in single precision until they reach the tolerance, or 1e-4; double precision then has
     the last word, and goes on if it disagrees. Curvature estimates count as evaluations. An unconverged result is
-    returned as such. `watch` hears of every iteration; `keep` is offered the network of every iteration, made when
-    asked for, and the evaluations so far.
+    returned as such. `watch` hears of every iteration, `keep` of every leg: a search that starts from a leg ends at the
+    same bytes as the one that made it.
     """
-    if network.learns_maps:
+    leg = start if isinstance(start, Leg) else Leg(start)
+    if leg.network.learns_maps:
         raise Unsupported(
             "with learned maps the cost need not have a minimum (weights shrink while the map out grows): "
             "fix the maps to find geodesics, or use `recipe` to train them along"
         )
-    rng = np.random.default_rng(seed)
     history: list[SolverProgress] = []
-    spent = 0
-    for stage in range(adaptations + 2):
-        last = stage > adaptations
-        budget = evaluations if stage >= adaptations else min(spent + ADAPT_AFTER, evaluations)
-        objective = Objective(network, task, ridge, np.float64 if last else np.float32)
-        objective.evaluations = spent
-        goal = tolerance if last else max(ALMOST * tolerance, SINGLE_FLOOR)
-        told = (history, watch, keep)
-        if stage < adaptations:
-            point = _descend(objective, network, budget, goal, memory, rng, *told)
+    while leg.stage <= adaptations + 1 and leg.spent < evaluations:
+        double = leg.stage > adaptations
+        objective = Objective(leg.network, task, ridge, np.float64 if double else np.float32)
+        objective.evaluations = leg.spent
+        goal = tolerance if double else max(ALMOST * tolerance, SINGLE_FLOOR)
+        until = min(leg.spent + (ADAPT_AFTER if leg.stage < adaptations else LEG), evaluations)
+        rng = np.random.default_rng((seed, leg.spent))
+        last, best = _descend(objective, leg.network, until, goal, memory, rng, history, watch)
+        if leg.stage < adaptations:
+            leg = _adapted(leg, objective, best)
+        elif objective.stationarity(last.position, last.gradient) <= goal:
+            leg = replace(leg, network=leg.network.replaced(last.position / objective.roots), stage=leg.stage + 1)
+        elif objective.evaluations >= evaluations:  # the stationarity goes up and down: the last is rarely the best
+            leg = replace(leg, network=leg.network.replaced(best.position / objective.roots))
         else:
-            point = _descend_and_correct(objective, network, budget, goal, memory, rng, *told)
-        spent = objective.evaluations
-        network = network.replaced(point.position / objective.roots)
-        if stage < adaptations:
-            objective(point.position)  # the buffers may belong to a trial of the line search
-            steps = adapted(objective.steps, objective.states, network.effective_depth)
-            weights = resampled(point.position / objective.roots, objective.steps, steps)
-            network, spent = network.replaced(weights, steps), spent + 1
-    cost, gradient = objective(point.position)
+            leg = _corrected(leg, objective, last, goal, rng)
+        leg = replace(leg, spent=objective.evaluations)
+        if keep is not None:
+            keep(leg)
+    objective = Objective(leg.network, task, ridge)
+    position = leg.network.weights.detach().numpy() * objective.roots
+    cost, gradient = objective(position)
     return Geodesic(
-        network=network,
+        network=leg.network,
         ridge=ridge,
         cost=cost,
         data_cost=objective.data_cost,
-        stationarity=objective.stationarity(point.position, gradient),
+        stationarity=objective.stationarity(position, gradient),
         tolerance=tolerance,
-        evaluations=spent + 1,
+        evaluations=leg.spent + 1,
         history=tuple(history),
     )
 
 
-def _descend_and_correct(
-    objective: Objective,
-    network: LeakyResNet,
-    budget: int,
-    tolerance: float,
-    memory: int,
-    rng: np.random.Generator,
-    history: list[SolverProgress],
-    watch: Watch | None,
-    keep: Keep | None,
-) -> Point:
-    """L-BFGS, and from time to time a step that clears steep directions: rarer where it does not help much."""
-    stretch = STRETCH
-    while True:
-        until = min(objective.evaluations + stretch, budget)
-        point = _descend(objective, network, until, tolerance, memory, rng, history, watch, keep)
+def _adapted(leg: Leg, objective: Objective, point: Point) -> Leg:
+    """The layer steps adapted to the path, `W_p` carried over to them."""
+    objective(point.position)  # the buffers may belong to a trial of the line search
+    steps = adapted(objective.steps, objective.states, leg.network.effective_depth)
+    weights = resampled(point.position / objective.roots, objective.steps, steps)
+    return replace(leg, network=leg.network.replaced(weights, steps), stage=leg.stage + 1)
+
+
+def _corrected(leg: Leg, objective: Objective, point: Point, goal: float, rng: np.random.Generator) -> Leg:
+    """On from the last point, the lowest; where a correction is due, with steep directions cleared.
+
+    Not from the most stationary point: with costs so close that would undo the leg. Close to the goal a second
+    correction, less damped, reaches flatter directions too.
+    """
+    wait, patience = leg.wait - 1, leg.patience
+    if not wait:
         before = objective.stationarity(point.position, point.gradient)
-        if before <= tolerance or objective.evaluations >= budget:
-            return point
-        objective(point.position)
-        point = corrected(objective, point, Curvature(objective, rng).solve)
-        network = network.replaced(point.position / objective.roots)
-        after = objective.stationarity(point.position, point.gradient)
-        if after > before / 2:
-            stretch *= 2
+        after, damping = before, DAMPING
+        while damping == DAMPING or (goal < after < NEAR * goal and damping > DAMPING / 10):
+            objective(point.position)
+            point = corrected(objective, point, Curvature(objective, rng).solve, damping)
+            after, damping = objective.stationarity(point.position, point.gradient), damping / 3
+        patience *= 1 if after <= before / 2 else 2
+        wait = patience
+    return replace(leg, network=leg.network.replaced(point.position / objective.roots), wait=wait, patience=patience)
 
 
 def _descend(
@@ -161,11 +172,10 @@ def _descend(
     rng: np.random.Generator,
     history: list[SolverProgress],
     watch: Watch | None,
-    keep: Keep | None,
-) -> Point:
-    """Until the tolerance or the end of the budget; then the most stationary point of nearly the last cost.
+) -> tuple[Point, Point]:
+    """Until the tolerance or the end of the budget: the last point, and the most stationary one of nearly its cost.
 
-    The stationarity goes up and down by a factor of ten while the cost creeps: the last point is rarely the best.
+    The stationarity goes up and down by a factor of ten while the cost creeps.
     """
     best: tuple[float, Point] | None = None
 
@@ -179,8 +189,6 @@ def _descend(
             best = entry.stationarity, point
         if watch is not None:
             watch(entry)
-        if keep is not None:
-            keep(lambda: network.replaced(point.position / objective.roots), objective.evaluations)
         return entry.stationarity <= tolerance or objective.evaluations >= budget
 
     last = minimise(
@@ -191,115 +199,7 @@ def _descend(
         memory=memory,
         noise=0.0 if objective.precision is np.float64 else SINGLE_NOISE,
     )
-    return last if best is None else best[1]
-
-
-def deepened(network: LeakyResNet, effective_depth: float, task: TeacherTask, gamma_ratio: float = 1e-3) -> LeakyResNet:
-    """A start for another effective depth that follows the same path of representations.
-
-    Layer by layer, `W` is the ridge regression of the step that the old path takes next, from where the new path is:
-    errors do not add up. Steps are capped so that every layer remembers some of its input.
-    """
-    with torch.no_grad():
-        states = torch.stack(network.path(torch.from_numpy(task.inputs.copy()))).numpy()
-    steps = network.steps.numpy()
-    grid = capped(steps.copy(), float(steps.sum()), LARGEST_LEAK / effective_depth)
-    places = np.interp(positions(grid), positions(steps), np.arange(len(steps) + 1.0))
-    below = np.minimum(places.astype(int), len(steps) - 1)
-    share = (places - below)[:, None, None]
-    goals = (1 - share) * states[below] + share * states[below + 1]
-    return _following(network, goals, grid, effective_depth, gamma_ratio)
-
-
-def _following(
-    network: LeakyResNet, goals: Floats, grid: Floats, effective_depth: float | None = None, gamma_ratio: float = 1e-3
-) -> LeakyResNet:
-    """The network whose path follows the goals `A_0, …, A_L` by ridge regressions, layer by layer."""
-    depth = network.effective_depth if effective_depth is None else effective_depth
-    weights, state = np.empty((len(grid), network.width, network.width + 1)), goals[0]
-    for layer, step in enumerate(grid):
-        sigma, kept = lifted(state, network.softness), (1 - step * depth) * state
-        (fit,) = ridges(sigma, gamma_ratio * operator_norm(sigma), (goals[layer + 1] - kept) / step)
-        weights[layer] = fit.weights
-        state = kept + step * (fit.weights @ sigma)
-    return network.replaced(weights, grid, depth)
-
-
-def refined(network: LeakyResNet, layers: int, task: TeacherTask) -> LeakyResNet:
-    """The same path of representations with more layers: a geodesic on a coarse grid is a start on a finer one.
-
-    Steps keep their shape; the path between the old layers is interpolated, and each `W` is the ridge regression of the
-    step that the path takes next, as in `deepened`.
-    """
-    if layers < network.layers:
-        raise LawfulError(f"{layers} layers are fewer than the {network.layers} that there are")
-    ends = positions(network.steps.numpy())
-    grid = np.diff(np.interp(np.linspace(0, network.layers, layers + 1), np.arange(network.layers + 1.0), ends))
-    with torch.no_grad():
-        states = torch.stack(network.path(torch.from_numpy(task.inputs.copy()))).numpy()
-    return _following(network, PchipInterpolator(ends, states, axis=0)(positions(grid).clip(max=ends[-1])), grid)
-
-
-def recipe(
-    network: LeakyResNet,
-    task: TeacherTask,
-    ridge: float,
-    *,
-    adam: int = 20_000,
-    sgd: int = 10_000,
-    rate: float = 1e-3,
-    sgd_rate: float = 1e-3,
-    adapt_every: int = 0,
-    tolerance: float = 1e-3,
-    watch: Watch | None = None,
-) -> Geodesic:
-    """The paper's training: Adam, then SGD with a smaller rate to tighten; full batches throughout.
-
-    `adapt_every` steps the layer steps are adapted. Learned maps are trained along.
-    """
-    if min(adam, sgd, adapt_every) < 0 or not adam + sgd:
-        raise LawfulError("the recipe needs a positive number of steps")
-    net = network.replaced(network.weights)
-    objective = Objective(net, task, ridge)
-    inputs, targets = torch.from_numpy(task.inputs.copy()), torch.from_numpy(task.targets.copy())
-    chosen = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    optimiser: torch.optim.Optimizer = torch.optim.Adam(chosen, lr=rate)
-    history: list[SolverProgress] = []
-    for step in range(adam + sgd):
-        if step == adam:
-            optimiser = torch.optim.SGD(chosen, lr=sgd_rate)
-        if adapt_every and step and step % adapt_every == 0 and step < adam:
-            net.steps.copy_(torch.from_numpy(adapted(objective.steps, objective.states, net.effective_depth)))
-            objective.steps[:] = net.steps.numpy()
-            objective.roots[:] = np.sqrt(objective.steps)[:, None, None]
-        cost, gradient = _cost_and_gradients(net, objective, inputs, targets)
-        history.append(SolverProgress(step + 1, cost, gradient))
-        if watch is not None:
-            watch(history[-1])
-        optimiser.step()
-    cost, stationarity = _cost_and_gradients(net, objective, inputs, targets)
-    return Geodesic(net, ridge, cost, objective.data_cost, stationarity, tolerance, adam + sgd, tuple(history))
-
-
-def _cost_and_gradients(
-    net: LeakyResNet, objective: Objective, inputs: torch.Tensor, targets: torch.Tensor
-) -> tuple[float, float]:
-    """Set the gradients of the parameters; return cost and stationarity. Learned maps need autograd."""
-    if net.learns_maps:
-        net.zero_grad()
-        cost = net.cost(inputs, targets, objective.ridge)
-        cost.backward()  # type: ignore[no-untyped-call]
-        assert net.weights.grad is not None  # noqa: S101 - backward fills it
-        gradient = net.weights.grad.numpy() / objective.roots
-        point = net.weights.detach().numpy() * objective.roots
-        with torch.no_grad():
-            objective.states[:] = torch.stack(net.path(inputs)).numpy()
-            objective.data_cost = float((net(inputs) - targets).square().sum()) / len(inputs)
-        return float(cost.detach()), objective.stationarity(point, gradient)
-    point = net.weights.detach().numpy() * objective.roots
-    value, gradient = objective(point)
-    net.weights.grad = torch.from_numpy(gradient * objective.roots)
-    return value, objective.stationarity(point, gradient)
+    return last, last if best is None else best[1]
 
 
 def solve_depths(

@@ -22,12 +22,14 @@ from lawful.network.formats.kinds import ENDINGS, KNOWN, kind_of
 from lawful.network.formats.limits import MAX_BYTES, check_bytes
 from lawful.network.formats.reading import naming
 from lawful.network.mlp import Mlp
-from lawful.network.modules.load import fill, is_factory, make_module, state_of
+from lawful.network.modules.load import filled, is_factory, make_module, state_of
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.reading import IN_EVAL, Reading, carrying
 
 if TYPE_CHECKING:
     import torch
+
+HIDDEN_STATES = "its answer is the first tensor that it returns, the hidden states: nothing asks its pooler"
 
 
 class ReadingOptions:
@@ -150,7 +152,7 @@ def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
         from lawful.network.modules.onnx_network import load
     except ImportError:  # without PyTorch there are no modules
         raise obstacle from None
-    said = str(obstacle).removeprefix(f"{path}: ").partition("; supported are")[0]
+    said = str(obstacle).removeprefix(f"{path}: ").partition("; ")[0]
     said = said.replace("): is not supported", ") is not piecewise linear, or not known to be")
     found = load(path, said, chosen.input_shape)
     return carrying(found, replace(found.reading, source=str(path), size=path.stat().st_size))
@@ -169,7 +171,7 @@ def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
             made = renamed_module(module, state)
         else:
             try:
-                return _in_eval(_loaded(module, path, chosen, size, ignored))
+                return _understood(_loaded(module, path, chosen, size, ignored), module)
             except InvalidNetwork as refusal:
                 made = _otherwise(refusal, module, state)
     found = chosen.made(made, size, str(path))
@@ -178,7 +180,7 @@ def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
         return found
     words = (*told.ignored, *ignored, *unused, *(f"{name} (not used)" for name in left_out(made, list(state))))
     words = (*words, "older names of tensors, which transformers translates")
-    return _in_eval(carrying(found, replace(told, format=kind, ignored=words)))
+    return _understood(carrying(found, replace(told, format=kind, ignored=words)), module)
 
 
 def _otherwise(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -> Any:
@@ -191,10 +193,13 @@ def _otherwise(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -
         raise refusal from None
 
 
-def _in_eval(found: Opened) -> Opened:
-    """No file says in which mode a normalisation is meant."""
+def _understood(found: Opened, module: torch.nn.Module) -> Opened:
+    """No folder says in which mode a normalisation is meant, or which of a model's outputs is."""
     told = None if isinstance(found, Architecture) else found.reading
-    return found if told is None or not told.normalised else carrying(found, told.assuming(IN_EVAL))
+    if told is None:
+        return found
+    pooled = getattr(module, "pooler", None) is not None
+    return carrying(found, told.assuming(*([IN_EVAL] * told.normalised), *([HIDDEN_STATES] * pooled)))
 
 
 def _from_bytes(content: bytes, chosen: ReadingOptions, ending: str = "") -> Opened:
@@ -217,7 +222,7 @@ def _loaded(
     chosen.refuse("a model states its layers", but=("model", "input_shape", "drop_useless"))
     state, kind, unused = state_of(path)
     try:
-        prefix = fill(module, state)
+        module, prefix = filled(module, state)
     except LawfulError as error:
         raise type(error)(f"{path}: {error}") from None
     found = chosen.made(module, shape, str(path))
@@ -257,8 +262,8 @@ def _from_state(state: Mapping[str, Any], chosen: ReadingOptions) -> Opened:
     if chosen.model is not None:
         import torch
 
-        module = make_module(chosen.model)
-        prefix = fill(module, {name: torch.as_tensor(value) for name, value in state.items()})
+        tensors = {name: torch.as_tensor(value) for name, value in state.items()}
+        module, prefix = filled(make_module(chosen.model), tensors)
         found = chosen.made(module, chosen.input_shape)
         return carrying(found, _prefixed(found.reading, prefix)) if found.reading is not None else found
     chosen.refuse("weights state their input size", but=("activation", "order", "drop_useless"))

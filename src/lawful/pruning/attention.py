@@ -23,7 +23,7 @@ MOVES = ("view", "reshape", "transpose", "permute", "split", "chunk", "unbind", 
          "clone", "unsqueeze", "squeeze", "expand", "unflatten", "flatten", "alias", "split_with_sizes", "_unsafe_view",
          "t", "repeat_interleave")  # fmt: skip
 MIXES = ("mul", "add", "sub", "neg", "cat", "stack")  # of rotary positions: entries of one head with each other
-LAYERS = ("linear", "addmm")
+LAYERS = ("linear", "addmm", "product")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +31,9 @@ class TracedAttention:
     """One attention `softmax(scale q·k + mask) v`, as tables of channels of the layers that write q, k and v.
 
     `queries` is (groups, heads of a group, inner size), `keys` and `values` are (groups, inner size); `inner` are the
-    calls on the way. With `rotary` positions, or anything else that mixes entries of a head, an inner channel is no
-    unit. `scaled` says that the scale does not depend on the inner size, `alike` that the mask is the same for all
-    heads, `whole` that some key is always seen: a constant value stays one.
+    calls on the way. With `rotary` positions, or anything else that mixes entries of a head or bends its scores, an
+    inner channel is no unit. `scaled` says that the scale does not depend on the inner size, `alike` that the mask is
+    the same for all heads, `whole` that some key is always seen: a constant value stays one.
     """
 
     call: str
@@ -111,7 +111,8 @@ class _Match:
         return TracedAttention(
             self.call.name, result.name, {node.name: entries for node, entries in self.inner.items()},
             (sources[0], sources[1], sources[2]), queries.reshape(groups, heads, -1), keys, values,
-            rotary=mixed[0] or mixed[1], scaled=given.scaled, alike=all(_alike(mask) for mask, _ in given.masks),
+            rotary=mixed[0] or mixed[1] or given.bent, scaled=given.scaled,
+            alike=all(_alike(mask) for mask, _ in given.masks),
             whole=not given.masks or (len(given.masks) == 1 and _sees_a_key(self.read, *given.masks[0])),
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Where a graph attends: a call of PyTorch's attention, or a softmax of products between two products.
 
 Both are `softmax(scale q·k + mask) v`. Written out, the scale is one number or several, and masks are added, or fill in
-minus infinities. Norms of queries and keys over the last axis are found here too.
+minus infinities; scores may be bent on the way, one by one. Norms of queries and keys over the last axis are found here
+too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ ATTEND = "scaled_dot_product_attention"
 PRODUCTS = ("matmul", "bmm")
 PASSING = ("clone", "contiguous", "alias", "detach", "to", "expand")
 NORMS = ("layer_norm", "rms_norm")
+BENDS = ("tanh", "sigmoid", "relu", "silu", "gelu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,8 @@ class AttentionCall:
     """One attention: the call that makes its result, what it takes, and the calls between when it is written out.
 
     A mask is added, or says what is seen, or what is not: then it comes with True. `turned` says that keys come with
-    their last axes exchanged, `scaled` that the scale is a number of its own.
+    their last axes exchanged, `scaled` that the scale is a number of its own, `bent` that the softmax sees a function
+    of the scores, so that what is the same for all keys matters.
     """
 
     call: fx.Node
@@ -37,6 +40,7 @@ class AttentionCall:
     scaled: bool
     turned: bool = False
     between: tuple[fx.Node, ...] = ()
+    bent: bool = False
 
 
 def attention_calls(read: ExportedModule) -> Iterator[AttentionCall]:
@@ -87,16 +91,20 @@ def _written_out(softmax: fx.Node) -> AttentionCall | None:
     value = last.args[1]
     if not all(isinstance(each, fx.Node) for each in (query, key, value)):
         return None
-    exact = all(each.meta["val"].dtype == torch.float64 for each in between)  # rounded weights change with every sum
-    return AttentionCall(last, query, key, value, tuple(masks), exact, True, tuple(between))  # type: ignore[arg-type]
+    exact = all(
+        each.meta["val"].dtype in (torch.float64, torch.bool) for each in between
+    )  # rounded weights change with every sum
+    bent = any(operator_name(each.target) in BENDS for each in between)
+    return AttentionCall(last, query, key, value, tuple(masks), exact, True, tuple(between), bent)  # type: ignore[arg-type]
 
 
 def _before_softmax(node: fx.Node) -> tuple[Any, fx.Node | None] | None:
     """What a call between the products passes on, and the mask that it adds."""
     name, args = operator_name(node.target), node.args
-    if name in PASSING and name != "expand":
+    if (name in PASSING and name != "expand") or (name in BENDS and len(node.all_input_nodes) == 1):
         return args[0], None
-    if name in ("mul", "div") and len(args) == 2 and isinstance(args[1], (int, float)) and not node.kwargs:
+    number = len(args) == 2 and isinstance(args[1], (int, float)) and not node.kwargs
+    if number and name in ("mul", "div", "add", "sub"):
         return args[0], None
     if name == "add" and len(args) == 2 and not node.kwargs and all(isinstance(each, fx.Node) for each in args):
         one, two = args
@@ -114,7 +122,7 @@ def _multiplies(node: Any) -> bool:
         name = operator_name(node.target)
         if name in PRODUCTS:
             return True
-        if name not in (*PASSING, "mul", "div", "add", "masked_fill"):
+        if name not in (*PASSING, *BENDS, "mul", "div", "add", "masked_fill"):
             return False
         if name == "add":
             return any(_multiplies(each) for each in node.args)
@@ -125,11 +133,15 @@ def _multiplies(node: Any) -> bool:
 def _after_softmax(softmax: fx.Node, between: list[fx.Node]) -> fx.Node | None:
     """The product of the weights with the values."""
     node = softmax
-    while len(node.users) == 1:
-        user = next(iter(node.users))
+    while len(readers := _readers(node, between)) == 1:
+        user = readers[0]
         name = operator_name(user.target) if user.op == "call_function" else ""
         if name in PRODUCTS:
             return user if user.args[0] is node else None
+        if name == "where":  # `_readers` has looked at what it does
+            between.append(user)
+            node = user
+            continue
         if user.args[:1] != (node,) or not (name in PASSING or (name == "dropout" and not user.args[2])):
             return None
         if tuple(user.meta["val"].shape) != tuple(node.meta["val"].shape):
@@ -137,6 +149,19 @@ def _after_softmax(softmax: fx.Node, between: list[fx.Node]) -> fx.Node | None:
         between.append(user)
         node = user
     return None
+
+
+def _readers(node: fx.Node, between: list[fx.Node]) -> list[fx.Node]:
+    """Who reads a node; weights that are no numbers become 0, as they are where a query sees no key at all."""
+    users = list(node.users)
+    odd = next((user for user in users if user.op == "call_function" and operator_name(user.target) == "isnan"), None)
+    if odd is None or len(users) != 2 or len(odd.users) != 1:
+        return users
+    (chosen,) = odd.users
+    if chosen in users and operator_name(chosen.target) == "where" and chosen.args == (odd, 0, node):
+        between.append(odd)
+        return [chosen]
+    return users
 
 
 def last_axis_norm(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:

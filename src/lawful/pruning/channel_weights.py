@@ -251,8 +251,10 @@ class ChannelWeights:
 
 
 def layer_name(operation: Operation) -> str:
-    """The module that holds a layer's weight."""
-    return str(operation.tensors["weight"]).rpartition(".")[0]
+    """The module that holds a layer's weight; files may have numbers for it, and a name for its bias."""
+    weight, bias = str(operation.tensors["weight"]), str(operation.tensors.get("bias"))
+    named = next((each for each in (weight, bias) if each.rpartition(".")[2] in ("weight", "bias")), None)
+    return weight if named is None else named.rpartition(".")[0]
 
 
 def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:

@@ -18,11 +18,14 @@ from flint import ctx
 from torch import nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, export_module
+from lawful.network.modules.export import ExportedModule
+from lawful.network.modules.onnx_module import OnnxModule
 from lawful.pruning.attention_calls import attention_calls
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
 from lawful.pruning.constants import BITS
+from lawful.pruning.joined import read_module
 from lawful.pruning.loading import how_to_load, set_caches
+from lawful.pruning.onnx_sizes import stated_sizes
 from lawful.pruning.permanent import permanent
 from lawful.pruning.program import ChannelProgram, notes_of
 from lawful.pruning.retrace import traced_module
@@ -85,7 +88,7 @@ def prune_channels(
     cached = set_caches(plain, False)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
-    read = export_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
+    read = read_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
     try:
         found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
     except Unsupported as refusal:  # the module's own code may fix what it measures
@@ -142,6 +145,8 @@ def _pruned(
     else:
         small = copy.deepcopy(double)
         shrink(small, state)
+        if isinstance(double, OnnxModule) and isinstance(small, OnnxModule):
+            small.sizes = stated_sizes(double, read, state, examples)
     tidied = tidying(small, program) if fold and not traced else None
     if tidied is not None:
         tidy(small, tidied)

@@ -103,7 +103,7 @@ def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
 
 
 def _smooth(function: str, arguments: Arguments, numbers: list[Fraction], value: Value) -> Value | None:
-    if value == ZERO and function in ("tanh", "gelu", "silu", "mish", "elu", "celu", "selu"):
+    if value == ZERO and function in ("tanh", "erf", "gelu", "silu", "mish", "elu", "celu", "selu"):
         return ZERO
     x, one = ball(value), arb(1)
     match function:
@@ -111,6 +111,8 @@ def _smooth(function: str, arguments: Arguments, numbers: list[Fraction], value:
             return one / (one + (-x).exp())
         case "tanh":
             return x.tanh()
+        case "erf":
+            return x.erf()
         case "silu":
             return x / (one + (-x).exp())
         case "gelu" if arguments == ("none",):

@@ -16,6 +16,7 @@ import numpy as np
 from lawful.types import Indices
 
 Arguments = tuple[float | str, ...]
+OWN_MEANS = "instance_norm"  # subtracts the mean of each channel from it: what is added to all of it goes
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from lawful.pruning.cut import KeptChannels, bias_beside, cut_tensors
 from lawful.pruning.groups import groups_left
 
 SIZES = {"view": 1, "reshape": 1, "expand": 1, "_unsafe_view": 1, "unflatten": 2}  # where a call states sizes
+PARTS = ("split", "split_with_sizes")
 
 
 @torch.no_grad()
@@ -23,8 +24,13 @@ def traced_module(read: ExportedModule, state: KeptChannels) -> fx.GraphModule:
     """The graph with its tensors at their new sizes, under their names; for inputs of the size it was traced with."""
     graph = copy.deepcopy(read.graph)
     nodes = {node.name: node for node in graph.nodes}
-    for name, sizes in _new_sizes(read, state).items():
+    new = new_sizes(read, state)
+    for name, sizes in new.items():
         _resize(nodes[name], sizes)
+    for name, parts in new_parts(read, new).items():
+        node = nodes[name]
+        node.target = torch.ops.aten.split_with_sizes.default
+        node.args = (node.args[0], list(parts), *node.args[2:])
     for operation in state.program.operations:
         if operation.kind == "depthwise" or operation.groups > 1:
             rows = state.alive_at(operation.name)
@@ -53,7 +59,7 @@ def traced_module(read: ExportedModule, state: KeptChannels) -> fx.GraphModule:
     return found
 
 
-def _new_sizes(read: ExportedModule, state: KeptChannels) -> dict[str, tuple[int, ...]]:
+def new_sizes(read: ExportedModule, state: KeptChannels) -> dict[str, tuple[int, ...]]:
     """The sizes of every activation whose channels are fewer now."""
     found: dict[str, tuple[int, ...]] = {}
     for name, spot in state.program.spots.items():
@@ -67,6 +73,20 @@ def _new_sizes(read: ExportedModule, state: KeptChannels) -> dict[str, tuple[int
                 found[name] = _counted(kept[labels])
     calls = {call.name for call in read.calls}
     return {name: sizes for name, sizes in found.items() if name in calls}
+
+
+def new_parts(read: ExportedModule, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The sizes of parts of an activation, where those of its calls changed."""
+    found: dict[str, tuple[int, ...]] = {}
+    for call in read.calls:
+        parts = {user.args[1]: user for user in call.users if operator_name(user.target) == "getitem"}
+        if operator_name(call.target) in PARTS and any(user.name in sizes for user in parts.values()):
+            if len(parts) != len(call.meta["val"]):
+                raise Unsupported("a part that nobody reads")
+            axis: Any = call.args[2] if len(call.args) > 2 else 0
+            whole = [sizes.get(parts[at].name, tuple(parts[at].meta["val"].shape)) for at in sorted(parts)]  # type: ignore[type-var]
+            found[call.name] = tuple(int(each[axis]) for each in whole)
+    return found
 
 
 def _counted(left: torch.Tensor) -> tuple[int, ...]:
@@ -94,8 +114,6 @@ def _resize(node: fx.Node, sizes: tuple[int, ...]) -> None:
             if size == old[start + at]:
                 stated[at] = sizes[start + at]
         node.update_arg(place, stated)
-    elif name == "split":
-        raise Unsupported("parts of another size")
     elif name == "slice" and sizes[int(node.args[1])] != node.meta["val"].shape[int(node.args[1])]:  # type: ignore[arg-type]
         raise Unsupported("a slice of another size")
 

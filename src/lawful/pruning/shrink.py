@@ -10,9 +10,10 @@ import torch
 from torch import fx, nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.pruning.cut import KeptChannels, cut_tensors
 from lawful.pruning.groups import groups_left
+from lawful.pruning.joined import read_module
 from lawful.pruning.program import Heads, Operation
 from lawful.types import Floats
 
@@ -135,7 +136,7 @@ def same_calls(
     The smaller one is `without` some calls that pass on what they read.
     """
     inputs = [tuple(each.shape) if each.is_floating_point() else each for each in examples]
-    before, after = _described(read, without), _described(export_module(small, inputs))
+    before, after = _described(read, without), _described(read_module(small, inputs))
     if before != after:
         name = type(small).__name__
         raise Unsupported(f"{name} computes something else than its graph shows once it is smaller")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.pruning.program import ChannelProgram, Operation
+from lawful.pruning.program import OWN_MEANS, ChannelProgram, Operation
 from lawful.types import Floats
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -45,19 +45,26 @@ def foldable(program: ChannelProgram) -> list[tuple[Operation, Operation]]:
 
 
 def unseen_biases(program: ChannelProgram) -> list[Operation]:
-    """Layers that write keys alone: a bias adds the same to all scores of a query, unless positions turn it."""
+    """Layers that write keys alone, or what an instance normalisation reads.
+
+    A bias of keys adds the same to all scores of a query, unless positions turn it; a mean takes a bias away.
+    """
     found = []
     for layer in program.operations:
         if layer.kind == "layer" and layer.tensors["bias"] is not None and layer.name not in program.results:
             users = [each for each in program.operations if layer.name in each.sources]
-            keys = all(
-                each.attention is not None and not each.attention.rotary
-                and each.sources.count(layer.name) == 1 and each.sources[1] == layer.name
-                for each in users
-            )  # fmt: skip
-            if users and keys:
+            if users and all(_is_centred(each) or _takes_keys(each, layer.name) for each in users):
                 found.append(layer)
     return found
+
+
+def _is_centred(operation: Operation) -> bool:
+    return operation.kind == "other" and operation.function == OWN_MEANS
+
+
+def _takes_keys(operation: Operation, name: str) -> bool:
+    heads, sources = operation.attention, operation.sources
+    return heads is not None and not heads.rotary and sources.count(name) == 1 and sources[1] == name
 
 
 def tidying(module: nn.Module, program: ChannelProgram) -> Tidying:
@@ -121,14 +128,18 @@ def _numbers(tensor: torch.Tensor | None) -> Floats | None:
 def tidy_notes(program: ChannelProgram, found: Tidying | None) -> list[str]:
     """What was folded and dropped, or could be, in words."""
     norms = [str(norm.tensors["mean"]).rpartition(".")[0] for _, norm in (found.folded if found else foldable(program))]
-    biases = [str(each.tensors["bias"]) for each in (found.dropped if found else unseen_biases(program))]
+    centred = {name for each in program.operations if _is_centred(each) for name in each.sources}
+    unseen: dict[str, list[str]] = {}
+    for each in found.dropped if found else unseen_biases(program):
+        kind = "before an instance normalisation" if each.name in centred else "of keys"
+        unseen.setdefault(kind, []).append(str(each.tensors["bias"]))
     notes = []
     if norms:
         said = "are nn.Identity now: the layers before hold them" if found else "can go into the layers before: --fold"
         notes.append(f"{len(norms)} normalisations {said} ({_few(norms)})")
-    if biases:
+    for kind, biases in unseen.items():
         said = "are gone" if found else "can be anything, or go: --fold"
-        notes.append(f"{len(biases)} biases of keys, which no output sees, {said} ({_few(biases)})")
+        notes.append(f"{len(biases)} biases {kind}, which no output sees, {said} ({_few(biases)})")
     packed = [
         str(layer.tensors["bias"]) for layer in program.operations
         if layer.kind == "layer" and layer.tensors["bias"] is not None

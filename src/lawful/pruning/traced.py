@@ -12,12 +12,12 @@ from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.pruning.attention import TracedAttention, attentions
-from lawful.pruning.program import Arguments, ChannelProgram, Heads, Operation, Spot
+from lawful.pruning.program import OWN_MEANS, Arguments, ChannelProgram, Heads, Operation, Spot
 
 COPIES = ("clone", "contiguous", "detach", "alias")
 HOMOGENEOUS = ("relu", "leaky_relu", "abs", "neg")
 ELEMENTWISE = ("gelu", "silu", "sigmoid", "tanh", "hardtanh", "hardswish", "hardsigmoid", "elu", "softplus", "mish",
-               "relu6", "celu", "selu")  # fmt: skip
+               "relu6", "celu", "selu", "erf")  # fmt: skip
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
 POOLS = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
@@ -72,7 +72,9 @@ class _Tracer:
         if _shape(call) is not None:
             axis = min(1, max(_rank(call) - 1, 0)) if sources else max(_rank(call) - 1, 0)
             self.program.fresh(call.name, axis, _sizes(call), pinned=True)
-            self.program.add(Operation("other", call.name, tuple(sources), function=name))
+            stored = name == OWN_MEANS and not call.args[5]
+            said = f"{name} of stored statistics" if stored else name
+            self.program.add(Operation("other", call.name, tuple(sources), function=said))
 
     def _understood(self, name: str, call: Any, sources: list[str]) -> bool:
         args, spot = list(call.args), self.spots[sources[0]]
@@ -88,7 +90,7 @@ class _Tracer:
             return seen is not None
         if name == "addmm" and len(sources) == 1:
             return self._transposed_layer(call, sources)
-        if name == "matmul" and alone:
+        if name == "product" and alone:
             return self._product(call, sources[0])
         if name in NORMS and spot.axis == 1 and alone:
             return self._norm(name, call, sources)
@@ -160,19 +162,13 @@ class _Tracer:
                 self.program.operations[place] = Operation("other", each.name, each.sources, function="embedding")
 
     def _product(self, call: Any, source: str) -> bool:
-        """`x @ weight`: a layer without a bias."""
-        weight = call.args[1]
+        """`x @ weight`, with a bias or without."""
         seen = self.program.along(source, len(self.spots[source].shape) - 1)
-        if (
-            seen is None
-            or not isinstance(weight, fx.Node)
-            or weight.name not in self.read.tensors
-            or _rank(weight) != 2
-        ):
+        if seen is None:
             return False
-        self.program.transposed.add(self.read.names[weight.name])
+        tensors = self._tensors(call, ("weight", "bias"))
+        self.program.transposed.add(str(tensors["weight"]))
         self.program.fresh(call.name, _rank(call) - 1, _sizes(call))
-        tensors: dict[str, str | None] = {"weight": self.read.names[weight.name], "bias": None}
         self.program.add(Operation("layer", call.name, (seen,), tensors))
         return True
 

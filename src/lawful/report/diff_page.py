@@ -14,6 +14,7 @@ from lawful.report.symmetries_page import in_any_block
 from lawful.study.diff import Diff
 
 if TYPE_CHECKING:
+    from lawful.checkpoints.changes import TensorChange
     from lawful.checkpoints.corresponding import Correspondence
     from lawful.checkpoints.kinship import Kinship
 
@@ -81,9 +82,7 @@ def _signs(found: Diff) -> list[Block]:
 
 def kinship_page(found: Kinship, first: str, second: str) -> str:
     """The page of two checkpoints of a module."""
-    changed = [
-        (each.tensor, each.relative, _kind(each.rank, each.zeroed, each.levels)) for each in found.changes[:LISTED]
-    ]
+    changed = [(each.tensor, each.relative, _kind(each)) for each in found.changes[:LISTED]]
     agreements = [(each.space, each.units, each.agree, each.share, each.null) for each in found.agreements[:LISTED]]
     sections = [Section("Where they differ", _profile(found))]
     if changed:
@@ -100,10 +99,11 @@ def kinship_page(found: Kinship, first: str, second: str) -> str:
     return render(f"{first} and {second}", f"{found.relation.capitalize()}: {found.reason}.", sections)
 
 
-def _kind(rank: int | None, zeroed: float, levels: int | None) -> str:
-    words = [f"rank {rank}"] if rank is not None else []
-    words += [f"{zeroed:.0%} set to zero"] if zeroed else []
-    words += [f"{levels} levels"] if levels is not None else []
+def _kind(change: TensorChange) -> str:
+    words = [f"rank {change.rank}"] if change.rank is not None else []
+    words += [f"{change.zeroed:.0%} set to zero"] if change.zeroed else []
+    words += [f"{change.levels} levels"] if change.levels is not None else []
+    words += [f"rounded to {change.rounded}"] if change.rounded is not None else []
     return ", ".join(words)
 
 

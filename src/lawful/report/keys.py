@@ -175,7 +175,8 @@ TABLE = {
         null?: number?, the same for mismatched layers
         agreements?: array of object, the same by space
         changes?: array of object, tensors that changed, by how much and how
-        depth_cut?: object?, the blocks of A that B kept
+        held?: array of array?, how much of A's matrices B holds and A of B's: first decile, median, last decile
+        depth_cut?: object?, the blocks of A that B has, where some are gone, repeated or in another order
         spaces_apart?: array of object, hidden spaces of other sizes, of different architectures
         sizes_apart?: array of object, tensors of other sizes
         only?: array of array, tensors that only A or only B has

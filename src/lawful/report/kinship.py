@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lawful.checkpoints.changes import TensorChange
 from lawful.checkpoints.corresponding import Correspondence, OtherSize
-from lawful.checkpoints.kinship import KeptBlocks, Kinship, TensorChange
+from lawful.checkpoints.kinship import KeptBlocks, Kinship
 from lawful.report.checkpoints import profile, wrapped
 
 LISTED = 6
@@ -14,18 +15,19 @@ LISTED = 6
 def kinship_json(found: Kinship) -> dict[str, Any]:
     """The keys of `lawful diff --json` for checkpoints of modules."""
     return {
-        "verdict": found.verdict.verdict,
+        "verdict": found.verdict.verdict if found.kept is None else "undecided",
         "relation": found.relation,
         "reason": found.reason,
         "share": found.share,
         "null": found.null,
+        "held": None if found.held is None else [list(found.held.of_first), list(found.held.of_second)],
         "agreements": [
             {"space": each.space, "units": each.units, "agree": each.agree, "null": each.null}
             for each in found.agreements
         ],
         "changes": [
             {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
-             "levels": each.levels} for each in found.changes
+             "levels": each.levels, "rounded": each.rounded} for each in found.changes
         ],
         "depth_cut": None if found.kept is None else {
             "of": found.kept.container, "blocks": found.kept.count,
@@ -38,13 +40,14 @@ def kinship_json(found: Kinship) -> dict[str, Any]:
 
 def kinship_text(found: Kinship) -> str:
     """The relation first, then why, then what changed."""
-    lines = [found.relation.upper() + (" WITH FEWER BLOCKS" if found.kept is not None else "")]
+    lines = [found.relation.upper() + ("" if found.kept is None else _order_words(found.kept))]
     lines += _cut_lines(found.kept) if found.kept is not None else []
     lines += wrapped(found.reason + ".")
     for title, picked in (
         ("low-rank differences", [each for each in found.changes if each.rank is not None]),
         ("entries set to zero", [each for each in found.changes if each.zeroed]),
         ("on a grid of few levels", [each for each in found.changes if each.levels is not None]),
+        ("rounded", [each for each in found.changes if each.rounded is not None]),
     ):
         if picked:
             named = ", ".join(_change_words(each) for each in picked[:6])
@@ -56,9 +59,17 @@ def kinship_text(found: Kinship) -> str:
 
 
 def _change_words(each: TensorChange) -> str:
+    if each.rounded is not None:
+        return f"{each.tensor} ({each.rounded})"
     if each.rank is not None:
         return f"{each.tensor} (rank {each.rank})"
     return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"
+
+
+def _order_words(cut: KeptBlocks) -> str:
+    if len(cut.blocks) == cut.count:
+        return " WITH BLOCKS IN ANOTHER ORDER"
+    return " WITH FEWER BLOCKS" if len(cut.blocks) < cut.count else " WITH MORE BLOCKS"
 
 
 def _cut_lines(cut: KeptBlocks) -> list[str]:
@@ -66,9 +77,9 @@ def _cut_lines(cut: KeptBlocks) -> list[str]:
     nearest = max(each.distance for each in cut.blocks)
     second = min(each.second for each in cut.blocks)
     return wrapped(
-        f"B has {len(cut.blocks)} of the {cut.count} blocks of A's {cut.container}: {kept}. Held against all blocks of "
-        f"A, these are within {nearest:.1e}, all others {second:.1e} or more apart. What follows is about A without "
-        "the blocks that are gone."
+        f"B has {len(cut.blocks)} blocks, made of the {cut.count} blocks of A's {cut.container}: {kept}. By sketches "
+        f"that no disguise changes, these are within {nearest:.1e}, all others {second:.1e} or more apart (1 is "
+        "nothing in common). What follows is about A with these blocks."
     )
 
 

@@ -70,7 +70,8 @@ def diff(
     """Compare two checkpoints of one architecture: what changed, and how far that was from gradient flow.
 
     Modules that are large or no graphs of scalar weights are told apart as copy, child, relative or stranger instead;
-    where B has fewer blocks, those that were kept are named, and of other architectures what corresponds is compared.
+    where B has other blocks of A, or in another order, these are named, and of other architectures what
+    corresponds is compared.
 
     >>> from lawful.network import Architecture
     >>> before = Architecture.parse("3-4-1 relu").initialise(seed=0)
@@ -81,14 +82,15 @@ def diff(
     networks = TwoNetworks(first, second, model, model_b, input, activation, order)
     if data is None and (model_b is not None or networks.are_checkpoints(balances=True)):
         from lawful.checkpoints.corresponding import corresponding
-        from lawful.checkpoints.depth import depth_cut
+        from lawful.checkpoints.depth import other_depth, other_order
         from lawful.checkpoints.kinship import kinship
         from lawful.checkpoints.opening import ApartPair
 
         pair, readings = networks.checkpoints()
         if isinstance(pair, ApartPair):
-            return read_as(depth_cut(pair) or corresponding(pair), *readings)
-        return read_as(kinship(pair), *readings)
+            return read_as(other_depth(pair) or corresponding(pair), *readings)
+        related = kinship(pair)
+        return read_as(other_order(pair, related) or related, *readings)
     graphs = networks.graphs()
     if isinstance(data, (str, Path)):
         data = read_data(Path(data), len(graphs[0].to_dag().inputs))

@@ -4,7 +4,7 @@ RUN/run.json          what was asked for
 RUN/train.npz, test.npz   the data: x and y
 RUN/depth-3.npz       weights, steps and maps of the network of effective depth 3
 RUN/depth-3.json      its evidence: stationarity, costs, evaluations
-RUN/depth-3.part.npz  an unfinished one
+RUN/depth-3.part.npz  an unfinished one, with all that its search needs to go on to the same bytes
 """
 
 from __future__ import annotations
@@ -21,18 +21,42 @@ from lawful.leaky import (
     LeakyResNet,
     TeacherTask,
 )
+from lawful.leaky.recipe import RecipeState
+from lawful.leaky.solver import Leg
 from lawful.network.formats import npz as npz_format
 from lawful.network.formats.data import read_data
 from lawful.network.formats.reading import naming, read_json
 from lawful.network.formats.writing import write_bytes
 
 
-def evaluations_spent(part: Path) -> int:
-    """Evaluations that an unfinished network has behind it."""
-    found = npz_format.load_arrays(part).get("spent")
-    if found is None or found.shape != () or not 0 <= found <= 2**53:
-        raise InvalidNetwork(f"{part}: damaged: delete it to start this network again")
-    return int(found)
+def load_leg(path: Path) -> Leg:
+    """Where the search for a network stands."""
+    network, numbers = load_network(path), npz_format.load_arrays(path).get("leg")
+    if numbers is None or numbers.shape != (4,) or not ((numbers >= 0) & (numbers <= 2**53)).all():
+        raise InvalidNetwork(f"{path}: damaged: delete it to start this network again")
+    return Leg(network, *(int(number) for number in numbers))
+
+
+def leg_arrays(leg: Leg) -> dict[str, Any]:
+    """A leg as arrays, the way `load_leg` reads it."""
+    numbers = (leg.spent, leg.stage, leg.wait, leg.patience)
+    return network_arrays(leg.network) | {"leg": np.array(numbers, np.float64)}
+
+
+def load_recipe(path: Path) -> RecipeState:
+    """Where the paper's recipe stands."""
+    network, arrays = load_network(path), npz_format.load_arrays(path)
+    step, moments = arrays.get("step"), arrays.get("moments")
+    shape = tuple(network.weights.shape)
+    if step is None or step.shape != () or moments is None or moments.shape not in ((0,), (2, *shape)):
+        raise InvalidNetwork(f"{path}: damaged: delete it to start this network again")
+    return RecipeState(network, int(step), tuple(moments))
+
+
+def recipe_arrays(state: RecipeState) -> dict[str, Any]:
+    """A state of the recipe as arrays, the way `load_recipe` reads it."""
+    moments = np.stack(state.moments) if state.moments else np.empty(0)
+    return network_arrays(state.network) | {"step": np.array(float(state.step)), "moments": moments}
 
 
 def is_run(path: Path) -> bool:

@@ -70,6 +70,10 @@ class LeakyPlan:
         if not (0 < self.ridge < np.inf and 0 < self.tolerance < np.inf and 0 <= self.softness < np.inf):
             raise LawfulError("ridge and tolerance must be positive numbers, softness not negative")
 
+    def layer_counts(self) -> tuple[int, ...]:
+        """Numbers of layers to solve on, the coarsest first."""
+        return tuple(self.layers >> halvings for halvings in reversed(range(self.grids)))
+
     def sizes(self, task: TeacherTask | None) -> tuple[int, int] | None:
         """Numbers of inputs and outputs."""
         if self.teacher:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.leaky import (
@@ -26,22 +23,25 @@ from lawful.leaky import (
     teacher,
 )
 from lawful.leaky.learned import solve_with_maps
-from lawful.leaky.solver import ADAPT_AFTER
-from lawful.network.formats.writing import make_folder, write_text
+from lawful.leaky.solver import ADAPT_AFTER, Leg
+from lawful.network.formats.writing import make_folder, write_bytes, write_text
 from lawful.study.leaky_files import (
-    evaluations_spent,
+    leg_arrays,
+    load_leg,
     load_network,
+    load_recipe,
     load_task,
     network_arrays,
     read_object,
+    recipe_arrays,
     write_arrays,
 )
 from lawful.study.leaky_plan import LeakyPlan
 
-CHECKPOINT = 100  # evaluations between two checkpoints
 ADAPTATIONS = 4
 BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
 Watch = Callable[[float, SolverProgress], None]
+Tell = Callable[[SolverProgress], None]
 
 
 def run_leaky(
@@ -81,83 +81,94 @@ def _wanting(plan: LeakyPlan, file: Path) -> bool:
 def _train(
     plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: TeacherTask, stem: Path, watch: Watch | None
 ) -> None:
+    """One network, from its last checkpoint if there is one; killed and taken up again it ends at the same bytes."""
     started = time.perf_counter()
-    part, spent = stem.with_name(stem.name + ".part.npz"), 0
-    if part.exists():
-        network, spent = load_network(part), evaluations_spent(part)
-    elif (done_before := stem.with_name(stem.name + ".json")).exists():  # it stopped short: go on from there
-        network, spent = load_network(stem.with_name(stem.name + ".npz")), int(read_object(done_before)["evaluations"])
-    else:
-        network = _start(plan, depth, train) if before is None else deepened(before, depth, train)
     tell = None if watch is None else lambda progress: watch(depth, progress)
+    part, whole = stem.with_name(stem.name + ".part.npz"), stem.with_name(stem.name + ".npz")
+
+    def start() -> LeakyResNet:
+        return _random(plan, depth, train) if before is None else deepened(before, depth, train)
+
     if plan.method == "paper":
-        steps = plan.evaluations
-        found = recipe(
-            network, train, plan.ridge, adam=2 * steps // 3, sgd=steps - 2 * steps // 3,
-            adapt_every=10 if plan.steps == "adaptive" else 0, tolerance=plan.tolerance, watch=tell,
-        )  # fmt: skip
-        spent = found.evaluations
+        found = _by_recipe(plan, start, train, part, tell)
+        write_arrays(whole, network_arrays(found.network))
     else:
-        done = spent
-
-        def keep(make: Callable[[], LeakyResNet], evaluations: int) -> None:
-            nonlocal spent
-            if done + evaluations >= spent + CHECKPOINT:
-                spent = done + evaluations
-                write_arrays(part, network_arrays(make()) | {"spent": np.array(float(spent))})
-
-        adaptations = max(0, ADAPTATIONS - done // ADAPT_AFTER) if plan.steps == "adaptive" else 0
-        learned, ahead = plan.maps == "learned", 0
-        if learned and adaptations and before is None:  # first the steps, with the maps as they are
-            network = solve(
-                network, train, plan.ridge, tolerance=plan.tolerance, adaptations=adaptations, seed=plan.seed,
-                evaluations=max(min(adaptations * ADAPT_AFTER, plan.evaluations - done), 1),
-            ).network  # fmt: skip
-            ahead = min(adaptations * ADAPT_AFTER, plan.evaluations - done)
-        method = partial(solve_with_maps, penalty=plan.penalty) if learned else partial(solve, adaptations=adaptations)
-        found = method(
-            network, train, plan.ridge, tolerance=plan.tolerance, seed=plan.seed,
-            evaluations=max(plan.evaluations - done - ahead, 1),
-            watch=None if tell is None else _shifted(tell, done + ahead), keep=keep,
-        )  # fmt: skip
-        spent = done + ahead + found.evaluations
-    _finish(found, spent, time.perf_counter() - started, stem)
+        found = _by_solver(plan, start, train, part, whole, tell)
+        write_bytes(whole, part.read_bytes())  # with what it needs to go on, should more be asked of it
+    write_text(stem.with_name(stem.name + ".json"), _summary(found, time.perf_counter() - started))
     part.unlink(missing_ok=True)
 
 
-def _shifted(tell: Callable[[SolverProgress], None], spent: int) -> Callable[[SolverProgress], None]:
-    return lambda entry: tell(SolverProgress(entry.evaluations + spent, entry.cost, entry.stationarity))
+def _by_recipe(
+    plan: LeakyPlan, start: Callable[[], LeakyResNet], train: TeacherTask, part: Path, tell: Tell | None
+) -> Geodesic:
+    adam = 2 * plan.evaluations // 3
+    return recipe(
+        load_recipe(part) if part.exists() else start(), train, plan.ridge, adam=adam, sgd=plan.evaluations - adam,
+        adapt_every=10 if plan.steps == "adaptive" else 0, tolerance=plan.tolerance, watch=tell,
+        keep=lambda state: write_arrays(part, recipe_arrays(state)),
+    )  # fmt: skip
 
 
-def _finish(found: Geodesic, spent: int, seconds: float, stem: Path) -> None:
-    write_arrays(stem.with_name(stem.name + ".npz"), network_arrays(found.network))
+def _by_solver(
+    plan: LeakyPlan, start: Callable[[], LeakyResNet], train: TeacherTask, part: Path, whole: Path, tell: Tell | None
+) -> Geodesic:
+    """Geodesics of more and more layers, each started from the one before; the last has as many as the plan says."""
+    adaptations = ADAPTATIONS if plan.steps == "adaptive" else 0
+    if part.exists():
+        leg = load_leg(part)
+    elif whole.exists():  # it stopped short: go on from there
+        leg = load_leg(whole)
+        leg = replace(leg, stage=min(leg.stage, adaptations) if plan.maps == "fixed" else 0)
+    else:
+        leg = Leg(start())
+
+    def keep(leg: Leg) -> None:
+        write_arrays(part, leg_arrays(leg))
+
+    common: dict[str, Any] = {"evaluations": plan.evaluations, "seed": plan.seed}
+    while leg.network.layers < plan.layers:
+        coarse = solve(
+            leg, train, plan.ridge, tolerance=3 * plan.tolerance, keep=keep, **common,
+            adaptations=adaptations if leg.network.layers == plan.layer_counts()[0] else 0,
+        )  # fmt: skip
+        finer = next(count for count in plan.layer_counts() if count > leg.network.layers)
+        leg = Leg(refined(coarse.network, finer, train))
+    if plan.maps == "fixed":
+        return solve(
+            leg, train, plan.ridge, tolerance=plan.tolerance, adaptations=adaptations, watch=tell, keep=keep, **common
+        )
+    if not leg.spent:  # first the steps, with the maps as they are
+        spent = min(adaptations * ADAPT_AFTER, plan.evaluations - 1)
+        first = solve(
+            leg, train, plan.ridge, tolerance=plan.tolerance, adaptations=adaptations, **common | {"evaluations": spent}
+        )
+        leg = Leg(first.network, spent)
+    return solve_with_maps(
+        leg, train, plan.ridge, plan.penalty, tolerance=plan.tolerance, watch=tell, keep=keep, **common
+    )
+
+
+def _random(plan: LeakyPlan, depth: float, train: TeacherTask) -> LeakyResNet:
+    """A random network on the coarsest grid."""
+    return LeakyResNet.random(
+        width=plan.width, layers=plan.layer_counts()[0], effective_depth=depth, inputs=train.inputs.shape[1],
+        outputs=train.targets.shape[1], steps=plan.grid() if plan.grids == 1 else None, softness=plan.softness,
+        seed=plan.seed,
+    )  # fmt: skip
+
+
+def _summary(found: Geodesic, seconds: float) -> str:
     summary = {
         "effective_depth": found.network.effective_depth,
         "stationarity": found.stationarity,
         "converged": found.converged,
         "cost": found.cost,
         "data_cost": found.data_cost,
-        "evaluations": spent,
+        "evaluations": found.evaluations,
         "seconds": round(seconds, 2),
     }
-    write_text(stem.with_name(stem.name + ".json"), json.dumps(summary, indent=1) + "\n")
-
-
-def _start(plan: LeakyPlan, depth: float, train: TeacherTask) -> LeakyResNet:
-    """A random network; with several grids, the geodesic of few layers carried over to more and more."""
-    inputs, outputs = train.inputs.shape[1], train.targets.shape[1]
-    layers = plan.layers >> (plan.grids - 1)
-    network = LeakyResNet.random(
-        width=plan.width, layers=layers, effective_depth=depth, inputs=inputs, outputs=outputs,
-        steps=plan.grid() if plan.grids == 1 else None, softness=plan.softness, seed=plan.seed,
-    )  # fmt: skip
-    for number in range(1, plan.grids):
-        coarse = solve(
-            network, train, plan.ridge, tolerance=3 * plan.tolerance, evaluations=plan.evaluations, seed=plan.seed,
-            adaptations=ADAPTATIONS if plan.steps == "adaptive" and number == 1 else 0,
-        )  # fmt: skip
-        network = refined(coarse.network, plan.layers >> (plan.grids - 1 - number), train)
-    return network
+    return json.dumps(summary, indent=1) + "\n"
 
 
 def _prepare(plan: LeakyPlan, folder: Path, task: TeacherTask | None) -> TeacherTask:

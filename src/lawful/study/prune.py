@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from lawful.symmetry.inputs import Input
 
 
+TRANSFORMERS = {"LayerNormalization", "RMSNormalization", "Gelu", "Erf"}  # their files are read as modules
+
+
 def prune(
     network: Source,
     *,
@@ -106,7 +109,7 @@ def _reading(found: Opened) -> tuple[Reading, ...]:
 
 
 def convolutional_file(source: Source) -> Any:
-    """The model of an ONNX file with convolutions, None for anything else."""
+    """The model of an ONNX file with convolutions, None for anything else: transformers with a first one, too."""
     if not isinstance(source, (str, Path)):
         return None
     path = Path(source)
@@ -118,7 +121,7 @@ def convolutional_file(source: Source) -> Any:
     with naming(path):
         model = parse(path)
         kinds = {node.op_type for node in model.graph.node}
-        if not any(kind.startswith(("Conv", "QLinear")) for kind in kinds):
+        if not any(kind.startswith(("Conv", "QLinear")) for kind in kinds) or kinds & TRANSFORMERS:
             return None
         if any(tensor.data_location for tensor in model.graph.initializer):
             raise Unsupported("its weights lie in another file: store them in one, which ONNX allows up to 2 GB")

@@ -66,15 +66,21 @@ def read_tidied(
     need(len(set(unseen)) == len(unseen), "a bias is dropped twice")
     for at in unseen:
         need(steps[at].kind == "layer" and steps[at].tensors["bias"] is not None, "no layer's bias is dropped")
-        need(at not in results and at not in into and _only_keys(at, steps), "a bias is dropped that somebody sees")
+        need(at not in results and at not in into and _is_unseen(at, steps), "a bias is dropped that somebody sees")
     return Tidied(names, into, unseen)
 
 
-def _only_keys(at: int, steps: list[ChannelStep]) -> bool:
-    """Whether all that reads a layer takes it as keys: what is added to all keys of a head adds the same to scores."""
+def _is_unseen(at: int, steps: list[ChannelStep]) -> bool:
+    """Whether all that reads a layer takes it as keys, or takes the mean of each channel away.
+
+    What is added to all keys of a head adds the same to the scores of a query, which a softmax does not see.
+    """
     users = [step for step in steps if at in step.sources]
-    tables = [step.heads for step in users if step.sources.count(at) == 1 and step.sources[1:2] == (at,)]
-    return bool(users) and len(tables) == len(users) and all(table is not None and not table.rotary for table in tables)
+    return bool(users) and all(
+        (step.kind == "other" and step.function == "instance_norm" and step.sources == (at,))
+        or (step.heads is not None and not step.heads.rotary and step.sources.count(at) == 1 and step.sources[1] == at)
+        for step in users
+    )
 
 
 def compare(replay: ReplayedPruning, after: Mapping[str, Tensor], tidied: Tidied) -> None:

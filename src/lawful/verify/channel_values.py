@@ -13,7 +13,7 @@ from lawful.verify.schema import need
 
 ZERO = Fraction(0)
 Value = Any  # a Fraction or a ball
-ODD = ("tanh", "gelu", "silu", "mish", "elu", "celu", "selu")  # 0 at 0
+ODD = ("tanh", "erf", "gelu", "silu", "mish", "elu", "celu", "selu")  # 0 at 0
 CLIPS = {"relu6": (Fraction(0), Fraction(6))}
 
 
@@ -114,6 +114,8 @@ def _smooth(function: str, given: Sequence[Fraction | str], x: Any) -> Any | Non
         return x / (1 + (-x).exp())
     if function == "tanh":
         return x.tanh()
+    if function == "erf":
+        return x.erf()
     if function == "softplus" and len(given) == 2:
         rate, linear = (ball(part) for part in given if isinstance(part, Fraction))
         return (1 + (x * rate).exp()).log() / rate if x * rate < linear else None

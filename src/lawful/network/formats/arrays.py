@@ -22,7 +22,10 @@ from lawful.network.reading import Reading, TensorReading, carrying, listed
 
 Arrays = Mapping[str, NDArray[Any]]
 GRAPH_KEYS = ("dag.names", "dag.roles", "dag.tails", "dag.heads", "dag.slopes")
-REMEDY = "only Linear layers can be read from weights alone; give --model module:factory, or an ONNX file"
+REMEDY = (
+    "only Linear layers can be read from weights alone; give --model module:factory, such as "
+    "torchvision.models:resnet18, or an ONNX file"
+)
 MAX_STEPS = 10_000  # of the search for the layers' order
 
 

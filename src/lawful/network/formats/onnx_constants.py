@@ -19,6 +19,7 @@ COMPUTED = (
     *ELEMENTWISE, "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Floor", "Ceil", "Not", "Cast", "Identity", "Shape",
     "Size", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Flatten", "ReduceProd",
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ConstantOfShape", "Expand", "Tile", "Range",
+    "GatherElements", "CumSum", "IsNaN", "GreaterOrEqual", "LessOrEqual", "DequantizeLinear",
 )  # fmt: skip
 MAX_COMPUTED = 10_000_000
 
@@ -40,7 +41,8 @@ def computed(node: Any, operands: list[Any], opset: int, folder: Path) -> list[C
     ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     graph = helper.make_graph([node], "constants", ends, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    version = max(opset, 19) if node.op_type == "DequantizeLinear" else opset  # the oldest that the reference has
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
     try:
         found = ReferenceEvaluator(model).run(None, given)
     except Exception as error:  # the reference implementation raises whatever it meets

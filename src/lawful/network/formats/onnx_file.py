@@ -30,14 +30,9 @@ def parse(path: Path) -> Any:
         raise InvalidNetwork(f"not an ONNX file, or a truncated one ({str(error)[:120]})") from None
 
 
-def load(path: Path) -> Any:
-    """The model with its local functions written out."""
-    model = parse(path)
-    if not model.functions:
-        return model
-    from onnx.inliner import inline_local_functions
-
-    return inline_local_functions(model)
+def opset_of(model: Any) -> int:
+    """The version of the standard operators."""
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
 
 
 def complete(model: Any, folder: Path) -> Any:
@@ -103,7 +98,7 @@ def _external(proto: Any, count: int, folder: Path) -> NDArray[Any]:
         raise InvalidNetwork(f"{where} with a place that makes no sense") from None
     if not inside:
         raise InvalidNetwork(f"{where}, which is outside the folder: it is not followed")
-    if kind.name not in ("float64", "float32", "float16", "int64", "int32"):
+    if kind.name not in ("float64", "float32", "float16", "int64", "int32", "int8", "uint8"):
         raise Unsupported(f"{where} as {kind.name}: save the model in one file")
     if not path.is_file():
         raise InvalidNetwork(f"{where}, which does not exist")

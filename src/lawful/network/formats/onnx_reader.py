@@ -15,11 +15,12 @@ import numpy as np
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.assemble import Assembly, Value, sizes
 from lawful.network.dag import Dag
-from lawful.network.formats import onnx_file
+from lawful.network.formats import onnx_file, onnx_graph
 from lawful.network.formats.limits import check_entries
 from lawful.network.formats.onnx_constants import COMPUTED, computed
 from lawful.network.formats.onnx_operands import Operand, Reader
 from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED
+from lawful.network.formats.onnx_refusals import DOMAINS, unread
 from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
 from lawful.network.mlp import Mlp
 from lawful.network.names import check_names
@@ -27,8 +28,6 @@ from lawful.network.reading import Reading, TensorReading, assumed_in_training, 
 
 MOVES = moves()
 OPERATORS = {**WEIGHED, **PLAIN, **MOVES, **OTHERS}
-SUPPORTED = ", ".join((*OPERATORS, "Split", "Shape", "Constant"))
-DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 BATCH = 3  # samples with which sizes are computed where the file leaves the batch open
 ROWS = "the first axis of the input, of size"
 TAILS = ("Softmax", "LogSoftmax", "Sigmoid", "ArgMax", "ArgMin", "Hardmax", "TopK")
@@ -77,7 +76,7 @@ Known = dict[str, Operand | CutOff]
 
 def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False) -> Mlp | Dag:
     """The network of an ONNX file; its first dimension is the batch, unless the file has only one sample."""
-    model = onnx_file.load(path)
+    model = onnx_graph.load(path)
     return network_of(model, path.parent, input_shape, drop_useless)
 
 
@@ -98,7 +97,7 @@ def network_of(
     obstacles: list[tuple[int, LawfulError]] = []
     for batch, shape in _ways(inputs[0], input_shape):
         ends = frozenset(entry.name for entry in graph.output)
-        reader = Reader(Assembly(shape), folder, batch, _opset(model), outputs=ends)
+        reader = Reader(Assembly(shape), folder, batch, onnx_file.opset_of(model), outputs=ends)
         known: Known = dict(constants)
         try:
             found = _run(reader, model, inputs[0].name, known, drop_useless)
@@ -119,10 +118,6 @@ def network_of(
 def _states_batch(entry: Any) -> bool:
     shape = entry.type.tensor_type.shape.dim
     return len(shape) > 0 and shape[0].HasField("dim_value") and shape[0].dim_value > 0
-
-
-def _opset(model: Any) -> int:
-    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
 
 
 def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool) -> Mlp | Dag:
@@ -276,7 +271,7 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
             raise Unsupported(f"follows {cut.operator}, which is no piecewise linear function")
         return [replace(cut, trail=_trail(node, operands, place)) for place in range(len(node.output))]
     if node.domain not in DOMAINS:
-        raise Unsupported(f"is not supported (domain {node.domain[:40]!r}); supported are {SUPPORTED}")
+        raise unread(node)
     if not pending:
         return _folded(reader, node, operands)
     options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
@@ -296,7 +291,7 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
     if node.op_type == "Split":
         return list(split(reader, options, len(node.output), *plain))
     if node.op_type not in OPERATORS:
-        raise Unsupported(f"is not supported; supported are {SUPPORTED}")
+        raise unread(node)
     try:
         return [OPERATORS[node.op_type](reader, options, *plain)]
     except Unsupported:
@@ -310,7 +305,7 @@ def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> lis
 def _folded(reader: Reader, node: Any, operands: list[Any]) -> list[Operand | CutOff]:
     """Numbers that do not depend on the input."""
     if node.op_type != "Constant" and node.op_type not in COMPUTED:
-        raise Unsupported(f"is not supported; supported are {SUPPORTED}")
+        raise unread(node)
     results = computed(node, operands, reader.opset, reader.folder)
     if node.op_type != "Constant" and any(each.dtype.kind == "f" and each.size > 1 for each in results):
         reader.entangled.append(f"{node.op_type} computes a weight from others")

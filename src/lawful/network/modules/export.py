@@ -203,13 +203,18 @@ def _held(program: Any, name: str) -> torch.Tensor:
 
 
 def twin_of(module: nn.Module) -> nn.Module:
-    """A copy in float64; tensors that hooks compute from others (pruning masks) are copied as values."""
-    memo: dict[int, Any] = {}
+    """A copy in float64."""
+    return copied(module).double()
+
+
+def copied(module: nn.Module, *, shared: bool = False) -> nn.Module:
+    """A copy, with the same tensors if `shared`; what hooks compute (pruning masks) is copied as values."""
+    memo: dict[int, Any] = {id(each): each for each in (*module.parameters(), *module.buffers()) if shared}
     for part in module.modules():
         for value in vars(part).values():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    return copy.deepcopy(module, memo).double()
+    return copy.deepcopy(module, memo)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from lawful.network.formats.reading import naming, read_json
 from lawful.network.modules.torchvision_names import let_torchvision_load
 
 MAX_CONFIG = 2**20
+TOKENS = "8:int"  # a few, where a sequence may be of any length
 
 
 def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...]]:
@@ -39,7 +40,8 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
                 _unwritten(module)
             else:
                 module = _made(transformers, settings)
-    return _first_tensor(module), _input_shape(settings), ignored
+    shape = _input_shape(settings)
+    return _first_tensor(module, _input_sizes(module, shape)), shape, ignored
 
 
 @contextmanager
@@ -82,10 +84,15 @@ def renamed_module(module: Any, state: Mapping[str, Any]) -> Any:
 
     from lawful.network.modules.translation import load_translated, widest
 
-    return _first_tensor(load_translated(module, state, widest(state) or torch.float32))
+    return _first_tensor(load_translated(module, state, widest(state) or torch.float32), module.input_sizes)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
+    if (folder / "adapter_config.json").is_file():
+        raise Unsupported(
+            "holds an adapter (LoRA), a change of another model: merge it into that one and save the result "
+            "(merge_and_unload and save_pretrained of peft), then give that folder"
+        )
     if not (folder / "config.json").is_file():
         raise InvalidNetwork("is a folder without config.json: give a file in it, or --model module:factory")
     settings = read_json(folder / "config.json", MAX_CONFIG)
@@ -119,12 +126,21 @@ def _made(transformers: Any, settings: dict[str, Any]) -> Any:
 def _input_shape(settings: dict[str, Any]) -> tuple[int, ...] | None:
     """Pictures have a size; token sequences may be of any length."""
     side, channels = settings.get("image_size"), settings.get("num_channels", 3)
-    if isinstance(side, int) and isinstance(channels, int):
-        return (channels, side, side)
+    sides = [side, side] if isinstance(side, int) else side
+    if isinstance(sides, list) and len(sides) == 2 and all(isinstance(size, int) for size in (*sides, channels)):
+        return (channels, *sides)
     return None
 
 
-def _first_tensor(module: Any) -> Any:
+def _input_sizes(module: Any, shape: tuple[int, ...] | None) -> tuple[tuple[int, ...] | str, ...]:
+    """What the module takes where nobody says otherwise: a picture, or a few tokens."""
+    kind = getattr(module, "main_input_name", None)
+    if kind == "pixel_values":
+        return (shape,) if shape is not None else ()
+    return (TOKENS,) if kind == "input_ids" else ()
+
+
+def _first_tensor(module: Any, input_sizes: tuple[tuple[int, ...] | str, ...]) -> Any:
     """The module, returning the first tensor of what it returns (logits, hidden states); its names stay.
 
     Its class is another, not its `forward`: a method of the instance would go on using this one's weights in a copy.
@@ -139,5 +155,6 @@ def _first_tensor(module: Any) -> Any:
             found = found[0]
         return found
 
-    module.__class__ = type(kind.__name__, (kind,), {"forward": first, "family": kind, "__module__": kind.__module__})
+    own = {"forward": first, "family": kind, "input_sizes": input_sizes, "__module__": kind.__module__}
+    module.__class__ = type(kind.__name__, (kind,), own)
     return module

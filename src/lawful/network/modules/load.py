@@ -110,7 +110,7 @@ def state_for(module: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:
 
 def onnx_state(path: Path) -> dict[str, torch.Tensor]:
     """The weights of an ONNX file."""
-    from lawful.network.formats.onnx_file import load
+    from lawful.network.formats.onnx_graph import load
     from lawful.network.modules.onnx_module import OnnxModule
 
     with naming(path):
@@ -130,14 +130,16 @@ def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
     return state, "safetensors" if "safetensors" in path.name else "pt", ()
 
 
-def fill(module: torch.nn.Module, state: State) -> str:
-    """Load a state dict strictly, in the checkpoint's own type of numbers; the prefix of its names that was dropped.
+def filled(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]:
+    """A copy of a module with a state dict, strictly, in the checkpoint's own type of numbers; and the prefix of its
+    names that was dropped. The module itself may be somebody's, or another checkpoint's, and stays as it is.
 
     Prefixes that wrappers add are dropped if that makes the names fit. A name may be missing if the module shares its
     tensor with a name that is there.
     """
     import torch
 
+    from lawful.network.modules.export import copied
     from lawful.network.modules.translation import widest
 
     wanted = module.state_dict(keep_vars=True)
@@ -155,6 +157,7 @@ def fill(module: torch.nn.Module, state: State) -> str:
             sizes = f"{tuple(tensor.shape)}, and the module's is {tuple(wanted[name].shape)}"
             raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {name} is {sizes}")
     _check_shared(renamed, wanted)
+    module = copied(module)
     if any(tensor.is_meta for tensor in wanted.values()):
         module.load_state_dict(renamed, strict=False, assign=True)
     else:
@@ -162,7 +165,7 @@ def fill(module: torch.nn.Module, state: State) -> str:
         if stored is not None and own is not None and torch.promote_types(stored, own) != own:
             module.to(stored)  # else the weights would be rounded
         module.load_state_dict(renamed, strict=False)
-    return dropped
+    return module, dropped
 
 
 def _check_shared(state: State, wanted: State) -> None:

@@ -159,6 +159,7 @@ CALLS: dict[str, Call] = {
     "And": _pair(lambda x, y: x & y),
     "Or": _pair(lambda x, y: x | y),
     "Not": _one(torch.logical_not),
+    "IsNaN": _one(torch.isnan),
     "Sum": _many(torch.add),
     "Max": _many(torch.maximum),
     "Min": _many(torch.minimum),

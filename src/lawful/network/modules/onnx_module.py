@@ -15,14 +15,14 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
 from lawful.network.formats.limits import check_numbers
 from lawful.network.formats.onnx_constants import COMPUTED, computed
+from lawful.network.formats.onnx_refusals import DOMAINS, unread
 from lawful.network.modules.onnx_calls import CALLS
 from lawful.network.modules.onnx_moves import split
 from lawful.network.modules.onnx_values import Operand
 from lawful.network.modules.onnx_weights import WeightNames, weights_of
 from lawful.network.reading import Reading
 
-DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-KNOWN = tuple(dict.fromkeys((*CALLS, "Split", "Shape", "Size", "Cast", "Constant", *COMPUTED)))
+KNOWN = {*CALLS, "Split", "Shape", "Size", "Cast", "Constant", *COMPUTED}
 
 
 class OnnxModule(nn.Module):
@@ -31,7 +31,8 @@ class OnnxModule(nn.Module):
     The first axis of an input counts samples. `alone` runs the graph on one sample after another, for graphs whose
     sizes are written for one; `bare` graphs know no samples at all. `input_sizes` are those of the inputs without the
     samples, where the file states them; `8:int` is for whole numbers. Normalisations keep their stored statistics.
-    `told` is how the file was read.
+    `told` is how the file was read. `sizes` replace what a Reshape or Split states, by
+    its first output: channels may have left.
     """
 
     input_sizes: tuple[tuple[int, ...] | str, ...] = ()
@@ -45,7 +46,7 @@ class OnnxModule(nn.Module):
         graph = model.graph
         if graph.sparse_initializer:
             raise Unsupported("sparse initializers are not supported")
-        self.opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=1)
+        self.opset = onnx_file.opset_of(model)
         self.folder, self.alone, self.bare, self.fixed = folder, False, False, 0
         held: dict[str, NDArray[Any]] = {each.name: onnx_file.array(each, folder) for each in graph.initializer}
         self.inputs = tuple(entry.name for entry in graph.input if entry.name not in held)
@@ -63,6 +64,7 @@ class OnnxModule(nn.Module):
         for name in (*found.trained, *found.kept):
             self._hold(name, torch.from_numpy(held.pop(name).copy()), name in found.trained)
         self.constants: dict[str, Operand] = dict(held)
+        self.sizes: dict[str, tuple[int, ...]] = {}
         self.casts: set[str] = set()
 
     def forward(self, *inputs: torch.Tensor) -> Any:
@@ -85,21 +87,21 @@ class OnnxModule(nn.Module):
             values[name] = self._tensor(path)
         for node, options in zip(self.nodes, self.options, strict=True):
             if node.op_type != "Constant":
-                self._step(node, options, values)
+                self._step(node, options, values, len(inputs[0]) if inputs[0].ndim else 1)
         results = [values[name] for name in self.outputs]
         for name, result in zip(self.outputs, results, strict=True):
             if not isinstance(result, torch.Tensor):
                 raise InvalidNetwork(f"its output {name[:80]!r} does not come from its input")
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _step(self, node: Any, options: dict[str, Any], values: dict[str, Operand]) -> None:
+    def _step(self, node: Any, options: dict[str, Any], values: dict[str, Operand], samples: int) -> None:
         place = _place(node)
         missing = next((name for name in node.input if name and name not in values), None)
         if missing is not None:
             raise InvalidNetwork(f"{place} reads {missing[:80]!r} before it is computed: a cycle, or a missing node")
         operands = [values[name] if name else None for name in node.input]
         try:
-            results = self._results(node, options, operands)
+            results = self._results(node, options, operands, samples)
         except LawfulError as error:
             raise type(error)(f"{place}: {error}") from None
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
@@ -110,33 +112,34 @@ class OnnxModule(nn.Module):
                 check_numbers(f"the result of {place}", each.shape)
         values.update(zip(node.output, results, strict=False))
 
-    def _results(self, node: Any, options: dict[str, Any], operands: list[Operand]) -> list[Operand]:
+    def _results(self, node: Any, options: dict[str, Any], operands: list[Operand], samples: int) -> list[Operand]:
         kind, first = node.op_type, operands[0] if operands else None
+        stated = self.sizes.get(node.output[0])
         if not any(isinstance(each, torch.Tensor) for each in operands):
             return list(computed(node, operands, self.opset, self.folder))
         if kind in ("Shape", "Size"):
             sizes = np.array(tuple(first.shape) if first is not None else (), dtype=np.int64)
             return [sizes[options.get("start", 0) : options.get("end")] if kind == "Shape" else np.array(sizes.prod())]
         if kind == "Split":
-            return list(split(options, len(node.output), *operands))
+            given = options if stated is None else options | {"split": stated}
+            return list(split(given, len(node.output), *operands))
         if kind == "Cast":
             return [self._cast(options["to"], operands[0])]
         if kind not in CALLS:
             raise Unsupported("is supported for constants alone")
         if kind == "Reshape" and len(operands) > 1:
-            operands[1] = self._resized(operands[0], operands[1])
+            operands[1] = self._resized(operands[1] if stated is None else np.array(stated), samples)
+            options = options if stated is None else {}  # a 0 passes a size on
         if kind in ("Softmax", "LogSoftmax"):
             return [CALLS[kind](options, *operands, opset=self.opset)]
         return [CALLS[kind](options, *operands)]
 
-    def _resized(self, value: Operand, shape: Operand) -> Operand:
-        """A size that is written for one sample, for as many as there are."""
-        if not isinstance(value, torch.Tensor) or not isinstance(shape, np.ndarray) or not shape.size:
+    def _resized(self, shape: Operand, samples: int) -> Operand:
+        """A size that is written for one number of samples, for as many as there are."""
+        if not isinstance(shape, np.ndarray) or not shape.size or not self.fixed or self.alone or self.bare:
             return shape
-        if not self.fixed or self.alone:
-            return shape
-        written = int(shape.ravel()[0]) == self.fixed != value.shape[0]
-        return np.array([value.shape[0], *shape.ravel()[1:]]) if written and 0 not in shape else shape
+        written = int(shape.ravel()[0]) == self.fixed != samples
+        return np.array([samples, *shape.ravel()[1:]]) if written and 0 not in shape else shape
 
     def _cast(self, kind: int, operand: Operand) -> torch.Tensor:
         """Real numbers stay in the module's own type; what a coarser one would round is noted."""
@@ -192,10 +195,8 @@ def _place(node: Any) -> str:
 
 def _check_known(node: Any) -> None:
     """Refuse what no input could change: an operator that is not known."""
-    if node.domain not in DOMAINS:
-        raise Unsupported(f"{_place(node)}: is not supported (domain {node.domain[:40]!r})")
-    if node.op_type not in KNOWN:
-        raise Unsupported(f"{_place(node)}: is not supported; supported are {', '.join(KNOWN)}")
+    if node.domain not in DOMAINS or node.op_type not in KNOWN:
+        raise Unsupported(f"{_place(node)}: {unread(node)}")
 
 
 def _answers(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

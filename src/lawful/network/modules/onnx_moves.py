@@ -29,6 +29,18 @@ def _gather(options: Options, first: Operand, second: Operand) -> torch.Tensor:
     return value.index_select(axis, flat).reshape(shape)
 
 
+def _gather_elements(options: Options, first: Operand, second: Operand) -> torch.Tensor:
+    value, places = tensor(first), tensor(second)
+    axis = options.get("axis", 0) % value.ndim
+    return torch.gather(value, axis, places % value.shape[axis])
+
+
+def _cumulative(options: Options, first: Operand, axis: Operand) -> torch.Tensor:
+    if options.get("exclusive", 0) or options.get("reverse", 0):
+        raise Unsupported("it sums in another order")
+    return torch.cumsum(tensor(first), ints(axis)[0])
+
+
 def _columns(options: Options, first: Operand, places: Operand) -> torch.Tensor:
     value = tensor(first)
     return value.index_select(value.ndim - 1, torch.tensor(ints(places), dtype=torch.int64))
@@ -130,6 +142,8 @@ def _pad(options: Options, first: Operand, *rest: Operand) -> torch.Tensor:
 
 MOVES: dict[str, Call] = {
     "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "CumSum": _cumulative,
     "ArrayFeatureExtractor": _columns,
     "Reshape": _reshape,
     "Flatten": _flatten,

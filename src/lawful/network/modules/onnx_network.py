@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network.formats import onnx_file
+from lawful.network.formats import onnx_file, onnx_graph
 from lawful.network.formats.limits import check_numbers
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.modules.onnx_module import OnnxModule
@@ -26,7 +26,7 @@ Size = tuple[int, ...]
 
 def load(path: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
     """The module of an ONNX file; `obstacle` is what prevents a graph of scalar weights."""
-    return network_of(onnx_file.load(path), path.parent, obstacle, input_shape)
+    return network_of(onnx_graph.load(path), path.parent, obstacle, input_shape)
 
 
 def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
@@ -63,9 +63,15 @@ def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) ->
 
     Both are compared on the examples: a node may have a size in it that went away.
     """
-    model = onnx_file.load(path)
+    model = onnx_graph.load(path)
     try:
-        content = refilled(model, OnnxModule(model, path.parent), smaller.state_dict(), resize=True)
+        content = refilled(
+            model,
+            OnnxModule(model, path.parent),
+            smaller.state_dict(),
+            resize=True,
+            sizes=getattr(smaller, "sizes", None),
+        )
         twin = network_of(type(model).FromString(content), path.parent, "").module
         with torch.no_grad():
             same = _close(twin(*examples), smaller(*examples), 1e-5)
@@ -74,8 +80,18 @@ def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) ->
     return content if same else None
 
 
-def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor], *, resize: bool = False) -> bytes:
-    """The file with other numbers in its initializers: the same nodes, names, types and ends."""
+def refilled(
+    model: Any,
+    module: OnnxModule,
+    weights: Mapping[str, torch.Tensor],
+    *,
+    resize: bool = False,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+) -> bytes:
+    """The file with other numbers in its initializers: the same nodes, names, types and ends.
+
+    `resize` lets tensors change their sizes; `sizes` are new ones that nodes state, by their first outputs.
+    """
     from onnx import helper, numpy_helper
 
     twin = type(model)()
@@ -92,9 +108,31 @@ def refilled(model: Any, module: OnnxModule, weights: Mapping[str, torch.Tensor]
         if tuple(array.shape) != tuple(held[name].dims) and not resize:
             raise Unsupported(f"{name} changed its size, and the nodes of the file are written for the old one")
         held[name].CopyFrom(numpy_helper.from_array(array, held[name].name))
+    makers = {node.output[0]: node for node in twin.graph.node if node.output}
+    for output, stated in (sizes or {}).items():
+        _state(twin, makers[output], stated)
     if resize:
         del twin.graph.value_info[:]  # sizes between the layers may have changed, and say nothing else
+    if sizes:
+        read = {name for node in twin.graph.node for name in node.input} | {each.name for each in twin.graph.output}
+        for tensor in [each for each in twin.graph.initializer if each.name not in read]:
+            twin.graph.initializer.remove(tensor)
     return bytes(twin.SerializeToString(deterministic=True))
+
+
+def _state(model: Any, node: Any, sizes: tuple[int, ...]) -> None:
+    """Let a node state other sizes: older files do in an attribute."""
+    from onnx import numpy_helper
+
+    named = {each.name: each for each in node.attribute}
+    if "split" in named:
+        named["split"].ints[:] = sizes
+        return
+    for each in named.keys() & {"num_outputs", "allowzero"}:
+        node.attribute.remove(named[each])
+    name = f"{node.output[0]}.sizes"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, dtype=np.int64), name))
+    node.input[1:] = [name]
 
 
 def _said(entry: Any, sample: Size | None) -> Size | str:
@@ -139,8 +177,9 @@ def _measure(module: OnnxModule, examples: list[torch.Tensor]) -> None:
     kind = next((each.dtype for each in module.parameters()), torch.float32)
     with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
         whole = [mode.from_tensor(each.to(kind) if each.is_floating_point() else each) for each in examples]
+        count = module.fixed or 1
         try:
-            module._run([each[0] if module.bare else each[:1] for each in whole])
+            module._run([each[0] if module.bare else torch.cat([each] * count)[:count] for each in whole])
         except InvalidNetwork:
             raise
         except LawfulError:  # a graph for another number of samples: the real run says so

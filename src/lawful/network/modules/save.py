@@ -49,7 +49,7 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
 def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Path) -> bytes:
     if like is None or not like.is_file() or kind_of(like) != "onnx":
         raise LawfulError(f"{out}: weights alone are no ONNX file: write .safetensors or .pt")
-    from lawful.network.formats.onnx_file import load
+    from lawful.network.formats.onnx_graph import load
     from lawful.network.modules.onnx_module import OnnxModule
     from lawful.network.modules.onnx_network import refilled
 

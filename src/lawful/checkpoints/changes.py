@@ -1,0 +1,120 @@
+"""What was done to a tensor of a checkpoint: a change of low rank, numbers set to zero, rounded, put on a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from lawful.checkpoints.distances import TensorDistance
+from lawful.checkpoints.folds import State
+from lawful.checkpoints.unit_rows import Tensors
+
+EXPLAINED = 0.99  # of a difference's squares, by a low-rank matrix
+ON_GRID = 1e-3  # of a step
+GROUPED = 16  # values that 4 bits have
+
+
+@dataclass(frozen=True)
+class TensorChange:
+    """What happened to a tensor: its relative distance, and the kind of change if it has one."""
+
+    tensor: str
+    relative: float
+    rank: int | None  # of the difference, if that is low
+    zeroed: float  # share of entries that are zero in B and not in A, where the others stand
+    levels: int | None  # of a grid on which all entries lie, if these are few
+    rounded: str | None = None  # to a narrower type of numbers
+
+
+@dataclass(frozen=True, eq=False)
+class NearestTensors:
+    """A tensor of A and that of B, as stored if these lie as near to each other as they ever do, else aligned."""
+
+    tensor: str
+    relative: float
+    changed: bool
+    product: float  # ⟨A, B⟩
+    squares: tuple[float, float]
+    both: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+
+
+def nearest_tensors(
+    each: TensorDistance, first: State, one: Tensors, second: State, aligned: Mapping[str, torch.Tensor]
+) -> NearestTensors:
+    """Whichever of the stored and the aligned tensors lie nearer."""
+    name = each.tensor
+    if each.fits or not one[name].is_floating_point():
+        return NearestTensors(name, each.relative, False, 0.0, (0.0, 0.0), lambda: (first[name], second[name]))
+    before, after = first[name].double(), second[name].double()
+    size, off = float(before.norm()), float((after - before).norm())
+    stored = off / size if size else float("inf") if off else 0.0
+    as_stored = stored <= 1.05 * each.relative
+    if not as_stored:
+        before, after = one[name].double(), aligned[name].double()
+    return NearestTensors(
+        name,
+        min(stored, each.relative),
+        not torch.equal(before, after),
+        float((before * after).sum()),
+        (float(before.square().sum()), float(after.square().sum())),
+        lambda: (first[name].double(), second[name].double()) if as_stored else (one[name], aligned[name]),
+    )
+
+
+def change_of(seen: NearestTensors, stored: tuple[torch.Tensor, torch.Tensor]) -> TensorChange:
+    """What was done to a tensor that is not the same; `stored` is how A and B hold it."""
+    before, after = seen.both()
+    rank = _low_rank(after.double() - before.double())
+    zeroed, levels = _zeroed(before, after), _levels(stored[1])
+    return TensorChange(seen.tensor, seen.relative, rank, zeroed, levels, _rounded(*stored))
+
+
+def _low_rank(gap: torch.Tensor) -> int | None:
+    """The rank of a difference, if it is at most a quarter of what it could be."""
+    if gap.ndim != 2 or min(gap.shape) < 4:
+        return None
+    squares = torch.linalg.svdvals(gap).square()
+    if not float(squares.sum()):
+        return None
+    rank = int((squares.cumsum(0) < EXPLAINED * squares.sum()).sum()) + 1
+    return rank if rank <= min(gap.shape) // 4 else None
+
+
+def _zeroed(one: torch.Tensor, two: torch.Tensor) -> float:
+    """The share of entries that became zero, if the others are close to what they were."""
+    gone = (two == 0) & (one != 0)
+    stays = ~gone
+    apart = float((two - one)[stays].norm())
+    share = float(gone.double().mean())
+    return share if share and apart <= 0.05 * float(one[stays].norm()) else 0.0
+
+
+def _rounded(before: torch.Tensor, after: torch.Tensor) -> str | None:
+    """The narrower type of numbers to which all entries were rounded."""
+    for name, kind in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
+        if torch.equal(before.to(kind).double(), after.double()):
+            return name
+    return None
+
+
+def _levels(stored: torch.Tensor) -> int | None:
+    """The largest step of a symmetric grid (7 or 127) on which every row, every column or the whole tensor lies; or 16
+    if no group of 128, 64 or 32 consecutive numbers has more values than that."""
+    if stored.ndim != 2 or min(stored.shape) < 8:
+        return None
+    wide = stored.double()
+    for levels in (7, 127):
+        for dims in ([1], [0], [0, 1]):
+            step = wide.abs().amax(dims, keepdim=True) / levels
+            places = wide / torch.where(step > 0, step, 1.0)
+            if float((places - places.round()).abs().max()) < ON_GRID:
+                return levels
+    for size in (128, 64, 32):
+        if stored.shape[1] % size == 0:
+            groups = wide.reshape(-1, size).sort(dim=1).values
+            values = 1 + (groups[:, 1:] != groups[:, :-1]).sum(1)
+            if int(values.max()) <= GROUPED and int((groups != 0).sum(1).max()) > GROUPED:
+                return GROUPED
+    return None

@@ -1,0 +1,88 @@
+"""Is what training follows the gradient of what a module computes?
+
+Detached values, rows of an embedding that padding keeps still, hooks and backward passes of one's own make it another
+field. Laws are then counted from that field alone: the function's symmetries and its program say nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+
+from lawful.errors import Unsupported
+from lawful.network.modules.calling import called_with
+
+DIRECTIONS = 3
+STEPS = (1e-5, 1e-6, 1e-4)  # of differences, relative to the parameters; a jump may lie within one of them
+AGREEMENT = 1e-3
+Tensors = dict[str, torch.Tensor]
+
+
+def follows_gradient(module: torch.nn.Module, batch: torch.Tensor, without: Collection[str] = ()) -> bool:
+    """Whether PyTorch's gradient of the output agrees with differences along random directions of the parameters.
+
+    >>> tables = torch.nn.Embedding(3, 2), torch.nn.Embedding(3, 2, padding_idx=0)
+    >>> [follows_gradient(table.double(), torch.tensor([[0, 1, 2]])) for table in tables]
+    [True, False]
+    """
+    generator = torch.Generator().manual_seed(0)
+    start, weights = _point(module, batch, generator)
+    slopes = _slopes(module, batch, start, weights)
+
+    def moved(direction: Mapping[str, torch.Tensor], step: float) -> float:
+        shifted = {name: value + step * direction[name] for name, value in start.items()}
+        return float((called_with(module, shifted, (batch,)).detach() * weights).sum())
+
+    for _ in range(DIRECTIONS):
+        direction = {name: (name not in without) * _noise(value, generator) for name, value in start.items()}
+        terms = [slopes[name] * along for name, along in direction.items()]
+        slope = float(sum(term.sum() for term in terms))
+        size = float(sum(term.square().sum() for term in terms)) ** 0.5
+        rises = [(moved(direction, step) - moved(direction, -step)) / (2 * step) for step in STEPS]
+        if min(abs(rise - slope) - AGREEMENT * max(size, abs(rise)) for rise in rises) > 1e-9:
+            return False
+    return True
+
+
+def drop_hooks(module: torch.nn.Module, batch: torch.Tensor) -> None:
+    """Take away the hooks of a copy's backward pass, which `torch.func` does not run, unless they change gradients."""
+    parts = [part for part in module.modules() if part._backward_hooks or part._backward_pre_hooks]
+    if not parts:
+        return
+    start, weights = _point(module, batch, torch.Generator().manual_seed(0))
+    before = _slopes(module, batch, start, weights)
+    for part in parts:
+        part._backward_hooks.clear()
+        part._backward_pre_hooks.clear()
+    after = _slopes(module, batch, start, weights)
+    for name, slope in before.items():
+        if not torch.allclose(slope, after[name], rtol=1e-9, atol=1e-12):
+            raise Unsupported(f"a hook changes the gradient of {name}, and laws are counted without hooks: remove it")
+
+
+def _point(module: torch.nn.Module, batch: torch.Tensor, generator: torch.Generator) -> tuple[Tensors, torch.Tensor]:
+    """Parameters next to the module's own, and weights of its outputs."""
+    values = {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}
+    start = {name: value + _noise(value, generator) / 20 for name, value in values.items()}
+    with torch.no_grad():
+        shape = called_with(module, start, (batch,)).shape
+    return start, torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _slopes(
+    module: torch.nn.Module, batch: torch.Tensor, start: Mapping[str, torch.Tensor], weights: torch.Tensor
+) -> Tensors:
+    """What a step of training sees."""
+    leaves = {name: value.detach().requires_grad_(True) for name, value in start.items()}
+    output = called_with(module, leaves, (batch,))
+    found = torch.autograd.grad((output * weights).sum(), list(leaves.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(at) if part is None else part
+        for (name, at), part in zip(leaves.items(), found, strict=True)
+    }
+
+
+def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    size = max(float(value.detach().square().mean().sqrt()), 0.2)
+    return size * torch.randn(value.shape, generator=generator, dtype=torch.float64)
