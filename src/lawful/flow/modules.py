@@ -168,7 +168,7 @@ class ModuleProblem:
         for _, shape in self._calls:
             size = math.prod(shape)
             part = flat[..., at : at + size]
-            found.append(part.unflatten(-1, shape) if shape else part.squeeze(-1))
+            found.append(torch.unflatten(part, -1, shape) if shape else part.squeeze(-1))
             at += size
         return found
 

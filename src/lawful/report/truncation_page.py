@@ -163,27 +163,15 @@ def _points(found: Separability) -> Figure:
 
 def _layers(found: Census) -> Table:
     columns = ("layer", "class", "points", "untruncated", "partially", "fully", "condition", "moved", "lost")
-    lossless = all(layer.lost < LOST for layer in found.layers)
+    shown = len(columns) - all(layer.lost < LOST for layer in found.layers)
     rows = [
-        (
-            number,
-            name,
-            int(size),
-            int(none),
-            int(some),
-            int(full),
-            layer.condition,
-            layer.moved,
-            0.0 if layer.lost < LOST else layer.lost,
-        )
+        (number, name, int(size), int(none), int(some), int(full), layer.condition, layer.moved, layer.lost)[:shown]
         for number, layer in enumerate(found.layers, 1)
         for name, size, none, some, full in zip(
             found.names, found.sizes, layer.untruncated, layer.partial, layer.full, strict=True
         )
     ]
-    if lossless:
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Table(columns, rows[:1000], "What each layer truncates, by class.")
+    return Table(columns[:shown], rows[:1000], "What each layer truncates, by class.")
 
 
 def _gap(answer: object) -> float | None:
