@@ -178,6 +178,46 @@ def test_normalisations_are_no_blocks() -> None:
         read_blocks(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)), torch.randn(9, 4))
 
 
+class Undecided(nn.Module):
+    """A block whose path depends on its input: no graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x) if x.sum() > 0 else x - self.inner(x)
+
+
+def test_a_module_without_a_graph_is_read_at_its_submodules_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), Undecided(), Undecided(), nn.Linear(4, 2))
+    found = read_blocks(net, torch.randn(20, 3))
+    assert found.names == ("1", "2")
+    assert "torch.export cannot read" in found.found_by
+    with pytest.raises(Unsupported, match=r"torch\.export cannot read"):
+        read_blocks(net, torch.randn(20, 5))
+    assert capfd.readouterr() == ("", "")  # PyTorch's own complaints stay unheard
+
+
+class Upwards(nn.Module):
+    """Down, up again by a transposed convolution, and added, as in a U-Net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down, self.up = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 16, 2, 2), nn.ConvTranspose2d(16, 8, 2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x).relu()
+        added: Tensor = y + self.up(self.down(y).relu())
+        return added
+
+
+def test_a_transposed_convolution_names_the_block_it_computed() -> None:
+    found = read_blocks(Upwards(), torch.randn(4, 3, 6, 6))
+    assert found.names == ("up",)
+    assert [block.width for block in found.blocks] == [8]
+
+
 class Added(nn.Module):
     """A stage that changes its width: the skip is projected, or only padded, or bent (and then no skip at all).
 

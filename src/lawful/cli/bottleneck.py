@@ -129,7 +129,7 @@ def _leaky_energies(
     from lawful.leaky.certificate import certificate
     from lawful.report.leaky import run_json, run_text, trusted
     from lawful.study.figure_file import save as draw
-    from lawful.study.leaky_figure import depth_figure
+    from lawful.study.leaky_figure import bounded_figure, depth_figure
     from lawful.study.leaky_files import is_run, load_network, load_task, read_run
 
     if is_run(path):
@@ -150,7 +150,7 @@ def _leaky_energies(
     if html is not None:
         from lawful.report.leaky_page import run_page
 
-        write_text(html, run_page(readings, depth_figure(readings), str(path)))
+        write_text(html, run_page(readings, depth_figure(readings), bounded_figure(readings), str(path)))
     if as_json:
         print_json(run_json(readings))
     else:

@@ -108,13 +108,13 @@ def _run_page(folder: Path) -> str:
     """The page of a run: what its networks say about the task (of the first seed, if there are several)."""
     from lawful.leaky import energies, trace
     from lawful.report.leaky_page import run_page
-    from lawful.study.leaky_figure import depth_figure
+    from lawful.study.leaky_figure import bounded_figure, depth_figure
     from lawful.study.leaky_files import load_task, read_run
 
     ridge, networks = read_run(folder)
     task = load_task(folder / "train.npz")
     found = [energies(trace(network, task, ridge)) for network, _ in networks]
-    return run_page(found, depth_figure(found), str(folder))
+    return run_page(found, depth_figure(found), bounded_figure(found), str(folder))
 
 
 def _own_task(data: Path, classes: bool) -> TeacherTask:

@@ -112,7 +112,8 @@ def read_blocks(
     """Run the module on `inputs` and measure its residual blocks.
 
     A block is a residual add of the exported graph (`stream`), its samples are pixels or tokens. Named blocks are
-    submodules that keep the shape of their input; without names and without residual adds, all those are taken.
+    submodules that keep the shape of their input; without names and without residual adds (or where `torch.export`
+    cannot read the graph, which `found_by` then says), all those are taken.
 
     >>> class Block(nn.Module):
     ...     def __init__(self) -> None:
@@ -126,17 +127,27 @@ def read_blocks(
     """
     states: Sequence[StreamStates] = ()
     found_by = "residual adds"
+    unread: Unsupported | None = None
     if blocks is None:
-        states = stream_states(module, inputs, most=most, seed=seed)
+        try:
+            states = stream_states(module, inputs, most=most, seed=seed)
+        except Unsupported as error:
+            unread = error
     if not states:
-        found_by = "names" if blocks is not None else "modules that keep the shape of their input: no residual adds"
-        states = _by_hooks(module, inputs, blocks)
+        why = "no residual adds" if unread is None else "torch.export cannot read it"
+        found_by = "names" if blocks is not None else f"modules that keep the shape of their input: {why}"
+        try:
+            states = _by_hooks(module, inputs, blocks)
+        except Exception:
+            if unread is not None:  # it has no graph, and does not run either: the first reason is the better one
+                raise unread from None
+            raise
     readings = tuple(_reading(each, gamma_ratio) for each in states)
-    return BlockReadings(readings, states[0].after.shape[1], _dimension(states[0].before), found_by)
+    return BlockReadings(readings, states[0].after.shape[1], _dimension(states[0].before.astype(np.float64)), found_by)
 
 
 def _reading(states: StreamStates, gamma_ratio: float) -> BlockReading:
-    before, after = states.before, states.after
+    before, after = states.before.astype(np.float64, copy=False), states.after.astype(np.float64, copy=False)
     size = max(float(np.linalg.norm(after)), 1e-300)
     whole, *parts = _energies(before, after, gamma_ratio)
     spread = np.std(parts, axis=0) * np.sqrt(len(parts) - 1) if parts else np.full(len(whole), np.nan)

@@ -10,7 +10,9 @@ from torch import Tensor, fx
 from lawful.network.modules.export import ExportedModule, operator_name
 
 CHANNELS_LAST = frozenset({"linear", "addmm", "mm", "matmul"})
-CHANNELS_SECOND = frozenset({"conv1d", "conv2d", "conv3d", "convolution"})
+CHANNELS_SECOND = frozenset({
+    "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+})  # fmt: skip
 MIXING = (
     CHANNELS_LAST | CHANNELS_SECOND | {"bmm", "baddbmm", "einsum", "fft_fft2", "fft_fftn", "fft_rfft2", "fft_irfft2"}
 )

@@ -65,9 +65,9 @@ def _keywords(module: nn.Module) -> dict[str, bool]:
 
 
 def columns(value: Tensor, channels: int) -> Floats:
-    """A row per neuron, a column per pixel or token."""
+    """A row per neuron, a column per pixel or token: in single precision, if the module has no more."""
     flat = value.detach().movedim(channels, 0).reshape(value.shape[channels], -1)
-    return np.asarray(flat.double().cpu().numpy())
+    return np.asarray((flat if flat.dtype == torch.float64 else flat.float()).cpu().numpy())
 
 
 def _some(count: int, most: int, rng: np.random.Generator) -> Any:

@@ -52,8 +52,8 @@ def history_page(found: BlockHistory, source: str) -> str:
     return render(f"Residual stream of {source} over training", lead, sections)
 
 
-def run_page(all_found: Sequence[Energies], figure: Figure, source: str) -> str:
-    """The page of a run of Leaky ResNets over effective depths."""
+def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, source: str) -> str:
+    """The page of a run of Leaky ResNets over effective depths; `bounded` is drawn where two paths are stationary."""
     deepest = all_found[-1]
     lead = (
         f"Bottleneck rank about {deepest.bottleneck_rank:.2f}, smallest cost of identity {deepest.coi_min:.2f}, at "
@@ -69,6 +69,8 @@ def run_page(all_found: Sequence[Energies], figure: Figure, source: str) -> str:
         for e in all_found
     ]  # fmt: skip
     sections = [Section("Estimates and energies", [figure]), Section("Along the paths", list(map(_along, all_found)))]
+    if sum(map(trusted, all_found)) > 1:
+        sections.append(Section("Lengths and momenta", [bounded]))
     sections.append(Section("Numbers", [Table(columns, rows)]))
     return render(f"Leaky ResNets of {source}", lead, sections)
 

@@ -1,4 +1,4 @@
-"""P3 Figure 1 for any run."""
+"""P3 Figures 1 and 3 for any run."""
 
 from __future__ import annotations
 
@@ -48,3 +48,24 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
         + ("" if len(kept) == len(all_found) else " Paths that are not stationary to 0.01 have no Hamiltonian here."),
         [estimates, spectra, along],
     )
+
+
+def bounded_values(all_found: Sequence[Energies]) -> dict[str, list[float]]:
+    """What P3 Figure 3 plots over effective depths: path lengths, medians of the norms of momenta."""
+    return {
+        "path length": [float((found.steps * found.speeds).sum()) for found in all_found],
+        "stable path length": [found.path_length for found in all_found],
+        "‖B‖": [float(np.median(found.momentum_norms)) for found in all_found],
+        "‖Bσ(A)ᵀ‖": [float(np.median(found.product_norms)) for found in all_found],
+    }
+
+
+def bounded_figure(all_found: Sequence[Energies]) -> Figure:
+    """P3 Figure 3: lengths and momenta over effective depth, of the paths that are stationary."""
+    kept = [found for found in all_found if found.trusted]
+    depths = [found.effective_depth for found in kept]
+    panels = [
+        Panel([Series(values, depths), Series(values, depths, style="points")], name, "effective depth L̃")
+        for name, values in bounded_values(kept).items()
+    ]
+    return Figure("Lengths of the paths and norms of their momenta, which the paper finds bounded.", panels)

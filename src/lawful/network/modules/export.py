@@ -220,13 +220,13 @@ def copied(module: nn.Module, *, shared: bool = False) -> nn.Module:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the graphs that PyTorch prints when it cannot read one."""
-    log = logging.getLogger("torch")
-    before, log.disabled = log.disabled, True
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # its loggers have many children, and handlers that hold the real stderr
     try:
         with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             yield
     finally:
-        log.disabled = before
+        logging.disable(before)
 
 
 @contextmanager

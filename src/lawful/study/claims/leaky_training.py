@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from lawful.figure import Figure, Panel, Series
 from lawful.leaky import (
     Energies,
     LeakyResNet,
@@ -20,7 +19,7 @@ from lawful.leaky import (
     trace,
 )
 from lawful.study.claim import Erratum, Outcome, claim
-from lawful.study.leaky_figure import depth_figure
+from lawful.study.leaky_figure import bounded_figure, bounded_values, depth_figure
 
 TEACHERS = 12  # for a test of a mean
 RULES = ("equidistant", "irregular", "adaptive")
@@ -107,22 +106,16 @@ def figure_three(full: bool) -> Outcome:
     """Exponents of growth: near or below 0 for B; for lengths below a square root's and falling; above it for W."""
     _, found = _depths(full)
     depths = [e.effective_depth for e in found]
-    values = {
-        "path length": [float((e.steps * e.speeds).sum()) for e in found],
-        "stable path length": [e.path_length for e in found],
-        "‖B‖": [float(np.median(e.momentum_norms)) for e in found],
-        "‖Bσ(A)ᵀ‖": [float(np.median(e.product_norms)) for e in found],
-    }
+    values = bounded_values(found)
     exponents = {name: growth(depths, series) for name, series in values.items()}
     earlier = {name: growth(depths[:-1], series[:-1]) for name, series in values.items()}
     weights = growth(depths, [float(np.linalg.norm(e.singular_values, axis=1).mean()) for e in found])
     falling = all(exponents[name] < max(earlier[name], 0.0) or exponents[name] < 0 for name in values)
     still = max(exponents["‖B‖"], exponents["‖Bσ(A)ᵀ‖"]) < 0.1
-    panels = [Panel([Series(series, depths)], name, "effective depth L̃") for name, series in values.items()]
     return Outcome(
         falling and still and max(exponents.values()) < 0.5 < weights,
         {"exponents_at_the_deepest": exponents, "exponents_before": earlier, "exponent_of_the_weights": weights},
-        figure=Figure("Bounded while the effective depth grows.", panels),
+        figure=bounded_figure(found),
     )
 
 
