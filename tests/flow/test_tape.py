@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -157,3 +159,41 @@ def test_a_buffer_that_changes_is_not_recorded() -> None:
     for _ in range(5):
         at.evaluate(at.start)
     assert taped(at) == 0
+
+
+class Unbatched(torch.autograd.Function):
+    """The identity, by code that PyTorch cannot run for several gradients at once."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, slope: Tensor) -> Tensor:  # type: ignore[override]
+        if slope.sum().item() > 1e30:
+            raise AssertionError
+        return slope
+
+
+class Odd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 5), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner: Tensor = Unbatched.apply(self.first(x))
+        found: Tensor = self.last(torch.relu(inner))
+        return found
+
+
+@pytest.mark.parametrize(("make", "together"), [(convolutional, True), (Residual, True), (Odd, False)])
+def test_gradients_of_several_heights_are_those_of_each(make: type[nn.Module], together: bool) -> None:
+    torch.manual_seed(3)
+    at = made(make())
+    gates = (at.heights(at.start) > 0).astype(float)
+    chosen = RNG.choice(len(gates), 5, replace=False).tolist()
+    for _ in range(4):  # before and after a recording
+        theta = at.start + 0.1 * RNG.normal(size=len(at.start))
+        single = [at.height_gradients(theta, gates, [gate])[0] for gate in chosen]
+        np.testing.assert_allclose(at.height_gradients(theta, gates, chosen), single, atol=1e-13)
+    assert at._together == together

@@ -37,6 +37,8 @@ class Scale:
         ['0', '2', '4', '6']
         >>> [text for _, text in Scale(1e-3, 20.0, True).ticks()]
         ['0.001', '0.01', '0.1', '1', '10']
+        >>> [text for _, text in Scale(0.25, 0.7, True).ticks()]
+        ['0.3', '0.4', '0.5', '0.6', '0.7']
         """
         if self.log:
             first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
@@ -45,7 +47,10 @@ class Scale:
             values = [10.0**power for power in powers]
             if len(values) < 2:
                 values = [head * 10.0**power for power in range(first - 1, last + 1) for head in (1, 2, 5)]
-            return [(value, number(value)) for value in values if self.low * 0.999 <= value <= self.high * 1.001]
+            shown = [value for value in values if self.low * 0.999 <= value <= self.high * 1.001]
+            if len(shown) < 3 and self.high < 10 * self.low:
+                return Scale(self.low, self.high, False).ticks()
+            return [(value, number(value)) for value in shown]
         step = _round_step(self.high - self.low)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [(step * place, number(step * place)) for place in range(first, last + 1)]

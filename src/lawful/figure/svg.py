@@ -18,7 +18,9 @@ from lawful.figure.scale import Scale, number, scale_of
 WIDTH, HEIGHT = 360.0, 236.0
 LEFT, RIGHT, TOP, BOTTOM = 54.0, 8.0, 8.0, 36.0
 MOST_POINTS, MOST_TITLES, MOST_CELLS = 300, 80, 48  # of a drawn curve, of texts shown on hover, of a side of a map
-COLOURS = ("#2a6f97", "#c8553d", "#588157", "#8e6bbf", "#b07d05", "#5f6c7b", "#b5446e", "#2f8f8f")
+COLOURS = (  # ten, for the ten classes of many data sets
+    "#2a6f97", "#c8553d", "#588157", "#8e6bbf", "#b07d05", "#5f6c7b", "#b5446e", "#2f8f8f", "#7a4a1e", "#22303c",
+)  # fmt: skip
 STYLE = (
     ".lawful-figure{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:.6rem 1.2rem}"
     ".lawful-figure>div{max-width:34rem}.lawful-figure svg{width:100%;height:auto;display:block}"
@@ -73,10 +75,15 @@ def _said(panel: Panel) -> str:
     return words or "a plot"
 
 
+def page_colour(number: int) -> str:
+    """One of the colours as the page has it in its scheme, light or dark."""
+    return f"var(--s{number % len(COLOURS) + 1},{COLOURS[number % len(COLOURS)]})"
+
+
 def _colour(series: Series, place: int) -> str:
     chosen = series.colour if series.colour is not None else COLOURS[place % len(COLOURS)]
     if chosen in COLOURS:
-        return f"var(--s{COLOURS.index(chosen) + 1},{chosen})"
+        return page_colour(COLOURS.index(chosen))
     return chosen if chosen.replace("#", "").isalnum() else "currentColor"
 
 

@@ -21,7 +21,7 @@ from lawful.flow.tape import Tensors, recorded
 from lawful.network.modules.calling import called_with
 from lawful.types import Floats, Indices
 
-RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as twenty of them
+RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as fifty of them
 
 
 class _Gates(TorchFunctionMode):
@@ -77,6 +77,7 @@ class ModuleProblem:
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
         self._met: dict[torch.Size, list[tuple[str, tuple[int, ...]]]] = {}  # by the size of x
         self._tapes: dict[Any, int | _Tape] = {}  # evaluations so far, then a recording
+        self._together = True  # whether several gradients can be taken in one backward pass
         self.unlocated: tuple[str, ...] = ()
         self._check()
 
@@ -132,19 +133,23 @@ class ModuleProblem:
         return LossValue(loss.item(), *(_numbers(part) for part in parts))
 
     def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
-        """`∇z` of some heights (rows) by autograd."""
-        rows = []
-        for gate in chosen:
-            picked = np.zeros(len(gates))
-            picked[gate] = 1.0
-            rows.append(_numbers(self._taped(_slopes, theta, gates, picked)))
-        return np.array(rows)
+        """`∇z` of some heights (rows) by autograd: all in one backward pass, if PyTorch can do that for this module."""
+        count = len(chosen)
+        if count > 1 and self._together:
+            size = 1 << (count - 1).bit_length()  # a recording serves every number of gates up to a power of two
+            try:
+                found = self._taped(_slopes, theta, gates, _picks(chosen, size, len(gates)))
+                return np.concatenate([each.numpy().reshape(size, -1) for each in found], axis=1)[:count]
+            except (RuntimeError, NotImplementedError):  # an operation that has no such pass
+                self._together = False
+        single = [self._taped(_slopes, theta, gates, _picks([gate], 1, len(gates))[0]) for gate in chosen]
+        return np.array([_numbers(each) for each in single])
 
     def _taped(
         self, kind: Callable[..., Tensors], theta: Floats, gates: Floats | None, picked: Floats | None = None
     ) -> Tensors:
         """Run one kind of evaluation; from the third time on, replay its calls."""
-        key = kind, gates is None, self.x.shape
+        key = kind, gates is None, self.x.shape, None if picked is None else picked.shape
         tape = self._tapes.get(key)
         if isinstance(tape, _Tape):
             return tape(theta, gates, picked, self.x, self._targets())
@@ -158,11 +163,12 @@ class ModuleProblem:
         return found
 
     def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """One number per gate as a tensor per ReLU."""
+        """One number per gate (or several rows of them) as a tensor per ReLU that looks into the same memory."""
         found, at = [], 0
         for _, shape in self._calls:
             size = math.prod(shape)
-            found.append(flat[at : at + size].view(shape))
+            part = flat[..., at : at + size]
+            found.append(torch.unflatten(part, -1, shape) if shape else part.squeeze(-1))
             at += size
         return found
 
@@ -246,10 +252,15 @@ def _heights(
 def _slopes(
     at: ModuleProblem, weights: Tensors, gates: Tensors | None, picked: Tensors, x: torch.Tensor, y: torch.Tensor
 ) -> Tensors:
-    """The gradients of the heights that are picked."""
+    """The gradients of the heights that are picked, a row of picks after the other."""
     own = [weight.detach().requires_grad_() for weight in weights]
     heights = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)[1].heights
-    return torch.autograd.grad(heights, own, list(picked), allow_unused=True, materialize_grads=True)
+    ahead = picked[0].shape[: picked[0].ndim - heights[0].ndim]
+    found = torch.autograd.grad(heights, own, list(picked), allow_unused=True, is_grads_batched=bool(ahead))
+    return [
+        torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) if slope is None else slope
+        for slope, weight in zip(found, own, strict=True)
+    ]
 
 
 class _Arguments:
@@ -303,6 +314,13 @@ class _Tape:
         assert self.replay is not None  # noqa: S101 (`agrees` was asked)
         with torch.no_grad():
             return self.replay(x, y, *self.flat)
+
+
+def _picks(chosen: Sequence[int], rows: int, gates: int) -> Floats:
+    """A row for each chosen gate, and rows of zeros."""
+    picked = np.zeros((rows, gates))
+    picked[np.arange(len(chosen)), chosen] = 1.0
+    return picked
 
 
 def _numbers(tensors: Tensors) -> Floats:

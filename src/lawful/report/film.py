@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lawful.figure import COLOURS
+from lawful.figure import COLOURS, page_colour
 from lawful.report.page import Markup
 from lawful.types import Floats
 
@@ -44,7 +44,7 @@ def film(shown: Film, caption: str) -> Markup:
     frames = [np.round(place(frame), 1).tolist() for frame in points]
     strokes = [np.round(place(frame.reshape(-1, 2)), 1).reshape(-1, 4).tolist() for frame in lines]
     dots = "".join(
-        f'<circle r="3" cx="{x:g}" cy="{y:g}" fill="{COLOURS[label % len(COLOURS)]}" fill-opacity=".75"/>'
+        f'<circle r="3" cx="{x:g}" cy="{y:g}" fill="{page_colour(label)}" fill-opacity=".75"/>'
         for (x, y), label in zip(frames[-1], labels, strict=True)
     )
     rays = "".join(
@@ -102,7 +102,7 @@ def _legend(names: Sequence[str], labels: Sequence[int]) -> str:
         return ""
     found = "".join(
         f'<span><svg width="12" height="12" aria-hidden="true"><circle cx="6" cy="6" r="5" '
-        f'fill="{COLOURS[label % len(COLOURS)]}"/></svg> {escape(str(names[label])[:20])}</span> '
+        f'fill="{page_colour(label)}"/></svg> {escape(str(names[label])[:20])}</span> '
         for label in sorted(set(labels))
     )
     return f"<p>{found}</p>"

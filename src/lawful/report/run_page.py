@@ -31,8 +31,8 @@ def run_html(run: Run, source: str) -> str:
 def compare_html(found: Comparison, source: str) -> str:
     """The page of optimisers beside the flow."""
     rows = [
-        (str(row.optimizer), row.steps, float(row.losses[-1]), row.max_drift, row.predicted_drift, row.exact_error,
-         row.message)
+        (str(row.optimizer), row.steps, float(row.losses[-1]), row.max_drift,
+         0.0 if row.optimizer.name == "flow" else row.predicted_drift, row.exact_error, row.message)
         for row in found.rows
     ]  # fmt: skip
     columns = ("method", "steps", "loss", "largest drift", "theory", "off the exact law by", "")

@@ -17,6 +17,7 @@ from lawful.types import Floats
 
 Result = Mapping[str, Any]
 LOST = 1e-9  # a share of a layer that rounding may lose
+MOST_OF_ALL = 0.95  # a column with this share of all variance would be all that is seen
 
 
 def census_text(found: Result) -> str:
@@ -256,9 +257,16 @@ def standard_text(found: Result) -> str:
     return "\n".join(lines)
 
 
-def plane(points: Floats) -> Floats:
-    """Two axes (rows) on which to draw data: the coordinates themselves for Q = 2, else principal axes."""
+def plane(points: Floats, *, alike: bool = False) -> Floats:
+    """Two axes (rows) on which to draw data: the coordinates themselves for Q = 2, else principal axes.
+
+    With `alike`, columns of other units count alike: each is divided by its spread first, if one has most of it all.
+    """
+    spreads = points.std(axis=0)
+    if not alike or points.shape[1] == 1 or (spreads**2).max() <= MOST_OF_ALL * (spreads**2).sum():
+        spreads = np.ones(points.shape[1])
+    spreads = np.where(spreads > 0, spreads, 1.0)
     if points.shape[1] <= 2:
-        return np.eye(2, points.shape[1])
-    centred = points - points.mean(axis=0)
-    return np.asarray(np.linalg.svd(centred, full_matrices=False)[2][:2])
+        return np.asarray(np.eye(2, points.shape[1]) / spreads)
+    centred = (points - points.mean(axis=0)) / spreads
+    return np.asarray(np.linalg.svd(centred, full_matrices=False)[2][:2] / spreads)

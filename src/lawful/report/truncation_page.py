@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.report.film import Film, film
 from lawful.report.page import Markup, Section, Table, render
-from lawful.report.truncation import WORDS, Result, answer_json, figures, plane, run_text, separation_text
+from lawful.report.truncation import LOST, WORDS, Result, answer_json, figures, plane, run_text, separation_text
 from lawful.truncation.census import Census
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
@@ -50,6 +50,8 @@ def flow_page(run: TruncationRun, found: Result) -> str:
 def census_page(found: Census, data: Clusters, source: str) -> str:
     """The page of a network's truncations."""
     lead = f"{len(found.layers)} layers read as truncations in input space, up to {found.residual:.1e} of the outputs."
+    if any(layer.lost >= LOST for layer in found.layers):
+        lead += " Layers that widen have no place there for a share of their variation: it is lost in the pictures."
     sections = [Section("Motion", [census_film(found, data)]), *_multiples(found, data)]
     sections.append(Section("Layers", [_layers(found)]))
     return render(f"Truncations of {source}", lead, sections)
@@ -72,7 +74,7 @@ def separation_page(found: Separability, built: Census | None, source: str) -> s
 
 def census_film(found: Census, data: Clusters) -> Markup:
     """The data from layer to layer; between two layers every point moves on a straight line."""
-    axes = plane(data.points)
+    axes = plane(data.points, alike=True)
     frames, titles, edges = [found.images[0] @ axes.T], ["the data"], [_no_cone(found)]
     for number, (map_, before, after) in enumerate(zip(found.maps, found.images, found.images[1:], strict=False), 1):
         layer = found.layers[number - 1]
@@ -85,7 +87,12 @@ def census_film(found: Census, data: Clusters) -> Markup:
     words = "; lines are the edges of the cone that the layer leaves alone" if edges[-1].size else ""
     shown = Film(np.array(frames), data.labels.tolist(), titles, data.names, np.array(edges))
     where = "" if data.dimension <= 2 else ", seen along the data's two principal axes"
+    where += _units(axes, data)
     return film(shown, f"Each dot is a point as the layers leave it in input space{where}{words}.")
+
+
+def _units(axes: Floats, data: Clusters) -> str:
+    return "" if np.allclose(axes, plane(data.points)) else ", columns in units of their spread"
 
 
 def _cones(shifts: Floats, inverses: Floats, axes: Floats, data: Clusters) -> Floats:
@@ -114,12 +121,11 @@ def _no_cone(found: Census) -> Floats:
 
 
 def _multiples(found: Census, data: Clusters) -> Iterator[Section]:
-    """A picture of each truncation, three in a row."""
-    axes = plane(data.points)
+    """A picture of each truncation."""
+    axes = plane(data.points, alike=True)
     panels = [_panel(image @ axes.T, data, "the data" if number == 0 else f"after layer {number}")
               for number, image in enumerate(found.images[: MULTIPLES + 1])]  # fmt: skip
-    rows = [panels[start : start + 3] for start in range(0, len(panels), 3)]
-    yield Section("One by one", [Figure("The data after each layer, colours by class.", row) for row in rows])
+    yield Section("One by one", [Figure("The data after each layer, colours by class.", panels)])
 
 
 def _panel(points: Floats, data: Clusters, title: str) -> Panel:
@@ -129,24 +135,43 @@ def _panel(points: Floats, data: Clusters, title: str) -> Panel:
 
 
 def _points(found: Separability) -> Figure:
-    axes = plane(found.data.points)
-    panel = _panel(found.data.points @ axes.T, found.data, "the data")
-    common = [answer.point @ axes.T for answer in found.answers if isinstance(answer, CommonPoint)]
-    series: Sequence[Series] = [*panel.series, *(Series([y], [x], style="points", colour="#000000") for x, y in common)]
-    return Figure("Black: points that lie in the hull of a cluster and in that of the rest.",
-                  (Panel(series, panel.title, equal=True),))  # fmt: skip
+    """The data, and for each cluster that cannot be parted the point in both hulls with the points that it is between.
+
+    Lines in the cluster's colour lead to its own points, grey ones to the rest.
+    """
+    data, axes = found.data, plane(found.data.points, alike=True)
+    panel, places = _panel(data.points @ axes.T, data, "the data"), data.points @ axes.T
+    series: list[Series] = []
+    for label, answer in enumerate(found.answers[: MULTIPLES if data.count > 2 else 1]):  # of two, one says it all
+        if not isinstance(answer, CommonPoint):
+            continue
+        middle = answer.point @ axes.T
+        for own, weights in ((True, answer.inside), (False, answer.outside)):
+            rows = np.flatnonzero((data.labels == label) == own)
+            for row in (row for row, weight in zip(rows, weights, strict=True) if weight):
+                ends = np.array([places[row], middle])
+                series.append(
+                    Series(ends[:, 1], ends[:, 0], colour=COLOURS[label % len(COLOURS)] if own else "#999999")
+                )
+        series.append(Series([middle[1]], [middle[0]], style="points", colour=""))
+    return Figure(
+        "Where lines meet is a point that lies both between points of a cluster (lines in its colour) and between "
+        "points of the rest (grey lines): no hyperplane parts them.",
+        (Panel([*panel.series, *series], panel.title, equal=True),),
+    )
 
 
 def _layers(found: Census) -> Table:
     columns = ("layer", "class", "points", "untruncated", "partially", "fully", "condition", "moved", "lost")
+    shown = len(columns) - all(layer.lost < LOST for layer in found.layers)
     rows = [
-        (number, name, int(size), int(none), int(some), int(full), layer.condition, layer.moved, layer.lost)
+        (number, name, int(size), int(none), int(some), int(full), layer.condition, layer.moved, layer.lost)[:shown]
         for number, layer in enumerate(found.layers, 1)
         for name, size, none, some, full in zip(
             found.names, found.sizes, layer.untruncated, layer.partial, layer.full, strict=True
         )
     ]
-    return Table(columns, rows[:1000], "What each layer truncates, by class.")
+    return Table(columns[:shown], rows[:1000], "What each layer truncates, by class.")
 
 
 def _gap(answer: object) -> float | None:
