@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import nn
 
 from lawful.checkpoints import align, same
 from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.deep_uniqueness import as_tanh
 from lawful.checkpoints.opening import open_both
 from lawful.checkpoints.uniqueness import SmoothLayer, SmoothShape, decide_by_uniqueness
 from lawful.checkpoints.verbs import decide
@@ -91,7 +93,7 @@ def test_constant_units_are_compared_by_the_independence_of_tanh() -> None:
     assert found.verdict == "different"  # by less than 1e-16, and still
 
 
-SHAPE = {name: SmoothShape(name, SmoothLayer("0.weight", 1, "0.bias"), SmoothLayer("2.weight", 1, "2.bias"))
+SHAPE = {name: SmoothShape(name, (SmoothLayer("0.weight", 1, "0.bias"), SmoothLayer("2.weight", 1, "2.bias")))
          for name in LAYERS}  # fmt: skip
 
 
@@ -161,6 +163,103 @@ def test_certificates_of_both_verdicts(activation: str, change: str) -> None:
         copied = {**certificate, "about": [certificate["about"][0]] * 2}
         with pytest.raises(CertificateError, match="decides"):
             verify(json.dumps(copied), files[0], files[0])
+
+
+def deep(activation: str) -> nn.Sequential:
+    torch.manual_seed(7)
+    act = LAYERS[activation]
+    return nn.Sequential(nn.Linear(3, 5), act(), nn.Linear(5, 4), act(), nn.Linear(4, 2)).double()
+
+
+def reordered(state: State) -> State:
+    found = {name: tensor.clone() for name, tensor in state.items()}
+    found["0.weight"], found["0.bias"] = found["0.weight"].flip(0), found["0.bias"].flip(0)
+    found["2.weight"] = found["2.weight"].flip(1)
+    return found
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("place", ["0.weight", "0.bias", "2.weight", "4.bias"])
+def test_deep_networks_are_different_by_one_unit_in_the_last_place(activation: str, place: str) -> None:
+    one = deep(activation)
+    state = reordered(tensors(one))
+    state[place].view(-1)[1] = np.nextafter(float(state[place].view(-1)[1]), 9.0)
+    pair, verdict = decide(open_both(one, state, input=(3,)))  # type: ignore[arg-type]
+    assert (verdict.verdict, verdict.certified) == ("different", True)
+    assert "Vlačić" in verdict.reason
+    files = [{name: tensor.numpy() for name, tensor in each.items()} for each in (tensors(one), state)]
+    certificate = copy_certificate(pair, verdict)
+    assert "different functions" in verify(json.dumps(certificate), *files).statement
+    with pytest.raises(CertificateError, match="are different"):
+        verify(json.dumps({**certificate, "verdict": "equal"}), *files)
+    copied = {**certificate, "about": [certificate["about"][0]] * 2}
+    with pytest.raises(CertificateError, match="are the same"):
+        verify(json.dumps(copied), files[0], files[0])
+
+
+def test_deep_sigmoids_that_turn_around_are_equal_though_no_group_element_is_known() -> None:
+    """`σ(−z) = 1 − σ(z)`: what the turned unit adds goes into the biases of the next layer, exactly."""
+    one = deep("sigmoid")
+    state = {name: (tensor * 64).round() / 64 + 1 / 128 for name, tensor in tensors(one).items()}
+    one.load_state_dict(state)
+    other = reordered(state)
+    column = other["2.weight"][:, 1].clone()
+    other["0.weight"][1], other["0.bias"][1] = -other["0.weight"][1], -other["0.bias"][1]
+    other["2.weight"][:, 1], other["2.bias"] = -column, other["2.bias"] + column
+    pair, verdict = decide(open_both(one, other, input=(3,)))  # type: ignore[arg-type]
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+    files = [{name: tensor.numpy() for name, tensor in each.items()} for each in (state, other)]
+    certificate = copy_certificate(pair, verdict)
+    assert "the same function" in verify(json.dumps(certificate), *files).statement
+    with pytest.raises(CertificateError, match="are the same"):
+        verify(json.dumps({**certificate, "verdict": "different"}), *files)
+
+
+@pytest.mark.parametrize("fault", ["zero weight", "zero bias", "equal biases", "gelu"])
+def test_where_the_theorem_says_nothing_it_is_not_used(fault: str) -> None:
+    one = deep("gelu" if fault == "gelu" else "tanh")
+    state = tensors(one)
+    with torch.no_grad():
+        for values in (one.state_dict(), state):
+            if fault == "zero weight":
+                values["2.weight"][0, 0] = 0.0
+            elif fault == "zero bias":
+                values["2.bias"][1] = 0.0
+            elif fault == "equal biases":
+                values["0.bias"][1] = -values["0.bias"][0]
+    state["4.weight"][0, 0] = np.nextafter(float(state["4.weight"][0, 0]), 9.0)
+    verdict = same(one, state, input=(3,))
+    assert verdict.verdict == "undecided"
+    if fault != "gelu":
+        layers = [{"weight": f"{n}.weight", "axis": 1, "bias": f"{n}.bias"} for n in (0, 2, 4)]
+        files = [{name: tensor.numpy() for name, tensor in each.items()} for each in (tensors(one), state)]
+        torn = copy_certificate(*_another_pair())
+        forged = {**torn, "layers": [layers, layers]}
+        with pytest.raises(CertificateError):
+            verify(json.dumps(forged), *files)
+
+
+def _another_pair() -> Any:
+    one = deep("tanh")
+    state = tensors(one)
+    state["4.bias"][0] += 1.0
+    return decide(open_both(one, state, input=(3,)))  # type: ignore[arg-type]
+
+
+def test_sigmoids_are_written_as_tanh() -> None:
+    one = deep("sigmoid")
+    state = tensors(one)
+    layers = [
+        ([tuple(map(Fraction, row)) for row in state[f"{n}.weight"].tolist()],
+         list(map(Fraction, state[f"{n}.bias"].tolist())))
+        for n in (0, 2, 4)
+    ]  # fmt: skip
+    value = x = torch.randn(3, dtype=torch.float64)
+    for place, (rows, biases) in enumerate(as_tanh(layers)):
+        value = torch.tensor([[float(w) for w in row] for row in rows]).double() @ value
+        value = value + torch.tensor([float(bias) for bias in biases]).double()
+        value = value.tanh() if place < 2 else value
+    assert torch.allclose(value, one(x), atol=1e-6)
 
 
 def test_align_and_the_command_line(lawful: Any, tmp_path: Any) -> None:

@@ -32,6 +32,7 @@ from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.reading import read_graph
 
 MANY_NUMBERS = 2**25  # parameters from which a module is large
+FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
 FAR_OUT = 1e-5  # and with large gains and biases
 AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
 
@@ -274,10 +275,11 @@ class _Probe:
         return MadeTensors(own, make)
 
     def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
-        """Whether the outputs stay after folds, a random member of the group and random shifts."""
+        """Whether the outputs stay after folds, members of the group that try all of it, and random shifts."""
         shifted = bool(group.spaces) or not self.given.group.spaces
-        for trial in self.trials:
-            state = random_member(group, folded_tensors(trial.theta, folds), self.seed, shifted=shifted)
+        for number in range(2):
+            trial = self.trials[number % len(self.trials)]
+            state = random_member(group, folded_tensors(trial.theta, folds), self.seed, shifted=shifted, trial=number)
             after = self.given.replays(state, [self.inputs])[0]
             gap = max(float((one - two).abs().max()) for one, two in zip(trial.outputs, after, strict=True))
             if not gap <= trial.near:
@@ -287,34 +289,45 @@ class _Probe:
     def settle(self, proposals: Mapping[int, list[HiddenSpace]]) -> dict[int, HiddenSpace]:
         """Of each space by its number the first proposal that keeps the outputs, if there is one.
 
-        Layers that look alike are tried together, and one by one if that fails; those of a large module are let go
-        with the first of them.
+        Layers that look alike are tried together, and one by one if that fails, until many of them have failed; those
+        of a large module are let go with the first of them.
         """
         settled: dict[int, HiddenSpace] = {}
         alike: dict[object, list[int]] = defaultdict(list)
         for number, weaker in proposals.items():
             alike[_signature(weaker[0])].append(number)
-        waiting = list(alike.values())
-        while waiting:
-            numbers = waiting.pop()
-            for spaces in zip(*(proposals[number] for number in numbers), strict=True):
-                if self.stays(self.given.folds, replace(self.given.group, spaces=spaces)):
-                    settled.update(zip(numbers, spaces, strict=True))
+        for numbers in alike.values():
+            whole = self._first_kept([tuple(proposals[number][0] for number in numbers)])
+            if whole is not None:
+                settled.update(zip(numbers, whole, strict=True))
+                continue
+            failed = 0
+            for number in numbers:
+                kept = self._first_kept([(space,) for space in proposals[number]])
+                if kept is not None:
+                    settled[number] = kept[0]
+                failed += settled.get(number) is not proposals[number][0]
+                if failed == (1 if self.given.large else FAILURES) and failed == 1 + numbers.index(number):
+                    rest = numbers[failed:]
+                    again = self._first_kept(list(zip(*(proposals[each][1:] for each in rest), strict=True)))
+                    settled.update(zip(rest, again or (), strict=False))
                     break
-            else:
-                if len(numbers) > 1:
-                    alone = self.settle({numbers[0]: proposals[numbers[0]]})
-                    settled |= alone
-                    waiting += [[number] for number in numbers[1:]] if alone or not self.given.large else []
         return settled
+
+    def _first_kept(self, proposals: list[tuple[HiddenSpace, ...]]) -> tuple[HiddenSpace, ...] | None:
+        """The first of several sets of spaces that keeps the outputs."""
+        for spaces in proposals:
+            if spaces and self.stays(self.given.folds, replace(self.given.group, spaces=spaces)):
+                return spaces
+        return None
 
 
 def random_member(
-    group: OrbitGroup, folded: Mapping[str, torch.Tensor], seed: int, *, shifted: bool = True
+    group: OrbitGroup, folded: Mapping[str, torch.Tensor], seed: int, *, shifted: bool = True, trial: int | None = None
 ) -> Mapping[str, torch.Tensor]:
-    """Folded tensors after a random member of the group, and random shifts."""
+    """Folded tensors after a random member of the group (or the one of a trial), and random shifts."""
     rng = np.random.default_rng(seed)
-    acting = frames(group, draw(group, rng))
+    acting = frames(group, draw(group, rng, trial=trial))
     turned = MadeTensors(folded, lambda name: moved(folded, acting, [name]))
     return plus(turned, random_shifts(group, rng) if shifted else {})
 

@@ -63,7 +63,7 @@ def _smooth_certificate(pair: CheckpointPair, theorem: UniquenessVerdict) -> dic
                 "axis": layer.axis,
                 "bias": None if layer.bias is None else each.keys[layer.bias],
             }
-            for layer in (theorem.shape.first, theorem.shape.second)
+            for layer in theorem.shape.layers
         ]
         for each in (pair.first, pair.second)
     ]

@@ -33,6 +33,8 @@ from lawful.checkpoints.streamed import MadeTensors, fold_clusters, folded_tenso
 from lawful.errors import InvalidNetwork
 from lawful.symmetry.families import SpaceLaws
 
+SOLVED = 1e-9  # of the largest constant that is added: less, where nothing is missing, is an error of solving
+
 
 @dataclass(frozen=True, eq=False)
 class WeightComparison:
@@ -143,9 +145,14 @@ def _shifts(
     touched = list(dict.fromkeys(name for each in laws for name in each.parameters))
     apart = MadeTensors(touched, lambda name: {name: one[name] - turned[name]})
     shifts = {}
-    for name, pieces in shift_parts(apart, laws).items():
+    parts = shift_parts(apart, laws)
+    most = max((float(piece.abs().max()) for pieces in parts.values() for piece in pieces), default=0.0)
+    for name, pieces in parts.items():
         largest = float(torch.maximum(one[name].abs().max(), turned[name].abs().max()))
         least = max(units[name]) * largest
+        whole = float(sum(pieces[1:], pieces[0]).abs().max())
+        if whole <= SOLVED * most and not bool(apart[name].any()):  # such as biases that are zero in both
+            continue
         if kept := [piece for piece in pieces if float(piece.abs().max()) > least]:  # the others are rounding
             shifts[name] = kept
     return shifts

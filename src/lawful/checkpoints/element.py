@@ -277,31 +277,57 @@ def in_shape(rows: torch.Tensor, dims: tuple[int, ...], shape: torch.Size) -> to
     return rows.reshape(sizes).movedim(tuple(range(len(dims))), dims)
 
 
-def draw(group: OrbitGroup, rng: np.random.Generator, *, discrete: bool = True) -> dict[int, SpaceMove]:
-    """A random member of the group: well conditioned; without permutations, signs and phases if not `discrete`."""
-    return {number: _drawn(space, rng, discrete) for number, space in enumerate(group.spaces)}
+def draw(group: OrbitGroup, rng: np.random.Generator, *, trial: int | None = None) -> dict[int, SpaceMove]:
+    """A random member of the group, well conditioned.
+
+    With `trial` 0 and 1: two members that together try all of it. Where units change places, the first turns all of
+    them around one cycle and the second exchanges two neighbours there, and these two generate every permutation. Each
+    sign is turned by one of them, an odd number of signs by the first.
+    """
+    return {number: _drawn(space, rng, trial) for number, space in enumerate(group.spaces)}
 
 
-def _drawn(space: HiddenSpace, rng: np.random.Generator, discrete: bool) -> SpaceMove:
+def _drawn(space: HiddenSpace, rng: np.random.Generator, trial: int | None) -> SpaceMove:
     if isinstance(space, UnitSpace):
-        order = rng.permutation(space.size) if discrete and space.permutes else np.arange(space.size)
-        signs = rng.choice([-1.0, 1.0], space.size) if discrete and space.signed else np.ones(space.size)
+        order = _order(space.size, rng, trial) if space.permutes else np.arange(space.size)
+        signs = _signs(space.size, rng, trial) if space.signed else np.ones(space.size)
         return UnitsMove(order, np.exp(rng.normal(scale=SPREAD, size=(space.size, space.scales))), signs)
     if isinstance(space, MatrixBlock):
-        return BlockMove(_matrix(space, rng, discrete))
+        return BlockMove(_matrix(space, rng))
     count = len(space.heads)
-    order = rng.permutation(count) if discrete and space.permutes else np.arange(count)
+    order = _order(count, rng, trial) if space.permutes else np.arange(count)
     copies = np.stack(
-        [rng.permutation(space.copies) if discrete and space.permutes else np.arange(space.copies) for _ in order]
+        [_order(space.copies, rng, trial) if space.permutes else np.arange(space.copies) for _ in range(count)]
     )
-    matrices = tuple(tuple(_matrix(block, rng, discrete) for block in head) for head in space.heads)
+    matrices = tuple(tuple(_matrix(block, rng) for block in head) for head in space.heads)
     return HeadsMove(order, copies, matrices)
 
 
-def _matrix(block: MatrixBlock, rng: np.random.Generator, discrete: bool) -> Floats:
+def _order(count: int, rng: np.random.Generator, trial: int | None) -> Indices:
+    line = rng.permutation(count)
+    if trial is None:
+        return line
+    order = np.arange(count)
+    if trial == 0:
+        order[line] = np.roll(line, 1)
+    else:
+        order[line[:2]] = line[:2][::-1]
+    return order
+
+
+def _signs(count: int, rng: np.random.Generator, trial: int | None) -> Floats:
+    signs = rng.choice([-1.0, 1.0], count)
+    if trial is None:
+        return signs
+    if (signs < 0).sum() % 2 == 0:
+        signs[0] = -signs[0]
+    return signs if trial == 0 else -signs
+
+
+def _matrix(block: MatrixBlock, rng: np.random.Generator) -> Floats:
     size = block.size
     if block.kind == "rotary":
-        phases = rng.uniform(0, 2 * np.pi, len(block.pairs)) if discrete else np.zeros(len(block.pairs))
+        phases = rng.uniform(0, 2 * np.pi, len(block.pairs))
         return turning(block, np.exp(rng.normal(scale=SPREAD, size=len(block.pairs))) * np.exp(1j * phases))
     turn = np.linalg.qr(rng.normal(size=(size, size)))[0]
     if block.kind == "GL":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sparse
@@ -56,11 +57,12 @@ class _GroupReader:
     def __init__(self, demands: Demands, gains: set[str], biases: Mapping[str, str]) -> None:
         self.demands, self.gains, self.biases = demands, gains, biases
         self.solution: GaugeSolution = solve(demands.gauges)
-        self.sides: list[ParameterSide] = [
-            side for side in parameter_sides(demands) if side.axis.centre is None or not np.any(side.axis.centre)
-        ]
+        self.sides: list[ParameterSide] = []
+        self.centred: list[ParameterSide] = []  # gains beside a constant, `1 + γ`: they change places, and that is all
+        for side in parameter_sides(demands):
+            (self.sides if side.axis.centre is None or not np.any(side.axis.centre) else self.centred).append(side)
         self.labels = {(side.axis.parameter, side.axis.dims): side.labels for side in self.sides}
-        self.unit = link_components(demands.gauges)
+        self.unit = _joined(link_components(demands.gauges), _depthwise(demands.gauges))
         alone = np.bincount(self.solution.cell)[self.solution.cell] == 1
         self.alone = alone
 
@@ -103,9 +105,8 @@ class _GroupReader:
                 continue
             used |= taken
             blocked = tuple(tuple(block for block, _ in row) for row in rows)
-            copies = {len(each) for each in groups.values()}
-            first = blocked[0][0]
-            found.append(HeadSpace(first.name, blocked, copies.pop(), len(rows) > 1))
+            copies = {len(each) for each in groups.values()}.pop()
+            found.append(HeadSpace(blocked[0][0].name, blocked, copies, len(rows) * copies > 1))
         return found, used
 
     def _head(
@@ -237,7 +238,7 @@ class _GroupReader:
         place = np.full(int(self.unit.max()) + 1, -1)
         place[units] = np.arange(len(units))
         tables: list[tuple[AxisPlace, Indices]] = []
-        for side in self.sides:
+        for side in (*self.sides, *self.centred):
             mine = place[self.unit[side.labels]]
             rows = np.flatnonzero(mine >= 0)
             if not len(rows):
@@ -257,9 +258,10 @@ class _GroupReader:
         scales = len(patterns[0]) if len(set(patterns)) == 1 else 0
         powers = patterns[0] if scales else ()
         members = []
+        centred = {(side.axis.parameter, side.axis.dims) for side in self.centred}
         for number, (where, table) in enumerate(tables):
             own = tuple(each[number] for each in powers)
-            odd = any(power % 2 for power in own) if scales else where[0] not in self.gains
+            odd = any(power % 2 for power in own) if scales else where[0] not in self.gains and where not in centred
             members.append(AxisRows(where[0], where[1], table, own, odd))
         return UnitSpace(tables[0][0][0], len(units), tuple(members), scales, permutes, signed=True)
 
@@ -283,9 +285,42 @@ class _GroupReader:
         return tuple(sorted(found))
 
 
+def _depthwise(gauges: Gauges) -> list[Link]:
+    """What is read and what is written of each channel, where a convolution keeps all channels apart.
+
+    Either may have a scale of its own, but they change places together.
+    """
+    found = []
+    for count, fields in gauges.heads:
+        if len(fields) == 2 and all(len(np.unique(labels)) == count for labels, _ in fields):
+            one, two = (labels[np.unique(place, return_index=True)[1]] for labels, place in fields)
+            found.append(Link(one, two, 1, np.zeros(count, dtype=np.int64)))
+    return found
+
+
+def _joined(number: Residues, links: list[Link]) -> Residues:
+    """Numbers of parts, one for all that links tie together."""
+    tails, heads = (
+        (
+            np.concatenate([np.zeros(0, np.int64), *(number[side] for side in sides)])
+            for sides in zip(*((link.left, link.right) for link in links), strict=True)
+        )
+        if links
+        else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    )
+    size = int(number.max()) + 1
+    graph = sparse.coo_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(size, size))
+    return np.asarray(connected_components(graph, directed=False)[1][number], dtype=np.int64)
+
+
 def _permutable_cells(gauges: Gauges) -> tuple[Cells, list[Link]]:
-    """Labels that may change places, as far as the operations of the graph demand, and the links between them."""
-    links = list(gauges.links)
+    """Labels that may change places, as far as the operations of the graph demand, and the links between them.
+
+    Where every group of a link is one label, the groups say that nothing mixes, which permutations do not.
+    """
+    links = [replace(link, group=np.zeros_like(link.group)) if len(np.unique(link.group)) == len(link.group) else link
+             for link in gauges.links]  # fmt: skip
+    links += _depthwise(gauges)
     for relation in gauges.relations:
         for other in (relation.first, relation.second):
             links.append(Link(relation.result, other, 1, np.zeros(len(other), dtype=np.int64)))

@@ -1,5 +1,6 @@
-"""One hidden layer of tanh, sigmoid or GELU: the function determines the weights, so that *different* is decided too.
+"""Hidden layers of tanh, sigmoid or GELU: the function determines the weights, so that *different* is decided too.
 
+One hidden layer is here, more of them in `deep_uniqueness`.
 `1` and `tanh(w·x + b)`, for different `±(w, b)` with w ≠ 0, are linearly independent (Sussmann 1992), and sigmoid is
 tanh: `σ(z) = ½ + ½ tanh(z/2)`. For GELU, `z Φ(z)`: its second derivative along a line is a polynomial times
 `exp(−z²/2)`, and these are independent for different `±(w, b)`; `GELU(−z) = GELU(z) − z`. Units with the same `±(w, b)`
@@ -18,10 +19,10 @@ from typing import Literal
 import torch
 from torch import fx
 
+from lawful.checkpoints.deep_uniqueness import DEEP, Vector, deep_form
 from lawful.network.modules.export import ExportedModule, operator_name
 
 LARGEST = 200_000  # weights
-Vector = tuple[Fraction, ...]
 Smooth = Literal["tanh", "sigmoid", "gelu"]
 THEOREMS = {
     "tanh": "Sussmann 1992",
@@ -41,11 +42,10 @@ class SmoothLayer:
 
 @dataclass(frozen=True)
 class SmoothShape:
-    """`x → V σ(W x + b) + c`: which tensors, which σ."""
+    """`x → V σ(W x + b) + c`, or deeper: which tensors, which σ."""
 
     activation: Smooth
-    first: SmoothLayer
-    second: SmoothLayer
+    layers: tuple[SmoothLayer, ...]
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,29 @@ class UniquenessVerdict:
 
 
 def smooth_shape(exported: ExportedModule) -> SmoothShape | None:
-    """A graph of one hidden layer with a smooth activation, or None."""
+    """A graph of linear layers with one smooth activation between them, or None."""
     calls = exported.calls
-    if len(calls) != 3 or len(exported.inputs) != 1 or len(exported.results) != 1:
+    if len(calls) < 3 or len(calls) % 2 == 0 or len(exported.inputs) != 1 or len(exported.results) != 1:
         return None
-    first, middle, last = calls
-    name = operator_name(middle.target)
-    plain = not middle.kwargs or dict(middle.kwargs) == {"approximate": "none"}
-    if name not in ("tanh", "sigmoid", "gelu") or not plain or exported.results[0] is not last:
+    name = operator_name(calls[1].target)
+    if name not in ("tanh", "sigmoid", "gelu") or exported.results[0] is not calls[-1]:
         return None
-    layers = [_layer(exported, node) for node in (first, last)]
-    reads = [_value(node) for node in (first, last)]
-    chained = isinstance(reads[0], fx.Node) and reads[0].name == exported.inputs[0] and reads[1] is middle
-    if layers[0] is None or layers[1] is None or not chained or middle.args[0] is not first:
-        return None
-    names = [each for layer in layers if layer for each in (layer.weight, layer.bias) if each]
-    return SmoothShape(name, layers[0], layers[1]) if len(set(names)) == len(names) else None  # type: ignore[arg-type]
+    layers: list[SmoothLayer] = []
+    for place, node in enumerate(calls):
+        if place % 2:
+            plain = not node.kwargs or dict(node.kwargs) == {"approximate": "none"}
+            if operator_name(node.target) != name or not plain or node.args[0] is not calls[place - 1]:
+                return None
+            continue
+        layer, read = _layer(exported, node), _value(node)
+        given = (
+            isinstance(read, fx.Node) and read.name == exported.inputs[0] if place == 0 else read is calls[place - 1]
+        )
+        if layer is None or not given:
+            return None
+        layers.append(layer)
+    names = [each for layer in layers for each in (layer.weight, layer.bias) if each]
+    return SmoothShape(name, tuple(layers)) if len(set(names)) == len(names) else None  # type: ignore[arg-type]
 
 
 def _value(node: fx.Node) -> object:
@@ -107,9 +114,11 @@ def _layer(exported: ExportedModule, node: fx.Node) -> SmoothLayer | None:
 def decide_by_uniqueness(
     shape: SmoothShape, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]
 ) -> UniquenessVerdict | None:
-    """Equal or different by the theorem; None where constants are left that nobody can compare."""
-    if sum(first[layer.weight].numel() for layer in (shape.first, shape.second)) > LARGEST:
+    """Equal or different by the theorem; None where its conditions fail, or nobody can compare the constants left."""
+    if sum(first[layer.weight].numel() for layer in shape.layers) > LARGEST:
         return None
+    if len(shape.layers) > 2:
+        return _decide_deep(shape, first, second)
     one, two = (unique_form(shape, state) for state in (first, second))
     because = THEOREMS[shape.activation]
     if one == two:
@@ -127,10 +136,27 @@ def decide_by_uniqueness(
     return UniquenessVerdict(shape, False, f"hidden units are the same, and the affine parts differ ({because})")
 
 
+def _decide_deep(
+    shape: SmoothShape, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]
+) -> UniquenessVerdict | None:
+    if shape.activation == "gelu":
+        return None
+    one, two = (
+        deep_form([_fractions(layer, state) for layer in shape.layers], shape.activation) for state in (first, second)
+    )
+    if one is None or two is None:
+        return None
+    if one == two:
+        return UniquenessVerdict(shape, True, "every hidden unit has a partner with the same weights up to its sign")
+    unlike = next(place for place, pair in enumerate(zip(one, two, strict=True)) if pair[0] != pair[1])
+    words = f"layer {unlike + 1} has other weights, whatever the order and signs of hidden units: {DEEP}"
+    return UniquenessVerdict(shape, False, words)
+
+
 def unique_form(shape: SmoothShape, state: Mapping[str, torch.Tensor]) -> UniqueForm:
     """The unique data of one checkpoint."""
-    weights, biases = _fractions(shape.first, state)
-    outgoing, offset = _fractions(shape.second, state)
+    weights, biases = _fractions(shape.layers[0], state)
+    outgoing, offset = _fractions(shape.layers[1], state)
     columns = [tuple(row[unit] for row in outgoing) for unit in range(len(weights))]
     units: dict[Vector, list[Fraction]] = defaultdict(lambda: [Fraction(0)] * len(offset))
     constants: dict[Fraction, list[Fraction]] = defaultdict(lambda: [Fraction(0)] * len(offset))

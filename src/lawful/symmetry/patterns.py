@@ -1,4 +1,5 @@
-"""Calls of a graph that mean something together: a skip around a linear map, a mean taken off, values kept as data."""
+"""Calls of a graph that mean something together: a skip around a linear map, a mean taken off, values kept as data,
+attention that is written out."""
 
 from __future__ import annotations
 
@@ -10,6 +11,11 @@ from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.motion import Shape
+
+PRODUCTS = {"matmul", "bmm", "baddbmm"}
+SAME_ENTRIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "dropout", "view", "reshape",
+                "_unsafe_view", "expand"}  # fmt: skip
+BENT_SCORES = {"mul", "div", "add", "sub", "masked_fill", "where", "tanh"}  # scaled, masked, capped
 
 
 def shapes_of(node: fx.Node) -> tuple[Shape, ...]:
@@ -67,3 +73,30 @@ def blind_calls(exported: ExportedModule) -> set[fx.Node]:
         if node.op == "call_function" and node.users and all(kept):
             found.add(node)
     return found
+
+
+def written_attentions(exported: ExportedModule) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Attention that is written out, `softmax(q kᵀ) v`: the calls of its two products."""
+    for node in exported.calls:
+        if operator_name(node.target) not in ("softmax", "_softmax"):
+            continue
+        scores = {each for each in _met(node, back=True) if operator_name(each.target) in PRODUCTS}
+        results = {each for each in _met(node, back=False) if operator_name(each.target) in PRODUCTS}
+        if len(scores) == len(results) == 1:
+            yield scores.pop(), results.pop()
+
+
+def _met(node: fx.Node, *, back: bool) -> Iterator[fx.Node]:
+    """The calls before (after) a softmax, as far as those between work entry by entry."""
+    passed = SAME_ENTRIES | BENT_SCORES if back else SAME_ENTRIES
+    waiting, seen = [node], {node}
+    while waiting:
+        each = waiting.pop()
+        for other in each.all_input_nodes if back else each.users:
+            if other in seen or other.op != "call_function":
+                continue
+            seen.add(other)
+            if operator_name(other.target) in passed:
+                waiting.append(other)
+            else:
+                yield other

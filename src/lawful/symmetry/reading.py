@@ -15,9 +15,10 @@ from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.gauges import Gauges
 from lawful.symmetry.labels import compact, on, varying
 from lawful.symmetry.motion import Motion, Shape, Step, index_fields
-from lawful.symmetry.patterns import blind_calls, centrings, shapes_of, skips_of
+from lawful.symmetry.patterns import blind_calls, centrings, shapes_of, skips_of, written_attentions
 from lawful.symmetry.rules import KEEPS_SQUARES, RULES
 from lawful.symmetry.rules.arithmetic import homogeneous
+from lawful.symmetry.rules.attention import note_heads
 from lawful.symmetry.shifts import Shifts
 from lawful.symmetry.uses import CONVOLUTIONS, PRODUCTS, groups_of, matrix_sides, uses_of
 
@@ -77,6 +78,8 @@ class _Reader:
         self.inside: set[fx.Node] = set()  # those calls
         self.blind = blind_calls(exported)
         self.centred = dict(centrings(exported))
+        self.scores = dict(written_attentions(exported))  # the product that makes them, and the one that reads them
+        self.asked: dict[fx.Node, tuple[Motion, Motion]] = {}  # queries and keys, by the product that reads scores
 
     def last_uses(self) -> dict[fx.Node, list[fx.Node]]:
         """For each call the values that nothing reads after it."""
@@ -103,6 +106,8 @@ class _Reader:
         elif node in self.skips:
             self.values[node] = self._skip(self.skips[node])
         elif node.op == "call_function":
+            if node in self.scores or node in self.asked:
+                self._note_attention(node)
             self.values[node] = self._call(node)
         elif node.op == "output":
             step = self._step(node, "output", node.target, ())
@@ -200,6 +205,18 @@ class _Reader:
             return result
         passes = name in PASSES_CONSTANTS and len(node.users) == 1
         return replace(result, known=None, absorber=result.absorber if passes else None)
+
+    def _note_attention(self, node: fx.Node) -> None:
+        """Remember the heads of an attention that is written out, once its values are met."""
+        step = self._step(node, "attention", node.target, shapes_of(node))
+        given = [self.values[each] for each in node.args[-2:] if isinstance(each, fx.Node)]
+        if len(given) != 2 or not all(isinstance(each, Motion) for each in given):
+            return
+        one, two = (step.settled(self._resolved(step, each)) for each in given)
+        if node in self.scores:
+            self.asked[self.scores[node]] = one, two.turned() if len(two.shape) > 1 else two
+        else:
+            note_heads(step, *self.asked[node], two)
 
     def _skip(self, product: fx.Node) -> Any:
         """`x + Ax = (I + A)x`, or `x + gx = (1 + g)x`: a map about a centre."""

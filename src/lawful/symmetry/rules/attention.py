@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from lawful.symmetry.labels import varying
 from lawful.symmetry.motion import Motion, Step
 from lawful.symmetry.rules.contract import contract
@@ -40,7 +42,7 @@ def attention(
     rank = len(query.shape)
     if rank > 2 and query.shape[-3] != key.shape[-3]:
         key, value = (_repeated(step, each, query.shape[-3] // each.shape[-3]) for each in (key, value))
-    _note_heads(step, query, key, value)
+    note_heads(step, query, key, value)
     step.shifts.drop(query.shifts)
     step.shifts.unseen(key.shifts, [rank - 2])
     step.shifts.drop(value.shifts)
@@ -64,8 +66,8 @@ def attention(
     return Motion(step.shape, tuple(gauges))
 
 
-def _note_heads(step: Step, *values: Motion) -> None:
-    """Remember which coordinates belong to which head."""
+def note_heads(step: Step, *values: Motion) -> None:
+    """Remember which coordinates of queries, keys and values belong to which head."""
     tables = []
     for value in values:
         rank = len(value.shape)
@@ -73,7 +75,11 @@ def _note_heads(step: Step, *values: Motion) -> None:
             return
         lead = (0,) * (rank - 3)
         tables.append(value.gauges[0][lead][:, 0].numpy().copy())
-    step.gauges.attentions.append((tables[0], tables[1], tables[2]))
+    if len({len(table) for table in tables}) != 1:
+        return
+    heads = np.unique(np.concatenate(tables, 1), axis=0, return_index=True)[1]  # once, where batches are beside heads
+    query, key, value = (table[np.sort(heads)] for table in tables)
+    step.gauges.attentions.append((query, key, value))
 
 
 def _tie_heads(step: Step, values: Sequence[Motion], mask: Motion | None, dim: int) -> None:

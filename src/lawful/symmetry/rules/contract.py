@@ -8,7 +8,7 @@ import torch
 
 from lawful.symmetry.labels import broadcast, varying
 from lawful.symmetry.motion import Motion, Shape, Step
-from lawful.symmetry.rules.arithmetic import add_values, multiply_fields
+from lawful.symmetry.rules.arithmetic import add_values, multiply_fields, scale
 from lawful.symmetry.shifts import Shift
 
 
@@ -166,17 +166,12 @@ def linear(step: Step, input: Motion, weight: Motion, bias: Motion | None = None
 
 
 def addmm(step: Step, self: Motion, mat1: Motion, mat2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
-    """`b + x W`."""
-    if beta != 1 or alpha != 1:
-        step.pin(self, mat1, mat2)
-        return Motion(step.shape)
-    return add_values(step, matmul(step, mat1, mat2), self)
+    """`β b + α x W`."""
+    product = scale(step, matmul(step, mat1, mat2), float(alpha))
+    return product if beta == 0 else add_values(step, product, scale(step, self, float(beta)))
 
 
 def baddbmm(step: Step, self: Motion, batch1: Motion, batch2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
-    """`b + x W`, stacked."""
-    if alpha != 1 or beta not in (0, 1):
-        step.pin(self, batch1, batch2)
-        return Motion(step.shape)
-    product = matmul(step, batch1, batch2)
-    return product if beta == 0 else add_values(step, product, self)
+    """`β b + α x W`, stacked."""
+    product = scale(step, matmul(step, batch1, batch2), float(alpha))
+    return product if beta == 0 else add_values(step, product, scale(step, self, float(beta)))
