@@ -195,9 +195,10 @@ class _GroupReader:
                 if len(np.unique(units[columns])) != 1:
                     left_out += 1
                     continue
-                found[int(units[columns[0]])].append(
-                    {places[column]: float(entry) for column, entry in zip(columns, entries, strict=True)}
-                )
+                action: dict[tuple[AxisPlace, int], float] = defaultdict(float)
+                for column, entry in zip(columns, entries, strict=True):
+                    action[places[column]] += float(entry)  # what is read and written may be rows of one axis
+                found[int(units[columns[0]])].append(action)
         return found, left_out
 
     def _families(self, taken: set[int]) -> list[Residues]:
