@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from flint import ctx
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule
@@ -35,7 +37,18 @@ from lawful.pruning.traced import traced_channels
 from lawful.shown import Shown
 from lawful.types import Floats
 
-FIXING = ("flatten", "view", "reshape", "chunk", "split", "split_with_sizes", "slice")  # may have sizes of their own
+FIXING = (
+    "flatten",
+    "view",
+    "reshape",
+    "chunk",
+    "split",
+    "split_with_sizes",
+    "slice",
+    "expand",
+    "permute",
+    "transpose",
+)  # fmt: skip  (may have sizes of their own, or lead to calls that have)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +151,10 @@ def _pruned(
 ) -> ChannelPruning:
     program = traced_channels(read, stay, fixed=fixed)
     program.closed = _closed(double, program)
-    arrays = {name: array.T if name in program.transposed else array for name, array in arrays_of(read).items()}
+    arrays = {
+        name: np.swapaxes(array, 0, 1) if name in program.transposed else array
+        for name, array in arrays_of(read).items()
+    }
     state = ChannelWeights(program, arrays)
     with ctx.workprec(BITS):
         state.sweep_all()
@@ -175,7 +191,7 @@ def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:
     names = {str(each.tensors["weight"]) for each in program.operations if each.kind in ("layer", "depthwise")}
     layers = {
         f"{name}.weight" if name else "weight" for name, part in module.named_modules()
-        if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
+        if isinstance(part, (nn.Linear, _ConvNd))
     }  # fmt: skip
     return names - layers
 
