@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import lawful
 from lawful.errors import CertificateError
 from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import ChannelPruning, prune_channels
+from lawful.pruning.loading import with_caches, without_caches
 
 
 class Between(nn.Module):
@@ -224,3 +226,15 @@ def test_a_constant_of_two_uses_must_be_the_same() -> None:
         forged |= {key: certificate(found)[key] for key in ("before", "about")}
         with pytest.raises(CertificateError, match="another constant"):
             lawful.verify(forged)
+
+
+def test_only_what_returned_its_cache_does_so_again() -> None:
+    """An encoder beside a decoder returns none, and refuses to."""
+    model = nn.ModuleDict({"encoder": nn.Identity(), "decoder": nn.Identity()})
+    for part, cached in zip(model.values(), (False, True), strict=True):
+        part.config = SimpleNamespace(use_cache=cached)  # type: ignore[assignment]
+    names = without_caches(model)
+    assert names == ["decoder"]
+    assert not any(part.config.use_cache for part in model.values())  # type: ignore[union-attr]
+    with_caches(model, names)
+    assert [part.config.use_cache for part in model.values()] == [False, True]  # type: ignore[union-attr]

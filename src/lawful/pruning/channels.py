@@ -26,7 +26,7 @@ from lawful.pruning.attention_calls import attention_calls
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
 from lawful.pruning.constants import BITS
 from lawful.pruning.joined import read_module
-from lawful.pruning.loading import how_to_load, set_caches
+from lawful.pruning.loading import how_to_load, with_caches, without_caches
 from lawful.pruning.onnx_sizes import stated_sizes
 from lawful.pruning.permanent import permanent
 from lawful.pruning.program import ChannelProgram, notes_of
@@ -100,7 +100,7 @@ def prune_channels(
     ([('0', 0, 'silent'), ('0', 2, 'constant')], Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1)))
     """
     plain, notes = permanent(module)
-    cached = set_caches(plain, False)
+    cached = without_caches(plain)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
     read = read_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
@@ -108,9 +108,8 @@ def prune_channels(
         found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
     except Unsupported as refusal:  # the module's own code may fix what it measures
         found = _otherwise(module, plain, double, read, examples, notes, str(refusal), fold)
-    if cached:
-        set_caches(found.original, True)
-        set_caches(found.module, True)
+    for each in (found.original, found.module):
+        with_caches(each, cached)
     return found
 
 
