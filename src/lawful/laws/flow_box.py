@@ -84,7 +84,7 @@ def flow_box(
     return FlowBox(passed.part, goal, np.array(middles), float(np.nextafter(error, np.inf)), tuple(balls))
 
 
-def _grown(weights: Sequence[float], growth: arb) -> Balls:
+def _grown(weights: Floats, growth: arb) -> Balls:
     return [arb(float(weight)) * growth.exp() for weight in weights]
 
 
@@ -131,7 +131,7 @@ class PassedNumber:
             for slope, speed in zip(slopes, self.speeds, strict=True)
         ]
 
-    def reach(self, weights: Sequence[float], goal: float, bits: int, growth: arb = ZERO) -> Balls | None:
+    def reach(self, weights: Floats, goal: float, bits: int, growth: arb = ZERO) -> Balls | None:
         """Balls around the weights times e^growth, moved until T is the goal; None if that is not seen to happen."""
         before = ctx.prec
         ctx.prec = bits
