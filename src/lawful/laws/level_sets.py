@@ -60,8 +60,8 @@ def level_sets(
     first, second = weights
     reach = REACH * max(abs(start[first]), abs(start[second]), 1e-3)
     x, y = (start[place] + np.linspace(-reach, reach, GRID) for place in weights)
-    now = float(passed.number(start))
-    slope = max(abs(float(value)) for value in passed.field(start))
+    now = float(passed.number(start.tolist()))
+    slope = max(abs(float(value)) for value in passed.field(start.tolist()))
     goal = now + 0.25 * (abs(now) + slope * reach) if level is None else float(level)
     values, errors = np.full((2, GRID, GRID), np.nan)
     for (row, up), (column, across) in product(enumerate(y), enumerate(x)):
