@@ -23,7 +23,7 @@ ROUNDS = 12  # of Newton's method
 
 
 @dataclass(frozen=True)
-class Line:
+class FlowLine:
     """A polynomial field, and a number that grows along it."""
 
     field: Ring
@@ -32,7 +32,7 @@ class Line:
     def reach(self, start: Balls, goal: arb, bits: int) -> Balls | None:
         """Balls that contain the point at which the number is `goal`, if many steps lead there.
 
-        >>> circle = Line(lambda at: [at[0]], lambda at: at[0])  # x' = x from 1 to 2
+        >>> circle = FlowLine(lambda at: [at[0]], lambda at: at[0])  # x' = x from 1 to 2
         >>> found = circle.reach([arb(1)], arb(2), 64)
         >>> found[0].contains(2), float(found[0].rad()) < 1e-15
         (True, True)

@@ -17,7 +17,7 @@ from flint import arb, ctx
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.laws.enclosed_line import Balls, Line
+from lawful.laws.enclosed_line import Balls, FlowLine
 from lawful.laws.law_count import LawCount
 from lawful.laws.one_field import Part
 from lawful.network import Dag
@@ -145,7 +145,7 @@ class PassedNumber:
         if not (way > 0 or way < 0):
             return None
         side = 1 if way > 0 else -1
-        line = Line(lambda at: [side * slope for slope in self.field(at)], lambda at: side * self.number(at))
+        line = FlowLine(lambda at: [side * slope for slope in self.field(at)], lambda at: side * self.number(at))
         return line.reach(start, side * arb(goal), bits)
 
     def _signals(self, weights: Sequence[Any]) -> dict[int, Any]:
