@@ -32,9 +32,9 @@ class ZeroLoss:
     (Data on a line are bent first: then a layer comes before these, and apexes are points of its space.)
 
     `condition` is the worst of the maps, in coordinates of size 1. `loss_single` is the loss in single precision, data
-    included, in the worst of several orders of summation. `widened`: a last hidden layer was added because one affine map cannot send so many points to free labels,
-    or a first one because the data are on a line. `blurred`: rows of two clusters that are one point in single
-    precision, if that is why the loss is not zero there.
+    included, in the worst of several orders of summation. `widened`: a last hidden layer was added because one affine
+    map cannot send so many points to free labels, or a first one because the data are on a line. `blurred`: rows of two
+    clusters that are one point in single precision, if that is why the loss is not zero there.
     """
 
     network: Mlp

@@ -1,4 +1,4 @@
-"""A network in single precision, whoever runs it: libraries add up in different orders, and rounding tells them apart."""
+"""A network in single precision, whoever runs it: libraries add up in different orders, and round differently."""
 
 from __future__ import annotations
 
