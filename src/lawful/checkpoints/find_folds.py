@@ -193,7 +193,7 @@ class _Finder:
             elif name == "addmm" and user.args[1] is node and not user.kwargs:
                 yield self._reader(user.args[2], 0, user.args[0])
             elif name in ("mm", "matmul") and user.args[0] is node and len(_shape(user.args[1])) == 2:
-                weight = user.args[1]
+                weight: Any = user.args[1]
                 turned = isinstance(weight, fx.Node) and weight.op == "call_function" and len(weight.users) == 1
                 if turned and operator_name(weight.target) in ("t", "transpose", "permute"):
                     yield self._reader(weight.args[0], 1, None)

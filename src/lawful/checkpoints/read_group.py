@@ -301,14 +301,9 @@ def _depthwise(gauges: Gauges) -> list[Link]:
 
 def _joined(number: Residues, links: list[Link]) -> Residues:
     """Numbers of parts, one for all that links tie together."""
-    tails, heads = (
-        (
-            np.concatenate([np.zeros(0, np.int64), *(number[side] for side in sides)])
-            for sides in zip(*((link.left, link.right) for link in links), strict=True)
-        )
-        if links
-        else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    )
+    empty = np.zeros(0, np.int64)
+    tails = np.concatenate([empty, *(number[link.left] for link in links)])
+    heads = np.concatenate([empty, *(number[link.right] for link in links)])
     size = int(number.max()) + 1
     graph = sparse.coo_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(size, size))
     return np.asarray(connected_components(graph, directed=False)[1][number], dtype=np.int64)

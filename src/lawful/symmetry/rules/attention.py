@@ -78,8 +78,8 @@ def note_heads(step: Step, *values: Motion) -> None:
     if len({len(table) for table in tables}) != 1:
         return
     heads = np.unique(np.concatenate(tables, 1), axis=0, return_index=True)[1]  # once, where batches are beside heads
-    query, key, value = (table[np.sort(heads)] for table in tables)
-    step.gauges.attentions.append((query, key, value))
+    found = [table[np.sort(heads)] for table in tables]
+    step.gauges.attentions.append((found[0], found[1], found[2]))
 
 
 def _tie_heads(step: Step, values: Sequence[Motion], mask: Motion | None, dim: int) -> None:
