@@ -24,7 +24,7 @@ def caps(points: Floats, labels: Indices, seed: int = 0) -> tuple[Floats, Floats
     2
     """
     rng = np.random.default_rng(seed)
-    weights, biases = [], []
+    weights, biases = list[Floats](), list[float]()
     left = np.ones(len(points), dtype=bool)
     while len(np.unique(labels[left])) > 1:
         ways = rng.normal(size=(DIRECTIONS, points.shape[1]))
