@@ -18,7 +18,6 @@ from lawful.checkpoints.group import OrbitGroup, UnitSpace
 from lawful.checkpoints.kinship import kinship
 from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import open_checkpoints
-from lawful.checkpoints.sketch import likeness, sketch
 from lawful.study import demo
 from lawful.study.claim import Outcome, claim
 from lawful.study.claims.symmetry_counts import gpt_shape
@@ -126,12 +125,11 @@ def _comes_back(group: OrbitGroup, one: dict[str, torch.Tensor], two: dict[str, 
 @claim(
     "p4-children",
     "Section 5 (orbits), on a small language model trained here",
-    "children of a model (fine-tuned, low rank, pruned by 10%, rounded to int8, or none of that), each in disguise, "
-    "share nearly all of its units; models that were trained on the same data from other starts share nearly none: no "
-    "threshold is needed. Sketches, without opening the weights again, have all children before all strangers too",
+    "children of a model (fine-tuned, low rank, pruned by 10%, rounded to int8), each in disguise, share nearly all of "
+    "its units; models that were trained on the same data from other starts share nearly none: no threshold is needed",
 )
 def children_apart_from_strangers(full: bool) -> Outcome:
-    """Five children against twenty strangers (three unless `full`)."""
+    """Four children against twenty strangers (three unless `full`)."""
     parent = _taught(_gpt(0), 0, 80, 3e-3)
     found = read_architecture(parent, torch.zeros(2, LENGTH, dtype=torch.int64))
     children = {
@@ -139,33 +137,20 @@ def children_apart_from_strangers(full: bool) -> Outcome:
         "low rank": _changed(parent, _low_rank),
         "pruned": _changed(parent, lambda w: w * (w.abs() > w.abs().flatten().kthvalue(w.numel() // 10)[0])),
         "int8": _changed(parent, lambda w: torch.round(w / (w.abs().max() / 127)) * (w.abs().max() / 127)),
-        "disguised": parent,
     }
-    strangers = [_taught(_gpt(seed), seed, 80, 3e-3) for seed in range(1, 21 if full else 4)]
-    states = [_disguised(found, module) for module in children.values()]
-    states += [_wide(module) for module in strangers]
-    shares = [_share(parent, state) for state in states]
-    sketches = np.array([sketch(found, state) for state in states])
-    alike = likeness(sketch(found, _wide(parent)), sketches, sketches.mean(axis=0)).tolist()
-    near, far = slice(0, len(children)), slice(len(children), None)
-    measured = {**dict(zip(children, shares, strict=False)),
-                "strangers, median": median(shares[far]), "strangers, most": max(shares[far]),
-                **{f"sketch, {name}": value for name, value in zip(children, alike, strict=False)},
-                "sketch, strangers, most": max(alike[far])}  # fmt: skip
-    apart = min(shares[near]) > 0.8 and max(shares[far]) < 0.25
-    return Outcome(apart and min(alike[near]) > max(alike[far]), measured)
+    shares = {name: _share(found, parent, module, disguised=True) for name, module in children.items()}
+    strangers = [
+        _share(found, parent, _taught(_gpt(seed), seed, 80, 3e-3), disguised=False)
+        for seed in range(1, 21 if full else 4)
+    ]
+    measured = {**shares, "strangers, median": median(strangers), "strangers, most": max(strangers)}
+    return Outcome(min(shares.values()) > 0.8 and max(strangers) < 0.25, measured)
 
 
-def _wide(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach().double() for name, tensor in module.named_parameters()}
-
-
-def _disguised(found: CheckpointArchitecture, module: nn.Module) -> dict[str, torch.Tensor]:
-    hidden = random_member(found.group, _wide(module), 4, shifted=False)
-    return {name: tensor.float() for name, tensor in hidden.items()}
-
-
-def _share(parent: nn.Module, state: dict[str, torch.Tensor]) -> float:
+def _share(found: CheckpointArchitecture, parent: nn.Module, other: nn.Module, *, disguised: bool) -> float:
+    state = {name: tensor.detach().double() for name, tensor in other.named_parameters()}
+    if disguised:
+        state = {name: tensor.float() for name, tensor in random_member(found.group, state, 4, shifted=False).items()}
     share = kinship(open_checkpoints(parent, state, input=torch.zeros(2, LENGTH, dtype=torch.int64))).share
     return 0.0 if share is None else share
 

@@ -167,11 +167,16 @@ def linear(step: Step, input: Motion, weight: Motion, bias: Motion | None = None
 
 def addmm(step: Step, self: Motion, mat1: Motion, mat2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
     """`β b + α x W`."""
-    product = scale(step, matmul(step, mat1, mat2), float(alpha))
-    return product if beta == 0 else add_values(step, product, scale(step, self, float(beta)))
+    return _plus_product(step, self, matmul(step, mat1, mat2), beta, alpha)
 
 
 def baddbmm(step: Step, self: Motion, batch1: Motion, batch2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
     """`β b + α x W`, stacked."""
-    product = scale(step, matmul(step, batch1, batch2), float(alpha))
-    return product if beta == 0 else add_values(step, product, scale(step, self, float(beta)))
+    return _plus_product(step, self, matmul(step, batch1, batch2), beta, alpha)
+
+
+def _plus_product(step: Step, given: Motion, product: Motion, beta: float, alpha: float) -> Motion:
+    product = product if alpha == 1 else scale(step, product, float(alpha))
+    if beta == 0:
+        return product
+    return add_values(step, product, given if beta == 1 else scale(step, given, float(beta)))
