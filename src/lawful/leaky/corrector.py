@@ -85,7 +85,8 @@ def corrected(
         size = np.float32(np.linalg.norm(image))
         if not size > 0:
             break
-        way, image = way / size, image / size
+        way /= size
+        image /= size
         share = np.float32(np.vdot(image, rest))
         step += share * way
         rest -= share * image
