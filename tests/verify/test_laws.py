@@ -203,3 +203,10 @@ def test_an_input_on_a_boundary_shows_no_pattern() -> None:
     count = count_laws(network, level="near")
     with pytest.raises(CertificateError, match="boundary"):
         verify(saved(count, inputs=[[1.0], [2.0]]))
+
+
+@pytest.mark.parametrize("switches", [[-1.0, 0.0], [-1.0, -8.0], [1.0, -4.5], [2.0, -3.0]])
+def test_neurons_may_switch_anywhere(switches: list[float]) -> None:
+    """Where the verifier looks for patterns a neuron may just switch: another point serves as well."""
+    count = count_laws(Mlp([[[1.0], [1.0]], [[1.0, 2.0]]], [switches, [0.0]]), level="near")
+    assert verify(saved(count)).facts["laws"] == 2

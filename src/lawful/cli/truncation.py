@@ -71,8 +71,8 @@ def read_labelled(text: str) -> tuple[Any, Any]:
         return getattr(sklearn.datasets, f"load_{text}")(return_X_y=True)  # type: ignore[no-any-return]
     found = read_data(Path(text))
     if found.classes is None:
-        raise LawfulError(f"{text[:80]}: needs labels: `y` with one whole number per point")
-    return found.x, found.classes
+        raise LawfulError(f"{text[:80]}: needs labels: `y` with one whole number or word per point")
+    return found.x, found.classes if found.names is None else [found.names[label] for label in found.classes]
 
 
 @takes_network

@@ -46,10 +46,19 @@ def feasible(
     (Fraction(1, 1), Fraction(-1, 1))
     """
     columns = list(guess)
-    direct = _solved(matrix[:, columns], wanted) if columns else None
-    if direct is not None and min(direct) >= 0:
-        return Solution({column: value for column, value in zip(columns, direct, strict=True) if value})
-    return _Simplex(matrix, wanted, columns).run(most)
+    return solution(matrix, wanted, columns) or _Simplex(matrix, wanted, columns).run(most)
+
+
+def solution(matrix: Integers, wanted: Sequence[int], columns: Sequence[int]) -> Solution | None:
+    """The solution that uses these columns alone, if one was found; None does not mean that there is none.
+
+    >>> solution(np.array([[1, 2], [1, -1]], dtype=object), [3, 3], [0])
+    Solution(entries={0: Fraction(3, 1)})
+    """
+    direct = _solved(matrix[:, list(columns)], wanted) if columns else None
+    if direct is None or min(direct) < 0:
+        return None
+    return Solution({column: value for column, value in zip(columns, direct, strict=True) if value})
 
 
 def integers(rows: NDArray[np.float64]) -> Integers:

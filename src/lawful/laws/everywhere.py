@@ -41,7 +41,7 @@ def least_laws(count: LawCount) -> int | None:
     point = residues(0, (POINT,), [0], dag.parameters, PRIME)[0]
     found = []
     if dag.constant is None and len(dag.inputs) == 1:
-        for gates in sign_patterns(dag) or ():
+        for gates in sign_patterns(dag, all_layers=False) or ():
             view = seen_by_all(dag, gates[:, dag.hidden])
             laws = known_laws(dag, fixed=view.fixed, alike=view.alike, at_rest=view.resting)
             found.append(laws.independent(point, PRIME))
@@ -51,19 +51,26 @@ def least_laws(count: LawCount) -> int | None:
     return min(found, default=None)
 
 
-def sign_patterns(dag: Dag, most: int = MOST_SETS) -> list[Floats] | None:
-    """The gates at x > 0 and at x < 0 (two rows) in every way that could occur, but for exchanged neurons."""
+def sign_patterns(dag: Dag, most: int = MOST_SETS, *, all_layers: bool = True) -> list[Floats] | None:
+    """The gates at x > 0 and at x < 0 (two rows) in every way that could occur, but for exchanged neurons.
+
+    None where these are too many. Or, unless `all_layers` are asked for, later neurons get gates unlike any other: laws
+    that hold then are identities in those gates, and hold whatever they are.
+    """
     settled = _settled(dag)
     groups = [
         (nodes, OPPOSITE if first else EQUAL if settled[nodes].all() else PAIRS)
         for first, nodes in _exchangeable(dag, gated(dag))
     ]
-    sets = _choices([(nodes, len(options)) for nodes, options in groups], most)
-    if sets is None:
-        return None
+    while (sets := _choices([(nodes, len(options)) for nodes, options in groups], most)) is None:
+        if all_layers or not groups:
+            return None
+        groups.pop()
+    free = set(np.flatnonzero(gated(dag)).tolist()).difference(*(nodes for nodes, _ in groups))
     found = []
     for chosen in sets:
         gates = np.ones((2, len(dag.names)))
+        gates[:, sorted(free)] = 2.0 + np.arange(2 * len(free)).reshape(2, -1)
         for (nodes, options), picked in zip(groups, chosen, strict=True):
             for node, pick in zip(nodes, picked, strict=True):
                 gates[:, node] = [1.0 if on else dag.slopes[node] for on in options[pick]]
@@ -77,14 +84,13 @@ def gated(dag: Dag) -> np.ndarray:
 
 
 def _settled_gates(dag: Dag) -> list[Floats] | None:
-    """Every way to set the gates that the weights alone decide: 1 or the slope there, NaN at free neurons."""
+    """Every way to set gates that the weights alone decide (or some of them): 1 or the slope; NaN at the others."""
     settled = _settled(dag)
     if not settled.any():
         return None
     groups = [nodes for _, nodes in _exchangeable(dag, settled)]
-    sets = _choices([(nodes, 2) for nodes in groups], MOST_SETS)
-    if sets is None:
-        return None
+    while (sets := _choices([(nodes, 2) for nodes in groups], MOST_SETS)) is None:
+        groups.pop()  # these stay free
     found = []
     for chosen in sets:
         fixed = np.where(dag.slopes == 1.0, 1.0, np.nan)

@@ -230,7 +230,7 @@ def level_sets_text(found: LevelSets) -> str:
     first, second, law = found.names
     return (
         f"{len(found.lines)} level lines of {law} at level {found.level:.4g}, in the plane of {first} and {second} "
-        f"(off by about {found.error:.1g})"
+        f"(off by less than {found.error:.1g})"
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.errors import LawfulError
+from lawful.network.formats.data import doubles
 from lawful.types import Floats, Indices
 
 LARGEST = 1e75
@@ -29,7 +30,7 @@ class Clusters:
 
     def __init__(self, points: ArrayLike, labels: Sequence[object] | NDArray[np.generic]) -> None:
         """Copy, check and freeze; the distinct labels are sorted and numbered."""
-        array = np.array(points, dtype=np.float64)
+        array = doubles(np.asarray(points), "x")
         if array.ndim != 2 or 0 in array.shape:
             raise LawfulError(f"data are a table with a row per point and a column per coordinate, not {array.shape}")
         if not np.isfinite(array).all():

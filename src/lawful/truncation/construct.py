@@ -16,6 +16,7 @@ from lawful.truncation.cumulative import TruncationMap
 from lawful.truncation.levelled import Levelled
 from lawful.truncation.output_layer import with_output, with_steps
 from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, cone_map, parting, separate
+from lawful.truncation.single import in_single_precision
 from lawful.types import Floats
 
 ASIDES = (0.0, 0.5, -0.5, 2.0, -2.0, 8.0, -8.0)  # how far beside its cluster a collapsed point goes, in data sizes
@@ -31,9 +32,9 @@ class ZeroLoss:
     (Data on a line are bent first: then a layer comes before these, and apexes are points of its space.)
 
     `condition` is the worst of the maps, in coordinates of size 1. `loss_single` is the loss in single precision, data
-    included. `widened`: a last hidden layer was added because one affine map cannot send so many points to free labels,
-    or a first one because the data are on a line. `blurred`: rows of two clusters that are one point in single
-    precision, if that is why the loss is not zero there.
+    included, in the worst of several orders of summation. `widened`: a last hidden layer was added because one affine
+    map cannot send so many points to free labels, or a first one because the data are on a line. `blurred`: rows of two
+    clusters that are one point in single precision, if that is why the loss is not zero there.
     """
 
     network: Mlp
@@ -196,6 +197,8 @@ class _Search:
         if not parted:
             named = ", ".join(self.data.names[number] for number in left)
             self.reason = f"clusters {named} could not be parted after the other {len(layers)} were collapsed"
+            if not layers:
+                self.reason = "the gaps are thinner than floats can tell"
         for number in sorted(parted, key=lambda each: parted[each].low - parted[each].high):
             if self.left <= 0:
                 return None
@@ -247,20 +250,8 @@ def _alone(points: Floats) -> Hyperplane:
     return Hyperplane(tuple(Fraction(int(value)) for value in normal), normal, top, top + 1.0)
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def _single(network: Mlp, points: Floats) -> Floats:
-    """The network's outputs in single precision; not finite if the data do not fit in it."""
-    values = points.astype(np.float32)
-    for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True), 1):
-        assert bias is not None  # noqa: S101 (for the type checker: chains have biases)
-        values = values @ weight.astype(np.float32).T + bias.astype(np.float32)
-        if number < len(network.weights):
-            values = np.maximum(values, np.float32(0))
-    return values.astype(np.float64)
-
-
 def _losses(network: Mlp, data: Clusters, wanted: Floats) -> tuple[float, float]:
-    """The loss in double and in single precision."""
-    outputs = network.evaluate(data.points), _single(network, data.points)
-    double, single = (float(data.weights @ ((each - wanted[data.labels]) ** 2).sum(axis=1) / 2) for each in outputs)
-    return double, single
+    """The loss in double precision, and the worst in single precision over the orders in which sums may be taken."""
+    outputs = network.evaluate(data.points), *in_single_precision(network, data.points)
+    double, *single = (float(data.weights @ ((each - wanted[data.labels]) ** 2).sum(axis=1) / 2) for each in outputs)
+    return double, float(np.max(single))  # not a number if one is not

@@ -11,9 +11,10 @@ from math import lcm
 import numpy as np
 from scipy.optimize import linprog, nnls
 
-from lawful.exact.feasibility import Farkas, Integers, Solution, feasible, integers
+from lawful.exact.feasibility import Farkas, Integers, Solution, feasible, integers, solution
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
+from lawful.truncation.touching import closeup
 from lawful.types import Floats
 
 LEVEL = 10.0  # weight of the hyperplane's level beside its normal
@@ -77,7 +78,16 @@ def separate(cluster: Floats, others: Floats) -> Hyperplane | CommonPoint | Orde
     near, far = _level(cluster, others)
     inside, outside, units = _integers(cluster, others)
     matrix = np.vstack([np.c_[inside.T, -outside.T], _row(1, cluster, 0, others), _row(0, cluster, 1, others)])
-    answer = feasible(matrix, [0] * cluster.shape[1] + [1, 1], _common_support(near, far))
+    wanted = [0] * cluster.shape[1] + [1, 1]
+    support = _common_support(near, far)
+    answer: Solution | Farkas | None = solution(matrix, wanted, support)
+    if answer is None:
+        close = closeup(inside, outside, support)
+        if close.normal is not None:
+            exact = tuple(value * unit for value, unit in zip(close.normal, units, strict=True))
+            if parts(exact, cluster, others):
+                return _hyperplane(exact, cluster, others)
+        answer = feasible(matrix, wanted, close.support)
     match answer:
         case Farkas(multipliers):
             exact = tuple(-value * unit for value, unit in zip(multipliers, units, strict=False))

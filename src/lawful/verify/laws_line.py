@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from lawful.errors import CertificateError
 from lawful.verify.schema import afford, need
 from lawful.verify.wiring import HIDDEN, Wiring
 
@@ -15,6 +16,7 @@ ZERO = Fraction(0)
 Affine = tuple[Fraction, Fraction]
 End = Fraction | None
 MOST_PATTERNS = 1024
+MOST_POINTS = 64  # tried in one interval
 
 
 def every_pattern(wiring: Wiring) -> set[tuple[Fraction, ...]]:
@@ -31,7 +33,7 @@ def every_pattern(wiring: Wiring) -> set[tuple[Fraction, ...]]:
         waiting: list[tuple[End, End]] = [(None, None)]
         while waiting:
             low, high = waiting.pop()
-            piece = _Piece(wiring, line, _inside(low, high))
+            piece = _inner_piece(wiring, line, low, high)
             pieces += 1
             afford(40.0 * wiring.growth**2 * pieces * (len(wiring.tails) + len(wiring.roles)))
             need(pieces <= 4 * MOST_PATTERNS, "there are too many pieces")
@@ -45,10 +47,19 @@ def every_pattern(wiring: Wiring) -> set[tuple[Fraction, ...]]:
     return found
 
 
-def _inside(low: End, high: End) -> Fraction:
-    if low is None or high is None:
-        return Fraction(1) if low is high else high - 1 if high is not None else low + 1 if low is not None else ZERO
-    return (low + high) / 2
+def _inner_piece(wiring: Wiring, line: dict[int, Affine], low: End, high: End) -> _Piece:
+    """A piece inside an interval, around a point at which no neuron switches."""
+    for number in range(MOST_POINTS):
+        piece = _Piece(wiring, line, _inside(low, high, Fraction(number % 7 + 1, number + 8)))
+        if piece.clear:
+            return piece
+    raise CertificateError("no point was found at which no neuron switches")
+
+
+def _inside(low: End, high: End, share: Fraction) -> Fraction:
+    if low is not None and high is not None:
+        return low + share * (high - low)
+    return high - 1 / share if high is not None else 1 / share if low is None else low + 1 / share
 
 
 class _Piece:
@@ -61,6 +72,7 @@ class _Piece:
         self.moving = {node for node, (_, slope) in line.items() if slope}
         self.varies = set(self.moving)
         self.mute: set[int] = set()
+        self.clear = True
         self.gate: dict[int, Fraction] = {}
         if wiring.constant is not None:
             self.value[wiring.constant] = (Fraction(1), ZERO)
@@ -78,7 +90,8 @@ class _Piece:
         here = base + rate * self.at
         linear = slope == 1
         if heard and not linear:
-            need(here != 0, f"a point where all patterns are looked for lies on the boundary of neuron {node}")
+            need(base != 0 or rate != 0, f"neuron {node} lies on its boundary wherever it is looked at")
+            self.clear = self.clear and here != 0
             self.before[node] = (base, rate)
         self.gate[node] = Fraction(1) if linear or (heard and here > 0) else slope
         self.value[node] = (self.gate[node] * base, self.gate[node] * rate)
