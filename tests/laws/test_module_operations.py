@@ -28,7 +28,7 @@ class Between(nn.Module):
 
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "a condition as a factor": (lambda z: z * (z > 0), 3),
-    "a condition as numbers": (lambda z: z * (z > 0).double().detach(), 3),
+    "a condition as numbers": (lambda z: z * (z > 0).detach().double(), 3),
     "filled where a condition holds": (lambda z: z.masked_fill(z < 0, 0.0), 3),
     "evaluated random slopes": (lambda z: functional.rrelu(z, training=False), 3),
     "products of the first": (lambda z: torch.cumprod(z, -1), 3),
@@ -64,8 +64,8 @@ IMAGES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (1, 4, 3),
     ),
     "maxima in space": (
-        lambda: nn.Sequential(nn.Conv3d(1, 2, 1), nn.MaxPool3d(2), nn.Flatten(), nn.Linear(4, 1)),
-        (1, 2, 2, 4),
+        lambda: nn.Sequential(nn.Conv3d(1, 2, (1, 1, 2)), nn.MaxPool3d(2), nn.Flatten(), nn.Linear(4, 1)),
+        (1, 2, 2, 5),
     ),
 }
 

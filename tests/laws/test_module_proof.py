@@ -103,8 +103,8 @@ def test_two_programs_enclose_the_same_numbers(name: str) -> None:
     before = flint.ctx.prec
     flint.ctx.prec = 128
     try:
-        balls = (lifted(values, BALLS) for values in (whole[0] / 2**16, whole[1] / 2**6, ends / 2**6))
-        ours = Sampled(program, *balls).brackets(words)
+        point, samples, last = (lifted(part, BALLS) for part in (whole[0] / 2**16, whole[1] / 2**6, ends / 2**6))
+        ours = Sampled(program, point, samples, last).brackets(words)
         theirs = Fields(
             steps, dyadics([whole[0].tolist()], 16), dyadics(whole[1].tolist(), 6), dyadics(ends.tolist(), 6)
         ).brackets(words.tolist())

@@ -85,8 +85,7 @@ class FunctionRules(LinearRules):
 
     def do_hypot(self, first: Any, second: Any) -> TracedArray:
         """The root of the sum of two squares."""
-        squares = (self.binary("mul", self._traced(part), part) for part in (first, second))
-        return self.do_sqrt(self.do_add(*squares))
+        return self.do_sqrt(self.do_add(self.binary("mul", first, first), self.binary("mul", second, second)))
 
     def do_logsumexp(self, value: TracedArray, axes: Any, keepdim: bool = False) -> TracedArray:
         """The logarithm of the sum of exponentials."""

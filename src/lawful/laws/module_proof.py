@@ -218,7 +218,7 @@ def enclosed(
     before = flint.ctx.prec
     flint.ctx.prec = precision
     try:
-        fields = Sampled(program, *(lifted(values, BALLS) for values in (theta, inputs, weights)))
+        fields = Sampled(program, lifted(theta, BALLS), lifted(inputs, BALLS), lifted(weights, BALLS))
         rows = np.empty((len(words), program.parameters), dtype=object)
         for length in sorted({len(word) for word in words}):
             where = [number for number, word in enumerate(words) if len(word) == length]
