@@ -1,13 +1,15 @@
 """Checkpoints on disk, of sizes that people have: `python -m benchmarks.checkpoints_on_disk [small|gpt2|300M|1B]`.
 
 Folders of Hugging Face with random weights (Llama shapes in bfloat16, GPT-2 small in float32), in shards, and a
-disguised copy beside each, are made in a temporary folder tensor by tensor; then `lawful same A B` runs in a process of
-its own, which says its processor time, and its peak memory with and without pages of the files (which the system may
+disguised copy beside each, are made in a temporary folder tensor by tensor. Then `same A B --certificate`, `verify` of
+that certificate, and the sketch of `fingerprint --index` (beside reading the files once) run in processes of their
+own, which say their processor time, and their peak memory with and without pages of the files (which the system may
 drop at any time).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import subprocess
@@ -80,14 +82,53 @@ def make_pair(place: Path, shape: str) -> None:
     write_shards(place / "a", MadeTensors(sizes, draw), kind)
     found = read_architecture(module, "8:int")
     first = open_checkpoint(place / "a", module).state
-    hidden = random_member(found.group, folded_tensors(first, found.folds), 1)
+    working = dict.fromkeys(first, torch.float64 if shape == "gpt2" else torch.float32)
+    hidden = random_member(found.group, folded_tensors(first, found.folds, working), 1)
     write_shards(place / "b", MadeTensors(sizes, lambda name: {name: hidden[name]}), kind)
 
 
-def decide(first: Path, second: Path) -> None:
-    """One comparison in this process, and what it took."""
-    from lawful.checkpoints.verbs import same
+def same(place: Path) -> str:
+    """Decide, and keep the evidence."""
+    from lawful.checkpoints.certificate import copy_certificate
+    from lawful.checkpoints.opening import open_checkpoints
+    from lawful.checkpoints.verbs import decide
 
+    pair, found = decide(open_checkpoints(place / "a", place / "b"))
+    words = f"{found.verdict} ({found.reason})"
+    if found.certified:
+        (place / "copy.json").write_text(json.dumps(copy_certificate(pair, found)))
+        words += f", certificate of {(place / 'copy.json').stat().st_size / 1e6:.0f} MB"
+    return words
+
+
+def verify(place: Path) -> str:
+    """Check the evidence."""
+    from lawful.cli.checkpoints import FloatTensors
+    from lawful.verify import verify as check
+
+    return check((place / "copy.json").read_bytes(), *(FloatTensors(place / name) for name in "ab")).statement
+
+
+def fingerprint(place: Path) -> str:
+    """Two sketches, of which the second needs no architecture to be read; and what reading alone takes."""
+    from lawful.study.checkpoint_sketches import Families
+
+    families, spent = Families(None, None), [time.process_time()]
+    for name in "ab":
+        families.sketch(place / name)
+        spent.append(time.process_time())
+    for file in (place / "b").glob("*.safetensors"):
+        file.read_bytes()
+    spent.append(time.process_time())
+    first, second, reading = (after - before for before, after in itertools.pairwise(spent))
+    return f"{first:.0f} s, then {second:.1f} s, reading {reading:.1f} s"
+
+
+VERBS = {"same": same, "verify": verify, "fingerprint": fingerprint}
+
+
+def measured(verb: str, place: Path) -> None:
+    """One verb in this process, and what it took."""
     anonymous = [0.0]
 
     def watch() -> None:
@@ -98,12 +139,10 @@ def decide(first: Path, second: Path) -> None:
             time.sleep(0.2)
 
     threading.Thread(target=watch, daemon=True).start()
-    start = time.perf_counter()
-    found = same(first, second)
+    words = VERBS[verb](place)
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    print(f"{found.verdict} ({found.reason}); {usage.ru_utime + usage.ru_stime:.0f} s of processor time, "
-          f"{time.perf_counter() - start:.0f} s in all, peak {anonymous[0]:.1f} GB and {usage.ru_maxrss / 1e6:.1f} GB "
-          "with pages of the files", flush=True)  # fmt: skip
+    print(f"{verb}: {words}; {usage.ru_utime + usage.ru_stime:.0f} s of processor time, peak {anonymous[0]:.1f} GB "
+          f"and {usage.ru_maxrss / 1e6:.1f} GB with pages of the files", flush=True)  # fmt: skip
 
 
 def main(shape: str) -> None:
@@ -114,12 +153,12 @@ def main(shape: str) -> None:
         make_pair(place, shape)
         size = sum(file.stat().st_size for file in (place / "a").iterdir()) / (4e6 if shape == "gpt2" else 2e6)
         print(f"{shape}: {size:.0f} M parameters, made in {time.process_time() - start:.0f} s", flush=True)
-        command = [sys.executable, "-m", "benchmarks.checkpoints_on_disk", str(place / "a"), str(place / "b")]
-        subprocess.run(command, check=True)
+        for verb in VERBS:
+            subprocess.run([sys.executable, "-m", "benchmarks.checkpoints_on_disk", verb, str(place)], check=True)
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        decide(Path(sys.argv[1]), Path(sys.argv[2]))
+        measured(sys.argv[1], Path(sys.argv[2]))
     else:
         main(sys.argv[1] if len(sys.argv) == 2 else "small")

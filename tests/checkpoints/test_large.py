@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,18 @@ from checkpoints.models import FAMILIES, make
 from safetensors.torch import save_file
 
 from lawful.checkpoints import architecture as reading
-from lawful.checkpoints import streamed
+from lawful.checkpoints import nearest, streamed
 from lawful.checkpoints.certificate import copy_certificate
 from lawful.checkpoints.compare import compare
+from lawful.checkpoints.element import BlockMove, as_rows, draw, frames, in_shape, moved
 from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.group import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.same import same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
+from lawful.cli.checkpoints import FloatTensors
+from lawful.errors import CertificateError, LawfulError
 from lawful.verify import verify
 
 
@@ -99,9 +103,11 @@ def test_a_large_folder_of_hugging_face_is_read_without_weights(
     hidden = disguise(pair.architecture, pair.first.state, 2)
     kept = {pair.first.keys[name]: tensor.bfloat16() for name, tensor in hidden.items() if name in pair.first.keys}
     save_file(kept, tmp_path / "b" / "model.safetensors")
-    verdict = same_checkpoints(pair.architecture, pair.first.state, open_checkpoints(
-        tmp_path / "a", tmp_path / "b").second.state)  # fmt: skip
+    pair = open_checkpoints(tmp_path / "a", tmp_path / "b")
+    verdict = same_checkpoints(pair.architecture, pair.first.state, pair.second.state)
     assert verdict.verdict == "equal"
+    files = [FloatTensors(tmp_path / name) for name in ("a", "b")]
+    assert verify(copy_certificate(pair, verdict), *files).facts["tensors"] == len(files[0])
 
 
 def test_the_verifier_asks_for_one_cluster_of_tensors_at_a_time() -> None:
@@ -152,3 +158,80 @@ def test_large_tensors_are_measured_in_parts(family: str, monkeypatch: pytest.Mo
         assert (one.tensor, one.exact, one.moved_only) == (two.tensor, two.exact, two.moved_only)
         for field in ("relative", "noise", "entry", "excess", "off", "size"):
             assert getattr(one, field) == pytest.approx(getattr(two, field), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["O", "O fixing 1"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_reflection_acts_like_its_matrix(kind: Kind, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lawful.checkpoints.element.MIRRORED", 1)
+    rows = AxisRows("w", (dim,), np.arange(6)[:, None], (1.0,))
+    group = OrbitGroup((MatrixBlock("w", 6, kind, (rows,)),), (), {"w": (6, 6)}, 0)
+    move = draw(group, np.random.default_rng(0), mirrored=True)[0]
+    assert isinstance(move, BlockMove)
+    mirror = np.eye(6) - 2 * np.outer(move.matrix, move.matrix)
+    assert kind == "O" or np.allclose(mirror @ np.ones(6), 1.0)
+    tensor = torch.randn(6, 6, dtype=torch.float64)
+    dense = moved({"w": tensor}, frames(group, {0: BlockMove(mirror)}))["w"]
+    acting = frames(group, {0: move})
+    assert torch.allclose(moved({"w": tensor}, acting)["w"], dense)
+    assert torch.allclose(moved({"w": dense}, acting, back=True)["w"], tensor)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt"])
+def test_of_many_units_a_few_columns_tell_most_apart(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matched by every third column first, units with a twin by all; the answers are the same."""
+    found = architecture(family)
+    state = {name: tensor.clone() for name, tensor in found.state().items()}
+    space = next(space for space in found.group.spaces if isinstance(space, UnitSpace) and space.permutes)
+    for rows in space.members:
+        picked = as_rows(state[rows.tensor], rows.dims)
+        picked[rows.places[1, 0]] = picked[rows.places[0, 0]]
+        state[rows.tensor] = in_shape(picked, rows.dims, state[rows.tensor].shape)
+    hidden = narrow(disguise(found, state, 4), torch.float32)
+    whole = compare(found, state, hidden)
+    monkeypatch.setattr(nearest, "MANY_UNITS", 2)
+    monkeypatch.setattr(nearest, "FEW", 3)
+    some = compare(found, state, hidden)
+    assert whole.fits
+    assert some.fits
+    stranger = {name: tensor.flip(0) for name, tensor in hidden.items()}
+    assert not compare(found, state, stranger).fits
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda state, name: {**state, name: state[name] * torch.inf}, "NaN or infinite"),
+    (lambda state, name: {**state, name: state[name].to(torch.int8)}, "int8"),
+    (lambda state, name: {key: tensor for key, tensor in state.items() if key != name}, "has no"),
+    (lambda state, name: {**state, name: state[name][:-1]}, "and that of"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_before_its_architecture_is_read(
+    change: Callable[[State, str], State], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise AssertionError("the graph was read first")
+
+    monkeypatch.setattr("lawful.checkpoints.opening.read_architecture", late)
+    module = make("mlp")
+    state = dict(module.state_dict())
+    with pytest.raises(LawfulError, match=words):
+        open_checkpoints(state, change(state, next(iter(state))), model=module, input=FAMILIES["mlp"][1])
+
+
+def test_certificates_of_coarse_files_hold_matrices_in_single_precision() -> None:
+    found = architecture("llama")
+    coarse = {name: tensor.bfloat16() for name, tensor in found.state().items()}
+    sizes = {}
+    for kind, state in ((torch.float32, found.state()), (torch.bfloat16, coarse)):
+        hidden = narrow(disguise(found, state, 2), kind)
+        pair = CheckpointPair(
+            found, *(OpenCheckpoint(each, {name: name for name in each}, "") for each in (state, hidden))
+        )
+        certificate = copy_certificate(pair, same_checkpoints(found, state, hidden))
+        sizes[kind] = sum(len(each["values"]) for each in certificate["matrices"])
+        files = [{name: tensor.double().numpy() for name, tensor in each.items()} for each in (state, hidden)]
+        assert verify(certificate, *files).facts["numbers"] == sum(array.size for array in files[0].values())
+        rows = next(iter(files[1].values()))
+        rows[0] = rows[0] * 1.5
+        with pytest.raises(CertificateError):
+            verify(certificate, *files)
+    assert sizes[torch.bfloat16] < 0.7 * sizes[torch.float32]

@@ -42,10 +42,10 @@ def planted(*parts: nn.Module, size: int = 9) -> Any:
         (nn.Softplus(), {"constant"}),
         (nn.PixelShuffle(2), set()),
         (nn.ChannelShuffle(2), set()),
-        (nn.PReLU(4), set()),
+        (nn.PReLU(4), {"constant", "duplicate"}),
         (nn.GroupNorm(2, 4), set()),
         (nn.Softmax(1), set()),
-        (nn.AdaptiveMaxPool2d(2), set()),
+        (nn.AdaptiveMaxPool2d(2), {"constant", "duplicate"}),
     ],
 )
 @torch.no_grad()

@@ -189,7 +189,12 @@ def test_separate_yes_no_and_the_certificate(tmp_path: Path, corners: Path) -> N
     assert json.loads(lawful("separate", "--data", corners, "--aligned", "--json", code=1))["answer"] == "no"
     text = lawful("separate", "--data", corners, "--network", network, code=1)
     assert "one by one neither" in text
-    assert not network.exists()
+    assert "behind a first layer of" in text
+    assert network.exists()
+    line.write_text("a,b,y\n1,1,0\n5,1,0\n1,1,1\n")
+    text = lawful("separate", "--data", line, "--network", tmp_path / "none.json", code=1)
+    assert "rows 0 and 2 are the same point" in text
+    assert not (tmp_path / "none.json").exists()
 
 
 @pytest.mark.parametrize(

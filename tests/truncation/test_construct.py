@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
+import sklearn.datasets
 import torch
 
 from lawful.truncation.clusters import Clusters, synthetic
-from lawful.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
+from lawful.truncation.construct import NotSeparable, ZeroLoss, bent_network, zero_loss_network
 
 
 def timestamps(spread: float) -> Clusters:
@@ -60,9 +62,38 @@ def test_intervals_on_a_line_are_bent_apart(count: int) -> None:
     data = Clusters((np.repeat(np.arange(count), 4) + 0.8 * rng.random(4 * count))[:, None], labels)
     built = zero_loss_network(data)
     assert isinstance(built, ZeroLoss)
-    assert built.widened
+    assert built.bent == count
     assert built.loss < 1e-15
     assert built.loss_single < 1e-6
     np.testing.assert_allclose(built.network.evaluate(data.points), np.eye(count)[labels], atol=1e-6)
     mixed = zero_loss_network(Clusters([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 2]))
     assert isinstance(mixed, NotSeparable)
+
+
+@pytest.mark.parametrize("name", ["moons", "circles", "xor", "iris"])
+def test_what_no_order_parts_is_bent_by_a_wider_first_layer(name: str, lawful: Any, tmp_path: Path) -> None:
+    if name == "iris":
+        x, y = sklearn.datasets.load_iris(return_X_y=True)
+    elif name == "xor":
+        x = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
+        y = (x[:, 0] * x[:, 1] > 0).astype(int)
+    else:
+        make = getattr(sklearn.datasets, f"make_{name}")
+        x, y = make(120, noise=0.05, random_state=0) if name == "moons" else make(120, factor=0.5, random_state=0)
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    said = lawful(
+        "separate", "--data", tmp_path / "data.npz", "--network", tmp_path / "n.safetensors", "--json", code=1
+    )
+    assert said.json["blocked"]
+    assert said.json["network"]["bent"] > 1
+    layers = safetensors.torch.load_file(tmp_path / "n.safetensors")
+    for kind in (torch.float64, torch.float32):
+        values = torch.tensor(x, dtype=kind)
+        for number in range(0, len(layers), 2):
+            weight, bias = (layers[f"{number}.{part}"].to(kind) for part in ("weight", "bias"))
+            values = torch.nn.functional.linear(values.relu() if number else values, weight, bias)
+        np.testing.assert_allclose(values.numpy(), np.eye(y.max() + 1)[y], atol=1e-3)
+
+
+def test_one_point_in_two_clusters_cannot_be_bent_apart() -> None:
+    assert bent_network(Clusters([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0]], [0, 1, 1])) is None

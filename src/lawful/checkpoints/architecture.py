@@ -177,13 +177,17 @@ def _value_folds(group: OrbitGroup, readers: dict[str, LinearReader]) -> tuple[F
 
 
 def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
-    """Drop what changes the outputs: signs are tried on top of all the rest, and that space by space if it fails."""
+    """Drop what changes the outputs: if all together do, signs are tried on top of the rest, that space by space."""
     probe = _Probe(given, seed)
     notes: list[str] = []
     spaces = given.group.spaces
+    whole = probe.stays(given.folds, given.group)
     plain = [replace(space, signed=False) if isinstance(space, UnitSpace) else space for space in spaces]
     settled: dict[int, HiddenSpace]
-    if probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
+    signed: dict[int, HiddenSpace] = {}
+    if whole:
+        settled = dict(enumerate(spaces))
+    elif probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
         settled = dict(enumerate(plain))
         turned = [number for number, space in enumerate(spaces) if isinstance(space, UnitSpace) and space.signed]
         signed = probe.settle({number: [spaces[number]] for number in turned})
@@ -277,7 +281,8 @@ class _Probe:
         """Whether the outputs stay after folds, a random member of the group and random shifts."""
         shifted = bool(group.spaces) or not self.given.group.spaces
         for trial in self.trials:
-            state = random_member(group, folded_tensors(trial.theta, folds), self.seed, shifted=shifted)
+            folded = folded_tensors(trial.theta, folds)
+            state = random_member(group, folded, self.seed, shifted=shifted, mirrored=True)
             after = self.given.replays(state, [self.inputs])[0]
             gap = max(float((one - two).abs().max()) for one, two in zip(trial.outputs, after, strict=True))
             if not gap <= trial.near:
@@ -310,11 +315,16 @@ class _Probe:
 
 
 def random_member(
-    group: OrbitGroup, folded: Mapping[str, torch.Tensor], seed: int, *, shifted: bool = True
+    group: OrbitGroup,
+    folded: Mapping[str, torch.Tensor],
+    seed: int,
+    *,
+    shifted: bool = True,
+    mirrored: bool = False,
 ) -> Mapping[str, torch.Tensor]:
-    """Folded tensors after a random member of the group, and random shifts."""
+    """Folded tensors after a random member of the group (large rotations may be reflections), and random shifts."""
     rng = np.random.default_rng(seed)
-    acting = frames(group, draw(group, rng))
+    acting = frames(group, draw(group, rng, mirrored=mirrored))
     turned = MadeTensors(folded, lambda name: moved(folded, acting, [name]))
     return plus(turned, random_shifts(group, rng) if shifted else {})
 

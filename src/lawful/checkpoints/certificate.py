@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -16,10 +17,12 @@ from lawful.checkpoints.folds import CentreFold, DropFold, Fold, GainFold, MoveF
 from lawful.checkpoints.group import AxisPlace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.same import CheckpointVerdict
+from lawful.checkpoints.streamed import COARSE, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.errors import Unsupported
-from lawful.types import Floats
+from lawful.types import Floats, Indices
 
+BATCH = 2**22  # numbers that are widened together
 KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 1
 
 
@@ -30,18 +33,19 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
     if verdict.verdict != "equal":
         raise Unsupported("only an equality of checkpoints has a certificate")
     found = verdict.comparison
-    matrices = _Matrices()
+    matrices = _Matrices(narrow=_coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks}))
     axes = [_frame_json(place, frame, matrices) for place, frame in found.frames.items()]
+    named = [
+        name
+        for name, tensor in pair.first.state.items()
+        if all(name in each.keys or name in each.made for each in (pair.first, pair.second))
+        and tensor.is_floating_point()
+    ]
     return {
         "kind": KIND,
         "version": VERSION,
         "about": [digest(pair.first), digest(pair.second)],
-        "tensors": [
-            [name, *(_source_json(each, name) for each in (pair.first, pair.second))]
-            for name, tensor in pair.first.state.items()
-            if all(name in each.keys or name in each.made for each in (pair.first, pair.second))
-            and tensor.is_floating_point()
-        ],
+        "tensors": [[name, *(_source_json(each, name) for each in (pair.first, pair.second))] for name in named],
         "folds": [_fold_json(each) for each in found.architecture.folds],
         "matrices": matrices.json(),
         "frames": axes,
@@ -50,7 +54,7 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
             for name, pieces in found.shifts.items()
             for piece in pieces
         ],
-        "moved": sorted(each.tensor for each in found.distances if each.moved_only and each.exact),
+        "moved": sorted({each.tensor for each in found.distances if each.moved_only and each.exact} & set(named)),
     }
 
 
@@ -99,59 +103,74 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     for key in sorted(tensors):
         tensor = tensors[key]
         total.update(f"{key}\n{list(tensor.shape)}\n".encode())
-        total.update(np.ascontiguousarray(tensor.detach().double().cpu().numpy(), dtype="<f8").tobytes())
+        line = tensor.detach().cpu().reshape(-1)
+        for start in range(0, len(line), BATCH):
+            total.update(np.ascontiguousarray(line[start : start + BATCH].double().numpy(), dtype="<f8").data)
     return f"checkpoint:{total.hexdigest()[:32]}"
 
 
-def _packed(values: Floats) -> str:
-    return base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode()
+def _coarse(pair: CheckpointPair, names: set[str]) -> bool:
+    """Whether all that matrices act on is stored in 16 bits in one of the files: then float32 holds a matrix."""
+    states = pair.first.state, pair.second.state
+    return all(max(rounding_unit(state[name].dtype) for state in states) >= COARSE for name in names)
+
+
+def _packed(values: Floats, kind: str = "<f8") -> str:
+    """Numbers as bytes, without those that zlib can do without, as text."""
+    raw = np.ascontiguousarray(values, dtype=kind).tobytes()
+    return "z:" + base64.b64encode(zlib.compress(raw, 1)).decode()
 
 
 class _Matrices:
     """Each matrix once, with the number of its inverse transposed (orthogonal ones are their own)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, narrow: bool) -> None:
         self.found: list[Floats] = []
+        self.partners: list[int] = []
+        self.kind = "<f4" if narrow else "<f8"
         self._places: dict[bytes, int] = {}
 
-    def place(self, matrix: Floats) -> int:
-        """The number of a matrix."""
-        key = matrix.tobytes()
+    def place(self, matrix: Floats, partner: Floats) -> int:
+        """The number of a matrix; its partner is listed too."""
+        number = self._number(matrix)
+        self.partners[number] = number if np.array_equal(matrix, partner) else self._number(partner)
+        self.partners[self.partners[number]] = number
+        return number
+
+    def _number(self, matrix: Floats) -> int:
+        key = hashlib.sha256(np.ascontiguousarray(matrix).tobytes()).digest()
         if key not in self._places:
             self._places[key] = len(self.found)
             self.found.append(matrix)
+            self.partners.append(-1)
         return self._places[key]
 
     def json(self) -> list[dict[str, Any]]:
-        """All of them; a partner that acts nowhere is added."""
-        partners = []
-        for matrix in list(self.found):
-            if np.allclose(matrix @ matrix.T, np.eye(len(matrix)), atol=1e-9):
-                partners.append(self.place(matrix))
-            else:
-                partners.append(self._inverse(matrix))
-        for matrix in self.found[len(partners) :]:
-            partners.append(self._inverse(matrix))
+        """All of them."""
         return [
-            {"size": len(matrix), "values": _packed(matrix), "partner": partner}
-            for matrix, partner in zip(self.found, partners, strict=True)
+            {"size": len(matrix), "values": _packed(matrix, self.kind), "partner": partner}
+            for matrix, partner in zip(self.found, self.partners, strict=True)
         ]
-
-    def _inverse(self, matrix: Floats) -> int:
-        wanted: Floats = np.asarray(np.linalg.inv(matrix).T, dtype=np.float64)
-        near = [n for n, each in enumerate(self.found)
-                if each.shape == wanted.shape and np.allclose(each, wanted, rtol=1e-9, atol=1e-12)]  # fmt: skip
-        return near[0] if near else self.place(wanted)
 
 
 def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices) -> dict[str, Any]:
+    blocks = zip(frame.blocks, frame.inverses, strict=True)
     return {
         "tensor": place[0],
         "dims": list(place[1]),
         "source": frame.source.tolist(),
         "factor": _packed(frame.factor),
-        "blocks": [{"rows": rows.tolist(), "matrix": matrices.place(matrix)} for rows, matrix in frame.blocks],
+        "blocks": [
+            {"rows": [_line(line) for line in rows], "matrix": matrices.place(matrix, inverse.T)}
+            for (rows, matrix), inverse in blocks
+        ],
     }
+
+
+def _line(rows: Indices) -> int | list[int]:
+    """Rows of a block: the first if they follow one another."""
+    start = int(rows[0])
+    return start if np.array_equal(rows, np.arange(start, start + len(rows))) else rows.tolist()
 
 
 def _fold_json(each: Fold) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, HiddenSpace
 from lawful.types import Floats, Indices
 
 SPREAD = 0.3  # of the logarithm of a random scale
+MIRRORED = 512  # from this size on a reflection stands for all rotations, if that is asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
 @dataclass(eq=False)
 class AxisFrame:
     """What a member of the group does to the rows of one axis: row i becomes row `source[i]` times `factor[i]`; then
-    rows of each block are mixed by its matrix."""
+    rows of each block are mixed by its matrix. A unit vector v in place of a matrix is the reflection `1 − 2 v vᵀ`."""
 
     source: Indices
     factor: Floats
@@ -169,7 +170,11 @@ def _mixed(
 
 
 def _times(matrix: torch.Tensor, tensor: torch.Tensor, d: int) -> torch.Tensor:
-    """A matrix acting along one dimension."""
+    """A matrix (or a reflection) acting along one dimension."""
+    if matrix.ndim == 1:
+        laid = matrix.reshape([-1 if e == d else 1 for e in range(tensor.ndim)])
+        along: torch.Tensor = torch.tensordot(matrix, tensor, dims=([0], [d])).unsqueeze(d)
+        return tensor - 2 * laid * along
     if d == tensor.ndim - 1:
         return tensor @ matrix.T
     if d == 0:
@@ -277,17 +282,25 @@ def in_shape(rows: torch.Tensor, dims: tuple[int, ...], shape: torch.Size) -> to
     return rows.reshape(sizes).movedim(tuple(range(len(dims))), dims)
 
 
-def draw(group: OrbitGroup, rng: np.random.Generator, *, discrete: bool = True) -> dict[int, SpaceMove]:
-    """A random member of the group: well conditioned; without permutations, signs and phases if not `discrete`."""
-    return {number: _drawn(space, rng, discrete) for number, space in enumerate(group.spaces)}
+def draw(
+    group: OrbitGroup, rng: np.random.Generator, *, discrete: bool = True, mirrored: bool = False
+) -> dict[int, SpaceMove]:
+    """A random member of the group: well conditioned; without permutations, signs and phases if not `discrete`.
+
+    `mirrored`: of large rotations only a reflection, which acts in no time. Reflections generate all of O(m), so what
+    a reflection in a random direction leaves alone is left alone by every rotation.
+    """
+    return {number: _drawn(space, rng, discrete, mirrored) for number, space in enumerate(group.spaces)}
 
 
-def _drawn(space: HiddenSpace, rng: np.random.Generator, discrete: bool) -> SpaceMove:
+def _drawn(space: HiddenSpace, rng: np.random.Generator, discrete: bool, mirrored: bool) -> SpaceMove:
     if isinstance(space, UnitSpace):
         order = rng.permutation(space.size) if discrete and space.permutes else np.arange(space.size)
         signs = rng.choice([-1.0, 1.0], space.size) if discrete and space.signed else np.ones(space.size)
         return UnitsMove(order, np.exp(rng.normal(scale=SPREAD, size=(space.size, space.scales))), signs)
     if isinstance(space, MatrixBlock):
+        if mirrored and space.size >= MIRRORED and space.kind in ("O", "O fixing 1"):
+            return BlockMove(_mirror(space, rng))
         return BlockMove(_matrix(space, rng, discrete))
     count = len(space.heads)
     order = rng.permutation(count) if discrete and space.permutes else np.arange(count)
@@ -313,6 +326,14 @@ def _matrix(block: MatrixBlock, rng: np.random.Generator, discrete: bool) -> Flo
     inner = np.eye(size)
     inner[1:, 1:] = np.linalg.qr(rng.normal(size=(size - 1, size - 1)))[0]
     return np.asarray(basis @ inner @ basis.T)
+
+
+def _mirror(block: MatrixBlock, rng: np.random.Generator) -> Floats:
+    """A random unit vector, orthogonal to 1 if that is to stay."""
+    found = rng.normal(size=block.size)
+    if block.kind == "O fixing 1":
+        found -= found.mean()
+    return np.asarray(found / np.linalg.norm(found))
 
 
 def turning(block: MatrixBlock, numbers: Floats) -> Floats:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.coloured import ColouredNumbers, NodeAxis, NumberTable
-from lawful.checkpoints.compare import check_numbers
 from lawful.checkpoints.element import as_rows
+from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State, StatisticsFold
 from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.powers_of_two import take_out_scales
@@ -70,12 +70,12 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     if turning:
         words = f"rotations act on {turning[0].name}, and rounding moves every number: no exact hash is shared"
         return OrbitHash(None, f"{words}; `lawful fingerprint --index` keeps a sketch instead")
-    wide = {
-        name: tensor.detach().double().numpy().copy() for name, tensor in state.items() if tensor.is_floating_point()
-    }
     cost = _cost(group)
     if cost > MOST:
         return OrbitHash(None, f"the products of its heads take {cost:.0e} steps, more than {MOST:.0e}")
+    wide = {
+        name: tensor.detach().double().numpy().copy() for name, tensor in state.items() if tensor.is_floating_point()
+    }
     dead, shifted = _leave_out_dead(architecture, wide)
     take_out_scales(group, wide)
     try:

@@ -240,7 +240,7 @@ def _agreement(space: UnitSpace, parts: Parts, one: Tensors, two: Tensors, other
             left, right = (_directions(rows, tensors) for rows, tensors in ((a, one), (b, two)))
             product = left @ right.T
             likeness += product.abs() if space.signed and a.odd else product
-        orders.append(assign(likeness))
+        orders.append(assign(-likeness))
     return int((orders[0] == orders[1]).sum())
 
 

@@ -13,10 +13,11 @@ from scipy.optimize import linear_sum_assignment
 from lawful.checkpoints.element import BlockMove, SpaceMove, UnitsMove
 from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, UnitSpace
 from lawful.checkpoints.nearest_blocks import nearest_heads, nearest_matrix
-from lawful.checkpoints.unit_rows import Tensors, columns_of
+from lawful.checkpoints.unit_rows import Tensors, columns_of, row_lengths
 from lawful.types import Floats, Indices, Mask
 
 MOST_ASSIGNED = 2048
+MANY_UNITS, FEW = 1024, 256  # of so many units those are matched first that so few columns of each tensor tell apart
 
 
 def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> SpaceMove:
@@ -29,24 +30,48 @@ def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRo
 
 
 def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
+    """Of many units those that a few columns tell apart are matched by these, the others by all columns."""
     classes: dict[tuple[tuple[float, ...], bool], list[AxisRows]] = defaultdict(list)
     for rows in space.members:
         if usable(rows):
             classes[rows.powers, rows.odd].append(rows)
-    features = [_feature(powers, odd, members, a, b) for (powers, odd), members in classes.items()]
-    odd_part, even_part, squares = _similarity(space, features)
-    likeness = (odd_part.abs() if space.signed else odd_part).add_(even_part)
-    order = assign(likeness, squares) if space.permutes else np.arange(space.size)
-    signs = np.ones(space.size)
-    if space.signed:
-        picked = odd_part[torch.arange(space.size), torch.as_tensor(order)].numpy()
-        signs = np.where(picked < 0, -1.0, 1.0)
-    return UnitsMove(order, _scales(space, features, order), signs)
+    order, signs = np.arange(space.size), np.ones(space.size)
+    rest = free = np.arange(space.size)
+    if space.permutes and space.size >= MANY_UNITS:
+        few = [_feature(powers, odd, members, a, b, most=FEW) for (powers, odd), members in classes.items()]
+        order, signs = _told_apart(space, few)
+        rest, free = np.flatnonzero(order < 0), np.setdiff1d(np.arange(space.size), order[order >= 0])
+    if len(rest) and (space.permutes or space.signed):
+        every = [_feature(powers, odd, members, a, b, rest, free) for (powers, odd), members in classes.items()]
+        odd_part, cost = _costs(space, every)
+        if space.permutes:
+            order[rest] = free[assign(cost)]
+        signs[rest] = _signs(space, odd_part, np.searchsorted(free, order[rest]))
+    lengths = [(powers, _lengths(members, a, b)) for (powers, _), members in classes.items() if any(powers)]
+    return UnitsMove(order, _scales(space, lengths, order), signs)
+
+
+def _told_apart(space: UnitSpace, features: list[RowProducts]) -> tuple[Indices, Floats]:
+    """For each unit of A the one of B (−1 if in doubt) and its sign: the nearest, seen from both, at most half as far
+    as any other."""
+    odd_part, cost = _costs(space, features)
+    (near, partner), (back, owner) = (cost.clamp_min_(0.0).topk(2, dim, largest=False) for dim in (1, 0))
+    forth = partner[:, 0]
+    sure = owner[0][forth] == torch.arange(space.size)
+    sure &= (4 * near[:, 0] < near[:, 1]) & (4 * back[0] < back[1])[forth]
+    order = torch.where(sure, forth, -1).numpy()
+    return order, _signs(space, odd_part, np.maximum(order, 0))
+
+
+def _signs(space: UnitSpace, odd_part: torch.Tensor, order: Indices) -> Floats:
+    """Negative where rows that a sign turns point the other way."""
+    picked = odd_part[torch.arange(len(order)), torch.as_tensor(order)].numpy()
+    return np.where((picked < 0) & space.signed, -1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class RowProducts:
-    """Inner products of all rows of one kind: those of each unit of A with each of B, and the length of each row."""
+    """Inner products of rows of one kind: those of units of A with those of B, and the length of each row."""
 
     powers: tuple[float, ...]
     odd: bool
@@ -54,23 +79,54 @@ class RowProducts:
     lengths: tuple[Floats, Floats]
 
 
-def _feature(powers: tuple[float, ...], odd: bool, members: Sequence[AxisRows], a: Tensors, b: Tensors) -> RowProducts:
-    """Added up tensor by tensor. Rows are divided by their largest entry first: scales may be of any size."""
-    count = len(members[0].places)
-    product = torch.zeros(count, count, dtype=torch.float64)
-    lengths = np.zeros(count), np.zeros(count)
+def _feature(
+    powers: tuple[float, ...],
+    odd: bool,
+    members: Sequence[AxisRows],
+    a: Tensors,
+    b: Tensors,
+    first: Indices | None = None,
+    second: Indices | None = None,
+    *,
+    most: int | None = None,
+) -> RowProducts:
+    """Added up tensor by tensor, for some units of A and of B, from at most so many columns of each tensor.
+
+    Rows are divided by their largest entry first: scales may be of any size.
+    """
+    total = len(members[0].places)
+    picked = [None if each is None or len(each) == total else torch.as_tensor(each) for each in (first, second)]
+    counts = [total if each is None else len(each) for each in picked]
+    product = torch.zeros(*counts, dtype=torch.float32 if most is not None else torch.float64)
+    lengths = np.zeros(counts[0]), np.zeros(counts[1])
     for left, right in columns_of(members, a, b):
+        if most is not None and (step := left.shape[1] // most) > 1:
+            left, right = left[:, ::step], right[:, ::step]
+        left, right = (rows if each is None else rows[each] for rows, each in zip((left, right), picked, strict=True))
         sizes = [row.double() for row in (left.abs().amax(1), right.abs().amax(1))]
         safe = [torch.where(size > 0, size, 1.0) for size in sizes]
-        if not all(_of_one_size(size, left.dtype) for size in safe):
+        scaled = not all(_of_one_size(size, left.dtype) for size in safe)
+        if scaled:
             left, right = (rows / size.to(rows.dtype)[:, None] for rows, size in zip((left, right), safe, strict=True))
         else:
             safe = [torch.ones_like(size) for size in safe]
-        product += (left @ right.T).double().mul_(safe[0][:, None]).mul_(safe[1][None])
-        for total, part, size in zip(lengths, (left, right), safe, strict=True):
+        piece = left @ right.T
+        if scaled or product.dtype == torch.float64:
+            piece = piece.double().mul_(safe[0][:, None]).mul_(safe[1][None])
+        product = piece + product if scaled else product.add_(piece)
+        for each, part, size in zip(lengths, (left, right), safe, strict=True):
             squares = part.square().sum(1, dtype=torch.float64)
-            total[:] = np.hypot(total, (size * squares.sqrt()).numpy())
+            each[:] = np.hypot(each, (size * squares.sqrt()).numpy())
     return RowProducts(powers, odd, product, lengths)
+
+
+def _lengths(members: Sequence[AxisRows], a: Tensors, b: Tensors) -> tuple[Floats, Floats]:
+    """The length of each row of A and of B, over all tensors."""
+    found = np.zeros(len(members[0].places)), np.zeros(len(members[0].places))
+    for both in columns_of(members, a, b):
+        for total, rows in zip(found, both, strict=True):
+            total[:] = np.hypot(total, row_lengths(rows))
+    return found
 
 
 def _of_one_size(sizes: torch.Tensor, kind: torch.dtype) -> bool:
@@ -79,38 +135,45 @@ def _of_one_size(sizes: torch.Tensor, kind: torch.dtype) -> bool:
     return bool((sizes < most).all() and (sizes > 1 / most).all())
 
 
-def _similarity(space: UnitSpace, features: Sequence[RowProducts]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Inner products of rows of A and B, those that a sign turns apart; and the sums of squares to hold against them.
+def _costs(space: UnitSpace, features: list[RowProducts]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inner products of those rows of A and B that a sign turns; and squares of distances, each with the better sign.
 
-    Where a scale acts, rows count by their direction alone.
+    Where a scale acts, rows count by their direction alone. The products are used up.
     """
-    size = space.size
-    odd = torch.zeros(size, size, dtype=torch.float64)
-    even, squares = odd.clone(), odd.clone()
+    single = features and all(each.product.dtype == torch.float32 for each in features)
+    kind = torch.float32 if single else torch.float64
+    odd = torch.zeros(features[0].product.shape if features else (space.size, space.size), dtype=kind)
+    even = None
+    squares = torch.zeros(odd.shape[0], 1, dtype=kind), torch.zeros(1, odd.shape[1], dtype=kind)
     whole = sum(float(np.square(each.lengths[0]).sum()) for each in features) or 1.0
-    for each in features:
-        lengths = each.lengths
-        product = each.product
+    while features:
+        each = features.pop(0)
+        one, two = (torch.as_tensor(length, dtype=kind) for length in each.lengths)
+        product = each.product.to(kind)
         if any(each.powers):
-            safe = [torch.as_tensor(np.where(length > 0, length, 1.0)) for length in lengths]
-            product = product / safe[0][:, None] / safe[1][None]
-            lengths = (lengths[0] > 0).astype(float), (lengths[1] > 0).astype(float)
+            product.div_(torch.where(one > 0, one, 1.0)[:, None]).div_(torch.where(two > 0, two, 1.0)[None])
+            one, two = (one > 0).to(kind), (two > 0).to(kind)
         else:
-            own = float(np.square(lengths[0]).sum()) or 1.0
-            weight = size / own if space.scales else 1.0 / whole
-            product = product * weight
-            lengths = lengths[0] * weight**0.5, lengths[1] * weight**0.5
+            own = float(np.square(each.lengths[0]).sum()) or 1.0
+            weight = space.size / own if space.scales else 1.0 / whole
+            product.mul_(weight)
+            one, two = one * weight**0.5, two * weight**0.5
         if each.odd:
             odd += product
         else:
-            even += product
-        squares += torch.as_tensor(np.square(lengths[0])[:, None] + np.square(lengths[1])[None])
-    return odd, even, squares
+            even = product if even is None else even.add_(product)
+        squares[0].add_(one.square()[:, None])
+        squares[1].add_(two.square()[None])
+    likeness = odd.abs() if space.signed else odd.clone()
+    if even is not None:
+        likeness += even
+    return odd, likeness.mul_(-2.0).add_(squares[0]).add_(squares[1])
 
 
-def assign(likeness: torch.Tensor, squares: torch.Tensor | None = None) -> Indices:
-    """For each unit of A the one of B: mutual nearest neighbours first, linear assignment for the others."""
-    cost = (-2.0 * likeness if squares is None else squares - 2.0 * likeness).numpy()
+def assign(given: torch.Tensor) -> Indices:
+    """For each unit of A the one of B, at these costs: mutual nearest neighbours first, linear assignment for the
+    others."""
+    cost = given.numpy()
     count = len(cost)
     forth, back = cost.argmin(1), cost.argmin(0)
     every = np.arange(count)
@@ -133,16 +196,17 @@ def assign(likeness: torch.Tensor, squares: torch.Tensor | None = None) -> Indic
     return order
 
 
-def _scales(space: UnitSpace, features: Sequence[RowProducts], order: Indices) -> Floats:
+def _scales(
+    space: UnitSpace, kinds: Sequence[tuple[tuple[float, ...], tuple[Floats, Floats]]], order: Indices
+) -> Floats:
     """Least squares for the logarithms: `log |A_i| − log |B_i| = Σ power · log t`, over the kinds of rows."""
     found = np.ones((space.size, space.scales))
-    kinds = [each for each in features if any(each.powers)]
     if not space.scales or not kinds:
         return found
-    design = np.array([each.powers for each in kinds])
+    design = np.array([powers for powers, _ in kinds])
     ratios = np.full((len(kinds), space.size), np.nan)
-    for number, each in enumerate(kinds):
-        lengths = each.lengths[0], each.lengths[1][order]
+    for number, (_, (one, two)) in enumerate(kinds):
+        lengths = one, two[order]
         good = (lengths[0] > 0) & (lengths[1] > 0)
         ratios[number, good] = np.log(lengths[0][good]) - np.log(lengths[1][good])
     known = np.isfinite(ratios)

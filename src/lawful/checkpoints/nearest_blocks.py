@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from lawful.checkpoints.element import HeadsMove, turning
 from lawful.checkpoints.group import AxisRows, HeadSpace, MatrixBlock
-from lawful.checkpoints.unit_rows import Tensors, columns_of, unit_rows
+from lawful.checkpoints.unit_rows import Tensors, columns_of, row_lengths, unit_rows
 from lawful.types import Floats, Indices
 
 TINY = 1e-300
@@ -105,7 +105,7 @@ def _rotary(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
             continue
         one, two = (torch.complex(each[first], each[second]) for each in pair)
         product = (one * two.conj()).sum(1).numpy()
-        lengths = [_lengths(torch.view_as_real(each).flatten(1)) for each in (one, two)]
+        lengths = [row_lengths(torch.view_as_real(each).flatten(1)) for each in (one, two)]
         good = (lengths[0] > 0) & (lengths[1] > 0) & (np.abs(product) > 0)
         weight = lengths[0] * lengths[1]
         phase[good] += product[good] / weight[good]
@@ -226,10 +226,3 @@ def _complex_products(block: MatrixBlock, own: torch.Tensor, shared: torch.Tenso
 
     (real, imaginary), (other, turned) = inner(own), inner(shared)
     return np.asarray((real * other + imaginary * turned).sum(-1).numpy())
-
-
-def _lengths(rows: torch.Tensor) -> Floats:
-    wide = rows.double()
-    largest = wide.abs().amax(1)
-    safe = torch.where(largest > 0, largest, 1.0)
-    return np.asarray((safe * (wide / safe[:, None]).norm(dim=1) * (largest > 0)).numpy())

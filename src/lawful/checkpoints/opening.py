@@ -13,6 +13,7 @@ from torch import nn
 
 from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
 from lawful.checkpoints.bridge import find_bridges, made
+from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.sources import TensorSource
 from lawful.checkpoints.written import first_difference, written_alike
@@ -108,11 +109,13 @@ def open_both(
     elif not _same_settings(first, second):
         theirs, _ = _own_module(second)
         two = one if theirs is None else theirs
+    opened = open_checkpoint(first, one), open_checkpoint(second, two)
+    for each, which in zip(opened, ("the first checkpoint", "the second checkpoint"), strict=True):
+        check_numbers(each.state, which)  # what is wrong with the files is said before anything that takes time
     found = read_architecture(one, input)
     if two is one or written_alike(found, two):
-        return CheckpointPair(found, open_checkpoint(first, one), open_checkpoint(second, one))
+        return CheckpointPair(found, *opened)
     other = read_architecture(two, input)
-    opened = open_checkpoint(first, one), open_checkpoint(second, two)
     difference = first_difference(found.exported, other.exported, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small
         return ApartPair((found, other), *opened, difference)

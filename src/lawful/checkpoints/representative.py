@@ -12,9 +12,10 @@ from torch import nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
 from lawful.checkpoints.balancing import balance
-from lawful.checkpoints.compare import check_numbers, compare_moved
+from lawful.checkpoints.compare import compare_moved
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows, frames, identity, inverse, moved, then
 from lawful.checkpoints.find_folds import Folding
+from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint

@@ -146,7 +146,7 @@ def _replayed(
     sizes = [max((float(tensor.abs().max()) for tensor in each), default=0.0) or 1.0 for each in one]
     error, rounding = ([1e-16] * len(many) for _ in range(2))
     harder = max(1.0, found.conditioning / 10.0)
-    twins = [(own, 1.0), *((random_member(group, folded, seed + number), harder) for number in range(2))]
+    twins = [(own, 1.0), *((random_member(group, folded, seed + number, mirrored=True), harder) for number in range(2))]
     for twin, factor in twins:
         exact, rounded = (architecture.replays(state, many) for state in (twin, _stored_like(twin, first, second)))
         for trial, size in enumerate(sizes):

@@ -9,8 +9,10 @@ import torch
 
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.group import AxisRows
+from lawful.types import Floats
 
 Tensors = Mapping[str, torch.Tensor]
+BATCH = 256  # rows that are widened together
 COLUMNS, MANY_ENTRIES = 16, 2**23  # columns for each unit that suffice, where there are many entries
 
 
@@ -38,3 +40,11 @@ def columns_of(members: Sequence[AxisRows], a: Tensors, b: Tensors) -> Iterator[
         if left.numel() > MANY_ENTRIES and (step := left.shape[1] // (COLUMNS * size)) > 1:
             left, right = left[:, ::step], right[:, ::step]
         yield left, right
+
+
+def row_lengths(rows: torch.Tensor) -> Floats:
+    """The length of each row, of any size."""
+    largest = rows.abs().amax(1).double()
+    safe = torch.where(largest > 0, largest, 1.0)
+    norms = [(rows[k : k + BATCH].double() / safe[k : k + BATCH, None]).norm(dim=1) for k in range(0, len(rows), BATCH)]
+    return np.asarray((safe * torch.cat(norms) * (largest > 0)).numpy())

@@ -12,7 +12,7 @@ from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import unfold
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
-from lawful.checkpoints.streamed import fold_clusters
+from lawful.checkpoints.streamed import fold_clusters, working_types
 from lawful.checkpoints.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.errors import Unsupported
 from lawful.shown import Shown
@@ -58,18 +58,25 @@ def align_pair(pair: CheckpointPair) -> Aligned:
     names = written_names(pair)
     weights: dict[str, torch.Tensor] = {}
     before = after = size = 0.0
+    kinds = working_types(one, two)
     for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
-        like = {name: one[name].double() for name in cluster.names}
-        near = unfold({name: found.aligned[name].double() for name in cluster.names}, cluster.folds, like)
+        single = any(kinds.get(name) == torch.float32 for name in cluster.names)
+        kind = torch.float32 if single else torch.float64
+        like = {name: one[name].to(kind) for name in cluster.names}
+        near = unfold({name: found.aligned[name].to(kind) for name in cluster.names}, cluster.folds, like)
         for name in cluster.names:
             if name in parameters:
-                before += float((two[name].double() - like[name]).square().sum())
-                after += float((near[name] - like[name]).square().sum())
-                size += float(like[name].square().sum())
+                before += _square(two[name].to(kind) - like[name])
+                after += _square(near[name] - like[name])
+                size += _square(like[name])
             if name in names:
                 weights[names[name]] = near[name].to(two[name].dtype)
     weights = {key: weights[key] for key in names.values()}
     return Aligned(weights, found, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
+
+
+def _square(tensor: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2
 
 
 def written_names(pair: CheckpointPair) -> Mapping[str, str]:

@@ -234,25 +234,24 @@ def separate(
     from lawful.network.formats.files import write
     from lawful.report.truncation import separation_json, separation_text
     from lawful.truncation.certificate import certificate
-    from lawful.truncation.construct import ZeroLoss
     from lawful.truncation.separability import separability
 
     will_write(network, out, html)
     found = separability(open_data(data, clusters, project, seed), aligned=aligned, seed=seed)
-    if network is not None and isinstance(found.built, ZeroLoss):
-        write(found.built.network, network)
+    if network is not None and found.network is not None:
+        write(found.network.network, network)
     if out is not None:
         write_certificate(out, certificate(found.data, found.answers))
     if html is not None:
         from lawful.report.truncation_page import separation_page
         from lawful.truncation.census import census
 
-        built = census(found.built.network, found.data) if isinstance(found.built, ZeroLoss) else None
+        built = None if found.network is None else census(found.network.network, found.data)
         write_text(html, separation_page(found, built, str(data or f"clusters {clusters}")))
     print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
-    if network is not None and not isinstance(found.built, ZeroLoss):
+    missing = network is not None and found.network is None
+    if missing:
         typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)
-    missing = network is not None and not isinstance(found.built, ZeroLoss)
     code = {"yes": 3 if missing else 0, "no": 1, "undecided": 3}[found.verdict]
     if code:
         raise typer.Exit(code)

@@ -19,6 +19,7 @@ from lawful.pruning.tidy import Tidying
 if TYPE_CHECKING:
     from lawful.pruning.onnx_channels import OnnxPruning
 
+TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
 
 
@@ -83,7 +84,7 @@ def written(
             steps[-1]["heads"] = _heads(operation.attention)
     homes = {int(cell): (numbers[name], place) for name, spot in reversed(list(program.spots.items()))
              for place, cell in enumerate(spot.cells)}  # fmt: skip
-    layers = {str(operation.tensors["weight"]): numbers[operation.name] for operation in program.operations
+    layers = {str(operation.tensors["weight"]): numbers[operation.name] for operation in reversed(program.operations)
               if operation.kind in ("layer", "depthwise")}  # fmt: skip
     others = {name: _line(tensor) for name, tensor in before.items() if name not in used}
     return {
@@ -121,9 +122,9 @@ def weights_digest(state: Mapping[str, torch.Tensor]) -> str:
 
 
 def _refuse_types(state: Mapping[str, torch.Tensor], used: set[str]) -> None:
-    odd = next((name for name in sorted(used) if state[name].dtype not in (torch.float32, torch.float64)), None)
+    odd = next((name for name in sorted(used) if state[name].dtype not in TYPES), None)
     if odd is not None:
-        raise Unsupported(f"{odd} is stored as {state[odd].dtype}: certificates are for float32 and float64")
+        raise Unsupported(f"{odd} is stored as {state[odd].dtype}: certificates are for floats of 16, 32 and 64 bits")
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

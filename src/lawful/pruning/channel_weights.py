@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.pruning.constants import Value, combined, is_double, nearest
+from lawful.pruning.constants import Value, combined, is_double, is_rational, nearest
 from lawful.pruning.dependent import dependent_sweeps
-from lawful.pruning.facts import Facts, ordinary, power_of_two
+from lawful.pruning.facts import Facts
 from lawful.pruning.groups import repeated_cells, with_whole_rows
 from lawful.pruning.heads import HeadGrids
 from lawful.pruning.program import ChannelProgram, Operation
+from lawful.pruning.rays import ordinary, power_of_two
 from lawful.types import Floats
 
 # ("silent",), ("constant",), ("unscored",), ("duplicate", cell), or ("dependent", side that takes over, terms)
@@ -43,7 +44,15 @@ class ChannelWeights:
         self.added: dict[str, Floats] = {}  # biases of layers that had none, by their weight's name
         self.alive = dict.fromkeys(program.cells, True)
         self.pinned = program.pinned
-        self.layers = [operation for operation in program.operations if operation.kind == "layer"]
+        self.uses: dict[str, list[Operation]] = {}  # by the weight of a layer: most are used once
+        for operation in program.operations:
+            if operation.kind == "layer":
+                self.uses.setdefault(str(operation.tensors["weight"]), []).append(operation)
+        self.layers = [uses[0] for uses in self.uses.values()]
+        again = [each for uses in self.uses.values() if len(uses) > 1 for each in uses]
+        self.used_again = {
+            int(cell) for each in again for name in (each.name, each.sources[0]) for cell in program.spots[name].cells
+        }
         self.grids = HeadGrids(program)
         self.removed: list[RemovedChannel] = []
         self.sweeps: list[dict[int, Reason]] = []
@@ -76,14 +85,15 @@ class ChannelWeights:
 
     def exact_bias(self, operation: Operation, row: int) -> Value:
         """One entry of the bias, before it was rounded."""
-        found = self._exact.get((operation.name, row))
+        found = self._exact.get((str(operation.tensors["weight"]), row))
         return Fraction(float(self.bias(operation)[row])) if found is None else found
 
     def rounded(self, operation: Operation) -> NDArray[np.bool_]:
         """Rows with an entry that was rounded."""
-        if operation.name not in self._rounded:
-            self._rounded[operation.name] = np.zeros(len(self.weight(operation)), dtype=bool)
-        return self._rounded[operation.name]
+        weight = str(operation.tensors["weight"])
+        if weight not in self._rounded:
+            self._rounded[weight] = np.zeros(len(self.arrays[weight]), dtype=bool)
+        return self._rounded[weight]
 
     def alive_at(self, name: str) -> NDArray[np.bool_]:
         """For every channel of an activation whether it is left."""
@@ -144,7 +154,7 @@ class ChannelWeights:
         bias = self.bias(layer).copy()
         bias[theirs] = nearest(total)
         self._set_bias(layer, bias)
-        self._exact[layer.name, theirs] = total
+        self._exact[str(layer.tensors["weight"]), theirs] = total
         self.rounded(layer)[theirs] |= bool(inexact) or not is_double(total)
 
     def _count_out(self, cell: int, kind: str) -> None:
@@ -171,16 +181,10 @@ class ChannelWeights:
             live = [(operation, places) for operation, places in heard if columns[operation.name][places].any()]
             if not live:
                 found[cell] = ("silent",)
-            elif all(self._foldable(each, facts.values(each.sources[0], places)) for each, places in live):
+            elif all(self._foldable(each, places, facts) for each, places in live):
                 found[cell] = ("constant",)
             else:
-                key = tuple(
-                    (
-                        operation.name,
-                        *((facts.keys[operation.sources[0]][at], self._block(operation, at)) for at in places),
-                    )
-                    for operation, places in heard
-                )
+                key = tuple(self._seen(operation, places, facts) for operation, places in heard)
                 leader = leaders.setdefault(key, cell)
                 if leader != cell and leader not in found:
                     found[cell] = ("duplicate", leader)
@@ -188,10 +192,29 @@ class ChannelWeights:
         found = {cell: reason for cell, reason in found.items() if cell not in kept}
         return self.grids.kept_whole(found, self.alive, self.pinned)
 
-    def _foldable(self, operation: Operation, values: Sequence[Value | None]) -> bool:
-        """Whether a layer hears nothing but constants: beside a border of zeros, or without room for a bias, zeros."""
+    def _foldable(self, operation: Operation, places: Sequence[int], facts: Facts) -> bool:
+        """Whether a layer hears nothing but constants: beside a border of zeros, or without room for a bias, zeros.
+
+        One that is used several times must hear the same constants, rationals, in all its uses.
+        """
         closed = operation.tensors["bias"] is None and operation.tensors["weight"] in self.program.closed
-        return all(value is not None and (value == 0 or not (operation.padded or closed)) for value in values)
+        first, *others = (facts.values(each.sources[0], places) for each in self._uses(operation))
+        if any(values != first for values in others) or (others and not all(map(is_rational, first))):
+            return False
+        return all(value is not None and (value == 0 or not (operation.padded or closed)) for value in first)
+
+    def _seen(self, operation: Operation, places: Sequence[int], facts: Facts) -> tuple[Any, ...]:
+        """What a layer hears at some places, factors aside: those of its other uses only beside its own."""
+        source = operation.sources[0]
+        parts = [(facts.keys[source][at], self._block(operation, at)) for at in places]
+        others = [
+            (facts.keys[use.sources[0]][at], facts.factors[use.sources[0]][at] / facts.factors[source][at])
+            for use in self._uses(operation)[1:] for at in places
+        ]  # fmt: skip
+        return operation.name, *parts, *others
+
+    def _uses(self, operation: Operation) -> list[Operation]:
+        return self.uses[str(operation.tensors["weight"])]
 
     def _block(self, operation: Operation, column: int) -> int:
         """The group of a column: rows of another cannot take it over."""
@@ -237,7 +260,7 @@ class ChannelWeights:
             terms = ((tap, value) for place, value in pairs for tap in flat[row, place].tolist())
             total = combined(terms, self.exact_bias(operation, row))
             bias[row] = nearest(total)
-            self._exact[operation.name, row] = total
+            self._exact[str(operation.tensors["weight"]), row] = total
             if not is_double(total):
                 self.rounded(operation)[row] = True
         self._set_bias(operation, bias)

@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from flint import ctx
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule
@@ -24,7 +26,7 @@ from lawful.pruning.attention_calls import attention_calls
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
 from lawful.pruning.constants import BITS
 from lawful.pruning.joined import read_module
-from lawful.pruning.loading import how_to_load, set_caches
+from lawful.pruning.loading import how_to_load, with_caches, without_caches
 from lawful.pruning.onnx_sizes import stated_sizes
 from lawful.pruning.permanent import permanent
 from lawful.pruning.program import ChannelProgram, notes_of
@@ -35,7 +37,18 @@ from lawful.pruning.traced import traced_channels
 from lawful.shown import Shown
 from lawful.types import Floats
 
-FIXING = ("flatten", "view", "reshape", "chunk", "split", "split_with_sizes", "slice")  # may have sizes of their own
+FIXING = (
+    "flatten",
+    "view",
+    "reshape",
+    "chunk",
+    "split",
+    "split_with_sizes",
+    "slice",
+    "expand",
+    "permute",
+    "transpose",
+)  # fmt: skip  (may have sizes of their own, or lead to calls that have)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +100,7 @@ def prune_channels(
     ([('0', 0, 'silent'), ('0', 2, 'constant')], Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1)))
     """
     plain, notes = permanent(module)
-    cached = set_caches(plain, False)
+    cached = without_caches(plain)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
     read = read_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
@@ -95,9 +108,8 @@ def prune_channels(
         found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
     except Unsupported as refusal:  # the module's own code may fix what it measures
         found = _otherwise(module, plain, double, read, examples, notes, str(refusal), fold)
-    if cached:
-        set_caches(found.original, True)
-        set_caches(found.module, True)
+    for each in (found.original, found.module):
+        with_caches(each, cached)
     return found
 
 
@@ -138,7 +150,10 @@ def _pruned(
 ) -> ChannelPruning:
     program = traced_channels(read, stay, fixed=fixed)
     program.closed = _closed(double, program)
-    arrays = {name: array.T if name in program.transposed else array for name, array in arrays_of(read).items()}
+    arrays = {
+        name: np.swapaxes(array, 0, 1) if name in program.transposed else array
+        for name, array in arrays_of(read).items()
+    }
     state = ChannelWeights(program, arrays)
     with ctx.workprec(BITS):
         state.sweep_all()
@@ -175,7 +190,7 @@ def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:
     names = {str(each.tensors["weight"]) for each in program.operations if each.kind in ("layer", "depthwise")}
     layers = {
         f"{name}.weight" if name else "weight" for name, part in module.named_modules()
-        if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
+        if isinstance(part, (nn.Linear, _ConvNd))
     }  # fmt: skip
     return names - layers
 

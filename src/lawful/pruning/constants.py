@@ -13,6 +13,24 @@ from lawful.pruning.program import Arguments
 BITS = 200
 Value = Any  # a Fraction, or a ball of FLINT that holds the real number
 ZERO = Fraction(0)
+VANISHING = (
+    "tanh",
+    "erf",
+    "gelu",
+    "silu",
+    "mish",
+    "elu",
+    "celu",
+    "selu",
+    "sin",
+    "sinh",
+    "atan",
+    "expm1",
+    "log1p",
+    "sqrt",
+    "softshrink",
+    "hardshrink",
+)  # fmt: skip  (0 at 0)
 
 
 def ball(value: Value) -> Any:
@@ -23,6 +41,11 @@ def ball(value: Value) -> Any:
 def nearest(value: Value) -> float:
     """A value as a double."""
     return float(value) if isinstance(value, Fraction) else float(value.mid())
+
+
+def is_rational(value: Value | None) -> bool:
+    """Whether a value is known exactly."""
+    return isinstance(value, Fraction)
 
 
 def is_double(value: Value) -> bool:
@@ -93,6 +116,12 @@ def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
             return abs(value)
         case "neg":
             return -value
+        case "clamp_min" | "clamp_max" if isinstance(value, Fraction):
+            return max(value, numbers[0]) if function == "clamp_min" else min(value, numbers[0])
+        case "threshold" if isinstance(value, Fraction):
+            return value if value > numbers[0] else numbers[1]
+        case "rsub number":
+            return combined([(-1.0, value)], numbers[0])
         case "add number" | "sub number":
             return combined([(1.0 if function == "add number" else -1.0, numbers[0])], value)
         case "mul number" | "div number":
@@ -103,7 +132,7 @@ def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
 
 
 def _smooth(function: str, arguments: Arguments, numbers: list[Fraction], value: Value) -> Value | None:
-    if value == ZERO and function in ("tanh", "erf", "gelu", "silu", "mish", "elu", "celu", "selu"):
+    if value == ZERO and function in VANISHING:
         return ZERO
     x, one = ball(value), arb(1)
     match function:
@@ -123,6 +152,16 @@ def _smooth(function: str, arguments: Arguments, numbers: list[Fraction], value:
             return (one + (x * ball(numbers[0])).exp()).log() / ball(numbers[0])
         case "mish":
             return x * (one + x.exp()).log().tanh()
+        case "exp":
+            return x.exp()
+        case "sin":
+            return x.sin()
+        case "cos":
+            return x.cos()
+        case "log_sigmoid":
+            return -(one + (-x).exp()).log()
+        case "celu" if _sign(value):
+            return value if _sign(value) > 0 else ball(numbers[0]) * ((x / ball(numbers[0])).exp() - one)
         case "elu" if numbers[1:] == [1, 1] and _sign(value):
             return value if _sign(value) > 0 else ball(numbers[0]) * (x.exp() - one)
     return None

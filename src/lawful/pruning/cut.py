@@ -44,7 +44,7 @@ def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
                     array = cut_rows(state.arrays[name], operation.groups, rows, columns)
                 elif operation.kind == "layer" and role == "weight":
                     array = array[:, columns]
-                found[name] = array.T if name in state.program.transposed else array
+                found[name] = np.swapaxes(array, 0, 1) if name in state.program.transposed else array
         weight = operation.tensors.get("weight")
         if weight in state.added:
             found[bias_beside(str(weight))] = state.added[str(weight)][rows]

@@ -34,6 +34,7 @@ class LinearWeights(Protocol):
     program: ChannelProgram
     grids: HeadGrids
     pinned: set[int]
+    used_again: set[int]
     alive: dict[int, bool]
     readers: dict[int, list[tuple[Operation, list[int]]]]
     layers: list[Operation]
@@ -110,6 +111,8 @@ def _families(state: LinearWeights) -> Iterator[tuple[list[_Space], Heads | None
 def _values(state: LinearWeights, cells: Sequence[int]) -> _Space:
     """Channels between a layer that writes them and those that read them, with nothing but copies between."""
     left = [cell for cell in cells if state.alive[cell] and cell not in state.pinned]
+    if state.used_again & set(left):
+        return _Space([], {})
     origins = {cell: _origin(state, cell) for cell in left}
     layers = {origin[0].name: origin[0] for origin in origins.values() if origin is not None}
     shapes = {tuple((layer.name, len(places)) for layer, places in state.readers.get(cell, [])) for cell in left}

@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.pruning.constants import ZERO, Value, applied, combined, normalised, product
+from lawful.pruning.functions import parity
 from lawful.pruning.program import ChannelProgram, Heads, Operation, Spot
+from lawful.pruning.rays import ONE, rays
 from lawful.types import Floats
 
-ONE = Fraction(1)
+SIDED = ("relu", "leaky_relu")  # treat positive and negative values apart
 
 
 class RowWeights(Protocol):
@@ -44,7 +46,7 @@ class RowWeights(Protocol):
 class Facts:
     """For every activation: constants by place, and for each place a key and a factor.
 
-    Channels with one key are multiples of one function, by their positive factors.
+    Channels with one key are multiples of one function, by their factors, which are not 0.
     """
 
     def __init__(self, weights: RowWeights) -> None:
@@ -126,12 +128,55 @@ class Facts:
         self._follow(operation, dict(self.constant[source]))
 
     def _same(self, operation: Operation, spot: Spot) -> None:
-        self._follow(operation, self._applied(operation))
+        if operation.function in SIDED:
+            self._sided(operation, self._applied(operation))
+        elif operation.function == "abs":
+            name, source = operation.name, operation.sources[0]
+            keys = [(name, key) for key in self.keys[source]]
+            self._set(name, self._applied(operation), keys, [abs(factor) for factor in self.factors[source]])
+        else:
+            self._follow(operation, self._applied(operation))
+
+    def _slopes(self, operation: Operation, spot: Spot) -> None:
+        slopes = self.weights.arrays[str(operation.tensors["weight"])].tolist()
+        found = self.constant[operation.sources[0]].items()
+        constant = {place: applied("leaky_relu", (slopes[place],), value) for place, value in found}
+        self._sided(operation, constant, slopes)
+
+    def _sided(self, operation: Operation, constant: dict[int, Value], own: Sequence[float] | None = None) -> None:
+        """What treats the two signs apart: only positive multiples stay multiples."""
+        name, source = operation.name, operation.sources[0]
+        parts = zip(self.keys[source], self.factors[source], own or [0.0] * len(self.keys[source]), strict=True)
+        keys = [(name, key, factor > 0, each) for key, factor, each in parts]
+        self._set(name, constant, keys, [abs(factor) for factor in self.factors[source]])
+
+    def _instance(self, operation: Operation, spot: Spot) -> None:
+        name, source = operation.name, operation.sources[0]
+        gain, shift = self._gains(operation, len(spot.cells))
+        still = {*np.flatnonzero(gain == 0).tolist(), *self.constant[source]}
+        keys, factors = rays(np.stack([gain, shift], axis=1))
+        parts = zip(self.keys[source], self.factors[source], keys, strict=True)
+        self._set(
+            name, {place: Fraction(float(shift[place])) for place in still}, [(name, *part) for part in parts], factors
+        )
+
+    def _gains(self, operation: Operation, count: int) -> tuple[Floats, Floats]:
+        gain, shift = (
+            np.full(count, default)
+            if operation.tensors[role] is None
+            else self.weights.arrays[str(operation.tensors[role])]
+            for role, default in (("weight", 1.0), ("bias", 0.0))
+        )
+        return gain, shift
 
     def _bend(self, operation: Operation, spot: Spot) -> None:
         name, source = operation.name, operation.sources[0]
-        pairs = zip(self.keys[source], self.factors[source], strict=True)
-        self._set(name, self._applied(operation), [(name, *pair) for pair in pairs])
+        kind = parity(operation.function, operation.arguments)
+        pairs = list(zip(self.keys[source], self.factors[source], strict=True))
+        keys = [(name, key, abs(factor) if kind else factor) for key, factor in pairs]
+        self._set(
+            name, self._applied(operation), keys, [-ONE if kind < 0 and factor < 0 else ONE for _, factor in pairs]
+        )
 
     def _applied(self, operation: Operation) -> dict[int, Value]:
         found = {
@@ -141,7 +186,7 @@ class Facts:
         return {place: value for place, value in found.items() if value is not None}
 
     def _pool(self, operation: Operation, spot: Spot) -> None:
-        self._follow(operation, self._steady(operation))
+        self._sided(operation, self._steady(operation))
 
     def _follow(self, operation: Operation, constant: dict[int, Value]) -> None:
         name, source = operation.name, operation.sources[0]
@@ -243,55 +288,3 @@ def norm_tensors(operation: Operation, arrays: Mapping[str, Floats]) -> tuple[Fl
         for role, default in (("weight", 1.0), ("bias", 0.0))
     )
     return mean, variance, gain, shift
-
-
-def rays(rows: Floats) -> tuple[list[Any], list[Fraction]]:
-    """For every row a key, equal only for rows that are exact positive multiples of each other, and its factor.
-
-    >>> rays(np.array([[1.0, -0.0], [3.0, 0.0], [-1.0, 0.0]]))[0]
-    [0, 0, 2]
-    """
-    groups: dict[bytes, list[int]] = {}
-    keys: list[Any] = []
-    factors: list[Fraction] = []
-    for place, row in enumerate(rows):
-        size = float(np.abs(row).max(initial=0.0))
-        if not size:
-            keys.append(("zero",))
-            factors.append(ONE)
-            continue
-        leaders = groups.setdefault((row / size + 0.0).tobytes(), [])
-        leader = next((other for other in leaders if _multiple(row, rows[other])), None)
-        if leader is None:
-            leaders.append(place)
-        at = place if leader is None else leader
-        keys.append(at)
-        factors.append(Fraction(size) / Fraction(float(np.abs(rows[at]).max())))
-    return keys, factors
-
-
-def ordinary(values: Floats) -> bool:
-    """Whether no entry but 0 is so small that products with powers of two could be rounded."""
-    return bool(np.abs(values[values != 0]).min(initial=1.0) > 1e-200)
-
-
-def power_of_two(ratio: Fraction) -> bool:
-    """Whether doubles of ordinary size times a ratio are doubles.
-
-    >>> power_of_two(Fraction(1, 4)), power_of_two(Fraction(3))
-    (True, False)
-    """
-    plain = all(part & (part - 1) == 0 for part in (ratio.numerator, ratio.denominator))
-    return ratio > 0 and plain and max(ratio.numerator, ratio.denominator) < 2**200
-
-
-def _multiple(row: Floats, leader: Floats) -> bool:
-    """Whether one row is an exact positive multiple of another, as rational numbers."""
-    at = int(np.argmax(np.abs(leader)))
-    own, other = Fraction(float(row[at])), Fraction(float(leader[at]))
-    ratio = own / other if other else Fraction(0)
-    if ratio <= 0:
-        return False
-    if power_of_two(ratio) and ordinary(row) and ordinary(leader):
-        return bool((row == leader * float(ratio)).all())
-    return all(Fraction(a) == ratio * Fraction(b) for a, b in zip(row.tolist(), leader.tolist(), strict=True))

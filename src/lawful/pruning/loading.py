@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -70,10 +70,19 @@ def how_to_load(original: nn.Module, small: nn.Module, attentions: Sequence[Size
     return f"loads into {name} with config {config}{missing}"
 
 
-def set_caches(module: nn.Module, wanted: bool) -> bool:
-    """Whether models of transformers return the keys and values they have seen; whether any was set otherwise."""
-    configs = [getattr(part, "config", None) for part in module.modules()]
-    changed = [each for each in configs if each is not None and getattr(each, "use_cache", wanted) != wanted]
-    for each in changed:
-        each.use_cache = wanted
-    return bool(changed)
+def without_caches(module: nn.Module) -> list[str]:
+    """Let models of transformers return no keys and values that they have seen; the parts that did."""
+    changed = []
+    for name, part in module.named_modules():
+        config: Any = getattr(part, "config", None)
+        if getattr(config, "use_cache", False) is True:
+            config.use_cache = False
+            changed.append(name)
+    return changed
+
+
+def with_caches(module: nn.Module, names: Collection[str]) -> None:
+    """Let these parts return them again: an encoder of the same model may refuse to."""
+    for name, part in module.named_modules():
+        if name in names and hasattr(part, "config"):
+            part.config.use_cache = True

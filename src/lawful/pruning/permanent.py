@@ -1,4 +1,4 @@
-"""A copy of a module whose weights are plain tensors: masks, weight norms and parametrisations applied for good."""
+"""A copy of a module whose weights are plain tensors: masks, norms of weights, parametrisations applied for good."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import copy
 
 import torch
 from torch import nn
-from torch.nn.utils import remove_weight_norm
+from torch.nn.utils import remove_spectral_norm, remove_weight_norm
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.prune import remove as remove_mask
+from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from lawful.errors import InvalidNetwork, Unsupported
@@ -40,6 +41,9 @@ def permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             elif isinstance(hook, WeightNorm):
                 remove_weight_norm(part, hook.name)
                 notes.append(f"{where}: weight normalisation of its {hook.name} was made permanent")
+            elif isinstance(hook, SpectralNorm):
+                remove_spectral_norm(part, hook.name)
+                notes.append(f"{where}: spectral normalisation of its {hook.name} was made permanent")
         if "quantized" in type(part).__module__:
             raise Unsupported(f"{where} is quantised: its numbers are no real weights; prune before quantising")
         if is_parametrized(part):
@@ -55,7 +59,7 @@ def permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
 def _tensor_of(hook: object) -> str:
     if isinstance(hook, BasePruningMethod):
         return str(hook._tensor_name)
-    return str(hook.name) if isinstance(hook, WeightNorm) else ""
+    return str(hook.name) if isinstance(hook, (WeightNorm, SpectralNorm)) else ""
 
 
 def _without_parametrisations(part: nn.Module) -> list[str]:

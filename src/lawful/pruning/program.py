@@ -67,7 +67,9 @@ class Operation:
     | depthwise | a sum over the taps of its own kernel, and a bias |
     | norm | (x − mean)/√(variance + epsilon) · weight + bias |
     | same, bend | `function` of each entry; `same` commutes with positive factors |
-    | pool | a maximum or an average over places |
+    | slopes | max(x, 0) + weight · min(x, 0) |
+    | instance | (x − its mean)/√(its variance + epsilon) · weight + bias, over places |
+    | pool | a maximum or an average over places; a sum, if `padded` |
     | flat | its places become channels, `width` of each |
     | cat, add, sub, mul, copy | as they say |
     | part | channels from `arguments[0]` on |
@@ -180,12 +182,13 @@ class ChannelProgram:
         return all(self.root(cell) in pinned for cell in self.spots[name].cells.tolist())
 
     def along(self, source: str, axis: int) -> str | None:
-        """An activation whose channels lie along an axis; where they are pinned it may be seen along any."""
+        """An activation whose channels lie along an axis; one whose channels all stay may be seen along any."""
         spot = self.spots[source]
         if spot.axis == axis:
             return source
-        if not 0 <= axis < len(spot.shape) or not self.is_pinned(source):
+        if not 0 <= axis < len(spot.shape):
             return None
+        self.pin(source)
         alias = f"{source} along {axis}"
         if alias not in self.spots:
             self.fresh(alias, axis, spot.shape, pinned=True)

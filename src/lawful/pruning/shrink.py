@@ -18,7 +18,7 @@ from lawful.pruning.program import Heads, Operation
 from lawful.types import Floats
 
 COMPARED = 1e-9  # relative difference of outputs in float64
-LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
+LAYERS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 SIZED = ("view", "reshape", "expand", "flatten", "arange", "zeros", "ones", "full", "slice", "split", "narrow",
          "split_with_sizes", "unflatten", "repeat")  # fmt: skip
 
@@ -38,6 +38,12 @@ def shrink(module: nn.Module, state: KeptChannels) -> None:
                 part.groups = len(part.weight)
             part.groups = groups.get(f"{name}.weight" if name else "weight", part.groups)
             part.out_channels, part.in_channels = len(part.weight), part.weight.shape[1] * part.groups
+        elif isinstance(part, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)) and part.groups == 1:
+            part.in_channels, part.out_channels = part.weight.shape[:2]
+        elif isinstance(part, (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)) and part.affine:
+            part.num_features = len(part.weight)
+        elif isinstance(part, nn.PReLU):
+            part.num_parameters = len(part.weight)
         elif isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
         elif isinstance(part, nn.Embedding):

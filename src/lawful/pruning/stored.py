@@ -15,7 +15,7 @@ from torch import nn
 
 from lawful.errors import Unsupported
 from lawful.network.modules.onnx_network import resized
-from lawful.pruning.loading import set_caches
+from lawful.pruning.loading import without_caches
 
 
 def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]]) -> bytes | None:
@@ -37,7 +37,7 @@ def graph_bytes(module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, 
     kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
     given = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
     whole = copy.deepcopy(module).eval()
-    set_caches(whole, False)
+    without_caches(whole)
     buffer = io.BytesIO()
     try:
         with _quiet(), torch.no_grad():

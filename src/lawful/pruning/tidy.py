@@ -5,6 +5,7 @@ A module without them lacks tensors that its class makes, so this is done only w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +37,13 @@ class Tidying:
 def foldable(program: ChannelProgram) -> list[tuple[Operation, Operation]]:
     """Normalisations right behind a layer that nothing else reads."""
     written = {each.name: each for each in program.operations}
+    again = _used_again(program)
     pairs = [(written.get(each.sources[0]), each) for each in program.operations if each.kind == "norm"]
     return [
         (layer, norm) for layer, norm in pairs
         if layer is not None and layer.kind in ("layer", "depthwise") and layer.name not in program.results
         and [each for each in program.operations if layer.name in each.sources] == [norm]
+        and not again & {*layer.tensors.values(), *norm.tensors.values()}
     ]  # fmt: skip
 
 
@@ -49,17 +52,28 @@ def unseen_biases(program: ChannelProgram) -> list[Operation]:
 
     A bias of keys adds the same to all scores of a query, unless positions turn it; a mean takes a bias away.
     """
-    found = []
+    found, again = [], _used_again(program)
     for layer in program.operations:
-        if layer.kind == "layer" and layer.tensors["bias"] is not None and layer.name not in program.results:
+        if (
+            layer.kind == "layer"
+            and layer.tensors["bias"] not in again
+            and layer.tensors["bias"] is not None
+            and layer.name not in program.results
+        ):
             users = [each for each in program.operations if layer.name in each.sources]
             if users and all(_is_centred(each) or _takes_keys(each, layer.name) for each in users):
                 found.append(layer)
     return found
 
 
+def _used_again(program: ChannelProgram) -> set[str | None]:
+    """Tensors of layers that are used several times."""
+    names = Counter(name for each in program.operations for name in each.tensors.values() if name is not None)
+    return {name for name, times in names.items() if times > 1}
+
+
 def _is_centred(operation: Operation) -> bool:
-    return operation.kind == "other" and operation.function == OWN_MEANS
+    return operation.kind in ("other", "instance") and operation.function == OWN_MEANS
 
 
 def _takes_keys(operation: Operation, name: str) -> bool:

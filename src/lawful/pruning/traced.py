@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,17 +11,22 @@ from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.pruning.attention import TracedAttention, attentions
-from lawful.pruning.program import OWN_MEANS, Arguments, ChannelProgram, Heads, Operation, Spot
+from lawful.pruning.functions import function_of
+from lawful.pruning.program import OWN_MEANS, ChannelProgram, Heads, Operation, Spot
+from lawful.pruning.reshaped import VIEWS, moved_axis
+from lawful.pruning.uses import alike, uses_of
 
 COPIES = ("clone", "contiguous", "detach", "alias")
-HOMOGENEOUS = ("relu", "leaky_relu", "abs", "neg")
-ELEMENTWISE = ("gelu", "silu", "sigmoid", "tanh", "hardtanh", "hardswish", "hardsigmoid", "elu", "softplus", "mish",
-               "relu6", "celu", "selu", "erf")  # fmt: skip
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
-POOLS = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
+WITH_PLACES = ("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")  # which also say where
+POOLS = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+         *WITH_PLACES)  # fmt: skip
 AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
-UPSAMPLED = ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+AVERAGED = ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")  # of shares that add up to 1
+UPSAMPLED = tuple(f"upsample_{way}" for way in ("nearest1d", "nearest2d", "nearest3d", *AVERAGED))
+TURNED = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+REDUCED = {"mean": False, "amax": False, "amin": False, "sum": True}  # whether a constant changes
 PADS = ("pad", "constant_pad_nd")
 PARTS = ("chunk", "split", "split_with_sizes")
 
@@ -40,19 +44,21 @@ class _Tracer:
         self.read, self.stay = read, stay
         self.program = ChannelProgram()
         self.spots = self.program.spots
-        self._norms: set[str] = set()
+        self._firsts: set[str] = set()  # calls of several results, the first of which is followed
         self._parts: dict[str, str] = {}  # calls that cut an activation along its channels
-        uses = Counter(name for call in read.calls for name in _names(call) if name in read.tensors)
-        self.shared = {name for name, times in uses.items() if times > 1}
         for name in read.inputs:
             node = next(node for node in read.graph.nodes if node.name == name)
             self.program.fresh(name, min(1, max(_rank(node) - 1, 0)), _sizes(node), pinned=True)
         found = attentions(read, fixed=fixed)
+        heads = {source for each in found for source in each.sources}
+        self.uses = uses_of(read)
+        self.shared = {name for name, calls in self.uses.items() if len(calls) > 1 and not alike(calls, read, heads)}
         self._results = {each.result: each for each in found}
         inner = {name for each in found for name in each.inner}
         for call in read.calls:
             if call.name not in inner:
                 self._add(call)
+        self._join_uses()
         self.program.end([each.name for each in read.results if isinstance(each, fx.Node) and each.name in self.spots])
         self._forget_whole_tables()
 
@@ -90,6 +96,8 @@ class _Tracer:
         if name in CONVOLUTIONS and alone:
             seen = self.program.along(sources[0], 1)
             return seen is not None and self._convolution(call, seen)
+        if name in TURNED and alone and spot.axis == 1:
+            return self._turned_convolution(call, sources[0])
         if name == "linear" and alone:
             seen = self.program.along(sources[0], len(spot.shape) - 1)
             if seen is not None:
@@ -101,36 +109,34 @@ class _Tracer:
             return self._product(call, sources[0])
         if name in NORMS and spot.axis == 1 and alone:
             return self._norm(name, call, sources)
-        if (name == "getitem" and args[1] == 0 and sources[0] in self._norms) or name in COPIES:
+        if name == OWN_MEANS and spot.axis == 1 and alone:
+            return self._instance_norm(call, sources, spot)
+        if (name == "getitem" and args[1] == 0 and sources[0] in self._firsts) or name in COPIES:
             return self.program.passes("copy", call.name, sources, spot)
         if name == "dropout" and not args[2]:
             return self.program.passes("copy", call.name, sources, spot)
-        if name in (*HOMOGENEOUS, *ELEMENTWISE) and alone:
-            kind = "same" if name in HOMOGENEOUS else "bend"
-            return self.program.passes(kind, call.name, sources, spot, function=name, arguments=_numbers(call))
-        if name == "pow" and alone and isinstance(args[1], (int, float)):
-            power: Arguments = (float(args[1]),)
-            return self.program.passes("bend", call.name, sources, spot, function="power", arguments=power)
-        if name in ("add", "sub", "mul", "div") and alone and len(args) == 2 and not call.kwargs:
-            if not isinstance(args[1], (int, float)):
-                return False
-            kind = "same" if name in ("mul", "div") else "bend"
-            return self.program.passes(
-                kind, call.name, sources, spot, function=f"{name} number", arguments=(float(args[1]),)
-            )
+        if alone and (function := function_of(call)) is not None:
+            kind, said, arguments = function
+            return self.program.passes(kind, call.name, sources, spot, function=said, arguments=arguments)
+        if name == "prelu" and spot.axis == 1 and alone:
+            return self._prelu(call, sources, spot)
         if name in (*POOLS, *AVERAGES) and spot.axis == 1 and len(spot.shape) == int(name[-2]) + 2:
             odd = [part for part in args[3:] if part is not None] if name in AVERAGES else []
+            if name in WITH_PLACES:
+                self._firsts.add(call.name)
             plain = all(not np.any(part) for part in odd[:2]) and len(odd) < 4  # padding, ceiling, divisor
             return self.program.passes("pool", call.name, sources, Spot(1, spot.cells, _sizes(call)), padded=not plain)
         if name in UPSAMPLED and spot.axis == 1:
             return self.program.passes("pool", call.name, sources, Spot(1, spot.cells, _sizes(call)))
         if name in PADS and alone:
             return self._pad(call, sources, spot)
-        if name == "mean" and len(args) > 1 and isinstance(args[1], (list, tuple)):
-            return self._mean(call, sources, spot)
+        if name in REDUCED and alone:
+            return self._reduced(call, sources, spot, changed=REDUCED[name])
         if name in ("add", "sub", "mul") and len(sources) == len(args) == 2 and not call.kwargs:
             return self._together(name, call, [part.name for part in args])
-        if name in ("flatten", "view", "reshape"):
+        if alone and (axis := moved_axis(call, spot.axis, spot.shape, _sizes(call))) is not None:
+            return self.program.passes("copy", call.name, sources, Spot(axis, spot.cells, _sizes(call)))
+        if name in VIEWS and alone:
             return self._flat(call, sources, spot)
         if name == "cat":
             return self._cat(call)
@@ -143,6 +149,21 @@ class _Tracer:
         if name == "slice" and alone and len(args) > 2 and args[4:] in ([], [1]):
             return int(args[1]) % len(spot.shape) == spot.axis and self._part(call, sources[0], int(args[2] or 0))
         return False
+
+    def _join_uses(self) -> None:
+        """A layer that is used several times reads and writes the same cells in all its uses, or all of them stay."""
+        for name, calls in self.uses.items():
+            if len(calls) < 2 or name in self.shared or name not in self.read.names:
+                continue
+            tensor = self.read.names[name]
+            mine = [each for each in self.program.operations if tensor in each.tensors.values()]
+            for each in mine:
+                for one, two in ((mine[0].name, each.name), (mine[0].sources[0], each.sources[0])):
+                    self.program.join(one, two)
+            if len(mine) < len(calls):
+                for each in mine:
+                    self.program.pin(each.name)
+                    self.program.pin(each.sources[0])
 
     def _part(self, call: Any, source: str, start: int) -> bool:
         """Some of the channels, from one of them on."""
@@ -225,6 +246,15 @@ class _Tracer:
         self._layer(call, source, 1, padded=padded, groups=groups)
         return True
 
+    def _turned_convolution(self, call: Any, source: str) -> bool:
+        """What one place says is added at several: beside the border there is less to add, as beside zeros."""
+        groups = call.args[6] if len(call.args) > 6 else 1
+        if groups != 1 or len(self.spots[source].shape) != len(_sizes(call)):
+            return False
+        self._layer(call, source, 1, padded=True)
+        self.program.transposed.add(self.read.names[call.args[1].name])
+        return True
+
     def _layer(self, call: Any, source: str, axis: int, *, padded: bool, groups: int = 1) -> None:
         self.program.fresh(call.name, axis, _sizes(call))
         tensors = self._tensors(call, ("weight", "bias"))
@@ -238,8 +268,18 @@ class _Tracer:
             return False
         epsilon = float(call.args[7 if name == "batch_norm" else 6])
         self.program.passes("norm", call.name, sources, self.spots[sources[0]], tensors, arguments=(epsilon,))
-        self._norms.add(call.name)
+        self._firsts.add(call.name)
         return True
+
+    def _instance_norm(self, call: Any, sources: list[str], spot: Spot) -> bool:
+        """Of its own means; stored ones would be cut as well."""
+        args = call.args
+        if args[3] is not None or args[4] is not None or not args[5] or not args[7] > 0 or len(spot.shape) < 3:
+            return False
+        tensors = self._tensors(call, ("weight", "bias"))
+        return self.program.passes(
+            "instance", call.name, sources, spot, tensors, function=OWN_MEANS, arguments=(float(args[7]),)
+        )
 
     def _pad(self, call: Any, sources: list[str], spot: Spot) -> bool:
         """Zeros or anything else beside the places; no padding of channels."""
@@ -252,13 +292,24 @@ class _Tracer:
             return False
         return self.program.passes("pool", call.name, sources, Spot(spot.axis, spot.cells, _sizes(call)), padded=zeros)
 
-    def _mean(self, call: Any, sources: list[str], spot: Spot) -> bool:
-        axes = {axis % len(spot.shape) for axis in call.args[1]}
+    def _reduced(self, call: Any, sources: list[str], spot: Spot, *, changed: bool) -> bool:
+        """A mean, a maximum or a sum over axes beside those of batch and channels."""
+        given = call.args[1] if len(call.args) > 1 else None
+        axes = {axis % len(spot.shape) for axis in (given if isinstance(given, (list, tuple)) else ())}
         if 0 in axes or spot.axis in axes or not axes:
             return False
         keep = len(call.args) > 2 and bool(call.args[2])
         axis = spot.axis if keep else spot.axis - sum(other < spot.axis for other in axes)
-        return self.program.passes("pool", call.name, sources, Spot(axis, spot.cells, _sizes(call)))
+        return self.program.passes("pool", call.name, sources, Spot(axis, spot.cells, _sizes(call)), padded=changed)
+
+    def _prelu(self, call: Any, sources: list[str], spot: Spot) -> bool:
+        """One slope for all channels is a number; else each has its own."""
+        slopes = self.read.tensors[call.args[1].name]
+        if slopes.numel() == 1:
+            return self.program.passes(
+                "same", call.name, sources, spot, function="leaky_relu", arguments=(float(slopes),)
+            )
+        return self.program.passes("slopes", call.name, sources, spot, self._tensors(call, ("weight",)))
 
     def _together(self, name: str, call: Any, sources: list[str]) -> bool:
         one, two = (self.spots[source] for source in sources)
@@ -270,9 +321,8 @@ class _Tracer:
         return self.program.passes(name, call.name, sources, Spot(one.axis, one.cells, _sizes(call)))
 
     def _flat(self, call: Any, sources: list[str], spot: Spot) -> bool:
+        """Places become channels."""
         shape = _sizes(call)
-        if spot.axis == len(spot.shape) - 1 and shape[-1:] == spot.shape[-1:]:  # tokens regrouped, channels as they are
-            return self.program.passes("copy", call.name, sources, Spot(len(shape) - 1, spot.cells, shape))
         joined = spot.axis == 1 and len(shape) == 2 and shape[0] == spot.shape[0]
         if not joined or shape[1] != math.prod(spot.shape[1:]):
             return False
@@ -297,22 +347,8 @@ class _Tracer:
         return dict(zip(roles, names, strict=True))
 
 
-def _numbers(call: Any) -> Arguments:
-    """All that an elementwise call takes beside its activation, in the order of its schema."""
-    found = list(call.args[1:])
-    for argument in call.target._schema.arguments[1 + len(found) :]:
-        found.append(call.kwargs.get(argument.name, argument.default_value))
-    return tuple(part if isinstance(part, str) else float(part) for part in found)
-
-
 def _nodes(call: Any) -> list[fx.Node]:
     return list(call.all_input_nodes)
-
-
-def _names(call: Any) -> list[str]:
-    found: list[str] = []
-    fx.map_arg((call.args, call.kwargs), lambda node: found.append(node.name))
-    return found
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:

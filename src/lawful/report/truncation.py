@@ -169,8 +169,7 @@ WORDS = {
 def separation_json(found: Separability) -> dict[str, Any]:
     """The documented keys of `lawful separate --json`."""
     network, names = None, found.data.names
-    if isinstance(found.built, ZeroLoss):
-        built = found.built
+    if (built := found.network) is not None:
         network = {
             "architecture": "-".join(map(str, built.network.widths)),
             "loss": built.loss,
@@ -179,6 +178,7 @@ def separation_json(found: Separability) -> dict[str, Any]:
             "order": [names[number] for number in built.order],
             "widened": built.widened,
             "blurred": built.blurred,
+            "bent": built.bent,
         }
     blocked = found.built.clusters if isinstance(found.built, NotSeparable) else ()
     return {
@@ -216,22 +216,24 @@ def separation_text(found: Separability) -> str:
         if (pair := found.pair(number)) is not None:
             lines.append(f"  {'':24} rows {pair[0]} and {pair[1]} are the same point in two clusters")
     match found.built:
-        case ZeroLoss() as built:
-            widths = "-".join(map(str, built.network.widths))
-            size = widths if len(widths) < 24 else widths[:20] + "..."
-            lines.append(
-                f"  zero-loss network {size}: loss {built.loss:.1e} ({_single(built)}), condition {built.condition:.3g}"
-            )
-            if built.blurred is not None:
-                lines.append(
-                    f"  in float32 rows {built.blurred[0]} and {built.blurred[1]} of two clusters are one point: "
-                    "no network can tell them apart there"
-                )
         case NotSeparable(clusters):
             names = ", ".join(str(found.data.names[number])[:24] for number in clusters)
             lines.append(f"  one by one neither: of {names} none can be parted from the others of them")
         case OrderUndecided(reason):
             lines.append(f"  one by one undecided: {reason}")
+    if (built := found.network) is not None:
+        if built.bent:
+            lines.append(f"  behind a first layer of {built.bent} neurons that bends the data they can:")
+        widths = "-".join(map(str, built.network.widths))
+        size = widths if len(widths) < 24 else widths[:20] + "..."
+        lines.append(
+            f"  zero-loss network {size}: loss {built.loss:.1e} ({_single(built)}), condition {built.condition:.3g}"
+        )
+        if built.blurred is not None:
+            lines.append(
+                f"  in float32 rows {built.blurred[0]} and {built.blurred[1]} of two clusters are one point: "
+                "no network can tell them apart there"
+            )
     return "\n".join(lines)
 
 
@@ -240,7 +242,7 @@ def _single(built: ZeroLoss) -> str:
 
 
 def _verdict(found: Separability) -> str:
-    if found.verdict == "no" and isinstance(found.built, ZeroLoss):
+    if found.verdict == "no" and isinstance(found.built, ZeroLoss) and not found.built.bent:
         return "No: not every cluster can be parted from the rest, but one by one they can."
     return VERDICTS[found.verdict]
 

@@ -64,9 +64,11 @@ def separation_page(found: Separability, built: Census | None, source: str) -> s
     rows = [(name, WORDS[answer_json(answer)["answer"]], _gap(answer))
             for name, answer in zip(names, found.answers, strict=True)]  # fmt: skip
     sections = [Section("Clusters", [Table(("cluster", "answer", "gap"), rows[:TABLED])])]
-    if built is None:
+    if found.network is not None and found.network.bent:
+        lead += f" Behind a first layer of {found.network.bent} neurons that bends the data they can."
+    if built is None or (found.network is not None and found.network.bent):
         sections.append(Section("Data", [_points(found)]))
-    else:
+    if built is not None:
         sections += [Section("Motion", [census_film(built, found.data)]), *_multiples(built, found.data)]
         sections.append(Section("Layers", [_layers(built)]))
     return render(f"Separation of {source}", lead, sections)

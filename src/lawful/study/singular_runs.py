@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, leaky_relu
 
 from lawful.network import Architecture, Dag, initialise
 from lawful.types import Floats
@@ -135,24 +135,30 @@ def train(
 
 
 def outputs(architecture: Architecture, theta: Tensor, inputs: Tensor) -> Tensor:
-    """Outputs (run, sample, output) of many parameters (run, edge) of one architecture."""
-    widths, at = architecture.widths, 0
-    layers = [inputs.expand(len(theta), *inputs.shape)]
+    """Outputs (run, sample, output) of many parameters (run, edge) of one architecture.
+
+    Samples are the last axis inside, the longest; what reads the inputs, which all runs share, is one product.
+    """
+    widths, at, runs = architecture.widths, 0, len(theta)
+    layers = [inputs.mT]
     for layer in range(1, len(widths)):
         total: Tensor | None = None
         for below in [layer - 1, *(i for i, j in architecture.skips if j + 1 == layer)]:
             size = widths[layer] * widths[below]
-            weight = theta[:, at : at + size].reshape(-1, widths[layer], widths[below])
+            weight = theta[:, at : at + size]
             at += size
-            part = torch.bmm(layers[below], weight.mT)
+            if below == 0:
+                part = (weight.reshape(-1, widths[0]) @ layers[0]).reshape(runs, widths[layer], -1)
+            else:
+                part = torch.bmm(weight.reshape(runs, widths[layer], widths[below]), layers[below])
             total = part if total is None else total + part
         assert total is not None  # noqa: S101  (every layer has one below)
         if architecture.bias:
-            total = total + theta[:, None, at : at + widths[layer]]
+            total = total + theta[:, at : at + widths[layer], None]
             at += widths[layer]
         hidden = layer < len(widths) - 1
-        layers.append(torch.where(total > 0, total, architecture.slope * total) if hidden else total)
-    return layers[-1]
+        layers.append(leaky_relu(total, architecture.slope) if hidden else total)
+    return layers[-1].mT
 
 
 def _gradient(architecture: Architecture, theta: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:

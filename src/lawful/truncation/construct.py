@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.network import Mlp
+from lawful.truncation.caps import caps
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
 from lawful.truncation.levelled import Levelled
@@ -29,11 +30,10 @@ SINGLE = 1e-6  # a loss above this is not zero in single precision: another netw
 class ZeroLoss:
     """Yes: layer k collapses cluster `order[k]` to `apexes[k]`; the losses are the network's own, on the data.
 
-    (Data on a line are bent first: then a layer comes before these, and apexes are points of its space.)
-
     `condition` is the worst of the maps, in coordinates of size 1. `loss_single` is the loss in single precision, data
     included, in the worst of several orders of summation. `widened`: a last hidden layer was added because one affine
-    map cannot send so many points to free labels, or a first one because the data are on a line. `blurred`: rows of two
+    map cannot send so many points to free labels. `bent`: the neurons of a first layer that comes before all these and
+    bends the data so that they can be parted, or 0; then apexes are points of its space. `blurred`: rows of two
     clusters that are one point in single precision, if that is why the loss is not zero there.
     """
 
@@ -45,6 +45,7 @@ class ZeroLoss:
     loss_single: float
     widened: bool
     blurred: tuple[int, int] | None = None
+    bent: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,18 +123,40 @@ def _on_a_line(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLos
     along = level.down(data.points)[:, 0]
     ends = sorted((along[data.labels == n].min(), along[data.labels == n].max()) for n in range(data.count))
     knots = np.array([ends[0][0]] + [(one[1] + two[0]) / 2 for one, two in pairwise(ends)])
-    bent = Clusters(np.maximum(along[:, None] - knots, 0.0), data.labels)
+    return _behind(np.ones((len(knots), 1)), -knots, level, data, wanted, tries, seed)
+
+
+def bent_network(data: Clusters, *, tries: int = 60, seed: int = 0) -> ZeroLoss | None:
+    """For clusters that cannot be parted even one by one: a first layer of one neuron a cap bends them apart.
+
+    >>> moons = Clusters([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, 0.0]], [0, 0, 0, 1])
+    >>> bent_network(moons).network
+    Mlp(2-2-2-2-2)
+    """
+    for ahead in (False, True):
+        level = Levelled.of(data.points, ahead=ahead)
+        layer = caps(level.down(data.points), data.labels, seed)
+        found = None if layer is None else _behind(*layer, level, data, np.eye(data.count), tries, seed)
+        if layer is None or (isinstance(found, ZeroLoss) and found.loss_single <= SINGLE):
+            break
+    return found if isinstance(found, ZeroLoss) else None
+
+
+def _behind(
+    weight: Floats, bias: Floats, level: Levelled, data: Clusters, wanted: Floats, tries: int, seed: int
+) -> ZeroLoss | NotSeparable | OrderUndecided:
+    """A network of zero loss behind a given first layer (of levelled coordinates)."""
+    bent = Clusters(np.maximum(level.down(data.points) @ weight.T + bias, 0.0), data.labels)
     found = _steady(bent, wanted, tries, seed)
     if not isinstance(found, ZeroLoss):
         return found
     inner = found.network
-    whole = Mlp([np.ones((len(knots), 1)), *inner.weights], [-knots, *inner.biases], [0.0, *inner.slopes])
-    network = level.taken_in(whole)
+    network = level.taken_in(Mlp([weight, *inner.weights], [bias, *inner.biases], [0.0, *inner.slopes]))
     losses = _losses(network, data, wanted)
     if not losses[0] <= SMALL * float((wanted[data.labels] ** 2).sum() + 1):
-        return OrderUndecided(f"the gaps on the line are too thin: loss {losses[0]:.1e}")
+        return OrderUndecided(f"the gaps behind the first layer are too thin: loss {losses[0]:.1e}")
     return replace(
-        found, network=network, loss=losses[0], loss_single=losses[1], widened=True,
+        found, network=network, loss=losses[0], loss_single=losses[1], bent=len(bias),
         blurred=_blurred(data) if losses[1] > SINGLE else None,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from lawful.errors import LawfulError
 from lawful.shown import Shown
 from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
 from lawful.truncation.clusters import Clusters
-from lawful.truncation.construct import NotSeparable, ZeroLoss, zero_loss_network
+from lawful.truncation.construct import NotSeparable, ZeroLoss, bent_network, zero_loss_network
 from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided, separate_all
 
 Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
@@ -18,12 +18,21 @@ Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
 
 @dataclass(frozen=True, eq=False)
 class Separability(Shown):
-    """An answer per cluster, and what comes of collapsing the clusters one by one (not asked for aligned maps)."""
+    """An answer per cluster, and what comes of collapsing the clusters one by one (not asked for aligned maps).
+
+    `bent` is a network of zero loss behind a wider first layer, looked for where there is none without.
+    """
 
     data: Clusters
     aligned: bool
     answers: tuple[Answer, ...]
     built: ZeroLoss | NotSeparable | OrderUndecided | None
+    bent: ZeroLoss | None = None
+
+    @property
+    def network(self) -> ZeroLoss | None:
+        """The network of zero loss, if one was found."""
+        return self.built if isinstance(self.built, ZeroLoss) else self.bent
 
     @property
     def verdict(self) -> str:
@@ -45,12 +54,14 @@ def separability(data: Clusters, *, aligned: bool = False, seed: int = 0) -> Sep
     """Ask for every cluster whether a truncation map can collapse it and leave the others alone (P2 Section 3).
 
     >>> found = separability(Clusters([[0.0], [1.0], [2.0], [3.0]], [0, 1, 1, 0]))
-    >>> found.verdict, type(found.built).__name__
-    ('no', 'NotSeparable')
+    >>> found.verdict, type(found.built).__name__, found.network.network
+    ('no', 'NotSeparable', Mlp(1-2-2-2-2))
     """
     if data.count < 2:
         raise LawfulError("one cluster: there is nothing to part it from")
     if aligned:
         turned = [separate_aligned(data.cluster(n), data.others(n), seed=seed) for n in range(data.count)]
         return Separability(data, True, tuple(turned), None)
-    return Separability(data, False, separate_all(data), zero_loss_network(data, seed=seed))
+    built = zero_loss_network(data, seed=seed)
+    bent = None if isinstance(built, ZeroLoss) else bent_network(data, seed=seed)
+    return Separability(data, False, separate_all(data), built, bent)

@@ -14,7 +14,11 @@ from lawful.verify.channel_program import ChangedWeights, ChannelStep, Tensor
 from lawful.verify.channel_values import ZERO, Value, exact, plus, size_of, times
 from lawful.verify.schema import listed, need, whole, wholes
 
-ROOM = {"float32": Fraction(1, 2**22), "float64": Fraction(1, 2**48)}  # of the sum of the sizes of what was added
+ROOM = {  # of the sum of the sizes of what was added
+    "float16": Fraction(1, 2**9), "bfloat16": Fraction(1, 2**6),
+    "float32": Fraction(1, 2**22), "float64": Fraction(1, 2**48),
+}  # fmt: skip
+STEP = {"float16": Fraction(1, 2**24)}  # between the smallest numbers of a type, where that is no tiny one
 Cell = tuple[int, int]
 Wanted = tuple[Value, Fraction]  # a number, and the sum of the sizes of what it was added from
 
@@ -45,6 +49,8 @@ def read_tidied(
 ) -> Tidied:
     """What is gained, folded and dropped, where that is allowed."""
     into: dict[int, int] = {}
+    again = {at for at, step in enumerate(steps) if step.first is not None}
+    again |= {step.first for step in steps if step.first is not None}
     for norm in wholes(folded, "folded", 0, len(steps) - 1, most=len(steps)):
         need(steps[norm].kind == "norm", "what is folded is no normalisation")
         layer = steps[norm].sources[0]
@@ -52,6 +58,7 @@ def read_tidied(
         users = [at for at, step in enumerate(steps) if layer in step.sources]
         need(users == [norm] and layer not in results, "a layer that others read takes a normalisation over")
         need(layer not in into, "a normalisation is folded twice")
+        need(not {layer, norm} & again, "what is used again takes a normalisation over")
         into[layer] = norm
     names: dict[int, str] = {}
     for item in listed(gained, "added", most=len(steps)):
@@ -59,6 +66,7 @@ def read_tidied(
         place = whole(at, "added", 0, len(steps) - 1)
         takes = steps[place].kind == "layer" or place in into
         need(takes and steps[place].tensors["bias"] is None, "a bias is added to no layer")
+        need(steps[place].first is None, "a bias is added to a later use of a layer")
         need(isinstance(name, str) and place not in names, "a bias is added twice")
         names[place] = name
     need(len(set(names.values())) == len(names), "two layers gain one bias")
@@ -66,6 +74,7 @@ def read_tidied(
     need(len(set(unseen)) == len(unseen), "a bias is dropped twice")
     for at in unseen:
         need(steps[at].kind == "layer" and steps[at].tensors["bias"] is not None, "no layer's bias is dropped")
+        need(at not in again, "a bias is dropped that another use has")
         need(at not in results and at not in into and _is_unseen(at, steps), "a bias is dropped that somebody sees")
     return Tidied(names, into, unseen)
 
@@ -77,7 +86,7 @@ def _is_unseen(at: int, steps: list[ChannelStep]) -> bool:
     """
     users = [step for step in steps if at in step.sources]
     return bool(users) and all(
-        (step.kind == "other" and step.function == "instance_norm" and step.sources == (at,))
+        (step.kind in ("other", "instance") and step.function == "instance_norm" and step.sources == (at,))
         or (step.heads is not None and not step.heads.rotary and step.sources.count(at) == 1 and step.sources[1] == at)
         for step in users
     )
@@ -95,7 +104,7 @@ def compare(replay: ReplayedPruning, after: Mapping[str, Tensor], tidied: Tidied
     for at, step in enumerate(replay.steps):
         rows = replay.rows(at)
         for role, name in step.tensors.items():
-            if name is None or at in gone or (role == "bias" and at in tidied.dropped):
+            if name is None or step.first is not None or at in gone or (role == "bias" and at in tidied.dropped):
                 continue
             need(name in left, "a tensor is missing")
             left.discard(name)
@@ -212,7 +221,7 @@ def _compare_folded(replay: ReplayedPruning, at: int, role: str, new: Tensor, no
 
 def _near(stored: float, wanted: Wanted, dtype: str) -> None:
     value, size = wanted
-    room = ROOM[dtype] * size
+    room = max(ROOM[dtype] * size, STEP.get(dtype, ZERO))
     if exact(value):
         need(abs(Fraction(stored) - value) <= room, "a folded weight is not what follows")
     else:

@@ -22,6 +22,7 @@ class ReplayedCells(Protocol):
     cells: list[list[Cell]]
     pinned: set[Cell]
     alive: set[Cell]
+    used_again: set[Cell]
     readers: dict[Cell, dict[int, list[int]]]
     scoring: dict[Cell, set[tuple[int, int]]]
 
@@ -76,6 +77,7 @@ class _DependentSweep:
         side = sides.pop()
         for cell, terms in found.items():
             need(cell in replay.alive and cell not in replay.pinned, "a channel that must stay leaves, or leaves twice")
+            need(not {cell, *terms} & replay.used_again, "a layer that is used again takes over for one use")
             need(set(terms) <= replay.alive and not set(terms) & set(found), "a twin leaves as well")
             (self._linear if side in ("readers", "writers") else self._scored)(side, cell, terms)
         rows = {at: replay.rows(at) for at, step in enumerate(replay.steps) if step.kind == "layer"}

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from lawful.verify.channel_heads import HeadTables
 from lawful.verify.channel_program import ONE, ChangedWeights, ChannelStep
-from lawful.verify.channel_values import ZERO, Value, bent, exact, is_zero, plus, standardised, times
+from lawful.verify.channel_values import ZERO, Value, bent, exact, is_zero, mirrored, plus, standardised, times
 
 
 class ChannelFacts:
@@ -50,6 +50,13 @@ class ChannelFacts:
                     return shift
                 value = self.read(at, place)
                 return None if value is None else standardised(value, mean, variance, gain, shift)
+            case "slopes":
+                value = self.read(at, place)
+                slope = weights.entry(str(step.tensors["weight"]), place)
+                return None if value is None else bent("leaky_relu", [slope], value)
+            case "instance":
+                gain, shift = weights.gains(at, place)
+                return shift if not gain or self.read(at, place) is not None else None
             case "cat":
                 return self.constant(*self._part(step, place))
             case "part":
@@ -92,7 +99,7 @@ class ChannelFacts:
         raise IndexError(place)
 
     def ratio(self, at: int, one: int, two: int) -> Fraction | None:
-        """`r > 0` with channel `one` equal to r times channel `two` for every input, if that is known."""
+        """`r ≠ 0` with channel `one` equal to r times channel `two` for every input, if that is known."""
         if one == two:
             return ONE
         key = at, one, two
@@ -137,8 +144,22 @@ class ChannelFacts:
                 ours, others = weights.of_norm(at, one), weights.of_norm(at, two)
                 alike = found == [ONE] and ours[:2] == others[:2]
                 return _proportion(list(ours[2:]), list(others[2:])) if alike else None
+            case "slopes":
+                name = str(step.tensors["weight"])
+                alike = weights.entry(name, one) == weights.entry(name, two)
+                return found[0] if alike and found[0] > 0 else None  # type: ignore[operator]
+            case "instance":
+                alike = found == [ONE]
+                return _proportion(weights.gains(at, one), weights.gains(at, two)) if alike else None
+            case "pool":
+                return found[0] if found[0] > 0 else None  # type: ignore[operator]
+            case "same" if step.function in ("relu", "leaky_relu"):
+                return found[0] if found[0] > 0 else None  # type: ignore[operator]
+            case "same" if step.function == "abs":
+                return abs(found[0])  # type: ignore[arg-type]
             case "bend":
-                return ONE if found == [ONE] else None
+                kind = mirrored(step.function, step.arguments)
+                return ONE if found == [ONE] else Fraction(kind) if kind and found == [-ONE] else None
             case "add" | "sub":
                 return found[0] if found[0] == found[1] else None
             case "mul":
@@ -201,7 +222,7 @@ class ChannelFacts:
 
 
 def _proportion(mine: list[Value], theirs: list[Value]) -> Fraction | None:
-    """`r > 0` with `mine = r · theirs`, as rationals; 1 for two rows of zeros."""
+    """`r ≠ 0` with `mine = r · theirs`, as rationals; 1 for two rows of zeros."""
     if not all(exact(value) for value in (*mine, *theirs)):
         return None
     pairs = [(a, b) for a, b in zip(mine, theirs, strict=True) if a or b]
@@ -209,4 +230,4 @@ def _proportion(mine: list[Value], theirs: list[Value]) -> Fraction | None:
         return ONE
     first, second = pairs[0]
     factor = first / second if second else ZERO
-    return factor if factor > 0 and all(a == factor * b for a, b in pairs) else None
+    return factor if factor and all(a == factor * b for a, b in pairs) else None

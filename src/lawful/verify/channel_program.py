@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import struct
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import isfinite, prod
 from typing import Any
@@ -20,9 +21,12 @@ from lawful.verify.channel_heads import HeadTables, read_heads
 from lawful.verify.channel_values import ZERO, Value
 from lawful.verify.schema import listed, need, number, record, truth, whole, wholes, word
 
-TYPES = {"float32": "f", "float64": "d"}
+TYPES = {"float16": "f", "bfloat16": "f", "float32": "f", "float64": "d"}  # held in arrays of
 KEYS = "kind sources channels tensors padded width function arguments"
-ROLES = {"layer": ("weight", "bias"), "depthwise": ("weight", "bias"), "norm": ("weight", "bias", "mean", "variance")}
+ROLES = {
+    "layer": ("weight", "bias"), "depthwise": ("weight", "bias"), "norm": ("weight", "bias", "mean", "variance"),
+    "slopes": ("weight",), "instance": ("weight", "bias"),
+}  # fmt: skip
 TWO = ("add", "sub", "mul")
 KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "part", "copy", "attend", *TWO)
 SAME = ("relu", "leaky_relu", "abs", "neg", "mul number", "div number")  # commute with positive factors
@@ -39,13 +43,16 @@ class Tensor:
     line: str  # what stands for it in the digest of all weights
 
     def turned(self) -> Tensor:
-        """A matrix with its axes exchanged."""
-        need(len(self.shape) == 2, "only a matrix is stored with its inputs first")
-        rows, columns = self.shape
+        """The same with its first two axes exchanged."""
+        need(len(self.shape) >= 2, "what is stored with its inputs first has rows and columns")
+        rows, columns, *kernel = self.shape
+        taps = prod(kernel)
         values = array(TYPES[self.dtype])
         for column in range(columns):
-            values.extend(self.values[column::columns])
-        return Tensor(self.dtype, (columns, rows), values, self.line)
+            for row in range(rows):
+                start = (row * columns + column) * taps
+                values.extend(self.values[start : start + taps])
+        return Tensor(self.dtype, (columns, rows, *kernel), values, self.line)
 
 
 def read_tensor(value: object) -> Tensor:
@@ -58,8 +65,14 @@ def read_tensor(value: object) -> Tensor:
     except (binascii.Error, TypeError, ValueError):
         raise NotACertificate("tensor: its data is not base64") from None
     values = array(TYPES[dtype])
-    need(len(raw) == prod(shape) * values.itemsize, "a tensor has other sizes than its data")
-    values.frombytes(raw)
+    size = 2 if dtype.endswith("16") else values.itemsize
+    need(len(raw) == prod(shape) * size, "a tensor has other sizes than its data")
+    if dtype == "float16":
+        values.extend(struct.unpack(f"<{prod(shape)}e", raw))
+    elif dtype == "bfloat16":  # the upper half of a float32
+        values.frombytes(b"".join(b"\0\0" + raw[at : at + 2] for at in range(0, len(raw), 2)))
+    else:
+        values.frombytes(raw)
     need(all(map(isfinite, values)), "a weight is not finite")
     return Tensor(dtype, shape, values, f"{dtype} {list(shape)} {hashlib.sha256(raw).hexdigest()}")
 
@@ -78,6 +91,7 @@ class ChannelStep:
     arguments: tuple[Fraction | str, ...]
     heads: HeadTables | None = None
     groups: int = 1
+    first: int | None = None  # the step whose layer this one uses again
 
     @property
     def start(self) -> int:
@@ -92,7 +106,8 @@ class ChannelStep:
 def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]:
     """Operations in order; each must fit what it reads. Weights that are stored with inputs first are turned."""
     found: list[ChannelStep] = []
-    used: set[str] = set()
+    used: dict[str, int] = {}
+    turned: set[int] = set()
     for item in listed(value, "program", most=100_000):
         given = record(item, "program", KEYS, "heads transposed groups")
         kind = word(given["kind"], "program.kind", *KINDS)
@@ -101,8 +116,6 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
         names = record(given["tensors"], "tensors", " ".join(roles))
         for name in names.values():
             need(name is None or (isinstance(name, str) and name in tensors), "an operation uses an unknown tensor")
-            need(name is None or name not in used, "two operations share a tensor")
-            used |= set() if name is None else {name}
         function = given["function"]
         need(isinstance(function, str) and len(function) < 40, "a function has no name")
         need(kind != "same" or function in SAME, "a function that does not commute with factors")
@@ -110,8 +123,14 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
             part if isinstance(part, str) else Fraction(number(part, "arguments"))
             for part in listed(given["arguments"], "arguments", most=8)
         )
+        owners = {used.get(name) for name in names.values() if name is not None}
+        need(len(owners) < 2, "two operations share a tensor, and not all")
+        first = owners.pop() if owners else None
+        used |= {name: len(found) for name in names.values() if name is not None and first is None}
         if "transposed" in given:
             need(kind == "layer" and truth(given["transposed"], "transposed"), "only a layer is transposed")
+        if "transposed" in given and first is None:
+            turned.add(len(found))
             tensors[str(names["weight"])] = tensors[str(names["weight"])].turned()
         channels, heads = whole(given["channels"], "channels", 1, 10**7), None
         need(("heads" in given) is (kind == "attend"), "an attention has heads, and nothing else has")
@@ -121,12 +140,20 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
         groups = whole(given.get("groups", 1), "groups", 1, channels)
         step = ChannelStep(
             kind, sources, channels, names, truth(given["padded"], "padded"),
-            whole(given["width"], "width", 1, 10**7), function, arguments, heads, groups,
+            whole(given["width"], "width", 1, 10**7), function, arguments, heads, groups, first,
         )  # fmt: skip
+        if first is not None:
+            need(_same_layer(step, found[first]), "two operations share a tensor and are not one layer")
+            need(("transposed" in given) is (first in turned), "a layer is stored in two ways")
         _check_fit(step, found, tensors)
         found.append(step)
-    need(used == set(tensors), "a tensor is used nowhere")
+    need(set(used) == set(tensors), "a tensor is used nowhere")
     return found
+
+
+def _same_layer(one: ChannelStep, two: ChannelStep) -> bool:
+    """Whether two steps are the same but for what they read."""
+    return replace(one, sources=two.sources, first=None) == two
 
 
 def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[str, Tensor]) -> None:
@@ -155,6 +182,14 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
             Fraction(min(spread)) + Fraction(step.arguments[0]) > 0,
             "a normalisation divides by the root of no positive number",
         )
+    elif step.kind in ("slopes", "instance"):
+        need(step.channels == below[0], f"{step.kind} do not fit what they read")
+        need(all(shape == (step.channels,) for shape in shapes.values()), f"{step.kind} have another number of weights")
+        if step.kind == "slopes":
+            need("weight" in shapes, "slopes are missing")
+        else:
+            given = step.arguments[0] if len(step.arguments) == 1 else ""
+            need(isinstance(given, Fraction) and given > 0, "a normalisation lacks its epsilon")
     elif step.kind == "cat":
         need(step.channels == sum(below), "a concatenation does not fit")
     elif step.kind == "part":
@@ -219,12 +254,19 @@ class ChangedWeights:
 
     def sized_bias(self, at: int, row: int) -> tuple[Value, Fraction]:
         """The bias of a row, with its size."""
-        name = self.steps[at].tensors["bias"]
+        step = self.steps[at]
+        name, at = step.tensors["bias"], at if step.first is None else step.first
         return self.added.get((at, row), (ZERO, ZERO)) if name is None else self.sized(name, row)
 
     def bias(self, at: int, row: int) -> Value:
         """The bias of a row."""
         return self.sized_bias(at, row)[0]
+
+    def gains(self, at: int, place: int) -> list[Value]:
+        """Gain and shift of a normalisation."""
+        names = self.steps[at].tensors
+        pairs = zip((names["weight"], names["bias"]), (ONE, ZERO), strict=True)
+        return [default if name is None else self.entry(name, place) for name, default in pairs]
 
     def of_norm(self, at: int, place: int) -> tuple[Fraction, Fraction, Fraction, Fraction]:
         """Mean, variance with epsilon, gain and shift."""
@@ -246,9 +288,12 @@ def digest_of(module: Any) -> str | None:
     """The digest of the weights of a module given in Python; None if it has none."""
     if not hasattr(module, "state_dict"):
         return None
+    import torch
+
     lines = {}
     for name, tensor in module.state_dict().items():
-        raw = tensor.detach().cpu().contiguous().reshape(-1).numpy().tobytes()
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         code = hashlib.sha256(raw).hexdigest()
         lines[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} {code}"
     text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))

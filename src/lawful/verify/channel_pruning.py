@@ -20,7 +20,7 @@ from lawful.verify.channel_dependent import dependent_sweep
 from lawful.verify.channel_facts import ChannelFacts
 from lawful.verify.channel_heads import joined
 from lawful.verify.channel_program import ChangedWeights, ChannelStep, Tensor, digest, read_program, read_tensor
-from lawful.verify.channel_values import Value, is_zero, plus, size_of
+from lawful.verify.channel_values import Value, exact, is_zero, plus, size_of
 from lawful.verify.finding import Finding, short
 from lawful.verify.schema import afford, listed, need, record, wholes, word
 
@@ -41,9 +41,11 @@ def check(body: dict[str, Any]) -> Finding:
     kept = {name: line for name, line in others.items() if name not in lost}
     digests = digest(before, others), digest(after, kept)
     steps = read_program(given["program"], before)
+    turned: set[str] = set()
     for item in given["program"]:
-        if "transposed" in item:
-            name = str(item["tensors"]["weight"])
+        name = str(item["tensors"].get("weight"))
+        if "transposed" in item and name not in turned:
+            turned.add(name)
             need(name in after, "a tensor is missing")
             after[name] = after[name].turned()
     results = wholes(given["results"], "results", 0, len(steps) - 1, most=1000)
@@ -56,7 +58,7 @@ def check(body: dict[str, Any]) -> Finding:
         for sweep in sweeps:
             replay.sweep(sweep)
         compare(replay, after, tidied)
-    layers = [at for at, step in enumerate(steps) if step.kind == "layer"]
+    layers = [at for at, step in enumerate(steps) if step.kind == "layer" and step.first is None]
     hidden = [cell for at in layers for cell in replay.cells[at] if cell not in replay.pinned]
     gone = sum(cell not in replay.alive for cell in hidden)
     tidy = f", {len(tidied.folded)} normalisations folded" if tidied.folded else ""
@@ -109,6 +111,13 @@ class ChannelReplay:
                     join(one, two)
             if step.heads is not None:
                 joined(step.heads, places[step.sources[0]], places[step.sources[1]], join)
+            if step.first is not None:
+                for ours, theirs in (
+                    (mine, places[step.first]),
+                    (places[step.sources[0]], places[steps[step.first].sources[0]]),
+                ):
+                    for one, two in zip(ours, theirs, strict=True):
+                        join(one, two)
             if step.kind in ("input", "other"):
                 fixed += [*mine, *(cell for source in step.sources for cell in places[source])]
             places.append(mine)
@@ -117,10 +126,14 @@ class ChannelReplay:
         self.pinned = {root(cell) for cell in fixed}
         self.alive = {cell for mine in self.cells for cell in mine}
         self.readers: dict[Cell, dict[int, list[int]]] = {}
+        self.uses: dict[int, list[int]] = {}  # of a layer: most have one
         for at, step in enumerate(steps):
-            if step.kind == "layer":
+            self.uses.setdefault(at if step.first is None else step.first, []).append(at)
+            if step.kind == "layer" and step.first is None:
                 for column, cell in enumerate(self.cells[step.sources[0]]):
                     self.readers.setdefault(cell, {}).setdefault(at, []).append(column)
+        again = {at for uses in self.uses.values() if len(uses) > 1 for at in uses}
+        self.used_again = {cell for at in again for each in (at, *steps[at].sources) for cell in self.cells[each]}
         self.scoring: dict[Cell, set[tuple[int, int]]] = {}  # attentions and their groups
         for at, step in enumerate(steps):
             for group, row in enumerate(() if step.heads is None else step.heads.keys):
@@ -200,19 +213,26 @@ class ChannelReplay:
     ) -> Iterable[tuple[int, int, int | None, list[Value]]]:
         if not heard:
             if kind == "duplicate":
-                need(known.ratio(self.steps[at].sources[0], column, twin) is not None, "a channel is no multiple")
+                need(self._ratio(known, at, column, twin) is not None, "a channel is no multiple")
             return
         need(kind != "silent", "a silent channel is heard")
         if kind == "constant":
-            value = known.read(at, column)
+            value, *others = (known.read(use, column) for use in self.uses[at])
             need(value is not None, "a channel is not constant wherever it is read")
+            need(not others or all(map(exact, (value, *others))), "a layer that is used again reads no rationals")
+            need(all(other == value for other in others), "a layer that is used again reads another constant")
             for row in () if is_zero(value) else heard:
                 yield at, row, None, [plus([(tap, value)], Fraction(0)) for tap in self.weights.kernel(at, row, column)]
             return
-        ratio = known.ratio(self.steps[at].sources[0], column, twin)
+        ratio = self._ratio(known, at, column, twin)
         need(ratio is not None, "a channel is no multiple of its twin")
         for row in heard:
             yield at, row, twin, [ratio * tap for tap in self.weights.kernel(at, row, column)]  # type: ignore[operator]
+
+    def _ratio(self, known: ChannelFacts, at: int, column: int, twin: int) -> Fraction | None:
+        """By which factor two channels differ, the same in all uses of the layer that reads them."""
+        found = {known.ratio(self.steps[use].sources[0], column, twin) for use in self.uses[at]}
+        return found.pop() if len(found) == 1 else None
 
     def add(self, at: int, row: int, column: int | None, terms: list[Value]) -> None:
         """Add to a bias, or tap by tap to a kernel."""

@@ -13,7 +13,26 @@ from lawful.verify.schema import need
 
 ZERO = Fraction(0)
 Value = Any  # a Fraction or a ball
-ODD = ("tanh", "erf", "gelu", "silu", "mish", "elu", "celu", "selu")  # 0 at 0
+NOUGHT = (
+    "tanh",
+    "erf",
+    "gelu",
+    "silu",
+    "mish",
+    "elu",
+    "celu",
+    "selu",
+    "sin",
+    "sinh",
+    "atan",
+    "expm1",
+    "log1p",
+    "sqrt",
+    "softshrink",
+    "hardshrink",
+)  # fmt: skip  (0 at 0)
+ODD = ("tanh", "erf", "sin", "atan", "sinh", "softshrink", "hardshrink")
+EVEN = ("cos", "cosh")
 CLIPS = {"relu6": (Fraction(0), Fraction(6))}
 
 
@@ -94,7 +113,20 @@ def bent(function: str, given: Sequence[Fraction | str], value: Value) -> Value 
             return times(value, numbers[0])
         case "div number":
             return times(value, 1 / numbers[0]) if numbers[0] else None
-    return ZERO if function in ODD and is_zero(value) else _smooth(function, given, _ball(value))
+        case "rsub number":
+            return plus([(Fraction(-1), value)], numbers[0])
+        case "clamp_min" | "clamp_max" if exact(value):
+            return (max if function == "clamp_min" else min)(value, numbers[0])
+        case "threshold" if exact(value):
+            return value if value > numbers[0] else numbers[1]
+    return ZERO if function in NOUGHT and is_zero(value) else _smooth(function, given, _ball(value))
+
+
+def mirrored(function: str, given: Sequence[Fraction | str]) -> int:
+    """−1 where `f(−x) = −f(x)`, 1 where `f(−x) = f(x)`, 0 where neither is known."""
+    if function == "power" and isinstance(given[0], Fraction) and given[0].denominator == 1:
+        return -1 if given[0] % 2 else 1
+    return -1 if function in ODD else 1 if function in EVEN else 0
 
 
 def _clip(value: Value, low: Fraction, high: Fraction) -> Value | None:
@@ -116,6 +148,15 @@ def _smooth(function: str, given: Sequence[Fraction | str], x: Any) -> Any | Non
         return x.tanh()
     if function == "erf":
         return x.erf()
+    if function in ("exp", "sin", "cos"):
+        return getattr(x, function)()
+    if function == "log_sigmoid":
+        return -(1 + (-x).exp()).log()
+    if function in ("elu", "celu"):
+        rate, *rest = (item for item in given if isinstance(item, Fraction))
+        if rest not in ([], [1, 1]) or not (x > 0 or x < 0) or not rate:
+            return None
+        return x if x > 0 else ball(rate) * ((x / ball(rate) if function == "celu" else x).exp() - 1)
     if function == "softplus" and len(given) == 2:
         rate, linear = (ball(part) for part in given if isinstance(part, Fraction))
         return (1 + (x * rate).exp()).log() / rate if x * rate < linear else None

@@ -10,7 +10,8 @@ not in the files: it is not checked here, and the statement says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ from lawful.verify.checkpoint_element import ListedFrame, acted, read_frames, re
 from lawful.verify.checkpoint_files import FormTensors, read_sources, survey
 from lawful.verify.checkpoint_folds import Array, clusters, folded, name_of
 from lawful.verify.finding import Finding, short
-from lawful.verify.schema import afford, listed, need, record
+from lawful.verify.schema import grant, listed, need, record
 
 ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
+SECONDS = 2e-6  # that a number of the files may take; each axis is mixed once, so it is their size that counts
+SLAB = 2**24  # numbers that are compared together
 CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
 
@@ -35,7 +38,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     (digest_one, stored_one), (digest_two, stored_two) = (survey(file) for file in files)
     digests = digest_one, digest_two
     sources = read_sources(parts["tensors"])
-    afford(float(sum(np.prod(shape) for shape in stored_one.values())))
+    grant(SECONDS * sum(math.prod(shape) for stored in (stored_one, stored_two) for shape in stored.values()))
     first, second = (
         FormTensors(file, stored, {name: pair[place] for name, pair in sources.items()})
         for place, (file, stored) in enumerate(zip(files, (stored_one, stored_two), strict=True))
@@ -78,36 +81,64 @@ class _Comparison:
         after_two, size_two, terms_two, dropped_two = folded(two, folds)
         for name, count in dropped_one.items():
             self.dropped[name] = max(count, dropped_two[name])
-        for name in one:
+        for name in list(one):
             terms = terms_one[name] + terms_two[name] + terms_of(self.frames.get(name, []))
-            self._entries(name, one[name], two[name], after_one[name], after_two[name],
-                          np.maximum(acted(size_two[name], self.frames.get(name, []), absolute=True), size_one[name]),
-                          terms)  # fmt: skip
+            self._entries(
+                name, [each.pop(name) for each in (one, two, after_one, after_two, size_one, size_two)], terms
+            )
 
-    def _entries(
-        self, name: str, raw_one: Array, raw_two: Array, one: Array, two: Array, sizes: Array, terms: int
-    ) -> None:
-        self.total += one.size
+    def _entries(self, name: str, six: list[Array], terms: int) -> None:
+        """One tensor of both: as stored, after folds, and the sizes of its terms."""
+        self.total += six[0].size
         by = self.frames.get(name, [])
-        turned = acted(two, by)
-        for piece in self.shifts.get(name, ()):
-            turned = turned + piece
-            sizes = sizes + np.abs(piece)
-        gap = np.abs(turned - one)
-        need(bool(np.isfinite(gap).all()), "an entry is not finite")
-        need(not bool((gap[sizes == 0] > 0).any()), "an entry differs where nothing was added up")
-        share = float((gap / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)) + 4 * (terms + CHAIN) * ULP
-        if name in self.moved_only and name not in self.shifts:
-            plain = acted(raw_two, by)
-            if np.array_equal(raw_one, plain):
-                need(share < CONSISTENT, "what is folded into a tensor was not moved with it")
-                self.exact += plain.size
-                return
-            need(_alike(raw_one, plain), "a tensor that is said to be moved only is another one")
-        length = float(np.linalg.norm(one))
-        self.furthest = max(self.furthest, float(np.linalg.norm(gap)) / length if length else 0.0)
+        plain, share, off, length = name in self.moved_only and name not in self.shifts, 0.0, 0.0, 0.0
+        kinds = set(range(len(STORED))) if plain else set()
+        for along, where in _slabs(six[0].shape, by):
+            raw_one, raw_two, one, two, size, mixed = (_cut(each, along, where) for each in six)
+            sizes, turned = np.maximum(acted(mixed, by, absolute=True), size), acted(two, by)
+            for piece in self.shifts.get(name, ()):
+                part = _cut(piece, along, where)
+                turned, sizes = turned + part, sizes + np.abs(part)
+            gap = np.abs(turned - one)
+            need(bool(np.isfinite(gap).all()), "an entry is not finite")
+            need(not bool((gap[sizes == 0] > 0).any()), "an entry differs where nothing was added up")
+            share = max(share, float((gap / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)))
+            off, length = math.hypot(off, float(np.linalg.norm(gap))), math.hypot(length, float(np.linalg.norm(one)))
+            if kinds:
+                moved = acted(raw_two, by)
+                kinds = {kind for kind in kinds if np.array_equal(STORED[kind](raw_one), STORED[kind](moved))}
+        need(not plain or bool(kinds), "a tensor that is said to be moved only is another one")
+        share += 4 * (terms + CHAIN) * ULP
+        if 0 in kinds:
+            need(share < CONSISTENT, "what is folded into a tensor was not moved with it")
+            self.exact += six[0].size
+            return
+        self.furthest = max(self.furthest, off / length if length else 0.0)
         if share > self.worst:
             self.worst, self.where = share, name
+
+
+def _slabs(shape: tuple[int, ...], by: list[ListedFrame]) -> Iterator[tuple[int, slice]]:
+    """Parts of a large tensor along a dimension that nothing acts on."""
+    still = set(range(len(shape))) - {d for frame in by for d in frame.dims}
+    parts = -(-math.prod(shape) // SLAB)
+    if parts < 2 or not still:
+        yield 0, slice(None)
+        return
+    along = max(still, key=lambda d: shape[d])
+    step = -(-shape[along] // parts)
+    for start in range(0, shape[along], step):
+        yield along, slice(start, start + step)
+
+
+def _cut(array: Array, along: int, where: slice) -> Array:
+    """A part along one dimension, unless it is of size 1 there."""
+    if where == slice(None) or array.shape[along] == 1:
+        return array
+    places: list[Any] = [slice(None)] * array.ndim
+    places[along] = where
+    found: Array = array[tuple(places)]
+    return found
 
 
 def _statement(
@@ -150,19 +181,23 @@ def _listed_parts(names: list[Any], dropped: Mapping[str, int]) -> str:
     return words
 
 
-def _alike(one: Array, two: Array) -> bool:
-    """Equal as they are, or once both are stored as float32, float16 or bfloat16."""
-    if np.array_equal(one, two):
-        return True
+def _as_it_is(values: Array) -> Array:
+    return values
+
+
+def _single(values: Array) -> np.ndarray[Any, Any]:
     with np.errstate(over="ignore"):
-        narrow = one.astype(np.float32), two.astype(np.float32)
-        return (
-            np.array_equal(*narrow)
-            or np.array_equal(one.astype(np.float16), two.astype(np.float16))
-            or np.array_equal(_bfloat16(narrow[0]), _bfloat16(narrow[1]))
-        )
+        return values.astype(np.float32)
 
 
-def _bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    bits = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
+def _half(values: Array) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16)
+
+
+def _bfloat16(values: Array) -> np.ndarray[Any, Any]:
+    bits = np.ascontiguousarray(_single(values)).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+STORED = (_as_it_is, _single, _half, _bfloat16)  # in what numbers that were merely moved may be stored

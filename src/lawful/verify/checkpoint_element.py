@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +38,11 @@ def read_matrices(value: object) -> tuple[list[Array], float]:
     off = 0.0
     for matrix, partner in zip(found, partners, strict=True):
         need(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
-        gap = np.abs(matrix @ found[partner].T - np.eye(len(matrix))) / np.maximum(
-            np.abs(matrix) @ np.abs(found[partner]).T, 1.0
-        )
+        gap = np.abs(matrix @ found[partner].T - np.eye(len(matrix)))
+        inverse = float(gap.sum(1).max()) < 0.5  # then some inverse there is, by Neumann's series
+        need(inverse or np.linalg.matrix_rank(matrix) == len(matrix), "a matrix has no inverse")
+        gap /= np.maximum(np.abs(matrix) @ np.abs(found[partner]).T, 1.0)
         off = max(off, float(gap.max()))
-        need(np.linalg.matrix_rank(matrix) == len(matrix), "a matrix has no inverse")
     need(off <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
     return found, off
 
@@ -71,12 +72,19 @@ def _frame(parts: dict[str, Any], matrices: list[Array], shape: tuple[int, ...])
     for each in listed(parts["blocks"], "frames", most=1_000_000):
         entry = record(each, "blocks", "rows matrix")
         matrix = matrices[whole(entry["matrix"], "blocks", 0, len(matrices) - 1)]
-        rows = np.array([wholes(line, "blocks", 0, count - 1, length=len(matrix))
-                         for line in listed(entry["rows"], "blocks", most=count)])  # fmt: skip
+        rows = np.array([_line(line, count, len(matrix)) for line in listed(entry["rows"], "blocks", most=count)])
         need(rows.ndim == 2 and len(np.unique(rows)) == rows.size and not used[rows].any(), "rows are mixed twice")
         used[rows.reshape(-1)] = True
         blocks.append((rows, matrix))
     return ListedFrame(dims, source, factor, blocks)
+
+
+def _line(value: object, count: int, size: int) -> list[int]:
+    """Rows of a block: all of them, or the first of some that follow one another."""
+    if isinstance(value, list):
+        return wholes(value, "blocks", 0, count - 1, length=size)
+    start = whole(value, "blocks", 0, count - size)
+    return list(range(start, start + size))
 
 
 def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
@@ -93,15 +101,18 @@ def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
 
 
 def _unpacked(value: object, where: str, count: int) -> Array:
+    """So many numbers of eight bytes, or of four; after `z:` they are compressed."""
     if not isinstance(value, str):
         raise NotACertificate(f"{where}: expected packed numbers")
     try:
-        raw = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
+        raw = base64.b64decode(value.removeprefix("z:"), validate=True)
+        if value.startswith("z:"):
+            raw = zlib.decompressobj().decompress(raw, 8 * count + 1)
+    except (binascii.Error, ValueError, zlib.error):
         raise NotACertificate(f"{where}: packed numbers are damaged") from None
-    if len(raw) != 8 * count:
+    if len(raw) not in (4 * count, 8 * count):
         raise NotACertificate(f"{where}: expected {count} packed numbers")
-    found = np.frombuffer(raw, dtype="<f8").astype(np.float64)
+    found = np.frombuffer(raw, dtype="<f8" if len(raw) == 8 * count else "<f4").astype(np.float64)
     need(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
     return found
 
