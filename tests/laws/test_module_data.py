@@ -88,8 +88,8 @@ def _another_point(body: dict[str, Any]) -> None:
 
 def test_weights_on_a_boundary_are_not_proved() -> None:
     module = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Conv1d(2, 1, 2))
-    nn.init.zeros_(module[0].weight)
-    nn.init.zeros_(module[0].bias)
+    for value in module[0].parameters():
+        nn.init.zeros_(value)
     count = count_laws(module, level="data", data=numbers(2, 1, 4))
     assert not count.proved
     assert "boundary" in count.reason

@@ -125,7 +125,7 @@ def _binary(theta: Floats) -> tuple[Indices, int]:
     whole = _whole(theta, bits)
     used = int(np.bitwise_or.reduce(np.abs(whole), initial=0))
     spare = min((used & -used).bit_length() - 1, bits) if used else bits
-    return whole >> max(spare, 0), bits - max(spare, 0)
+    return np.asarray(whole >> max(spare, 0), dtype=np.intp), bits - max(spare, 0)
 
 
 def rounded(theta: Floats) -> Floats:

@@ -105,7 +105,9 @@ class _Sample:
 
     def _merged(self, number: int, place: int, terms: Sequence[tuple[Value, Value]]) -> Value:
         """The sum of products: linear if every one is; else what is linear in it enters something that is not."""
-        total, linear, entering, opaque = flint.fmpq(0), {}, [], False  # type: ignore[var-annotated]
+        total, opaque = flint.fmpq(0), False
+        linear: Form = {}
+        entering: list[Form] = []
         for a, b in terms:
             if (_known(a) and a == 0) or (_known(b) and b == 0):
                 continue
