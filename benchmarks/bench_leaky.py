@@ -17,7 +17,7 @@ from lawful.leaky import (
     energies,
     read_blocks,
     recipe,
-    refined,
+    regridded,
     solve,
     teacher,
     trace,
@@ -105,7 +105,7 @@ def _grids(layers: int = 40, grids: int = 3) -> Row:
         )  # fmt: skip
         spent += found.evaluations * found.network.layers
         if number:
-            network = refined(found.network, 2 * found.network.layers, train)
+            network = regridded(found.network, 2 * found.network.layers, train)
     return Row(
         f"geodesic to stationarity 0.01 by {grids} grids, 20-5-20, width 40, {layers} layers",
         time.process_time() - middle,

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from lawful.errors import LawfulError
-from lawful.leaky import LeakyResNet, energies, refined, solve, teacher, trace
-from lawful.study.leaky_files import load_task
+from lawful.leaky import LeakyResNet, energies, irregular, regridded, solve, teacher, trace
+from lawful.study.leaky_files import load_network, load_task
+from lawful.study.leaky_plan import LeakyPlan
+from lawful.study.leaky_runs import run_leaky
 
 SIZE = ("--depth", "8", "--width", "8", "--tolerance", "0.03", "--evaluations", "600")
 
@@ -78,15 +80,35 @@ def test_a_refined_geodesic_is_a_better_start_than_a_random_one() -> None:
     train, _ = teacher((5, 2, 5), 40)
     start = LeakyResNet.random(width=8, layers=6, effective_depth=2.0, inputs=5, outputs=5, softness=0.01)
     coarse = solve(start, train, 0.05, tolerance=0.03, evaluations=800)
-    fine = refined(coarse.network, 12, train)
+    fine = regridded(coarse.network, 12, train)
     assert fine.layers == 12
     assert float(fine.steps.sum()) == pytest.approx(1.0)
     random = LeakyResNet.random(width=8, layers=12, effective_depth=2.0, inputs=5, outputs=5, softness=0.01)
     warm, cold = (solve(each, train, 0.05, tolerance=0.3, evaluations=800) for each in (fine, random))
     assert warm.evaluations < cold.evaluations
     assert warm.history[0].cost < 0.3 * cold.history[0].cost
-    with pytest.raises(LawfulError, match="fewer than"):
-        refined(fine, 6, train)
+    again = regridded(fine, 6, train)  # and back: every second layer's representation
+    ends = trace(fine, train, 0.05).states[-1], trace(again, train, 0.05).states[-1]
+    assert np.linalg.norm(ends[1] - ends[0]) < 0.1 * np.linalg.norm(ends[0])
+    assert regridded(fine, 12, train) is fine
+    with pytest.raises(LawfulError, match="as many steps"):
+        regridded(fine, 6, train, np.full(5, 0.2))
+
+
+def test_deeper_networks_are_found_on_coarse_grids_first_and_every_grid_keeps_its_rule(tmp_path: Path) -> None:
+    """A grid on which a layer would forget its input is left out: 8 layers at effective depth 6 were too few."""
+    plan = LeakyPlan("4-2-4", 20, 16, 6, "irregular", 0.5, 0.05, tolerance=0.1, evaluations=400, grids=3)
+    assert [plan.layer_counts(depth) for depth in (2.0, 3.0, 6.0, 12.0)] == [(4, 8, 16), (8, 16), (16,), (16,)]
+    heard: dict[float, list[int]] = {}
+    run_leaky(
+        plan, (2.0, 6.0), tmp_path / "run", lambda depth, entry: heard.setdefault(depth, []).append(entry.evaluations)
+    )
+    for depth in (2, 6):
+        found = load_network(tmp_path / "run" / f"depth-{depth}.npz")
+        np.testing.assert_allclose(found.steps.numpy(), irregular(16, 0.5), rtol=1e-12)
+        assert (found.steps * depth).max().item() < 1
+    assert sum(np.diff(heard[2.0]) < 0) == 2  # two changes of grid
+    assert sum(np.diff(heard[6.0]) < 0) == 0
 
 
 def test_headline_and_certificate_are_one_number() -> None:

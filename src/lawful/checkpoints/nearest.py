@@ -101,7 +101,7 @@ def _feature(
     lengths = np.zeros(counts[0]), np.zeros(counts[1])
     for left, right in columns_of(members, a, b):
         if most is not None and (step := left.shape[1] // most) > 1:
-            left, right = left[:, ::step], right[:, ::step]
+            left, right = left[:, ::step].contiguous(), right[:, ::step].contiguous()
         left, right = (rows if each is None else rows[each] for rows, each in zip((left, right), picked, strict=True))
         sizes = [row.double() for row in (left.abs().amax(1), right.abs().amax(1))]
         safe = [torch.where(size > 0, size, 1.0) for size in sizes]

@@ -60,6 +60,12 @@ class _GroupReader:
             side for side in parameter_sides(demands) if side.axis.centre is None or not np.any(side.axis.centre)
         ]
         self.labels = {(side.axis.parameter, side.axis.dims): side.labels for side in self.sides}
+        orders = [np.argsort(side.labels) for side in self.sides]
+        self.distinct = [  # sides on which every label is once: their rows by label
+            (side.axis, order, side.labels[order])
+            for side, order in zip(self.sides, orders, strict=True)
+            if len(order) and bool(np.diff(side.labels[order]).all())
+        ]
         self.unit = link_components(demands.gauges)
         alone = np.bincount(self.solution.cell)[self.solution.cell] == 1
         self.alone = alone
@@ -142,12 +148,10 @@ class _GroupReader:
             return None
         members = []
         for labels, power in ((key[None], -1.0), (query, 1.0)):
-            for side in self.sides:
-                place = np.full(len(self.unit), -1)
-                place[side.labels] = np.arange(len(side.labels))
-                rows = place[labels]
-                if (rows >= 0).all() and len(np.unique(side.labels)) == len(side.labels):
-                    members.append(AxisRows(side.axis.parameter, side.axis.dims, rows.T.astype(np.intp), (power,)))
+            for axis, order, sorted_labels in self.distinct:
+                at = np.minimum(np.searchsorted(sorted_labels, labels), len(order) - 1)
+                if (sorted_labels[at] == labels).all():
+                    members.append(AxisRows(axis.parameter, axis.dims, order[at].T.astype(np.intp), (power,)))
         members += [AxisRows(self.biases[rows.tensor], (0,), rows.places, rows.powers) for rows in members
                     if rows.tensor in self.biases and len(rows.dims) == 1]  # fmt: skip
         if not any(rows.powers[0] > 0 for rows in members) or not any(rows.powers[0] < 0 for rows in members):

@@ -28,7 +28,7 @@ def reproduce(
     ids: Annotated[list[str] | None, typer.Argument(help="Claims to run, such as p0-rescaling.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List all claims.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Run all claims as a sweep: parallel, resumable.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for results and figures.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results and figures; long runs are resumed.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The paper's own size, not one that runs in seconds.")] = False,
     markdown: Annotated[Path | None, typer.Option(help="With --all: write the summary table to this file.")] = None,
     scheduler: SchedulerOption = None,
@@ -50,7 +50,7 @@ def reproduce(
         results = [run_json(run) for run in runs]
     elif ids:
         chosen = [find(id) for id in ids]
-        runs = [run_claim(claim, full) for claim in chosen]
+        runs = [run_claim(claim, full, None if out is None else out / "runs") for claim in chosen]
         results = [_written(run, out) for run in runs]
     else:
         raise LawfulError("name claims to run, or use --list or --all")

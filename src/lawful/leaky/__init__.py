@@ -28,7 +28,7 @@ from lawful.leaky.model import LeakyResNet, relayered
 from lawful.leaky.path import Energies, EnergyBalance, RepresentationPath, balance, energies, trace
 from lawful.leaky.recipe import recipe
 from lawful.leaky.solver import Geodesic, SolverProgress, solve, solve_depths
-from lawful.leaky.starts import deepened, refined
+from lawful.leaky.starts import deepened, regridded
 from lawful.leaky.steps import adapted, equidistant, irregular
 from lawful.leaky.task import TeacherTask, parse_teacher, teacher
 
@@ -69,7 +69,7 @@ __all__ = [
     "parse_teacher",
     "read_blocks",
     "recipe",
-    "refined",
+    "regridded",
     "relayered",
     "solve",
     "solve_depths",

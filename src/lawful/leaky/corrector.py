@@ -1,7 +1,7 @@
 """A damped Newton step that clears the gradient out of steep directions, where L-BFGS leaves it.
 
 On its way along a curved valley L-BFGS excites directions that are a hundred thousand times steeper than weight decay:
-the cost hardly notices, the gradient does. There the quadratic model is right, and conjugate gradients solve it.
+the cost hardly notices, the gradient does. There the quadratic model is right.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from lawful.leaky.lbfgs import Point, Solve
 from lawful.leaky.objective import Objective
 from lawful.types import Floats, Singles
 
-DAMPING = 30.0  # in units of the weight decay's curvature: flatter directions are left to L-BFGS
-ITERATIONS = 30  # of conjugate gradients
-ENOUGH = 0.03  # of the residual, in the preconditioner's norm
+DAMPING = 10.0  # in units of the weight decay's curvature: flatter directions are left to L-BFGS
+PRODUCTS = 20  # with the Hessian, at most
+ENOUGH = 0.03  # of the gradient
+PAUSE, WORTHWHILE = 5, 0.97  # so many products must leave at most this share of the residual
 HALVINGS = 5
 NOISE = 1e-6  # relative: costs so close are the same
 
@@ -59,28 +60,40 @@ class Hessian:
         return result.astype(np.float32, copy=False)
 
 
-def corrected(objective: Objective, point: Point, precondition: Solve, damping: float = DAMPING) -> Point:
-    """One step of `(H + μ) d = -g`, halved until the gradient is smaller at no higher cost; else the same point."""
+def corrected(
+    objective: Objective, point: Point, precondition: Solve, damping: float = DAMPING, enough: float = ENOUGH
+) -> Point:
+    """The step with the smallest `‖g + (H + μ) d‖` of a few, halved until the gradient is smaller at no higher cost.
+
+    Conjugate residuals: each product with the Hessian is made orthogonal to those before it, and takes its share of
+    what is left of the gradient. Conjugate gradients would lower the model of the cost, and let the gradient, which is
+    what a geodesic is judged by, go up and down. If no step is better, the same point.
+    """
     objective(point.position)
     hessian, added = Hessian(objective), np.float32(damping * objective.ridge / objective.depth)
     step = np.zeros(point.gradient.shape, np.float32)
     rest = (-point.gradient).astype(np.float32)
-    level = precondition(rest)
-    way, size = level.copy(), float(np.vdot(rest, level))
-    first = size
-    for _ in range(ITERATIONS):
-        bent = hessian(way) + added * way
-        curvature = float(np.vdot(way, bent))
-        if curvature <= 0:
+    ways: list[tuple[Singles, Singles]] = []  # directions and their products, which are orthonormal
+    sizes = [float(np.linalg.norm(rest))]
+    while len(ways) < PRODUCTS and sizes[-1] > enough * sizes[0]:
+        way = precondition(rest)
+        image = hessian(way) + added * way
+        for other, orthogonal in ways:
+            share = np.float32(np.vdot(orthogonal, image))
+            image -= share * orthogonal
+            way -= share * other
+        size = np.float32(np.linalg.norm(image))
+        if not size > 0:
             break
-        share = np.float32(size / curvature)
+        way /= size
+        image /= size
+        share = np.float32(np.vdot(image, rest))
         step += share * way
-        rest -= share * bent
-        level = precondition(rest)
-        size, old = float(np.vdot(rest, level)), size
-        if size <= ENOUGH**2 * first:
+        rest -= share * image
+        ways.append((way, image))
+        sizes.append(float(np.linalg.norm(rest)))
+        if len(sizes) > PAUSE and sizes[-1] > WORTHWHILE * sizes[-1 - PAUSE]:
             break
-        way = level + np.float32(size / old) * way
     before = float(np.linalg.norm(point.gradient))
     for halving in range(HALVINGS):
         position = point.position + 0.5**halving * step

@@ -115,8 +115,11 @@ class Curvature:
     random signs. Its inverse preconditions L-BFGS; the solution does not depend on it, only the speed.
     """
 
-    def __init__(self, objective: Objective, rng: np.random.Generator, probes: int = 2) -> None:
-        """Sample at the objective's last point. Costs about three evaluations, and is counted as three."""
+    def __init__(self, objective: Objective, rng: np.random.Generator, probes: int = 2, damping: float = 0.0) -> None:
+        """Sample at the objective's last point. Costs about three evaluations, and is counted as three.
+
+        `damping` is added, in units of weight decay's curvature.
+        """
         layers, width, samples = objective.momenta.shape
         backward = np.zeros((layers, width, width), np.float32)
         for _ in range(probes):
@@ -128,7 +131,8 @@ class Curvature:
         left, left_basis = np.linalg.eigh(backward / (samples * probes))
         right, right_basis = np.linalg.eigh((forward / samples).astype(np.float32, copy=False))
         products = np.maximum(left, 0)[:, :, None] * np.maximum(right, 0)[:, None, :]
-        inverse = 1 / (2 * objective.steps[:, None, None] * products + objective.ridge / objective.depth)
+        decay = (1 + damping) * objective.ridge / objective.depth
+        inverse = 1 / (2 * objective.steps[:, None, None] * products + decay)
         self._left, self._right = left_basis.astype(np.float32), right_basis.astype(np.float32)
         self._inverse = inverse.astype(np.float32)
         objective.evaluations += 3

@@ -18,10 +18,11 @@ from lawful.leaky.task import TeacherTask
 
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
 SINGLE_NOISE = 1e-7  # relative error of a cost whose passes were in single precision
-LEG = 300  # evaluations between two starts of L-BFGS
+LEG = 200  # evaluations between two starts of L-BFGS
 ALMOST = 0.98  # of the tolerance is asked of single precision, so that double agrees
 SINGLE_FLOOR = 1e-4  # a stationarity that single precision still sees
 NEAR = 1.6  # times the goal: a second correction may reach it
+REACH = 0.9  # of the goal is asked of the model of a correction
 SAME_COST = 1e-3  # relative: costs so close belong to the same geodesic
 Watch = Callable[["SolverProgress"], None]
 Keep = Callable[["Leg"], None]
@@ -156,7 +157,8 @@ def _corrected(leg: Leg, objective: Objective, point: Point, goal: float, rng: n
         after, damping = before, DAMPING
         while damping == DAMPING or (goal < after < NEAR * goal and damping > DAMPING / 10):
             objective(point.position)
-            point = corrected(objective, point, Curvature(objective, rng).solve, damping)
+            near = Curvature(objective, rng, damping=damping).solve
+            point = corrected(objective, point, near, damping, REACH * goal / after)
             after, damping = objective.stationarity(point.position, point.gradient), damping / 3
         patience *= 1 if after <= before / 2 else 2
         wait = patience

@@ -45,16 +45,19 @@ def _following(
     return network.replaced(weights, grid, depth)
 
 
-def refined(network: LeakyResNet, layers: int, task: TeacherTask) -> LeakyResNet:
-    """The same path of representations with more layers: a geodesic on a coarse grid is a start on a finer one.
+def regridded(network: LeakyResNet, layers: int, task: TeacherTask, steps: Floats | None = None) -> LeakyResNet:
+    """The same path of representations with more layers, or with fewer: a geodesic on one grid is a start on another.
 
-    Steps keep their shape; the path between the old layers is interpolated, and each `W` is the ridge regression of the
-    step that the path takes next, as in `deepened`.
+    Steps keep their shape unless new ones are given; the path between the old layers is interpolated, and each `W` is
+    the ridge regression of the step that the path takes next, as in `deepened`.
     """
-    if layers < network.layers:
-        raise LawfulError(f"{layers} layers are fewer than the {network.layers} that there are")
+    if layers < 1 or (steps is not None and len(steps) != layers):
+        raise LawfulError(f"{layers} layers need as many steps, and at least one")
+    if layers == network.layers and steps is None:
+        return network
     ends = positions(network.steps.numpy())
-    grid = np.diff(np.interp(np.linspace(0, network.layers, layers + 1), np.arange(network.layers + 1.0), ends))
+    places = np.linspace(0, network.layers, layers + 1)
+    grid = np.diff(np.interp(places, np.arange(network.layers + 1.0), ends)) if steps is None else steps
     with torch.no_grad():
         states = torch.stack(network.path(torch.from_numpy(task.inputs.copy()))).numpy()
     return _following(network, PchipInterpolator(ends, states, axis=0)(positions(grid).clip(max=ends[-1])), grid)

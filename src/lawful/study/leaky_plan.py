@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from lawful.leaky import (
     irregular,
     parse_teacher,
 )
+from lawful.types import Floats
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,14 @@ class LeakyPlan:
         if not (0 < self.ridge < np.inf and 0 < self.tolerance < np.inf and 0 <= self.softness < np.inf):
             raise LawfulError("ridge and tolerance must be positive numbers, softness not negative")
 
-    def layer_counts(self) -> tuple[int, ...]:
-        """Numbers of layers to solve on, the coarsest first."""
-        return tuple(self.layers >> halvings for halvings in reversed(range(self.grids)))
+    def layer_counts(self, effective_depth: float) -> tuple[int, ...]:
+        """Numbers of layers to solve on, the coarsest first: on average a layer keeps at least half of its input.
+
+        >>> LeakyPlan("20-5-20", grids=3).layer_counts(7.0)
+        (25, 50)
+        """
+        counts = [self.layers >> halvings for halvings in reversed(range(self.grids))]
+        return (*(count for count in counts[:-1] if count >= 2 * effective_depth), self.layers)
 
     def sizes(self, task: TeacherTask | None) -> tuple[int, int] | None:
         """Numbers of inputs and outputs."""
@@ -85,9 +90,10 @@ class LeakyPlan:
         if self.width < max(inputs, outputs):
             raise LawfulError(f"the width {self.width} is smaller than the data's {max(inputs, outputs)}")
 
-    def grid(self) -> Any:
+    def grid(self, layers: int | None = None) -> Floats:
         """The layer steps to start from."""
-        return irregular(self.layers, self.a) if self.steps == "irregular" else equidistant(self.layers)
+        count = self.layers if layers is None else layers
+        return irregular(count, self.a) if self.steps == "irregular" else equidistant(count)
 
 
 def own_data(data: TeacherTask) -> tuple[str, TeacherTask]:

@@ -18,7 +18,7 @@ from lawful.leaky import (
     deepened,
     parse_teacher,
     recipe,
-    refined,
+    regridded,
     solve,
     teacher,
 )
@@ -38,7 +38,8 @@ from lawful.study.leaky_files import (
 )
 from lawful.study.leaky_plan import LeakyPlan
 
-ADAPTATIONS = 4
+ADAPTATIONS = 4  # of the steps on the first grid; one on each that follows
+COARSE = 3.0  # times the tolerance is enough on a coarser grid
 BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
 Watch = Callable[[float, SolverProgress], None]
 Tell = Callable[[SolverProgress], None]
@@ -82,20 +83,23 @@ def _train(
     plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: TeacherTask, stem: Path, watch: Watch | None
 ) -> None:
     """One network, from its last checkpoint if there is one; killed and taken up again it ends at the same bytes."""
-    started = time.perf_counter()
+    started = time.process_time()
     tell = None if watch is None else lambda progress: watch(depth, progress)
     part, whole = stem.with_name(stem.name + ".part.npz"), stem.with_name(stem.name + ".npz")
 
     def start() -> LeakyResNet:
-        return _random(plan, depth, train) if before is None else deepened(before, depth, train)
+        layers = plan.layer_counts(depth)[0] if plan.method == "solver" else plan.layers
+        if before is None:
+            return _random(plan, layers, depth, train)
+        return deepened(_on_grid(plan, before, layers, train), depth, train)
 
     if plan.method == "paper":
         found = _by_recipe(plan, start, train, part, tell)
         write_arrays(whole, network_arrays(found.network))
     else:
-        found = _by_solver(plan, start, train, part, whole, tell)
+        found = _by_solver(plan, depth, start, train, part, whole, tell)
         write_bytes(whole, part.read_bytes())  # with what it needs to go on, should more be asked of it
-    write_text(stem.with_name(stem.name + ".json"), _summary(found, time.perf_counter() - started))
+    write_text(stem.with_name(stem.name + ".json"), _summary(found, time.process_time() - started))
     part.unlink(missing_ok=True)
 
 
@@ -111,10 +115,18 @@ def _by_recipe(
 
 
 def _by_solver(
-    plan: LeakyPlan, start: Callable[[], LeakyResNet], train: TeacherTask, part: Path, whole: Path, tell: Tell | None
+    plan: LeakyPlan,
+    depth: float,
+    start: Callable[[], LeakyResNet],
+    train: TeacherTask,
+    part: Path,
+    whole: Path,
+    tell: Tell | None,
 ) -> Geodesic:
     """Geodesics of more and more layers, each started from the one before; the last has as many as the plan says."""
-    adaptations = ADAPTATIONS if plan.steps == "adaptive" else 0
+    counts = plan.layer_counts(depth)
+    rounds = {count: (1 if number else ADAPTATIONS) * (plan.steps == "adaptive") for number, count in enumerate(counts)}
+    adaptations = rounds[plan.layers]
     if part.exists():
         leg = load_leg(part)
     elif whole.exists():  # it stopped short: go on from there
@@ -129,11 +141,11 @@ def _by_solver(
     common: dict[str, Any] = {"evaluations": plan.evaluations, "seed": plan.seed}
     while leg.network.layers < plan.layers:
         coarse = solve(
-            leg, train, plan.ridge, tolerance=3 * plan.tolerance, keep=keep, **common,
-            adaptations=adaptations if leg.network.layers == plan.layer_counts()[0] else 0,
+            leg, train, plan.ridge, tolerance=COARSE * plan.tolerance, watch=tell, keep=keep, **common,
+            adaptations=rounds.get(leg.network.layers, 0),
         )  # fmt: skip
-        finer = next(count for count in plan.layer_counts() if count > leg.network.layers)
-        leg = Leg(refined(coarse.network, finer, train))
+        finer = next(count for count in counts if count > leg.network.layers)
+        leg = Leg(_on_grid(plan, coarse.network, finer, train))
     if plan.maps == "fixed":
         return solve(
             leg, train, plan.ridge, tolerance=plan.tolerance, adaptations=adaptations, watch=tell, keep=keep, **common
@@ -149,11 +161,17 @@ def _by_solver(
     )
 
 
-def _random(plan: LeakyPlan, depth: float, train: TeacherTask) -> LeakyResNet:
-    """A random network on the coarsest grid."""
+def _on_grid(plan: LeakyPlan, network: LeakyResNet, layers: int, train: TeacherTask) -> LeakyResNet:
+    """The network's path on another number of layers; irregular steps stay those of the rule."""
+    other = plan.steps == "irregular" and layers != network.layers
+    return regridded(network, layers, train, plan.grid(layers) if other else None)
+
+
+def _random(plan: LeakyPlan, layers: int, depth: float, train: TeacherTask) -> LeakyResNet:
+    """A random network to start from."""
     return LeakyResNet.random(
-        width=plan.width, layers=plan.layer_counts()[0], effective_depth=depth, inputs=train.inputs.shape[1],
-        outputs=train.targets.shape[1], steps=plan.grid() if plan.grids == 1 else None, softness=plan.softness,
+        width=plan.width, layers=layers, effective_depth=depth, inputs=train.inputs.shape[1],
+        outputs=train.targets.shape[1], steps=plan.grid(layers), softness=plan.softness,
         seed=plan.seed,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from lawful.figure import Figure
 from lawful.shown import Shown
 from lawful.study.claim import Claim
 from lawful.study.claims import find
+from lawful.study.long_runs import keeping
 from lawful.study.sweep import Plan, Store
 
 SECONDS, FULL_SECONDS = 600.0, 7200.0  # what one claim may take
@@ -35,15 +36,16 @@ class ClaimRun(Shown):
         return self.verdict in ("confirmed", "corrected")
 
 
-def run_claim(claim: Claim, full: bool = False) -> ClaimRun:
-    """Measure one claim.
+def run_claim(claim: Claim, full: bool = False, folder: Path | None = None) -> ClaimRun:
+    """Measure one claim; runs of hours are kept in a folder, if one is given, and taken up again.
 
     >>> from lawful.study.claims import find
     >>> run_claim(find("p0-incidence")).verdict
     'confirmed'
     """
     start = time.perf_counter()
-    outcome = claim.run(full)
+    with keeping(folder):
+        outcome = claim.run(full)
     seconds = round(time.perf_counter() - start, 3)
     return ClaimRun(claim, claim.verdict(outcome).value, outcome.measured, full, seconds, outcome.figure)
 

@@ -12,7 +12,6 @@ from scipy import stats
 from lawful.figure import Figure, Panel, Series
 from lawful.leaky import (
     Energies,
-    Geodesic,
     LeakyResNet,
     TeacherTask,
     adapted,
@@ -26,47 +25,59 @@ from lawful.leaky import (
 from lawful.leaky.objective import Objective
 from lawful.leaky.steps import positions
 from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.leaky_files import load_network, load_task
+from lawful.study.leaky_plan import LeakyPlan
+from lawful.study.leaky_runs import run_leaky
+from lawful.study.long_runs import long_run
 
 TEACHERS = 12  # for a test of a mean
 RULES = ("equidistant", "irregular", "adaptive")
+PAPER_LAYERS = (6, 9, 12, 18, 25)
+
+
+Run = tuple[LeakyResNet, TeacherTask, TeacherTask, float]  # with its data, test data and ridge
 
 
 @cache
-def _rules(full: bool, seed: int) -> dict[str, dict[int, tuple[Geodesic, TeacherTask, TeacherTask, float]]]:
+def _rules(full: bool, seed: int) -> dict[str, dict[int, Run]]:
     """Networks of several depths under the three step rules for one teacher (P3 Figure 2)."""
-    sizes, samples, width = ((30, 6, 3, 30), 1000, 200) if full else ((8, 4, 2, 8), 60, 14)
-    ridge = 0.002 * sizes[-1] if full else 0.08
-    found: dict[str, dict[int, tuple[Geodesic, TeacherTask, TeacherTask, float]]] = {rule: {} for rule in RULES}
-    train, test = teacher(sizes, samples, seed=seed)
-    for layers in (6, 9, 12, 18, 25) if full else (6, 10, 18):
-        for rule in RULES:
-            start = LeakyResNet.random(
-                width=width, layers=layers, effective_depth=3.0, inputs=sizes[0], outputs=sizes[-1], softness=0.01,
-                steps=irregular(layers, 0.9) if rule == "irregular" else equidistant(layers),
-            )  # fmt: skip
-            geodesic = solve(
-                start, train, ridge, tolerance=1e-2, evaluations=2000 if full else 500,
-                adaptations=4 if rule == "adaptive" else 0,
-            )  # fmt: skip
-            found[rule][layers] = (geodesic, train, test, ridge)
-    return found
+    return {rule: {layers: _run(full, rule, layers, seed) for layers in (PAPER_LAYERS if full else (6, 10, 18))}
+            for rule in RULES}  # fmt: skip
 
 
-def _test_errors(
-    runs: dict[str, dict[int, tuple[Geodesic, TeacherTask, TeacherTask, float]]],
-) -> dict[str, dict[int, float]]:
+def _run(full: bool, rule: str, layers: int, seed: int) -> Run:
+    """One network: 30-6-3-30 at the paper's size, 8-4-2-8 in a second."""
+    if full:
+        plan = LeakyPlan(
+            "30-6-3-30", layers=layers, steps=rule, ridge=0.06, tolerance=0.01, evaluations=2000, seed=seed
+        )
+        with long_run(f"p3-rules/teacher-{seed}/{rule}-{layers}") as folder:
+            run_leaky(plan, (3.0,), folder)
+            train, test = (load_task(folder / f"{name}.npz") for name in ("train", "test"))
+            return load_network(folder / "depth-3.npz"), train, test, plan.ridge
+    train, test = teacher((8, 4, 2, 8), 60, seed=seed)
+    start = LeakyResNet.random(
+        width=14, layers=layers, effective_depth=3.0, inputs=8, outputs=8, softness=0.01,
+        steps=irregular(layers, 0.9) if rule == "irregular" else equidistant(layers),
+    )  # fmt: skip
+    adaptations = 4 if rule == "adaptive" else 0
+    found = solve(start, train, 0.08, tolerance=1e-2, evaluations=500, adaptations=adaptations)
+    return found.network, train, test, 0.08
+
+
+def _test_errors(runs: dict[str, dict[int, Run]]) -> dict[str, dict[int, float]]:
     return {rule: {n: _test_error(run[0], run[2]) for n, run in by.items()} for rule, by in runs.items()}
 
 
-def _test_error(geodesic: Geodesic, test: TeacherTask) -> float:
+def _test_error(network: LeakyResNet, test: TeacherTask) -> float:
     with torch.no_grad():
-        output = geodesic.network(torch.from_numpy(test.inputs.copy())).numpy()
+        output = network(torch.from_numpy(test.inputs.copy())).numpy()
     return float(np.square(output - test.targets).sum() / len(test))
 
 
-def _unevenness(geodesic: Geodesic, task: TeacherTask, ridge: float) -> float:
+def _unevenness(network: LeakyResNet, task: TeacherTask, ridge: float) -> float:
     """Largest over smallest relative move of a layer."""
-    path = trace(geodesic.network, task, ridge)
+    path = trace(network, task, ridge)
     sizes = np.linalg.norm(path.states[1:], axis=(1, 2))
     moves = np.linalg.norm(np.diff(path.states, axis=0), axis=(1, 2)) / sizes
     return float(moves.max() / moves.min())
@@ -85,11 +96,11 @@ def figure_two(full: bool) -> Outcome:
         rule: float(np.mean([_unevenness(run[0], run[1], run[3]) for run in by.values()])) for rule, by in runs.items()
     }
     deepest = max(runs["adaptive"])
-    geodesic, train, _, ridge = runs["adaptive"][deepest]
-    steps = geodesic.network.steps.numpy()
+    network, train, _, ridge = runs["adaptive"][deepest]
+    steps = network.steps.numpy()
     outer = float((steps[0] + steps[-1]) / 2 * len(steps))
     figure = _figure_two(
-        errors, {rule: by[deepest] for rule, by in runs.items()}, energies(trace(geodesic.network, train, ridge))
+        errors, {rule: by[deepest] for rule, by in runs.items()}, energies(trace(network, train, ridge))
     )
     return Outcome(
         uneven["adaptive"] < uneven["irregular"] < uneven["equidistant"] and outer < 1,
@@ -133,10 +144,10 @@ def advantage(ratios: list[float]) -> float:
 
 def _figure_two(
     errors: dict[str, dict[int, float]],
-    deepest: dict[str, tuple[Geodesic, TeacherTask, TeacherTask, float]],
+    deepest: dict[str, Run],
     spectra: Energies,
 ) -> Figure:
-    paths = {rule: trace(run[0].network, run[1], run[3]).states for rule, run in deepest.items()}
+    paths = {rule: trace(run[0], run[1], run[3]).states for rule, run in deepest.items()}
     flat = np.concatenate([states.reshape(len(states), -1) for states in paths.values()])
     centre = flat.mean(axis=0)
     plane = np.linalg.svd(flat - centre, full_matrices=False)[2][:2]
