@@ -16,6 +16,7 @@ BOUND = {  # laws of φ, and explicit laws near almost every weight vector
     "2-1-2-1 relu": (3, 4),  # both neurons after the narrow layer read multiples of its output
     "1-1-2-1-1 relu": (4, 5),
     "3-1-3-2 relu": (4, 7),
+    "1-2-3-3-1 relu": (8, 10),  # too many ways to set all gates: those of the last layer stay free
 }
 
 

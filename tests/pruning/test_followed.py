@@ -238,3 +238,31 @@ def test_only_what_returned_its_cache_does_so_again() -> None:
     assert not any(part.config.use_cache for part in model.values())  # type: ignore[union-attr]
     with_caches(model, names)
     assert [part.config.use_cache for part in model.values()] == [False, True]  # type: ignore[union-attr]
+
+
+class CastHeads(nn.Module):
+    """Heads whose queries and keys are normalised in another type, as in Gemma-3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(8, 8) for _ in range(4))
+        self.gain = nn.Parameter(torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part(x).unflatten(-1, (-1, 4)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = self._normed(q), self._normed(k)
+        found = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        return torch.as_tensor(self.o_proj(found.flatten(2)))
+
+    def _normed(self, x: Tensor) -> Tensor:
+        wide = x.to(torch.float64)
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return (wide * (1.0 + self.gain.to(torch.float64))).type_as(x)
+
+
+@torch.no_grad()
+def test_heads_leave_behind_norms_of_another_type() -> None:
+    model = CastHeads()
+    model.o_proj.weight[:, :4] = 0.0
+    checked(model, [(2, 5, 8)], 12)

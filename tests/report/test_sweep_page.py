@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lawful.laws.prediction import predicted_laws
 from lawful.network import Architecture
-from lawful.report.atlas import atlas
+from lawful.report.atlas import atlas, training_atlas
 from lawful.report.sweep import MOST_PLOTTED, MOST_ROWS, look, write_page
 from lawful.study.sweep import Finished, Plan, Store
 
@@ -91,3 +91,18 @@ def test_the_report_of_exceptions_says_no(tmp_path: Path, lawful) -> None:  # ty
     store.set_plan(Plan("claim", {"id": ["x"]}))
     store.close()
     assert "count_laws" in lawful("sweep", "report", tmp_path / "other", "--markdown", tmp_path / "x", code=2).stderr
+
+
+def test_the_atlas_of_training_tells_proofs_from_open_cases() -> None:
+    def row(name: str, parameters: int, *, witness: bool, least: int | None) -> Finished:
+        outputs = {"parameters": parameters, "laws": 4, "fewest": 5, "usual": 0.5, "witness": witness, "least": least}
+        return Finished(name, "training_laws", {"architecture": name}, "ok", outputs, "", "1.0", 1.0)
+
+    decided = [row("2-2-2-1 relu", 10, witness=True, least=None), row("1-2-2-1 relu", 8, witness=False, least=5)]
+    page = training_atlas(decided, 2)
+    assert "| relu | 3 | 2 | 1 | 1 | 0 | 50% |" in page
+    assert "| 8 | 1 | 0 | 1 | 0 | 50% |" in page
+    assert "## Open" not in page
+    more = training_atlas([*decided, row("3-2-1 relu", 8, witness=False, least=4)], 4)
+    assert "| `3-2-1 relu` | 8 | 4 | 5 |" in more  # as many laws as φ has prove nothing
+    assert "Unfinished: 1 are missing" in more

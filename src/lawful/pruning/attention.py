@@ -24,6 +24,7 @@ MOVES = ("view", "reshape", "transpose", "permute", "split", "chunk", "unbind", 
          "t", "repeat_interleave")  # fmt: skip
 MIXES = ("mul", "add", "sub", "neg", "cat", "stack")  # of rotary positions: entries of one head with each other
 LAYERS = ("linear", "addmm", "product")
+CASTS = ("to", "type_as", "_to_copy")  # of the first argument
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +135,9 @@ class _Match:
             name = operator_name(node.target)
             if name in LAYERS:
                 found.add(node)
-            elif name in NORMS:
+            elif name in NORMS or name in CASTS:
                 stack.append(node.args[0])  # type: ignore[arg-type]
-            elif name in (*MOVES, *MIXES, "getitem", "to"):
+            elif name in (*MOVES, *MIXES, "getitem"):
                 stack += node.all_input_nodes
         if len(found) != 1:
             raise ValueError(f"{len(found)} layers")
@@ -158,10 +159,11 @@ class _Match:
                 self.together.append((known[node][..., :1].expand(known[node].shape), known[node]))
                 self.inner |= dict.fromkeys(normed[1], (source.name, None))
                 self.inner[node] = source.name, known[node]
-        elif name not in (*MOVES, *MIXES, "getitem", "to"):
+        elif name not in (*MOVES, *MIXES, *CASTS, "getitem"):
             known[node] = None
         else:
-            below = {each: self._labels(each, source, known) for each in node.all_input_nodes}
+            given = node.all_input_nodes[:1] if name in CASTS else node.all_input_nodes
+            below = {each: self._labels(each, source, known) for each in given}
             known[node] = self._moved(node, name, below)
             if known[node] is not None:
                 self.inner[node] = source.name, known[node]
@@ -175,7 +177,7 @@ class _Match:
             arguments = fx.map_arg(node.args, lambda each: below[each])
             return node.target(*arguments, **fx.map_arg(node.kwargs, lambda each: below[each]))  # type: ignore[operator]
         first = below[ours[0]]
-        if name == "to" or (name == "mul" and len(below) == 1 and len(node.args) == 2 and _one_number(node)):
+        if name in CASTS or (name == "mul" and len(below) == 1 and len(node.args) == 2 and _one_number(node)):
             return first
         self.mixed = True
         if name in ("cat", "stack"):

@@ -11,6 +11,7 @@ from typing import Any
 from lawful.errors import LawfulError
 
 Row = Any  # a finished call of the job `count_laws`
+VERDICTS = ("architectures", "somewhere", "nowhere", "open", "usual")
 FACTS = ("architecture", "parameters", "laws", "predicted")
 MOST_LISTED = 100
 NAME = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})+( .*)?")
@@ -134,24 +135,27 @@ def training_atlas(rows: Iterable[Row], planned: int) -> str:
         "Made by `lawful sweep report DIR --markdown FILE` of a sweep of `training_laws`, version "
         f"{', '.join(sorted(versions))}.",
         _table(
-            ("networks", "depth", "architectures", "somewhere", "nowhere", "open", "usual"),
-            [
-                (
-                    kind,
-                    depth,
-                    len(found),
-                    sum(bool(one["witness"]) for one in found),
-                    sum(_nowhere(one) for one in found),
-                    sum(not one["witness"] and not _nowhere(one) for one in found),
-                    f"{sum(one['usual'] or 0.0 for one in found) / len(found):.0%}",
-                )
-                for (kind, depth), found in sorted(groups.items())
-            ],
+            ("networks", "depth", *VERDICTS),
+            [(kind, depth, *_verdicts(found)) for (kind, depth), found in sorted(groups.items())],
         ),
+        "Where the answer is *nowhere*, gates are bound whatever the weights: there is one input and no bias, or a "
+        "ReLU layer of width 1 with no biases after it ([laws](laws.md)).",
     ]
     if open_:
         parts += ["## Open", _table(("architecture", "parameters", "laws of φ", "fewest seen"), open_[:MOST_LISTED])]
+    by_size: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for outputs in (outputs for found in groups.values() for outputs in found):
+        by_size[outputs["parameters"]].append(outputs)
+    lines = [(size, *_verdicts(found)) for size, found in sorted(by_size.items())]
+    parts += ["## By number of parameters", _table(("parameters", *VERDICTS), lines)]
     return "\n\n".join(parts) + "\n"
+
+
+def _verdicts(found: list[dict[str, Any]]) -> tuple[Any, ...]:
+    """How many there are, how many of them are decided which way, and how often the laws of φ usually suffice."""
+    yes, no = sum(bool(one["witness"]) for one in found), sum(_nowhere(one) for one in found)
+    usual = sum(one["usual"] or 0.0 for one in found) / len(found)
+    return len(found), yes, no, len(found) - yes - no, f"{usual:.0%}"
 
 
 def _nowhere(outputs: dict[str, Any]) -> bool:
