@@ -249,7 +249,11 @@ def rescaled(plant: Plant) -> Proof:
 def borders(plant: Plant) -> Proof:
     """A constant channel is folded although its reader pads with zeros."""
     weights = part("pruning.channel_weights").ChannelWeights
-    plant.setattr(weights, "_foldable", lambda self, operation, values: None not in values)
+
+    def constant(self: Any, operation: Any, places: Any, facts: Any) -> bool:
+        return None not in facts.values(operation.sources[0], places)
+
+    plant.setattr(weights, "_foldable", constant)
     plant.setattr(part("pruning.channels"), "compared", lambda *_: 0.0)
     model = torch.nn.Sequential(torch.nn.Conv1d(1, 3, 1), torch.nn.ReLU(), torch.nn.Conv1d(3, 1, 3, padding=1))
     with torch.no_grad():

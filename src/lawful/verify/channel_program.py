@@ -288,12 +288,10 @@ def digest_of(module: Any) -> str | None:
     """The digest of the weights of a module given in Python; None if it has none."""
     if not hasattr(module, "state_dict"):
         return None
-    import torch
-
     lines = {}
     for name, tensor in module.state_dict().items():
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        raw = flat.view(flat[:0].byte().dtype).numpy().tobytes() if flat.numel() else b""
         code = hashlib.sha256(raw).hexdigest()
         lines[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} {code}"
     text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
