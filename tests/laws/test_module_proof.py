@@ -16,9 +16,11 @@ from lawful import CertificateError, NotACertificate, Unsupported, verify
 from lawful.laws import GradientFlow, count_laws
 from lawful.laws.certificate import certificate
 from lawful.laws.composite import composite
+from lawful.laws.jets import lifted
 from lawful.laws.lowering import lower
+from lawful.laws.module_data import BALLS
 from lawful.laws.module_fields import _bracket, _field
-from lawful.laws.module_proof import _exact, inverse_bound, program_of, prove_rank
+from lawful.laws.module_proof import inverse_bound, program_of, prove_rank, rounded
 from lawful.laws.probe import probe
 from lawful.laws.sampled import Sampled
 from lawful.study.claims.example_modules import EXAMPLES, Attention
@@ -101,7 +103,8 @@ def test_two_programs_enclose_the_same_numbers(name: str) -> None:
     before = flint.ctx.prec
     flint.ctx.prec = 128
     try:
-        ours = Sampled(program, _exact(whole[0], 16), _exact(whole[1], 6), _exact(ends, 6)).brackets(words)
+        point, samples, last = (lifted(part, BALLS) for part in (whole[0] / 2**16, whole[1] / 2**6, ends / 2**6))
+        ours = Sampled(program, point, samples, last).brackets(words)
         theirs = Fields(
             steps, dyadics([whole[0].tolist()], 16), dyadics(whole[1].tolist(), 6), dyadics(ends.tolist(), 6)
         ).brackets(words.tolist())
@@ -212,7 +215,7 @@ def test_a_law_that_holds_to_ninety_digits_is_none() -> None:
     assert "not as identities" in count.reason
     plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1), nn.Identity(), nn.Flatten())
     case = probe(module, (2,))
-    proof = prove_rank(case, program_of(case), case.size - 2, 0, 1.0)
+    proof = prove_rank(case, program_of(case), case.size - 2, rounded(case.theta(0, 1.0).numpy()), 0)
     assert proof is not None
     balances = count_laws(nn.Sequential(*plain, nn.BatchNorm1d(1, affine=False)), input_shape=(2,), mode="eval").known
     forged = certificate(replace(count, proof=proof, known=balances, independent=2, status="proved"))
@@ -224,8 +227,9 @@ def test_a_bound_that_is_too_good_is_not_proved() -> None:
     """Attention of inner width 2 reaches 18 directions: 19 must fail."""
     torch.manual_seed(0)
     case = probe(Attention(3, 2), (4, 3))
-    assert prove_rank(case, program_of(case), 18, 0, 1.0) is not None
-    assert prove_rank(case, program_of(case), 19, 0, 1.0) is None
+    theta = rounded(case.theta(0, 1.0).numpy())
+    assert prove_rank(case, program_of(case), 18, theta, 0) is not None
+    assert prove_rank(case, program_of(case), 19, theta, 0) is None
 
 
 def test_matrices_that_are_not_proved_invertible() -> None:

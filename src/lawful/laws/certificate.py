@@ -67,6 +67,9 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
     text = json.dumps(steps, sort_keys=True, separators=(",", ":"))
     decay = count.flow.decay if isinstance(count.flow, GradientFlow) else 0.0
     more: dict[str, Any] = ({"tokens": proof.tokens} if proof.tokens else {}) | ({"decay": decay} if decay else {})
+    inputs: list[Any] = proof.inputs.tolist()
+    if proof.data is not None:
+        more["data"], inputs = proof.data.tolist(), list(proof.samples)
     return more | {
         "kind": "laws-of-module",
         "version": 1,
@@ -77,7 +80,7 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
         "theta_bits": proof.theta_bits,
         "theta": proof.theta.tolist(),
         "sample_bits": proof.sample_bits,
-        "inputs": proof.inputs.tolist(),
+        "inputs": inputs,
         "weights": proof.weights.tolist(),
         "words": [list(word) for word in proof.words],
         "columns": list(proof.columns),

@@ -127,6 +127,8 @@ class _Held(torch.autograd.Function):
 
 
 def _detach(values: Tensor) -> Tensor:
+    if not values.is_floating_point():
+        return values  # a condition or a place: no slope passes it anyway
     held: Tensor = _Held.apply(values)  # type: ignore[no-untyped-call]
     return held
 

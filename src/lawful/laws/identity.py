@@ -3,35 +3,55 @@
 A law h is conserved if the output's derivative along ∇h(θ) is 0 for all θ and x. Values of exp, erf, … and the sides
 that choices take are drawn at random like θ and x: what is 0 for all of them is 0 for the true ones. So a pass shows an
 identity, and a law that needs more (such as σ(x) + σ(−x) = 1) may fail.
+
+On data the inputs are the samples, each in turn, and the sides of choices are those near the given weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from lawful.exact import is_prime
+from lawful.laws.jets import Array
 from lawful.laws.law import Law
+from lawful.laws.module_data import SeenData
 from lawful.laws.program import Program, ProgramStep
-from lawful.types import Residues
+from lawful.types import Floats, Residues
 
 TRIALS = 3
 Pair = tuple[Residues, Residues]  # values and their derivatives
 
 
 def identities(
-    program: Program, laws: Iterable[Law], *, classes: int = 0, tokens: int = 0, seed: int = 0
+    program: Program,
+    laws: Iterable[Law],
+    *,
+    classes: int = 0,
+    tokens: int = 0,
+    seed: int = 0,
+    seen: SeenData | None = None,
 ) -> tuple[Law, ...]:
     """Those of the laws that hold identically: all at once if so, else one by one."""
     listed = tuple(laws)
-    if not listed or holds(program, listed, classes=classes, tokens=tokens, seed=seed):
+    options: dict[str, Any] = {"classes": classes, "tokens": tokens, "seed": seed, "seen": seen}
+    if not listed or holds(program, listed, **options):
         return listed
-    return tuple(law for law in listed if holds(program, [law], classes=classes, tokens=tokens, seed=seed))
+    return tuple(law for law in listed if holds(program, [law], **options))
 
 
-def holds(program: Program, laws: Iterable[Law], *, classes: int = 0, tokens: int = 0, seed: int = 0) -> bool:
+def holds(
+    program: Program,
+    laws: Iterable[Law],
+    *,
+    classes: int = 0,
+    tokens: int = 0,
+    seed: int = 0,
+    seen: SeenData | None = None,
+) -> bool:
     """Whether all laws pass, each with random factors, at three random primes of 31 bits.
 
     `classes` outputs in a run may move together (cross-entropy), and `tokens` inputs in a run add up to 1.
@@ -39,8 +59,10 @@ def holds(program: Program, laws: Iterable[Law], *, classes: int = 0, tokens: in
     listed = tuple(laws)
     try:
         for trial in range(TRIALS):
-            if _Trial(program, np.random.default_rng((seed, trial)), classes, tokens).slopes(listed).any():
-                return False
+            tried = _Trial(program, np.random.default_rng((seed, trial)), classes, tokens)
+            for row in range(1 if seen is None else len(seen.inputs)):
+                if tried.slopes(listed, seen, row).any():
+                    return False
     except ZeroDivisionError:
         return False
     return True
@@ -52,20 +74,21 @@ class _Trial:
         self.prime = next(number for number in iter(lambda: int(rng.integers(2**30, 2**31)) | 1, 0) if is_prime(number))
         self.drawn: dict[tuple[str, int], Residues] = {}
 
-    def slopes(self, laws: Sequence[Law]) -> Residues:
-        """The output's derivative along a random combination of the laws' gradients."""
+    def slopes(self, laws: Sequence[Law], seen: SeenData | None = None, row: int = 0) -> Residues:
+        """The output's derivative along a random combination of the laws' gradients, at any input or at a sample."""
         steps, prime = self.program.steps, self.prime
         point = self._any(steps[0].length)
+        self.drawn.clear()
         pairs: list[Pair] = [(point, self._gradient(laws, point))]
-        for step in steps[1:]:
-            if step.kind == "input":
+        for number, step in enumerate(steps[1:], 1):
+            given = seen.inputs[row] if seen is not None and step.kind == "input" else step.values
+            if given is not None:
+                pairs.append((self._residues(given), np.zeros(step.length, dtype=np.int64)))
+            elif step.kind == "input":
                 pairs.append((self._inputs(step.length), np.zeros(step.length, dtype=np.int64)))
-            elif step.values is not None:
-                distinct, where = np.unique(step.values, return_inverse=True)
-                values = np.array([self._residue(Fraction(float(value))) for value in distinct], dtype=np.int64)
-                pairs.append((values[where.ravel()], np.zeros(step.length, dtype=np.int64)))
             else:
-                pairs.append(self._step(step, [pairs[source] for source in step.sources]))
+                sides = None if seen is None or step.kind != "choose" else seen.gates[number][row]
+                pairs.append(self._step(step, [pairs[source] for source in step.sources], sides))
         found = pairs[-1][1]
         if self.classes:
             runs = found.reshape(-1, self.classes)
@@ -77,6 +100,11 @@ class _Trial:
 
     def _residue(self, value: Fraction) -> int:
         return value.numerator % self.prime * pow(value.denominator, -1, self.prime) % self.prime
+
+    def _residues(self, values: Floats) -> Residues:
+        distinct, where = np.unique(values, return_inverse=True)
+        found = np.array([self._residue(Fraction(float(value))) for value in distinct], dtype=np.int64)
+        return np.asarray(found[where.ravel()])
 
     def _gradient(self, laws: Sequence[Law], point: Residues) -> Residues:
         found = [0] * len(point)
@@ -99,7 +127,7 @@ class _Trial:
             runs[:, -1] = (1 - runs[:, :-1].sum(axis=1)) % self.prime
         return found
 
-    def _step(self, step: ProgramStep, given: list[Pair]) -> Pair:
+    def _step(self, step: ProgramStep, given: list[Pair], sides: Array | None = None) -> Pair:
         prime = self.prime
         value, slope = given[0]
         match step.kind:
@@ -117,7 +145,7 @@ class _Trial:
                 return tuple(part.reshape(-1, step.sizes[0]).sum(axis=1) % prime for part in (value, slope))
             case "choose":
                 (_, _), (a, s), (b, t) = given
-                gate = self._free("choose", step.sources[0], step.length)
+                gate = self._free("choose", step.sources[0], step.length) if sides is None else sides
                 return (gate * ((a - b) % prime) + b) % prime, (gate * ((s - t) % prime) + t) % prime
         found, derivative = self._function(step, value)
         return found, derivative * slope % prime

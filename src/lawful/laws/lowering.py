@@ -28,6 +28,11 @@ COPIES = {  # the output's entries are entries of the inputs: run on their numbe
     "lift_fresh_copy", "diagonal", "as_strided", "tile", "narrow", "slice_scatter", "select_scatter",
 }  # fmt: skip
 
+INTERPOLATIONS = {
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+}  # fmt: skip
+
 
 def lower(case: Probe, batch: torch.Tensor) -> Program:
     """The program that computes the module's output from its parameters and an input of the batch's size."""
@@ -114,8 +119,12 @@ class _Lowering(OrderRules):
             return self.looked_up(name, arguments)
         if not any(isinstance(part, (TracedArray, TracedCondition)) for part in parts):
             return target(*arguments, **options)
+        if name in ("_to_copy", "detach", "alias", "clone") and isinstance(arguments[0], TracedCondition):
+            return self.as_number(arguments[0]) if name == "_to_copy" else arguments[0]
         if name in COPIES:
             return self.copied(target, arguments, options)
+        if name in INTERPOLATIONS:
+            return self.linear(target, *arguments)
         rule: Callable[..., Any] | None = getattr(self, f"do_{name}", None)
         if rule is None:
             raise Unsupported(f"no proof covers the operation {target}")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from lawful.errors import Unsupported
 from lawful.laws.lowering_functions import FunctionRules
 from lawful.laws.lowering_rules import TracedArray
 
@@ -44,6 +45,22 @@ class ChoiceRules(FunctionRules):
         if not isinstance(mask, TracedCondition):
             return super().do_where(mask, first, second)
         return self.chosen(mask.sign, first, second) if mask.above else self.chosen(mask.sign, second, first)
+
+    def as_number(self, value: Any) -> Any:
+        """A computed condition as 1 or 0, anything else as it is."""
+        return self.do_where(value, 1.0, 0.0) if isinstance(value, TracedCondition) else value
+
+    def do_mul(self, first: Any, second: Any) -> TracedArray:
+        """Entry by entry; a condition counts as 1 or 0."""
+        return super().do_mul(self.as_number(first), self.as_number(second))
+
+    def do_masked_fill(self, value: Any, mask: Any, fill: Any) -> Any:
+        """A number where a computed condition holds, or a constant mask."""
+        return (
+            self.do_where(mask, fill, value)
+            if isinstance(mask, TracedCondition)
+            else super().do_masked_fill(value, mask, fill)
+        )
 
     def do_maximum(self, first: Any, second: Any) -> TracedArray:
         """The larger."""
@@ -94,6 +111,20 @@ class ChoiceRules(FunctionRules):
     def do_leaky_relu(self, value: TracedArray, slope: float = 0.01) -> TracedArray:
         """Another slope below zero."""
         return self.chosen(value, value, self.scaled(value, slope))
+
+    def do_rrelu_with_noise(
+        self,
+        value: TracedArray,
+        noise: Any,
+        lower: float = 1 / 8,
+        upper: float = 1 / 3,
+        train: bool = False,
+        *rest: Any,
+    ) -> TracedArray:
+        """Evaluated: the mean of both slopes below zero."""
+        if train:
+            raise Unsupported("no proof covers random slopes")
+        return self.do_leaky_relu(value, (lower + upper) / 2)
 
     def do_abs(self, value: TracedArray) -> TracedArray:
         """Without its sign."""

@@ -53,9 +53,9 @@ class FunctionRules(LinearRules):
         return self.unary("cos", value)
 
     def do_pow(self, value: Any, power: Any) -> TracedArray:
-        """Whole powers, and halves of them."""
+        """Whole powers, and halves of them; others by the logarithm, where there is one."""
         if not isinstance(value, TracedArray) or isinstance(power, (TracedArray, torch.Tensor)) or (2 * power) % 1:
-            raise Unsupported("no proof covers this power")
+            return self.do_exp(self.binary("mul", self.do_log(self._traced(value)), power))
         whole, half = divmod(abs(float(power)), 1)
         if whole > 16 or power == 0:
             raise Unsupported("no proof covers this power")
@@ -64,6 +64,32 @@ class FunctionRules(LinearRules):
         for _ in range(int(whole)):
             found = base if found is None else self.binary("mul", found, base)
         return base if found is None else found
+
+    def _traced(self, value: Any) -> TracedArray:
+        if isinstance(value, TracedArray):
+            return value
+        tensor = torch.as_tensor(value, dtype=torch.float64)
+        return TracedArray(self.placed(tensor, tensor.shape), tuple(tensor.shape))
+
+    def do_exp2(self, value: TracedArray) -> TracedArray:
+        """`2^x`."""
+        return self.do_pow(2.0, value)
+
+    def do_sinh(self, value: TracedArray) -> TracedArray:
+        """`(e^x − e^{−x})/2`."""
+        return self.scaled(self.do_sub(self.do_exp(value), self.do_exp(self.do_neg(value))), 0.5)
+
+    def do_cosh(self, value: TracedArray) -> TracedArray:
+        """`(e^x + e^{−x})/2`."""
+        return self.scaled(self.do_add(self.do_exp(value), self.do_exp(self.do_neg(value))), 0.5)
+
+    def do_hypot(self, first: Any, second: Any) -> TracedArray:
+        """The root of the sum of two squares."""
+        return self.do_sqrt(self.do_add(self.binary("mul", first, first), self.binary("mul", second, second)))
+
+    def do_logsumexp(self, value: TracedArray, axes: Any, keepdim: bool = False) -> TracedArray:
+        """The logarithm of the sum of exponentials."""
+        return self.do_log(self.do_sum(self.do_exp(value), axes, keepdim))
 
     def do_sigmoid(self, value: TracedArray) -> TracedArray:
         """`1/(1 + e^{−x})`."""

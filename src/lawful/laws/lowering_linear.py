@@ -11,6 +11,8 @@ import torch
 from lawful.errors import Unsupported
 from lawful.laws.lowering_rules import Rules, TracedArray, shape_of
 
+MOST_LINEAR = 1024  # entries of an image that is interpolated
+
 
 class LinearRules(Rules):
     """Operations that are linear in each of their arguments, and quotients."""
@@ -96,6 +98,42 @@ class LinearRules(Rules):
         back = torch.arange(numbers.numel()).reshape(numbers.shape).movedim(-1, axis)
         return TracedArray(self.write.take((found.number,), back.reshape(-1).numpy()), value.shape)
 
+    def do_prod(self, value: TracedArray, axis: int | None = None, keepdim: bool = False) -> TracedArray:
+        """The product along an axis, or of all entries."""
+        if axis is None:
+            flat = TracedArray(value.number, (math.prod(value.shape),), value.dead)
+            return TracedArray(self._products(flat, 0)[-1].number, ())
+        found = self._products(value, axis)[-1]
+        shape = list(value.shape)
+        shape[axis] = 1
+        return TracedArray(found.number, tuple(shape) if keepdim else found.shape)
+
+    def do_cumprod(self, value: TracedArray, axis: int) -> TracedArray:
+        """Products of the first entries along an axis."""
+        parts = self._products(value, axis)
+        order = torch.arange(math.prod(value.shape)).reshape(len(parts), *parts[0].shape).movedim(0, axis)
+        whole = self.write.take(tuple(part.number for part in parts), order.reshape(-1).numpy())
+        return TracedArray(whole, value.shape)
+
+    def _products(self, value: TracedArray, axis: int) -> list[TracedArray]:
+        numbers = torch.arange(math.prod(value.shape)).reshape(value.shape).movedim(axis, 0)
+        number, shape = self.placed(value, value.shape), tuple(numbers.shape[1:])
+        found: list[TracedArray] = []
+        for part in numbers:
+            entry = TracedArray(self.write.take((number,), part.reshape(-1).numpy()), shape)
+            found.append(self.binary("mul", found[-1], entry) if found else entry)
+        return found
+
+    def linear(self, operation: Any, value: TracedArray, *rest: Any) -> TracedArray:
+        """An operation that is linear in its only array: one image of a channel times the matrix of the operation."""
+        kept, image = value.shape[:2], value.shape[2:]
+        size = math.prod(image)
+        if size > MOST_LINEAR:
+            raise Unsupported(f"no proof covers {operation} of more than {MOST_LINEAR} numbers")
+        table = operation(torch.eye(size, dtype=torch.float64).reshape(1, size, *image), *rest)
+        rows = TracedArray(self.placed(value, value.shape), (math.prod(kept), size))
+        return TracedArray(self.do_mm(rows, table.reshape(size, -1)).number, (*kept, *table.shape[2:]))
+
     def do_mm(self, first: Any, second: Any) -> TracedArray:
         """A matrix product."""
         (p, q), (_, r) = shape_of(first), shape_of(second)
@@ -176,9 +214,10 @@ class LinearRules(Rules):
         numbers = torch.arange(math.prod(value.shape)).reshape(value.shape)
         edges = [size for pad in reversed(list(padding)) for size in (pad, pad)]
         numbers = torch.nn.functional.pad(numbers, edges, value=-1)
+        first = len(value.shape) - len(kernel)
         for axis, (size, step, gap) in enumerate(zip(kernel, list(stride) or list(kernel), dilation, strict=True)):
-            numbers = numbers.unfold(len(value.shape) - 2 + axis, gap * (size - 1) + 1, step)[..., ::gap]
-        return numbers.flatten(-2)
+            numbers = numbers.unfold(first + axis, gap * (size - 1) + 1, step)[..., ::gap]
+        return numbers.flatten(-len(kernel))
 
     def do__trilinear(
         self, one: Any, two: Any, three: Any, first: Any, second: Any, third: Any, summed: Any, unroll: int = 1

@@ -52,6 +52,32 @@ class OrderRules(ChoiceRules):
             raise Unsupported("no proof covers max pooling beyond the edge")
         return self._largest(value, self.windows(value, kernel, stride, padding, dilation)), None
 
+    def do_max_pool3d_with_indices(
+        self,
+        value: TracedArray,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0, 0, 0),
+        dilation: Sequence[int] = (1, 1, 1),
+        ceil: bool = False,
+    ) -> tuple[TracedArray, None]:
+        """The same in space."""
+        return self.do_max_pool2d_with_indices(value, kernel, stride, padding, dilation, ceil)
+
+    def do_adaptive_max_pool2d(self, value: TracedArray, sizes: Sequence[int]) -> tuple[TracedArray, None]:
+        """The largest in each of so many windows, from ⌊i·n/m⌋ up to ⌈(i + 1)·n/m⌉."""
+        numbers = torch.arange(math.prod(value.shape)).reshape(value.shape)
+        for axis, count in enumerate(sizes, len(value.shape) - len(sizes)):
+            length = value.shape[axis]
+            ends = [(place * length // count, -(-(place + 1) * length // count)) for place in range(count)]
+            widest = max(stop - start for start, stop in ends)
+            parts = [numbers.narrow(axis, start, stop - start).movedim(axis, -1) for start, stop in ends]
+            filled = [torch.nn.functional.pad(part, (0, widest - part.shape[-1]), value=-1) for part in parts]
+            numbers = torch.stack(filled, dim=axis)
+        return self._largest(value, numbers.flatten(-len(sizes))), None
+
+    do_adaptive_max_pool3d = do_adaptive_max_pool2d
+
     def do_min(self, value: TracedArray, *rest: Any) -> Any:
         """Minus the largest of the negated."""
         if rest and isinstance(rest[0], TracedArray):

@@ -104,6 +104,10 @@ class Rules:
             raise Unsupported("no proof covers a comparison of computed numbers")
         return torch.zeros(value.shape, dtype=torch.bool) if value.dead is None else value.dead
 
+    def do_copy(self, value: Any, source: Any, later: bool = False) -> TracedArray:
+        """What is written over an array."""
+        return TracedArray(self.placed(source, shape_of(value)), shape_of(value))
+
     def do_full_like(self, value: TracedArray, fill: float, **rest: Any) -> torch.Tensor:
         """A constant of the same shape."""
         return torch.full(value.shape, float(fill), dtype=torch.float64)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import LawfulError
 from lawful.laws.decay import homogeneous
 from lawful.laws.float_rank import rank_with_gap
-from lawful.laws.identity import identities
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
 from lawful.laws.lie_closure import SPARE, refuse_if_too_large
 from lawful.laws.module_fields import AGREEMENT, brackets, contradiction
 from lawful.laws.module_known import conserved_laws
-from lawful.laws.module_polynomial import MOST_MONOMIALS, independent_laws, search
-from lawful.laws.module_proof import program_of, prove_rank
-from lawful.laws.module_wording import ModuleWording
+from lawful.laws.module_settle import Settling
 from lawful.laws.other_flows import Flow
 from lawful.laws.probe import Probe, probe
-from lawful.laws.program import Program
 from lawful.laws.square_laws import square_laws
 from lawful.laws.structural import read_symmetries, structural_laws
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
@@ -34,11 +28,12 @@ from lawful.types import Floats
 SEEDS = 2  # points that have to agree
 MOST_SEEDS = 5
 CANDIDATES = ((100, 32), (400, 12), (6000, 6))  # up to so many parameters: points, the most generic of which are used
+FURTHER = ((100, 24), (400, 6))  # up to so many parameters: more points, if laws are left without an explicit form
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
 LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
 DEEPEST = 5
 ELIMINATED = 6000  # parameters up to which brackets are eliminated
-ATTEMPTS = 2  # points at which a proof is tried
+NEXT_TO = 0.05  # how far points near the weights are, relative to them
 
 
 def count_module(
@@ -67,8 +62,11 @@ def count_module(
     if case.size > ELIMINATED and flow == GradientFlow() and data is None:
         return _at_least(case, level, loss)
     refuse_if_too_large(case.size)
-    spread, most = (1.0, MOST_SEEDS) if level == "phi" else (0.05, SEEDS)
-    seeds = _generic(case, flow, seed, spread) if level == "phi" else list(range(seed, seed + most))
+    settling = Settling(case) if data is not None and flow == GradientFlow() else None
+    near = list(range(seed, seed + SEEDS))
+    spread, most = (1.0, MOST_SEEDS) if level == "phi" else (NEXT_TO, SEEDS)
+    spread = settling.spread(near) if settling is not None else spread
+    seeds = _generic(case, flow, seed, spread) if level == "phi" else near
     structural = _structural(case, flow)
     runs: list[BracketRun] = []
     while len(_largest(runs)) < SEEDS and len(runs) < most:
@@ -80,6 +78,7 @@ def count_module(
     reason = next((run.doubt for run in runs if run.doubt), "")
     if not reason and len(best) < SEEDS:
         reason = f"seeds disagree: {', '.join(str(run.dimensions) for run in runs)}"
+        reason = settling.why if settling is not None and settling.on_boundary else reason
     if not reason and gap < GAP:
         reason = f"the smallest gap between singular values is {gap:.2g}, less than {GAP:g}"
     states = _states(case.size, flow)
@@ -93,7 +92,28 @@ def count_module(
         words=tuple(words), mode=mode if case.has_modes else None,
         claim="somewhere", places=places(case),
     )  # fmt: skip
-    return count if level == "data" or flow != GradientFlow() else _proved(count, case, seeds, spread)
+    if flow != GradientFlow():
+        return count
+    settling = settling or Settling(case)
+    count = settling.settled(count, seeds, spread)
+    missing = settling.program is not None and len(count.known) < count.laws
+    return _further(case, count, settling, seeds) if level == "phi" and case.piecewise and missing else count
+
+
+def _further(case: Probe, count: LawCount, settling: Settling, seen: list[int]) -> LawCount:
+    """The count where the fields and their brackets span most, if more points show more than those seen.
+
+    Near most weights of a module with kinks few of its pieces may occur, and there more is conserved.
+    """
+    looks = next((points for size, points in FURTHER if case.size <= size), 0)
+    for seed in range(max(seen) + 1, max(seen) + 1 + looks):
+        run = _run(case, GradientFlow(), seed, 1.0, count.known.laws)
+        if run.dimensions[-1] > count.dimensions[-1] and run.gap >= GAP:
+            found = replace(count, dimensions=run.dimensions, gap=run.gap, status="numerical", reason="")
+            count = settling.settled(found, [seed], 1.0)
+            if len(count.known) == count.laws:
+                break
+    return count
 
 
 def places(case: Probe) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -125,49 +145,6 @@ def _at_least(case: Probe, level: str, loss: str) -> LawCount:
         loss, arithmetic="graph", reason=reason, words=tuple(words), mode=case.mode if case.has_modes else None,
         claim="near",
     )  # fmt: skip
-
-
-def _proved(count: LawCount, case: Probe, seeds: list[int], spread: float) -> LawCount:
-    """The same count with a proof in balls, if as many laws are identities and one is found; else with the reason."""
-    try:
-        program = program_of(case)
-    except Unsupported as error:
-        return _doubtful(count, str(error))
-    classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
-    kept = identities(program, count.known, classes=classes, tokens=case.vocabulary or 0)
-    if len(kept) < count.laws and (more := _polynomials(case, program, count.laws, classes)):
-        kept = more
-        count = replace(count, known=LawFamily(kept, count.parameters), independent=len(kept), words=_words(case, kept))
-    if len(kept) < count.laws:
-        rough = len(count.known) - len(kept)
-        why = f"{count.laws - len(kept)} of the laws have no explicit form here"
-        why += f"; {rough} hold to rounding, but not as identities of the module's steps" if rough else ""
-        return replace(_doubtful(count, why), known=LawFamily(kept, count.parameters), independent=len(kept))
-    proof = None
-    for attempt in seeds[:ATTEMPTS]:
-        proof = proof or prove_rank(case, program, count.parameters - len(kept), attempt, spread)
-    if proof is None:
-        return _doubtful(count, "balls of up to 512 bits do not prove the rank")
-    arithmetic = "exact" if proof.exact else "balls"
-    return replace(count, status="proved", arithmetic=arithmetic, reason="", proof=proof, dimensions=proof.dimensions)
-
-
-def _polynomials(case: Probe, program: Program, needed: int, classes: int) -> tuple[Law, ...]:
-    """Independent polynomial laws of degree 2 (1 for large modules), as many as needed, if the module has them."""
-    degree = 2 if comb(case.size + 2, 2) <= MOST_MONOMIALS else 1
-    try:
-        laws, independent, _ = search(program, degree, classes=classes, tokens=case.vocabulary or 0)
-    except (Unsupported, ZeroDivisionError):
-        return ()
-    return independent_laws(laws, case.size) if independent == needed else ()
-
-
-def _words(case: Probe, laws: Sequence[Law]) -> tuple[str, ...]:
-    return tuple(ModuleWording(places(case)).summary(laws))
-
-
-def _doubtful(count: LawCount, why: str) -> LawCount:
-    return count if count.reason else replace(count, reason=why)
 
 
 class BracketRun(NamedTuple):

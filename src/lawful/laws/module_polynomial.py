@@ -18,6 +18,7 @@ from lawful.exact import PRIME, nullspace, rank
 from lawful.laws.identity import holds
 from lawful.laws.jets import Array
 from lawful.laws.law import Law
+from lawful.laws.module_data import SeenData
 from lawful.laws.module_exact import is_polynomial
 from lawful.laws.module_proof import program_of
 from lawful.laws.polynomial import PolynomialLaws, monomials, rational_law
@@ -65,9 +66,12 @@ def module_polynomial_laws(
 
 
 def search(
-    program: Program, degree: int, *, classes: int = 0, tokens: int = 0, seed: int = 0
+    program: Program, degree: int, *, classes: int = 0, tokens: int = 0, seed: int = 0, seen: SeenData | None = None
 ) -> tuple[tuple[Law, ...], int, int]:
-    """The laws, how many are independent, and the number of monomials."""
+    """The laws, how many are independent, and the number of monomials.
+
+    On data the choices take the sides that they take at the samples, in turn; inputs are any all the same.
+    """
     size = program.parameters
     total = comb(size + degree, degree) - 1
     if total > MOST_MONOMIALS:
@@ -79,13 +83,16 @@ def search(
     rng = np.random.default_rng(seed)
     points = rng.integers(PRIME, size=(total + SPARE, size))
     slopes = np.concatenate(
-        [_gradients(program, points[at : at + ROWS], rng, classes, tokens) for at in range(0, len(points), ROWS)]
+        [
+            _gradients(program, points[at : at + ROWS], rng, classes, tokens, seen, at)
+            for at in range(0, len(points), ROWS)
+        ]
     )
     laws = [
         rational_law(line, [tuple(int(edge) for edge in row if edge >= 0) for row in table], PRIME)
         for line in nullspace(_equations(table, points, slopes), PRIME)
     ]
-    if laws and not holds(program, laws, classes=classes, tokens=tokens, seed=seed):
+    if laws and not holds(program, laws, classes=classes, tokens=tokens, seed=seed, seen=seen):
         raise Unsupported("some candidates are no laws over the rationals: try another --seed")
     gradients = [law.gradient_modulo(points[:1].T, PRIME)[:, 0] for law in laws]
     return tuple(laws), rank(np.array(gradients), PRIME) if laws else 0, total
@@ -104,9 +111,19 @@ def independent_laws(laws: Sequence[Law], size: int) -> tuple[Law, ...]:
     return tuple(kept)
 
 
-def _gradients(program: Program, points: Residues, rng: np.random.Generator, classes: int, tokens: int) -> Array:
-    found = free_fields(program, points, rng, classes, tokens).gradient(np.arange(len(points)), {0: points})[0]
-    return np.broadcast_to(found, points.shape)
+def _gradients(
+    program: Program,
+    points: Residues,
+    rng: np.random.Generator,
+    classes: int,
+    tokens: int,
+    seen: SeenData | None,
+    start: int,
+) -> Array:
+    fields = free_fields(program, points, rng, classes, tokens)
+    for number, gates in seen.gates.items() if seen is not None else ():
+        fields.gates[number] = gates[(start + np.arange(len(points))) % len(gates)]
+    return np.broadcast_to(fields.gradient(np.arange(len(points)), {0: points})[0], points.shape)
 
 
 def free_fields(program: Program, points: Residues, rng: np.random.Generator, classes: int, tokens: int) -> Sampled:

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.laws.jets import Array
+from lawful.laws.jets import lifted
 from lawful.laws.lowering import lower
+from lawful.laws.module_data import BALLS, SeenData
 from lawful.laws.module_exact import independent_modulo, is_polynomial
 from lawful.laws.probe import MIXED, Probe
 from lawful.laws.program import Program, RankProof
@@ -29,8 +30,10 @@ DEEPEST = 4
 SPARE = 8
 MORE = 100  # brackets tried beyond those needed: many pairs of fields live on pieces that do not meet
 PIECES = 4  # times more fields for modules that are smooth in pieces only: all their pieces have to be seen
+MANY = 500  # and at least so many
 THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
+ROUNDING = 1e-13  # a bracket so much shorter than others may be nothing but rounding
 PRECISIONS = (128, 256, 512)
 SAME = 1e-6  # how far, relative to their size, gradients of a module and of its steps may be apart
 
@@ -41,8 +44,6 @@ def program_of(case: Probe) -> Program:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
     if not case.gradient or case.padded:
         raise Unsupported(f"training does not follow the gradient of what the module computes: {case.unlike}")
-    if case.data is not None:
-        raise Unsupported("no proof covers given data yet")
     program = lower(case, program_batch(case))
     if not _same_gradients(case, program):
         raise Unsupported("the module's operations, one by one, have other gradients than the module")
@@ -68,36 +69,48 @@ def _same_gradients(case: Probe, program: Program) -> bool:
     return True
 
 
-def prove_rank(case: Probe, program: Program, at_most: int, seed: int, spread: float) -> RankProof | None:
-    """A proof that brackets reach at least `at_most` dimensions near a point, or None if none was found."""
+def prove_rank(
+    case: Probe, program: Program, at_most: int, theta: Floats, seed: int, seen: SeenData | None = None
+) -> RankProof | None:
+    """A proof that brackets reach at least `at_most` dimensions near a point, or None if none was found.
+
+    The point is θ itself, if its numbers are not of too different sizes. On data the inputs are the samples.
+    """
     generator = torch.Generator().manual_seed(seed)
     rows = len(program_batch(case))
-    theta = _whole(case.theta(seed, spread).numpy(), THETA_BITS)
-    count = (PIECES if case.piecewise else 1) * case.size + SPARE
-    inputs = _inputs(case, count, rows, generator)
+    whole, bits = _binary(theta)
+    count = (max(PIECES * case.size, MANY) if case.piecewise else case.size) + SPARE
+    if seen is None:
+        picked = np.arange(count)
+        given = _inputs(case, count, rows, generator)
+        points = given / 2.0**SAMPLE_BITS
+    else:
+        picked = np.arange(max(count, 2 * len(seen.inputs))) % len(seen.inputs)
+        given, points, count = np.zeros((len(picked), 0), dtype=np.intp), seen.inputs[picked], len(picked)
     weights = torch.randn((count, rows, *case.output_shape), generator=generator, dtype=torch.float64)
     ends = _whole(weights.reshape(count, -1).numpy(), SAMPLE_BITS)
     if case.loss == "cross-entropy":
         ends = _summing_to_zero(ends, case.output_shape[-1])
-    rough = Sampled(program, theta / 2.0**THETA_BITS, inputs / 2.0**SAMPLE_BITS, ends / 2.0**SAMPLE_BITS)
-    chosen = _choose(rough, case.size, at_most, count, seed)
+    at = whole / 2.0**bits
+    chosen = _choose(Sampled(program, at, points, ends / 2.0**SAMPLE_BITS), case.size, at_most, count, seed)
     if chosen is None:
         return None
     words, columns, dimensions = chosen
     used = sorted({field for word in words for field in word})
     rename = {field: number for number, field in enumerate(used)}
     words = [tuple(rename[field] for field in word) for word in words]
-    inputs, ends = inputs[used], ends[used]
+    ends, points = ends[used], points[used]
     classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
     proof = RankProof(
-        program, theta, THETA_BITS, inputs, ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, 0.0,
-        PRECISIONS[0], classes, case.vocabulary or 0, exact=True,
+        program, whole, bits, given[used], ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, 0.0,
+        PRECISIONS[0], classes, case.vocabulary or 0, exact=True, data=None if seen is None else seen.inputs,
+        samples=() if seen is None else tuple(int(picked[field]) for field in used),
     )  # fmt: skip
-    floats = theta / 2.0**THETA_BITS, inputs / 2.0**SAMPLE_BITS, ends / 2.0**SAMPLE_BITS
-    if is_polynomial(program) and independent_modulo(program, *floats, words, columns):
+    floats = at, points, ends / 2.0**SAMPLE_BITS
+    if not words or (is_polynomial(program) and independent_modulo(program, *floats, words, columns)):
         return proof
     for precision in PRECISIONS:
-        found = enclosed(program, theta, inputs, ends, words, precision)
+        found = enclosed(program, *floats, words, precision)
         if found is None:
             continue
         bound = inverse_bound(found[:, columns], precision)
@@ -106,9 +119,23 @@ def prove_rank(case: Probe, program: Program, at_most: int, seed: int, spread: f
     return None
 
 
+def _binary(theta: Floats) -> tuple[Indices, int]:
+    """Whole numbers and the binary places by which they are too large: θ, as nearly as 61 bits allow."""
+    bits = int(min(64, 61 - np.ceil(np.log2(max(float(np.abs(theta).max(initial=0.0)), 2.0**-3)))))
+    whole = _whole(theta, bits)
+    used = int(np.bitwise_or.reduce(np.abs(whole), initial=0))
+    spare = min((used & -used).bit_length() - 1, bits) if used else bits
+    return np.asarray(whole >> max(spare, 0), dtype=np.intp), bits - max(spare, 0)
+
+
+def rounded(theta: Floats) -> Floats:
+    """A point of few binary places."""
+    return np.asarray(np.round(theta * 2.0**THETA_BITS) / 2.0**THETA_BITS)
+
+
 def program_batch(case: Probe) -> torch.Tensor:
     """Inputs of the size that the program takes: several where they are mixed in training."""
-    rows = MIXED if case.mixes else 1
+    rows = 1 if not case.mixes else MIXED if case.data is None else len(case.data)
     return torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
 
 
@@ -153,7 +180,8 @@ def _choose(
         )
         values = fields.brackets(fresh)
         lengths = np.linalg.norm(values, axis=1)
-        usable = np.isfinite(lengths) & (lengths > 0)
+        usable = np.isfinite(lengths)
+        usable &= lengths > ROUNDING * lengths.max(where=usable, initial=0.0)
         fresh, units = fresh[usable], values[usable] / lengths[usable, None]
         rest = units.T - basis @ (basis.T @ units.T)
         rest -= basis @ (basis.T @ rest)
@@ -182,7 +210,7 @@ def _words(rng: np.random.Generator, count: int, level: int, missing: int) -> In
 
 
 def enclosed(
-    program: Program, theta: Indices, inputs: Indices, weights: Indices, words: list[tuple[int, ...]], precision: int
+    program: Program, theta: Floats, inputs: Floats, weights: Floats, words: list[tuple[int, ...]], precision: int
 ) -> NDArray[Any] | None:
     """Balls that contain the brackets' values, a row each; None where a sign or a quotient cannot be told."""
     import flint
@@ -190,7 +218,7 @@ def enclosed(
     before = flint.ctx.prec
     flint.ctx.prec = precision
     try:
-        fields = Sampled(program, _exact(theta, THETA_BITS), _exact(inputs, SAMPLE_BITS), _exact(weights, SAMPLE_BITS))
+        fields = Sampled(program, lifted(theta, BALLS), lifted(inputs, BALLS), lifted(weights, BALLS))
         rows = np.empty((len(words), program.parameters), dtype=object)
         for length in sorted({len(word) for word in words}):
             where = [number for number, word in enumerate(words) if len(word) == length]
@@ -200,13 +228,6 @@ def enclosed(
     finally:
         flint.ctx.prec = before
     return rows
-
-
-def _exact(whole: Indices, bits: int) -> Array:
-    from flint import arb, fmpz
-
-    scale = arb(fmpz(2) ** bits)
-    return np.asarray(np.frompyfunc(lambda value: arb(fmpz(int(value))) / scale, 1, 1)(whole), dtype=object)
 
 
 def inverse_bound(matrix: NDArray[Any], precision: int) -> float | None:

@@ -59,6 +59,24 @@ class ModuleWording:
             parts.append(f"{'-' if factor < 0 else '+'} {times.join(size + names)}")
         return " ".join(parts).removeprefix("+ ")
 
+    def grouped(self, laws: Iterable[Law]) -> list[str]:
+        """A line for each law; what no sample moves is counted, parameter by parameter."""
+        counts: dict[tuple[str, str], int] = {}
+        lines = []
+        for law in laws:
+            if law.kind == "still":
+                names = dict.fromkeys(self._owner(edges[0]) for edges in law.terms)
+                kind = (
+                    "entries of {} that no sample moves" if len(law.terms) == 1 else "sums over {} that no sample moves"
+                )
+                counts[kind, ", ".join(names)] = counts.get((kind, ", ".join(names)), 0) + 1
+            else:
+                lines.append(self.law(law))
+        return [f"{kind.format(names)}: {count}" for (kind, names), count in counts.items()] + lines
+
+    def _owner(self, edge: int) -> str:
+        return self.places[int(np.searchsorted(self.starts, edge, side="right")) - 1][0]
+
     def summary(self, laws: Iterable[Law]) -> list[str]:
         """A line for each law."""
         return [self.law(law) for law in laws]

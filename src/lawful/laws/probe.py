@@ -71,6 +71,11 @@ class Probe:
         output: torch.Tensor = called_with(self.module, self.unflatten(theta), (inputs,))
         return (output * weights).sum()
 
+    def own_theta(self) -> torch.Tensor:
+        """The module's parameters."""
+        own = dict(self.module.named_parameters())
+        return torch.cat([own[name].detach().double().flatten() for name in self.names])
+
     def theta(self, seed: int, spread: float) -> torch.Tensor:
         """The module's parameters, each tensor moved by `spread` times its own size, to be generic.
 

@@ -143,7 +143,8 @@ class RankProof:
     `columns` the coordinates in which their values form an invertible matrix. `dimensions` are those of V_0, V_1, …
     as float64 saw them; `bound` is the norm that was proved smaller than 1, with `precision` bits. Under
     cross-entropy the output weights of each run of `classes` sum to 0; each run of `tokens` inputs is a unit vector.
-    `exact` says that residues modulo a prime were used instead of balls.
+    `exact` says that residues modulo a prime were used instead of balls. On data the fields' inputs are rows of `data`,
+    whose numbers are in `samples`, and `inputs` is empty.
     """
 
     program: Program
@@ -160,6 +161,8 @@ class RankProof:
     classes: int = 0
     tokens: int = 0
     exact: bool = False
+    data: Floats | None = None
+    samples: tuple[int, ...] = ()
 
     @property
     def point(self) -> Floats:

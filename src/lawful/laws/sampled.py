@@ -59,8 +59,9 @@ class Sampled:
     def brackets(self, words: Words) -> Array:
         """`[X_a, [X_b, … [X_y, X_z]]]` at θ for each row a, b, …, z of numbers of fields."""
         start: Jet = {0: self.theta[None]}
-        parts = [self._bracket(words[i : i + ROWS], start, 0)[0] for i in range(0, len(words), ROWS)]
-        return np.concatenate([np.broadcast_to(part, (part.shape[0], self.program.parameters)) for part in parts])
+        parts = [words[i : i + ROWS] for i in range(0, len(words), ROWS)]
+        shape = self.program.parameters
+        return np.concatenate([np.broadcast_to(self._bracket(part, start, 0)[0], (len(part), shape)) for part in parts])
 
     def _bracket(self, words: Words, state: Jet, level: int) -> Jet:
         """`[X, Z] = JX·Z − JZ·X`, with X the first field and Z the bracket of the others."""
@@ -74,11 +75,10 @@ class Sampled:
         _, along_inner = parted(self.gradient(field, moved(state, inner, epsilon)), epsilon)
         return plus(along_inner, scaled(along_value, -1))
 
-    def gradient(self, fields: Words, theta: Jet) -> Jet:
-        """Forwards through the steps, then backwards from the output weights."""
-        steps = self.program.steps
+    def values(self, fields: Words, theta: Jet) -> list[Jet]:
+        """Every array of the program."""
         values: list[Jet] = []
-        for number, step in enumerate(steps):
+        for number, step in enumerate(self.program.steps):
             if step.kind == "parameters":
                 values.append(theta)
             elif step.kind == "input":
@@ -88,6 +88,12 @@ class Sampled:
             else:
                 gate = self.gates[number][fields] if number in self.gates else None
                 values.append(_forward(step, [values[source] for source in step.sources], gate))
+        return values
+
+    def gradient(self, fields: Words, theta: Jet) -> Jet:
+        """Forwards through the steps, then backwards from the output weights."""
+        steps = self.program.steps
+        values = self.values(fields, theta)
         slopes: dict[int, Jet] = {len(steps) - 1: {0: self.weights[fields]}}
         for number in range(len(steps) - 1, 0, -1):
             slope = slopes.pop(number, None)
@@ -132,7 +138,7 @@ def _forward(step: ProgramStep, arguments: list[Jet], gate: Array | None = None)
         case "choose" if gate is not None:
             return plus(product({0: gate}, arguments[1], times), product({0: 1 - gate}, arguments[2], times))
         case "choose":
-            return _chosen(_signs(arguments[0]), arguments[1], arguments[2])
+            return _chosen(told_signs(arguments[0]), arguments[1], arguments[2])
     if step.kind not in FUNCTIONS:
         raise Unsupported(f"a program has no step {step.kind}")
     if gate is not None:
@@ -175,7 +181,7 @@ def _residue_product(left: Array, right: Array) -> Array:
     return total
 
 
-def _signs(jet: Jet) -> NDArray[np.bool_]:
+def told_signs(jet: Jet) -> NDArray[np.bool_]:
     """Where the value is positive; where it cannot be told, the program has no derivative that can be trusted."""
     value = jet[0]
     if value.dtype == np.int64:
@@ -230,7 +236,7 @@ def _backward(
         case "choose" if gate is not None:
             return product(slope, {0: gate if place == 1 else 1 - gate}, times)
         case "choose":
-            signs = _signs(arguments[0])
+            signs = told_signs(arguments[0])
             nothing: Jet = {mask: part * 0 for mask, part in slope.items()}
             return _chosen(signs, slope, nothing) if place == 1 else _chosen(signs, nothing, slope)
     if gate is None:

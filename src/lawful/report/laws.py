@@ -121,6 +121,11 @@ def _proved(result: Mapping[str, Any]) -> str:
             return f"Proved: there are no others. {free}."
         case "near":
             return f"Proved: near these weights there are no others. {free}."
+        case "somewhere" if result["level"] == "data":
+            return (
+                "Proved: these hold near these weights, and near others next to them (in the certificate), on the same "
+                f"side of every kink at these inputs, there are no others: {free[0].lower()}{free[1:]} there."
+            )
         case "somewhere":
             return (
                 "Proved: these hold at all weights, and near some weights (in the certificate, and so on an open set) "

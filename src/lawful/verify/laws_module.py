@@ -13,42 +13,53 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from flint import arb, arb_mat, ctx, fmpz
 
-from lawful.verify.finding import Finding, short
-from lawful.verify.program import Fields, Table, dyadics, read_steps
-from lawful.verify.program_identity import identities
-from lawful.verify.schema import afford, listed, need, number, rational, record, whole, wholes
+from lawful.verify.finding import Finding, digest_of, short
+from lawful.verify.program import Fields, Table, dyadics, exactly, read_steps
+from lawful.verify.program_identity import Sample, identities
+from lawful.verify.schema import afford, listed, need, number, numbers, rational, record, whole, wholes
 
 KEYS = "laws parameters steps theta_bits theta sample_bits inputs weights words columns known classes precision"
+MOST_SAMPLES = 100_000
 SURE = 100  # a false law may pass with a probability of 2^−100 at most
 
 
 def check(body: dict[str, Any]) -> Finding:
     """At most how many laws a module has near a point, and that as many explicit ones hold everywhere."""
-    given = record(body, "certificate", KEYS, "tokens decay")
+    given = record(body, "certificate", KEYS, "tokens decay data")
     steps = read_steps(given["steps"])
     size, width, ends = steps[0].length, steps[1].length, steps[-1].length
     need(whole(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
     precision = whole(given["precision"], "precision", 64, 1024)
     theta = wholes(given["theta"], "theta", length=size)
-    inputs = [wholes(row, "inputs", length=width) for row in listed(given["inputs"], "inputs")]
+    data = [numbers(row, "data", length=width) for row in listed(given.get("data", []), "data", most=MOST_SAMPLES)]
+    need("data" not in given or bool(data), "the data are empty")
+    if data:
+        inputs: list[Any] = wholes(given["inputs"], "inputs", 0, len(data) - 1)
+    else:
+        inputs = [wholes(row, "inputs", length=width) for row in listed(given["inputs"], "inputs")]
     weights = [wholes(row, "weights", length=ends) for row in listed(given["weights"], "weights", length=len(inputs))]
     classes = whole(given["classes"], "classes", 0, ends)
     loss = _loss(classes, weights)
     bits = [whole(given[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
-    tokens = _tokens(whole(given.get("tokens", 0), "tokens", 0, width), inputs, 2 ** bits[1])
+    tokens = _tokens(whole(given.get("tokens", 0), "tokens", 0, width), data or inputs, 1 if data else 2 ** bits[1])
     words = [wholes(row, "words", 0, len(inputs) - 1, most=6) for row in listed(given["words"], "words", most=size)]
     columns = wholes(given["columns"], "columns", 0, size - 1, length=len(words))
     need(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
     work = sum(step.length * (step.extra[2] if step.kind == "matmul" else 1) for step in steps)
-    afford(sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3)
+    afford(sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3 + 100.0 * work * len(data))
     before = ctx.prec
     ctx.prec = precision
     try:
         point = dyadics([theta], bits[0])
-        fields = Fields(steps, point, dyadics(inputs, bits[1]), dyadics(weights, bits[1]))
+        table = exactly(data) if data else dyadics(inputs, bits[1])
+        fields = Fields(
+            steps, point, table[np.array(inputs, dtype=np.intp)] if data else table, dyadics(weights, bits[1])
+        )
         rows = fields.brackets(words)
+        samples = _samples(Fields(steps, point, table, table), data)
         need(_invertible(rows[:, columns]), "the brackets are not proved independent")
         laws = [_law(law, size) for law in listed(given["known"], "known", most=size)]
         slopes = [_slope(law, point[0]) for law in laws]
@@ -60,17 +71,25 @@ def check(body: dict[str, Any]) -> Finding:
         whole(given["laws"], "laws", 0, size) == most, f"the brackets leave room for {most} laws, not as many as stated"
     )
     need(independent == most, f"{independent} of the explicit laws are independent, not {most}")
-    sure = identities(steps, laws, classes, tokens)
+    sure = identities(steps, laws, classes, tokens, samples)
     need(not most or sure >= SURE, "the explicit laws are no identities of the program")
     digest = "program:" + _fingerprint(given["steps"])
     facts: dict[str, Any] = {
-        "laws": most, "parameters": size, "loss": loss, "claim": "somewhere",
+        "laws": most, "parameters": size, "loss": loss, "claim": "near" if data else "somewhere",
         "error": f"2^-{sure}" if most else "0",
     }  # fmt: skip
     statement = (
         f"{short(digest)} in the certificate ({size} parameters) has at most {most} independent laws near a point"
     )
-    if most:
+    if data:
+        facts["samples"] = len(data)
+        statement += f" when trained on {len(data)} given input{'s' * (len(data) > 1)}"
+    if most and data:
+        statement += (
+            f", and {most} explicit ones, independent there, hold near it: identities of its steps at these inputs, "
+            f"but for a chance of 2^-{sure} in this check"
+        )
+    elif most:
         about = "token ids" if tokens else "inputs"
         statement += (
             f", and {most} explicit ones, independent there, hold at all weights and {about}: identities of its steps, "
@@ -81,10 +100,19 @@ def check(body: dict[str, Any]) -> Finding:
         need(facts["decay"] > 0, "the weight decay is not positive")
         need(all(len({len(monomial) for monomial, _ in law}) == 1 for law in laws), "a law is not homogeneous")
         statement += f"; weight decay {facts['decay']!r} turns a law h of degree d into e^(d·{facts['decay']!r}·t) h"
-    return Finding(f"{statement} ({loss} loss)", facts, (digest,))
+    others = (digest_of("data", data),) if data else ()
+    return Finding(f"{statement} ({loss} loss)", facts, (digest,), others)
 
 
-def _tokens(count: int, inputs: Sequence[Sequence[int]], one: int) -> int:
+def _samples(fields: Fields, data: Sequence[Sequence[float]]) -> list[Sample]:
+    """Every sample with the sides that choices take there at the point, and so near it."""
+    if not data:
+        return []
+    sides = fields.sides(list(range(len(data))))
+    return [Sample(row, [None if side is None else side[at] for side in sides]) for at, row in enumerate(data)]
+
+
+def _tokens(count: int, inputs: Sequence[Sequence[float]], one: int) -> int:
     """How many entries the unit vector of a token has, if inputs are such."""
     if count:
         for row in inputs:

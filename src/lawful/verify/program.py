@@ -81,6 +81,11 @@ def dyadics(rows: Sequence[Sequence[int]], bits: int) -> Table:
     return table
 
 
+def exactly(rows: Sequence[Sequence[float]]) -> Table:
+    """Doubles as the exact numbers that they are."""
+    return np.array([[arb(value) for value in row] for row in rows], dtype=object)
+
+
 # Numbers with infinitesimals
 
 
@@ -180,8 +185,11 @@ class Fields:
         along_outer = self._bracket(words[:, 1:], state + outer)[size:]
         return _plus(along_inner, _each(along_outer, lambda x: -x))
 
-    def gradient(self, fields: Any, state: Number) -> Number:
-        """Values forwards, sensitivities backwards."""
+    def sides(self, fields: Any) -> list[Any]:
+        """Which array every choice takes at the point, for each of some inputs: a table for each step that chooses."""
+        return self._values(fields, [np.repeat(self.point, len(fields), axis=0)])[1]
+
+    def _values(self, fields: Any, state: Number) -> tuple[list[Number], list[Any]]:
         size, count = len(state), len(fields)
         values: list[Number] = []
         idle: list[Any] = []  # where an array is 0 whatever the parameters
@@ -199,6 +207,12 @@ class Fields:
             else:
                 values.append(_value(step, [values[source] for source in step.sources], sides[-1]))
             idle.append(_idle(step, given, sides[-1], count))
+        return values, sides
+
+    def gradient(self, fields: Any, state: Number) -> Number:
+        """Values forwards, sensitivities backwards."""
+        size = len(state)
+        values, sides = self._values(fields, state)
         heard: list[Number] = [[None] * size for _ in self.steps]
         heard[-1] = _padded([self.weights[fields]], size)
         for number in range(len(self.steps) - 1, 1, -1):

@@ -5,6 +5,8 @@ modulo a random prime of 256 bits, at random θ and x. Values of exp, erf, sin, 
 were variables of their own with the right derivatives, and so is which of two entries a choice takes. What vanishes for
 all such values vanishes for the true ones. A derivative that is not identically 0 vanishes here with a probability of
 at most its degree, divided by the prime, plus the share of primes that divide all its coefficients (Schwartz-Zippel).
+
+On data the inputs are given numbers, a sample after the other, and every choice takes a given side.
 """
 
 from __future__ import annotations
@@ -25,29 +27,43 @@ BITS = 256
 Law = Sequence[tuple[tuple[int, ...], Fraction]]
 
 
-def identities(steps: Sequence[ReadStep], laws: Sequence[Law], classes: int, tokens: int) -> int:
+@dataclass(frozen=True)
+class Sample:
+    """An input, and for each step that chooses the side that every entry takes."""
+
+    values: Sequence[float]
+    sides: Sequence[Any]
+
+
+def identities(
+    steps: Sequence[ReadStep], laws: Sequence[Law], classes: int, tokens: int, data: Sequence[Sample] = ()
+) -> int:
     """The k for which all laws hold at all weights, unless an event of probability 2^−k occurred; 0 if not shown.
 
     Under cross-entropy (`classes` outputs in a run) the output's derivative may be the same for a whole run. With
-    `tokens` inputs in a run, each run adds up to 1, as the unit vectors of token ids do.
+    `tokens` inputs in a run, each run adds up to 1, as the unit vectors of token ids do. On `data` the laws need to
+    hold at its samples alone.
     """
-    size = _Size.of(steps, laws)
+    size = _Size.of(steps, laws, [value for sample in data for value in sample.values])
     doubt = size.degree / 2.0 ** (BITS - 1) + size.bits / (BITS - 1) / 2.0 ** (BITS - 1 - ceil(log2(BITS)))
     k = int(-log2(doubt)) if 0 < doubt < 0.5 else 0
     if not k:
         return 0
     try:
-        slopes = _Moving(steps, classes, tokens).output(laws)
+        for sample in data or (None,):
+            slopes = _Moving(steps, classes, tokens, sample).output(laws)
+            if any(bool(value != 0) for value in slopes.ravel()):
+                return 0
     except ZeroDivisionError:
         return 0
-    return k if not any(bool(value != 0) for value in slopes.ravel()) else 0
+    return k
 
 
 class _Moving:
     """Values modulo a prime and their derivatives along a combination of the laws' gradients."""
 
-    def __init__(self, steps: Sequence[ReadStep], classes: int, tokens: int) -> None:
-        self.steps, self.classes, self.tokens = steps, classes, tokens
+    def __init__(self, steps: Sequence[ReadStep], classes: int, tokens: int, sample: Sample | None = None) -> None:
+        self.steps, self.classes, self.tokens, self.sample = steps, classes, tokens, sample
         self.random = SystemRandom()
         self.prime = self._prime()
         self.field = fmpz_mod_ctx(fmpz(self.prime))
@@ -88,10 +104,11 @@ class _Moving:
             if number == 0:
                 pairs.append((point, along))
             elif step.kind in ("input", "constant"):
-                given = self._inputs(step.length) if step.kind == "input" else self._constants(step)
+                given = self._inputs(step.length) if step.kind == "input" else self._constants(step.values)
                 pairs.append((given, self._table([self.zero] * step.length)))
             else:
-                pairs.append(self._step(step, [pairs[source] for source in step.sources]))
+                side = self.sample.sides[number] if self.sample is not None and step.kind == "choose" else None
+                pairs.append(self._step(step, [pairs[source] for source in step.sources], side))
         slopes = pairs[-1][1]
         if self.classes:
             runs = slopes.reshape(-1, self.classes)
@@ -99,16 +116,18 @@ class _Moving:
         return slopes
 
     def _inputs(self, length: int) -> Table:
+        if self.sample is not None:
+            return self._constants(self.sample.values)
         found = self._any(length)
         if self.tokens:
             runs = found.reshape(-1, self.tokens)
             runs[:, -1] = self.field(1) - runs[:, :-1].sum(axis=1)
         return found
 
-    def _constants(self, step: ReadStep) -> Table:
-        return self._table([self._number(Fraction(value)) for value in step.values])
+    def _constants(self, values: Sequence[float]) -> Table:
+        return self._table([self._number(Fraction(value)) for value in values])
 
-    def _step(self, step: ReadStep, given: Sequence[tuple[Table, Table]]) -> tuple[Table, Table]:
+    def _step(self, step: ReadStep, given: Sequence[tuple[Table, Table]], side: Any = None) -> tuple[Table, Table]:
         value, slope = given[0] if given else (None, None)
         match step.kind:
             case "take":
@@ -124,6 +143,8 @@ class _Moving:
                 return tuple(part.reshape(-1, step.extra[0]).sum(axis=1) for part in (value, slope))  # type: ignore
             case "choose":
                 (_, _), (a, s), (b, t) = given
+                if side is not None:
+                    return np.where(side, a, b), np.where(side, s, t)
                 gate = self._free("choose", step.sources[0], step.length)
                 return gate * (a - b) + b, gate * (s - t) + t
         found, derivative = self._function(step, value)
@@ -188,8 +209,8 @@ class _Size:
         return _Size(degree, self.bits * terms + log2(max(terms, 1)), self.plain)
 
     @staticmethod
-    def of(steps: Sequence[ReadStep], laws: Sequence[Law]) -> _Size:
-        """The output's derivative along the combination of laws."""
+    def of(steps: Sequence[ReadStep], laws: Sequence[Law], data: Sequence[float] = ()) -> _Size:
+        """The output's derivative along the combination of laws; `data` are all numbers that stand for inputs."""
         free = _Size(1.0, 1.0)
         coefficients = [factor for law in laws for _, factor in law]
         most = max((len(monomial) for law in laws for monomial, _ in law), default=0)
@@ -200,10 +221,11 @@ class _Size:
             given = [pairs[source] for source in step.sources]
             if number == 0:
                 pairs.append((free, along))
-            elif step.kind == "input":
+            elif step.kind == "input" and not data:
                 pairs.append((_Size(1.0, log2(step.length + 2.0)), _Size(0.0, 0.0)))
-            elif step.kind == "constant":
-                bits = max((_digits(Fraction(value)) for value in step.values), default=0.0)
+            elif step.kind in ("input", "constant"):
+                values = data if step.kind == "input" else step.values
+                bits = max((_digits(Fraction(value)) for value in values), default=0.0)
                 pairs.append((_Size(0.0, bits), _Size(0.0, 0.0)))
             else:
                 pairs.append(_grown(step, given))

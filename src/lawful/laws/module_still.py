@@ -1,0 +1,225 @@
+"""Sums of a module's parameters that no sample of a data set moves: linear laws, exact over the rationals.
+
+On given inputs, with the sides of all choices fixed, many arrays of a program are linear in the parameters, up to
+constants: a first layer, the sum of two, a bias before a norm's mean. The output depends on the parameters through the
+linear forms that enter something else, a product of two such arrays or a function. A sum Σ aᵢθᵢ on which all these
+forms vanish as vectors, ⟨form, a⟩ = 0, is conserved: the output does not change along a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+import flint
+import numpy as np
+
+from lawful.laws.law import Law
+from lawful.laws.module_data import SeenData
+from lawful.laws.program import Program, ProgramStep
+
+Form = dict[int, Any]  # parameter: coefficient
+Value = Any  # a fmpq (a constant), a Form (linear, up to a constant), or OPAQUE
+MOST_WORK = 2_000_000  # products of entries, over all samples
+MOST_DIGITS = 4e6
+OPAQUE = None
+
+
+def still_laws(program: Program, seen: SeenData) -> list[Law]:
+    """A basis of the linear laws that the samples leave, found as above; none where that would take too long.
+
+    >>> from lawful.laws.program import Writer
+    >>> write = Writer(4, 2)  # two weights from the inputs, a bias, and an outer weight
+    >>> first = write.matmul(write.take((0,), np.array([0, 1])), 1, (1, 1, 2, 1))
+    >>> hidden = write.pair("add", first, write.take((0,), np.array([2])))
+    >>> program = write.finish(write.pair("mul", write.function("erf", hidden), write.take((0,), np.array([3]))))
+    >>> [law.terms for law in still_laws(program, SeenData(np.array([[2.0, 3.0], [4.0, 6.0]]), {}))]
+    [{(0,): Fraction(-3, 1), (1,): Fraction(2, 1)}]
+    """
+    work = sum(np.prod(step.sizes) if step.kind == "matmul" else step.length for step in program.steps)
+    if work * len(seen.inputs) > MOST_WORK:
+        return []
+    forms: dict[tuple[tuple[int, Any], ...], Form] = {}
+    for row in range(len(seen.inputs)):
+        for form in _Sample(program, seen, row).felt():
+            lead = form[min(form)]
+            scaled = {place: factor / lead for place, factor in form.items()}
+            forms[tuple(sorted((place, (factor.p, factor.q)) for place, factor in scaled.items()))] = scaled
+    return [
+        Law("still", (), {(place,): factor for place, factor in sorted(law.items())})
+        for law in _null_space(list(forms.values()), program.parameters)
+    ]
+
+
+class _Sample:
+    """One input: every entry of every array as a constant, a linear form of the parameters, or neither."""
+
+    def __init__(self, program: Program, seen: SeenData, row: int) -> None:
+        self.steps = program.steps
+        self.gates = {number: gates[row] for number, gates in seen.gates.items()}
+        self.values: list[list[Value]] = []
+        self.entering: dict[tuple[int, int], list[Form]] = {}  # what an entry that is neither depends on
+        for number, step in enumerate(self.steps):
+            if step.kind == "parameters":
+                self.values.append([{place: flint.fmpq(1)} for place in range(step.length)])
+            elif step.kind == "input":
+                self.values.append(_constants(seen.inputs[row].tolist()))
+            elif step.values is not None:
+                self.values.append(_constants(step.values.tolist()))
+            else:
+                found = self._entries(number, step)
+                self.values.append([self._merged(number, place, terms) for place, terms in enumerate(found)])
+
+    def _entries(self, number: int, step: ProgramStep) -> Iterator[list[tuple[Value, Value]]]:
+        """For each entry the products that it is the sum of."""
+        one = flint.fmpq(1)
+        given = [self.values[source] for source in step.sources]
+        match step.kind:
+            case "take":
+                whole = [value for part in given for value in part] + [flint.fmpq(0)]
+                for index in step.indices if step.indices is not None else ():
+                    yield [(one, whole[index])]
+            case "add":
+                yield from ([(one, a), (one, b)] for a, b in zip(*given, strict=True))
+            case "mul":
+                yield from ([(a, b)] for a, b in zip(*given, strict=True))
+            case "matmul":
+                n, p, q, r = step.sizes
+                for block in range(n):
+                    for i in range(p):
+                        for j in range(r):
+                            left, right = (block * p + i) * q, block * q * r + j
+                            yield [(given[0][left + k], given[1][right + k * r]) for k in range(q)]
+            case "sum":
+                run = step.sizes[0]
+                yield from ([(one, value) for value in given[0][i : i + run]] for i in range(0, len(given[0]), run))
+            case "choose":
+                gate = self.gates[number]
+                yield from ([(one, a if side else b)] for side, a, b in zip(gate, given[1], given[2], strict=True))
+            case "reciprocal":
+                yield from ([(one, _inverse(value))] if _known(value) else [(OPAQUE, value)] for value in given[0])
+            case _:  # a function of 0 need not be 0
+                yield from ([(OPAQUE, OPAQUE if _known(value) else value)] for value in given[0])
+
+    def _merged(self, number: int, place: int, terms: Sequence[tuple[Value, Value]]) -> Value:
+        """The sum of products: linear if every one is; else what is linear in it enters something that is not."""
+        total, opaque = flint.fmpq(0), False
+        linear: Form = {}
+        entering: list[Form] = []
+        for a, b in terms:
+            if (_known(a) and a == 0) or (_known(b) and b == 0):
+                continue
+            if _known(a) and _known(b):
+                total += a * b
+            elif (_known(a) and isinstance(b, dict)) or (_known(b) and isinstance(a, dict)):
+                factor, form = (a, b) if isinstance(b, dict) else (b, a)
+                for at, value in form.items():
+                    linear[at] = linear.get(at, flint.fmpq(0)) + factor * value
+            else:
+                opaque = True
+                entering += [part for part in (a, b) if isinstance(part, dict)]
+        linear = {at: value for at, value in linear.items() if value != 0}
+        if not opaque:
+            return linear or total
+        self.entering[number, place] = entering + ([linear] if linear else [])
+        return OPAQUE
+
+    def felt(self) -> Iterator[Form]:
+        """The forms that reach an output."""
+        heard = [np.zeros(step.length, dtype=bool) for step in self.steps]
+        heard[-1][:] = True
+        for number in range(len(self.steps) - 1, 1, -1):
+            step = self.steps[number]
+            for place in np.flatnonzero(heard[number]):
+                yield from self.entering.get((number, int(place)), ())
+            if heard[number].any():
+                self._listen(number, step, heard)
+        yield from (value for value in self.values[-1] if isinstance(value, dict))
+
+    def _listen(self, number: int, step: ProgramStep, heard: list[Any]) -> None:
+        """Mark what the heard entries of a step are made of; a factor of 0 hides the other."""
+        here, sources = heard[number], step.sources
+        match step.kind:
+            case "take":
+                picked = (step.indices if step.indices is not None else np.zeros(0, dtype=np.intp))[here]
+                start = 0
+                for source in sources:
+                    length = self.steps[source].length
+                    heard[source][picked[(picked >= start) & (picked < start + length)] - start] = True
+                    start += length
+            case "mul":
+                for source, other in (sources, sources[::-1]):
+                    heard[source] |= here & ~self._zero(other)
+            case "matmul":
+                n, p, q, r = step.sizes
+                out = here.reshape(n, p, r).astype(int)
+                left, right = ((~self._zero(source)).astype(int) for source in sources)
+                heard[sources[0]] |= (out @ right.reshape(n, q, r).swapaxes(1, 2) > 0).ravel()
+                heard[sources[1]] |= (left.reshape(n, p, q).swapaxes(1, 2) @ out > 0).ravel()
+            case "sum":
+                heard[sources[0]] |= np.repeat(here, step.sizes[0])
+            case "choose":
+                side = self.gates[number].astype(bool)
+                heard[sources[1]] |= here & side
+                heard[sources[2]] |= here & ~side
+            case _:
+                for source in sources:
+                    heard[source] |= here
+
+    def _zero(self, number: int) -> Any:
+        return np.array([_known(value) and value == 0 for value in self.values[number]], dtype=bool)
+
+
+def _known(value: Value) -> bool:
+    return isinstance(value, flint.fmpq)
+
+
+def _inverse(value: Any) -> Value:
+    return OPAQUE if value == 0 else 1 / value
+
+
+def _constants(values: Iterable[float]) -> list[Value]:
+    return [flint.fmpq(*float(value).as_integer_ratio()) for value in values]
+
+
+def _null_space(forms: Sequence[Form], size: int) -> Iterator[dict[int, Fraction]]:
+    """Vectors on which all forms vanish, a basis, one set of parameters that share forms after another."""
+    owner = list(range(size))
+
+    def root(place: int) -> int:
+        while owner[place] != place:
+            owner[place] = owner[owner[place]]
+            place = owner[place]
+        return place
+
+    for form in forms:
+        first, *rest = form
+        for place in rest:
+            owner[root(place)] = root(first)
+    groups: dict[int, tuple[list[int], list[Form]]] = {}
+    for place in range(size):
+        groups.setdefault(root(place), ([], []))[0].append(place)
+    for form in forms:
+        groups[root(next(iter(form)))][1].append(form)
+    for places, rows in groups.values():
+        yield from _one_null_space(places, rows)
+
+
+def _one_null_space(places: Sequence[int], forms: Sequence[Form]) -> Iterator[dict[int, Fraction]]:
+    if not forms:
+        yield from ({place: Fraction(1)} for place in places)
+        return
+    if len(forms) * len(places) ** 2 > MOST_DIGITS:
+        return
+    zero = flint.fmpq(0)
+    reduced, rank = flint.fmpq_mat([[form.get(place, zero) for place in places] for form in forms]).rref()
+    pivots = [next(c for c in range(len(places)) if reduced[r, c] != 0) for r in range(rank)]
+    for free in sorted(set(range(len(places))) - set(pivots)):
+        entries = {places[free]: Fraction(1)}
+        for row, pivot in enumerate(pivots):
+            if reduced[row, free] != 0:
+                entries[places[pivot]] = -Fraction(int(reduced[row, free].p), int(reduced[row, free].q))
+        scale = lcm(*(value.denominator for value in entries.values()))
+        yield {place: value * scale for place, value in entries.items()}
