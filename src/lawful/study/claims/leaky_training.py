@@ -26,7 +26,7 @@ from lawful.study.leaky_runs import run_leaky
 from lawful.study.long_runs import long_run
 
 PAPER_SIZE = LeakyPlan("20-5-20", tolerance=0.01, grids=3)  # width 200, 50 layers, 1000 samples
-PAPER_DEPTHS = (3.0, 5.0, 7.0, 11.0)
+PAPER_DEPTHS = (4.0, 7.0, 11.0, 16.0, 22.0)  # Appendix B: from 4 to 22
 
 
 @cache
