@@ -171,7 +171,12 @@ def test_every_verb_is_tried() -> None:
 
 
 def computes(frame: FrameType) -> bool:
-    """Whether a function of ours is called that is neither the frame of the command line nor a reader."""
+    """Whether a function of ours is called that is neither the frame of the command line nor a reader.
+
+    Generators are left out: Python ignores what is raised in one that is let go half-way.
+    """
+    if frame.f_code.co_flags & inspect.CO_GENERATOR:
+        return False
     place = frame.f_code.co_filename.removeprefix(HOME)
     return place != frame.f_code.co_filename and not place.startswith(("/cli/__init__", "/cli/output", "/cli/failure",
         "/cli/help", "/cli/evidence", "/errors", "/version", "/report/keys", "/report/reading"))  # fmt: skip
