@@ -10,6 +10,7 @@ import resource
 import shutil
 import sys
 import typing
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,16 +171,24 @@ def test_every_verb_is_tried() -> None:
     assert len(outputs()) > 30
 
 
+def finalises(frame: FrameType | None) -> bool:
+    """Whether this runs because something was let go."""
+    while frame is not None:
+        if frame.f_code.co_filename == weakref.__file__ and frame.f_code.co_name == "__call__":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def computes(frame: FrameType) -> bool:
     """Whether a function of ours is called that is neither the frame of the command line nor a reader.
 
-    Generators are left out: Python ignores what is raised in one that is let go half-way.
+    Generators and finalisers are left out: Python ignores what is raised in one that is let go half-way.
     """
-    if frame.f_code.co_flags & inspect.CO_GENERATOR:
-        return False
     place = frame.f_code.co_filename.removeprefix(HOME)
-    return place != frame.f_code.co_filename and not place.startswith(("/cli/__init__", "/cli/output", "/cli/failure",
+    ours = place != frame.f_code.co_filename and not place.startswith(("/cli/__init__", "/cli/output", "/cli/failure",
         "/cli/help", "/cli/evidence", "/errors", "/version", "/report/keys", "/report/reading"))  # fmt: skip
+    return ours and not frame.f_code.co_flags & inspect.CO_GENERATOR and not finalises(frame)
 
 
 @pytest.fixture
