@@ -128,11 +128,10 @@ def test_scales_about_a_centre_are_left_out() -> None:
     assert all(graph.parameters[owner] != "g" for owner in graph.owners)
 
 
-@pytest.mark.parametrize("block", range(2))
-def test_locks_of_random_modules_survive_training(block: int) -> None:
+def test_locks_of_random_modules_survive_training() -> None:
     """Stacks of embeddings, norms, gated units and heads, heavy somewhere: no locked weight comes below its barrier."""
     stated = 0
-    for seed in range(30 * block, 30 * block + 30):
+    for seed in range(30):
         module, given = random_module(seed)
         module = module.double()
         torch.manual_seed(seed)
