@@ -6,12 +6,14 @@ the function of the weights, not the rounding of one way to compute it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx
 
+from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule
 from lawful.symmetry.check import tensors_in
 
@@ -23,13 +25,14 @@ def replay(
 ) -> list[list[torch.Tensor]]:
     """The outputs for each of several lists of inputs, of the sizes with which the module was traced.
 
-    >>> from torch import nn
-    >>> from lawful.network.modules.export import export_module
-    >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    >>> x = torch.ones(2, 3)
-    >>> found = replay(export_module(net, [(2, 3)]), dict(net.named_parameters()), [[x]])
-    >>> torch.allclose(found[0][0], net(x).double(), atol=1e-6)
-    True
+        >>> from torch import nn
+        >>> from lawful.errors import Unsupported
+    from lawful.network.modules.export import export_module
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        >>> x = torch.ones(2, 3)
+        >>> found = replay(export_module(net, [(2, 3)]), dict(net.named_parameters()), [[x]])
+        >>> torch.allclose(found[0][0], net(x).double(), atol=1e-6)
+        True
     """
     last = {given: node for node in exported.graph.nodes for given in node.all_input_nodes}
     ending: dict[fx.Node, list[fx.Node]] = {}
@@ -37,8 +40,7 @@ def replay(
         ending.setdefault(node, []).append(given)
     places = {name: place for place, name in enumerate(exported.inputs)}
     values: list[dict[fx.Node, Any]] = [{} for _ in many]
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with torch.no_grad(), _nothing_random():
         for node in exported.graph.nodes:
             if node.op == "output":
                 return [[tensor.double() for tensor in tensors_in(_filled(node.args[0], held))] for held in values]
@@ -58,6 +60,16 @@ def replay(
                 for given in ending.get(node, ()):
                     held.pop(given, None)
     raise AssertionError("a graph without an output")
+
+
+@contextmanager
+def _nothing_random() -> Iterator[None]:
+    """Refuse what draws random numbers: two runs differ then, and say nothing of two functions."""
+    with torch.random.fork_rng(devices=[]):
+        before = torch.random.get_rng_state()
+        yield
+        if not torch.equal(before, torch.random.get_rng_state()):
+            raise Unsupported("the module draws random numbers in eval mode (dropout that is always on, or noise)")
 
 
 def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:

@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws.one_tensor import joined
-from lawful.laws.trained_field import drop_hooks, follows_gradient
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.convert import input_shapes
 from lawful.network.modules.export import twin_of
+from lawful.network.modules.trained_field import drop_hooks, follows_gradient, refuse_hooks_of_parameters
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
@@ -137,8 +137,7 @@ def probe(
     """
     if mode not in MODES:
         raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
-    if (hooked := next((name for name, value in module.named_parameters() if value._backward_hooks), None)) is not None:
-        raise Unsupported(f"a hook may change the gradient of {hooked}, and laws are counted without hooks: remove it")
+    refuse_hooks_of_parameters(module)
     try:
         twin = twin_of(module).eval()
     except Exception as error:

@@ -66,7 +66,7 @@ def symmetries_text(found: Symmetries) -> str:
             rest = sum(space.count for space in found.spaces[MOST:])
             lines.append(f"  {rest:>10,}  and {len(found.spaces) - MOST:,} more spaces (--json lists them all)")
     for part in found.dead[:MOST]:
-        why = "never read" if part.unused else "no loss sees them"
+        why = "never read, or detached" if part.unused else "no loss sees them"
         lines.append(f"  dead: {part.entries:,} of {part.of:,} entries of {part.parameter} ({why})")
     if len(found.dead) > MOST:
         lines.append(f"  dead: {sum(part.entries for part in found.dead[MOST:]):,} more entries")

@@ -60,7 +60,12 @@ def waste_sections(found: Symmetries) -> list[Section]:
     sections = []
     if found.dead:
         rows = [
-            (part.parameter, part.entries, part.of, "never read" if part.unused else "no loss sees them")
+            (
+                part.parameter,
+                part.entries,
+                part.of,
+                "never read, or detached" if part.unused else "no loss sees them",
+            )
             for part in sorted(found.dead, key=lambda part: -part.entries)
         ]
         sections.append(

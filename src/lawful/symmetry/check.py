@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, operator_name, twin_of
+from lawful.network.modules.trained_field import follows_gradient
 from lawful.symmetry.families import MatrixLaws, Parameters
 from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
 
@@ -80,12 +82,34 @@ def check_symmetries(
         if worst > tolerance and precision.low and not low:  # it casts where the graph of its own type does not show it
             return check_symmetries(found, module, inputs, exported, seed=seed, low=True)
     if not worst <= tolerance and where is not None:
+        refuse_other_training(module, inputs, exported)
         raise FalseSymmetry(f"{where.group} on {', '.join(where.roles)} changes the function (off by {worst:.1e})")
     if worst <= tolerance:
         _count_once(found, theta)
     if points == overflown:
         return replace(found, noted=f"{found.noted}; not checked, its gradients at random weights are not finite")
     return replace(found, checked=SymmetryCheck(points - overflown, worst, tolerance))
+
+
+def refuse_other_training(module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule) -> None:
+    """A backward pass of one's own: symmetries of the function say nothing of training then.
+
+    What is detached, and rows of an embedding that padding keeps still, the graph shows.
+    """
+    if any(operator_name(call.target) == "detach" for call in exported.calls):
+        return
+    padded = {
+        exported.names.get(call.args[0].name, "")
+        for call in exported.calls
+        if operator_name(call.target) == "embedding" and isinstance(call.args[0], fx.Node) and call.args[2:3] != (-1,)
+    }
+    twin, generator = twin_of(module).cpu().eval(), torch.Generator().manual_seed(0)
+    for _ in range(MOST_POINTS):
+        if not follows_gradient(twin, *random_inputs(inputs, exported, generator), without=padded):
+            raise Unsupported(
+                "training does not follow the gradient of what the module computes (a backward pass of its own, or a "
+                "hook): symmetries of the function say nothing of it"
+            )
 
 
 def _count_once(found: Symmetries, theta: Parameters) -> None:

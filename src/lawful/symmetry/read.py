@@ -15,6 +15,7 @@ from lawful.network import Architecture, Mlp
 from lawful.network.modules.convert import to_module
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
 from lawful.network.modules.network import ModuleNetwork
+from lawful.network.modules.trained_field import refuse_hooks_of_parameters
 from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
 from lawful.symmetry.discrete import log10_permutations
 from lawful.symmetry.inputs import Input, examples
@@ -53,6 +54,7 @@ def symmetries(
     module, input = module_of(module, input)
     if mode not in ("train", "eval"):
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
+    refuse_hooks_of_parameters(module)
     inputs = [] if keywords and not input else examples(module, input)
     exported, mode, note = exported_for(module, inputs, keywords, mode)
     named = dict(module.named_parameters())

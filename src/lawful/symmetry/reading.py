@@ -60,7 +60,7 @@ def read_graph(
             del reader.values[each]
     unused = tuple(
         exported.names[node.name] for node in exported.graph.nodes
-        if node.op == "placeholder" and node.name in exported.trained and not node.users
+        if node.op == "placeholder" and node.name in exported.trained and reader.unseen(node)
         and exported.names[node.name] not in reader.frozen
     )  # fmt: skip
     return Demands(reader.gauges, reader.shifts, reader.shapes, reader.fields, unused, reader.unknown)
@@ -93,6 +93,10 @@ class _Reader:
                     found.setdefault(node, []).append(each)
         return found
 
+    def unseen(self, node: fx.Node) -> bool:
+        """Whether training never moves a parameter: nothing reads it, or only what is detached."""
+        return all(user in self.blind or operator_name(user.target) == "detach" for user in node.users)
+
     def visit(self, node: fx.Node) -> None:
         """One node of the graph, after those it depends on."""
         if node.op == "placeholder":
@@ -124,7 +128,7 @@ class _Reader:
             return Motion(
                 shape, steady=tensor is not None, known=tensor.detach() if small and tensor is not None else None
             )
-        if not node.users:
+        if self.unseen(node):
             return Motion(shape)
         self.shapes[name] = shape
         self.fields[name] = self._parameter_fields(node, shape)

@@ -106,7 +106,7 @@ class Symmetries(Shown):
 class StructuralLaws:
     """The laws of all spaces: how many are independent, their values and derivatives at any parameters, in float64.
 
-    A parameter that the graph never reads conserves each of its entries; `unused` counts those.
+    A parameter that training never sees conserves each of its entries; `unused` counts those.
     """
 
     families: tuple[SpaceLaws, ...]

@@ -19,7 +19,18 @@ from torch import nn
 
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule
-from lawful.symmetry.check import CHECKED_SIZE, FLOOR, POINTS, TOLERANCE, FalseSymmetry, casts, random_point
+from lawful.network.modules.trained_field import refuse_hooks_of_parameters
+from lawful.symmetry.check import (
+    CHECKED_SIZE,
+    FLOOR,
+    MOST_POINTS,
+    POINTS,
+    TOLERANCE,
+    FalseSymmetry,
+    casts,
+    random_point,
+    refuse_other_training,
+)
 from lawful.symmetry.families import Parameters
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.labels import align, flat, narrowed
@@ -127,6 +138,7 @@ def scaling_laws(
 ) -> tuple[ScalingGraph, Symmetries]:
     """The scaling graph, and all symmetries of the same reading."""
     module, input = module_of(module, input)
+    refuse_hooks_of_parameters(module)
     inputs = examples(module, input)
     exported, mode, _ = exported_for(module, inputs, None, mode)
     named = dict(module.named_parameters())
@@ -148,7 +160,10 @@ def _check(
     """`FalseSymmetry` unless each node's scale leaves the function alone: `Σ ± θ_e ∂_e⟨w, f⟩ = 0` at random points."""
     if casts(exported) or sum(tensor.numel() for tensor in module.parameters()) > CHECKED_SIZE:
         return
-    for seed in range(POINTS):
+    silent = np.ones(len(graph.nodes), dtype=bool)
+    for seed in range(MOST_POINTS):
+        if seed >= POINTS and not silent.any():  # where units are off, gradients say nothing
+            return
         try:
             theta, slope = random_point(module, inputs, exported, mode, torch.Generator().manual_seed(seed))
         except Exception:  # the module's own code: some operations exist in single precision alone
@@ -156,7 +171,9 @@ def _check(
         terms = graph.edge_values(theta) * graph.edge_values(slope)
         size = abs(graph.incidence) @ np.abs(terms)
         off = np.abs(graph.incidence @ terms) / (size + FLOOR * FLOOR * size.max(initial=0.0) + np.finfo(float).tiny)
+        silent &= size == 0
         if np.isfinite(terms).all() and off.max(initial=0.0) > TOLERANCE:
+            refuse_other_training(module, inputs, exported)
             raise FalseSymmetry(f"the scale of {graph.nodes[int(off.argmax())]} changes the function")
 
 

@@ -17,6 +17,7 @@ from lawful.network.mlp import Mlp
 from lawful.network.modules.export import export_module, twin_of
 from lawful.network.modules.graph import Cut, Interpreter
 from lawful.network.modules.operands import BATCH, numbers
+from lawful.network.modules.trained_field import follows_gradient
 from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
@@ -88,6 +89,8 @@ def from_module(
         value, tail = (result.value, reader.tail_words()) if isinstance(result, Cut) else (result, "")
         network = reader.assembly.finish(value, drop_useless=drop_useless)
         _check_same(module, network, shape, reader)
+        if not _trains_as_it_computes(module, shape):
+            reader.entangled.append("training does not follow the gradient of what it computes (values are detached?)")
         return carrying(network, _noted(module_reading(module), reader, tail))
     if failures:
         raise Unsupported(failures[0])
@@ -153,6 +156,17 @@ def smooth_chain(
         parts += [linear, kind()]
     names = [f"{prefix}{part}" for prefix in chain for part in ("weight", "bias")]
     return nn.Sequential(*parts[:-1]), tuple(stored.layer(name) for name in names if name in stored.arrays)
+
+
+def _trains_as_it_computes(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    trained = [tensor for tensor in module.parameters() if tensor.requires_grad]
+    if not trained or any(tensor._backward_hooks for tensor in trained):
+        return not trained
+    batch = torch.randn((CHECKED, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    try:
+        return follows_gradient(twin_of(module).cpu().eval(), batch)
+    except Exception:  # the module's own code: what does not run in float64 was compared in its own precision
+        return True
 
 
 def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], reader: Interpreter) -> None:

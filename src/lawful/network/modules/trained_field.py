@@ -1,7 +1,7 @@
 """Is what training follows the gradient of what a module computes?
 
 Detached values, rows of an embedding that padding keeps still, hooks and backward passes of one's own make it another
-field. Laws are then counted from that field alone: the function's symmetries and its program say nothing of it.
+field, of which the function's symmetries, its graph and its program say nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ DIRECTIONS = 3
 STEPS = (1e-5, 1e-6, 1e-4)  # of differences, relative to the parameters; a jump may lie within one of them
 AGREEMENT = 1e-3
 Tensors = dict[str, torch.Tensor]
+Inputs = tuple[torch.Tensor, ...]
 
 
-def follows_gradient(module: torch.nn.Module, batch: torch.Tensor, without: Collection[str] = ()) -> bool:
+def follows_gradient(module: torch.nn.Module, *inputs: torch.Tensor, without: Collection[str] = ()) -> bool:
     """Whether PyTorch's gradient of the output agrees with differences along random directions of the parameters.
 
     >>> tables = torch.nn.Embedding(3, 2), torch.nn.Embedding(3, 2, padding_idx=0)
@@ -27,12 +28,12 @@ def follows_gradient(module: torch.nn.Module, batch: torch.Tensor, without: Coll
     [True, False]
     """
     generator = torch.Generator().manual_seed(0)
-    start, weights = _point(module, batch, generator)
-    slopes = _slopes(module, batch, start, weights)
+    start, weights = _point(module, inputs, generator)
+    slopes = _slopes(module, inputs, start, weights)
 
     def moved(direction: Mapping[str, torch.Tensor], step: float) -> float:
         shifted = {name: value + step * direction[name] for name, value in start.items()}
-        return float((called_with(module, shifted, (batch,)).detach() * weights).sum())
+        return float((_output(module, shifted, inputs).detach() * weights).sum())
 
     for _ in range(DIRECTIONS):
         direction = {name: (name not in without) * _noise(value, generator) for name, value in start.items()}
@@ -45,42 +46,60 @@ def follows_gradient(module: torch.nn.Module, batch: torch.Tensor, without: Coll
     return True
 
 
+def refuse_hooks_of_parameters(module: torch.nn.Module) -> None:
+    """What a hook of a tensor makes of its gradient is known to training alone."""
+    for name, tensor in module.named_parameters():
+        if tensor.requires_grad and tensor._backward_hooks:
+            raise Unsupported(f"a hook may change the gradient of {name}, and laws are read without hooks: remove it")
+
+
 def drop_hooks(module: torch.nn.Module, batch: torch.Tensor) -> None:
     """Take away the hooks of a copy's backward pass, which `torch.func` does not run, unless they change gradients."""
     parts = [part for part in module.modules() if part._backward_hooks or part._backward_pre_hooks]
     if not parts:
         return
-    start, weights = _point(module, batch, torch.Generator().manual_seed(0))
-    before = _slopes(module, batch, start, weights)
+    start, weights = _point(module, (batch,), torch.Generator().manual_seed(0))
+    before = _slopes(module, (batch,), start, weights)
     for part in parts:
         part._backward_hooks.clear()
         part._backward_pre_hooks.clear()
-    after = _slopes(module, batch, start, weights)
+    after = _slopes(module, (batch,), start, weights)
     for name, slope in before.items():
         if not torch.allclose(slope, after[name], rtol=1e-9, atol=1e-12):
             raise Unsupported(f"a hook changes the gradient of {name}, and laws are counted without hooks: remove it")
 
 
-def _point(module: torch.nn.Module, batch: torch.Tensor, generator: torch.Generator) -> tuple[Tensors, torch.Tensor]:
+def _point(module: torch.nn.Module, inputs: Inputs, generator: torch.Generator) -> tuple[Tensors, torch.Tensor]:
     """Parameters next to the module's own, and weights of its outputs."""
     values = {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}
     start = {name: value + _noise(value, generator) / 20 for name, value in values.items()}
     with torch.no_grad():
-        shape = called_with(module, start, (batch,)).shape
+        shape = _output(module, start, inputs).shape
     return start, torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def _slopes(
-    module: torch.nn.Module, batch: torch.Tensor, start: Mapping[str, torch.Tensor], weights: torch.Tensor
+    module: torch.nn.Module, inputs: Inputs, start: Mapping[str, torch.Tensor], weights: torch.Tensor
 ) -> Tensors:
     """What a step of training sees."""
     leaves = {name: value.detach().requires_grad_(True) for name, value in start.items()}
-    output = called_with(module, leaves, (batch,))
+    output = _output(module, leaves, inputs)
+    if not output.requires_grad:
+        return {name: torch.zeros_like(at) for name, at in leaves.items()}
     found = torch.autograd.grad((output * weights).sum(), list(leaves.values()), allow_unused=True)
     return {
         name: torch.zeros_like(at) if part is None else part
         for (name, at), part in zip(leaves.items(), found, strict=True)
     }
+
+
+def _output(module: torch.nn.Module, values: Mapping[str, torch.Tensor], inputs: Inputs) -> torch.Tensor:
+    """What a module computes; the first of several results."""
+    found = called_with(module, values, inputs)
+    while isinstance(found, (dict, list, tuple)):
+        found = next(iter(found.values() if isinstance(found, dict) else found))
+    output: torch.Tensor = found
+    return output
 
 
 def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -1,0 +1,97 @@
+"""Modules whose training does not follow the gradient of what they compute: nothing is said of it from the function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lawful import components, same, singular
+from lawful.errors import Unsupported
+from lawful.symmetry import symmetries
+
+
+class Net(nn.Module):
+    """Two layers, with `between` applied to the hidden values."""
+
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor], heavy: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(3, 1, bias=False), nn.Linear(1, 2, bias=False)
+        self.between = between
+        with torch.no_grad():
+            self.a.weight.fill_(0.1)
+            self.b.weight.fill_(heavy)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.between(torch.relu(self.a(x))))
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, slope: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return 3 * slope
+
+
+def without_gradient(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return x * 2.0
+
+
+@pytest.mark.parametrize("between", [torch.Tensor.detach, without_gradient], ids=["detach", "no_grad"])
+def test_what_is_detached_never_moves_and_what_reads_it_is_free(between: Callable[[Any], Any]) -> None:
+    """Read as a function, ‖a‖² − b² would be kept and lock a weight; training moves b alone."""
+    module = Net(between)
+    found = symmetries(module, (3,))
+    assert len(found.laws) == 3
+    assert [(part.parameter, part.entries) for part in found.dead] == [("a.weight", 3)]
+    answer = components(module, input=(3,))
+    assert not answer.locked
+    assert answer.beyond
+    with pytest.raises(Unsupported):
+        singular(module)
+
+
+def test_a_reader_of_detached_values_crosses_zero() -> None:
+    """Plain descent takes b through zero and leaves a where it is."""
+    cut = Net(torch.Tensor.detach, 3.0)
+    x = torch.rand(16, 3)
+    for _ in range(400):
+        (slope,) = torch.autograd.grad(((cut(x) + 5) ** 2).mean(), [cut.b.weight])
+        with torch.no_grad():
+            cut.b.weight -= slope
+    assert (cut.b.weight < 0).all()
+    assert (cut.a.weight == 0.1).all()
+
+
+def test_a_backward_pass_of_ones_own_is_refused() -> None:
+    module = Net(Tripled.apply)
+    for ask in (symmetries, components):
+        with pytest.raises(Unsupported, match="does not follow the gradient"):
+            ask(module, input=(3,))
+
+
+def test_hooks_of_parameters_are_refused_where_training_is_asked_about() -> None:
+    module = Net(torch.relu)
+    module.a.weight.register_hook(lambda slope: 2 * slope)
+    for ask in (symmetries, components):
+        with pytest.raises(Unsupported, match=r"hook may change the gradient of a\.weight"):
+            ask(module, input=(3,))
+    assert same(module, module, input=(3,)).verdict == "equal"
+
+
+def test_random_modules_are_no_two_functions() -> None:
+    """Dropout that is always on: two runs differ, which is no witness that two networks do."""
+    one, two = (Net(lambda x: nn.functional.dropout(x, 0.5, training=True)) for _ in range(2))
+    with torch.no_grad():
+        two.a.weight *= 2
+        two.b.weight /= 2
+    with pytest.raises(Unsupported, match="draws random numbers"):
+        same(one, two, input=(3,))
