@@ -187,6 +187,8 @@ def test_bad_input(tmp_path, lawful):
     done = index_folder([tmp_path], index)
     assert done.added == 1
     assert len(done.failed) == 2
+    with pytest.raises(LawfulError, match="NaN or infinite"):  # the other blocks of its sketch would say something
+        find(tmp_path / "nan.safetensors", index, model=lambda: _perceptron(0), input=(64,))
     with pytest.raises(LawfulError, match="no such file"):
         checkpoints_in([tmp_path / "nowhere"])
     with pytest.raises(LawfulError, match="at least 1"):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
+from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import TOKENS, Model, open_checkpoint
 from lawful.checkpoints.sketch import sketch
@@ -39,6 +40,7 @@ class Families:
     def sketch(self, path: Path) -> tuple[str, str, Floats]:
         """The family of a checkpoint (a digest of names and shapes), a digest of its numbers, and its sketch."""
         module, input, state = self._opened(path)
+        check_numbers(state, str(path))
         shapes = [(name, tuple(tensor.shape)) for name, tensor in state.items()]
         family = hashlib.sha256(repr((str(module), shapes, str(input))).encode()).hexdigest()[:32]
         if family not in self._read:
