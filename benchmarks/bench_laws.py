@@ -18,6 +18,7 @@ from lawful.laws import count_laws
 from lawful.laws.family import Gradients
 from lawful.laws.lie_closure import POINT, brackets
 from lawful.laws.polynomial import polynomial_laws
+from lawful.laws.training import training_laws
 from lawful.network import Architecture
 from lawful.study.claims.laws import appendix_i
 from lawful.study.figure_file import save
@@ -30,6 +31,7 @@ def rows() -> Iterator[Row]:
     texts = appendix_i(50, False, 1, depths=(2, 5), widths=(2, 10))
     texts += appendix_i(50, True, 2, depths=(2, 5), widths=(2, 6))
     yield compare("count and prove 100 architectures (P1 Appendix I)", lambda: [count_laws(text) for text in texts])
+    yield compare("and find weights with exactly these laws, where there are gates", lambda: witnessed(texts), repeat=1)
     shape = (4, 4, 4)
     yield compare(
         "count 4-4-4 relu", lambda: count_laws("4-4-4 relu"), "enumerated paths", lambda: enumerated(shape), repeat=2
@@ -51,6 +53,12 @@ def rows() -> Iterator[Row]:
     )
     yield module_row()
     yield from cost_curve()
+
+
+def witnessed(texts: list[str]) -> int:
+    """How many architectures have weights near which training conserves exactly what φ does."""
+    found = [training_laws(count_laws(text)) for text in texts]
+    return sum(one is not None and one.witness is not None for one in found)
 
 
 def flint(matrix: Any) -> int:

@@ -201,6 +201,11 @@ def test_bad_input(tmp_path, lawful):
         "another version"
         in lawful("find", tmp_path / "good.safetensors", "--index", tmp_path / "other.sqlite", code=2).stderr
     )
+    store = sqlite3.connect(tmp_path / "older.sqlite")
+    store.execute("pragma user_version = 1")
+    store.execute("create table checkpoints (path text)").connection.commit()
+    with pytest.raises(LawfulError, match="another version"):  # its sketches are not comparable with new ones
+        index_folder([tmp_path / "good.safetensors"], tmp_path / "older.sqlite")
     assert lawful("find", tmp_path / "good.safetensors", "--index", tmp_path / "absent.sqlite", code=2).stderr
     save_file({"0.weight": torch.randn(3, 2), "2.weight": torch.randn(1, 3)}, tmp_path / "small.safetensors")
     assert "undecided" in lawful("find", tmp_path / "small.safetensors", "--index", index, code=3).stdout

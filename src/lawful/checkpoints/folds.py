@@ -15,6 +15,8 @@ import torch
 
 State = dict[str, torch.Tensor]
 
+PART = 2**22  # numbers that are widened together
+
 
 @dataclass(frozen=True)
 class LinearReader:
@@ -128,11 +130,9 @@ def _fold_gain(state: State, each: GainFold, absolute: bool) -> None:
     for reader in each.readers:
         weight = state[reader.weight]
         if each.offset is not None and all(other.bias for other in each.readers):
-            state[str(reader.bias)] = state[str(reader.bias)] + torch.tensordot(
-                state[each.offset], weight, dims=([0], [reader.axis])
-            )
+            state[str(reader.bias)] = state[str(reader.bias)] + _summed(state[each.offset], weight, reader.axis)
         if gain is not None:
-            state[reader.weight] = weight * along(gain, reader.axis, weight.ndim)
+            state[reader.weight] = weight * along(gain.to(weight.dtype), reader.axis, weight.ndim)
         if each.centred:
             mean = state[reader.weight].mean(reader.axis, keepdim=True)
             state[reader.weight] = state[reader.weight] + (mean if absolute else -mean)
@@ -154,7 +154,7 @@ def _fold_statistics(state: State, given: Mapping[str, torch.Tensor], each: Stat
         if writer.bias is not None:
             mean = mean + state[writer.bias]
             state[writer.bias] = torch.zeros_like(state[writer.bias])
-        state[writer.weight] = weight * along(factor, writer.axis, weight.ndim)
+        state[writer.weight] = weight * along(factor.to(weight.dtype), writer.axis, weight.ndim)
     state[each.offset] = state[each.offset] + factor * mean
     state[each.gain] = torch.ones_like(factor) if writer is not None else factor
     state[each.mean] = torch.zeros_like(mean)
@@ -167,9 +167,21 @@ def _fold_value(state: State, each: ValueFold) -> None:
     weight = state[each.reader.weight].movedim(each.reader.axis, 0)
     bias = state[str(each.reader.bias)].clone()
     for columns in each.columns:
-        bias += torch.tensordot(values[rows], weight[torch.tensor(columns)], dims=([0], [0]))
+        bias += _summed(values[rows], weight[torch.tensor(columns)], 0)
     values[rows] = 0
     state[each.bias], state[str(each.reader.bias)] = values, bias
+
+
+def _summed(vector: torch.Tensor, weight: torch.Tensor, axis: int) -> torch.Tensor:
+    """`Σ v_i W_i` along an axis; if the weight is worked with in fewer bits than the vector, part by part in those of
+    the vector."""
+    if vector.dtype == weight.dtype or weight.ndim < 2:
+        found: torch.Tensor = torch.tensordot(vector, weight.to(vector.dtype), dims=([0], [axis]))
+        return found
+    rows = weight.movedim(axis, 0)
+    count = -(-rows.numel() // PART)
+    parts = [torch.tensordot(vector, part.to(vector.dtype), dims=([0], [0])) for part in rows.tensor_split(count, 1)]
+    return torch.cat(parts)
 
 
 def along(vector: torch.Tensor, axis: int, rank: int) -> torch.Tensor:

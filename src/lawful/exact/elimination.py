@@ -27,6 +27,16 @@ def rank(matrix: NDArray[Any], prime: int) -> int:
     return len(_eliminate(residues, 0, 0, residues.shape[1], prime))
 
 
+def independent_rows(matrix: NDArray[Any], prime: int) -> list[int]:
+    """The rows that are no combinations of rows before them, modulo a prime below 2²³.
+
+    >>> independent_rows(np.array([[1, 2], [2, 4], [0, 1]]), 8_388_593)
+    [0, 2]
+    """
+    residues = _centred(np.array(matrix.T, dtype=np.float64, order="C"), prime)
+    return _eliminate(residues, 0, 0, residues.shape[1], prime)
+
+
 def _centred(values: Floats, prime: int) -> Floats:
     """Residues between −p/2 and p/2, in place."""
     quotient = values * (1.0 / prime)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from lawful.laws.patterns import distinct
 from lawful.network import Dag, Role
 from lawful.types import Floats, Indices
 
@@ -91,16 +92,17 @@ class _Pool:
         """Random weights of a neuron, of length 1 and few digits, with which it switches at an input of the pool."""
         read = self.signals(theta)[0][self.dag.tails[edges], rng.integers(POOL)]
         weights = rng.normal(size=len(edges))
-        if read.any():
+        if np.count_nonzero(read) > 1:  # of one signal nothing but the weight 0 makes 0, and that is a boundary
             weights -= (weights @ read) / (read @ read) * read
-        return np.asarray(np.round(weights / max(float(np.linalg.norm(weights)), 1e-9) * BITS) / BITS)
+        whole = np.round(weights / float(np.linalg.norm(weights)) * BITS)
+        return np.asarray(np.where(whole == 0, np.copysign(1.0, weights), whole) / BITS)
 
     def score(self, theta: Floats) -> tuple[int, float]:
         """How many dimensions the gradients at the pool span, and how clearly."""
         up, gates = self.signals(theta)
-        _, where = np.unique(gates[self.order].T, axis=0, return_inverse=True)
-        sorted_by = np.argsort(where.ravel(), kind="stable")
-        place = np.arange(POOL) - np.searchsorted(where.ravel()[sorted_by], where.ravel()[sorted_by])
+        where = distinct((gates[self.order] == 1.0).T)[1]
+        sorted_by = np.argsort(where, kind="stable")
+        place = np.arange(POOL) - np.searchsorted(where[sorted_by], where[sorted_by])
         chosen = sorted_by[place < EACH]
         up, gates = up[:, chosen], gates[:, chosen]
         rows = np.concatenate([self._slopes(theta, up, gates, end) for end in self.ends])

@@ -28,6 +28,7 @@ from lawful.laws.other_flows import (
     under_metric,
 )
 from lawful.laws.region import Region, any_side, at_data, clear, near
+from lawful.laws.spanning import spanning
 from lawful.laws.theorems import by_theorem
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.answers import answered
@@ -136,10 +137,15 @@ def _counted(source: Any, asked: _Asked) -> LawCount:
 
 
 def _best(job: _Job, seed: int) -> LawCount:
-    """The count at a random point, and at more if it is not proved: an unlucky point can only miss directions."""
+    """The count at a random point, and at more if it is not proved: an unlucky point can only miss directions.
+
+    Where patterns were chosen, gradients that span as much at the point as at the one of that choice are luck enough.
+    """
+    given, job = job.region, job.with_spanning(seed)
     best = job.run(seed)
+    lucky = best.parameters if job.region is None or job.region is given else len(job.region.patterns)
     for other in range(seed + 1, seed + EXTRA_SEEDS):
-        if best.status == "proved":
+        if best.status == "proved" or (best.states == best.parameters and best.dimensions[0] >= lucky):
             break
         again = job.run(other)
         best = max(best, again, key=lambda count: (count.status != "undecided", count.dimensions[-1]))
@@ -191,6 +197,15 @@ class _Job:
             self.loss, dag=self.dag, witness=witness, region=self.region, reason=reason, claim=self.claim,
             parts=parts if bound > independent else (),
         )  # fmt: skip
+
+    def with_spanning(self, seed: int) -> _Job:
+        """The same with the patterns that matter."""
+        if self.region is None:
+            return self
+        point = residues(seed, (POINT,), [0], self.dag.parameters, self.prime)[0]
+        laws = replace(self, flow=GradientFlow()).explicit(point)[1]
+        gradients = Gradients(self.dag, self.prime, seed, self.loss)
+        return replace(self, region=spanning(self.region, gradients, self.dag.parameters - laws))
 
     def bound(self, known: LawFamily, independent: int, point: Residues) -> tuple[tuple[Part, ...], int]:
         """The parts that pass one number on, and how many laws are independent with those that they imply."""

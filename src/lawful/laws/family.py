@@ -25,6 +25,7 @@ from lawful.types import Indices, Residues
 LOSSES = ("full", "cross-entropy")
 MIXED = 8  # activation patterns that one field sums
 FIRST_PATTERN = 16  # label of the first of them
+TOGETHER = 200_000  # numbers of the states of patterns that are evaluated at once
 
 
 class Family(Protocol):
@@ -202,11 +203,16 @@ class Pieces(Derived):
             sample[np.ix_(nodes, columns)] = total.T
 
     def field(self, state: Dual, sample: Residues) -> Dual:
-        """The sum of the gradients of the patterns."""
+        """The sum of the gradients of the patterns, several at a time where arrays are small."""
+        columns = sample.shape[1]
         parts = np.split(sample, self.mixed)
-        total = self.gradients.field(state, parts[0]).parts
-        for part in parts[1:]:
-            total = total + self.gradients.field(state, part).parts
+        together = max(1, min(self.mixed, TOGETHER // state.parts.size))
+        total = np.zeros((1, 1, 1), dtype=np.int64)
+        for start in range(0, self.mixed, together):
+            some = parts[start : start + together]
+            wide = Dual(np.tile(state.parts, (1, 1, len(some))), self.prime)
+            found = self.gradients.field(wide, np.concatenate(some, axis=1)).parts
+            total = total + found.reshape(*found.shape[:2], len(some), columns).sum(axis=2)
         return Dual(total % self.prime, self.prime)
 
 

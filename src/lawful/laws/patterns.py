@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.network import Dag, Role
-from lawful.types import Floats
+from lawful.types import Floats, Indices
 
 ROUNDING = 2.0**-40  # relative to the sum of absolute values: well above what float64 can lose
 HALVINGS = 60
@@ -37,40 +37,45 @@ def signs(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
 
 def rough_signs(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
     """The signs that float64 can tell for sure; 0 where rounding could decide."""
-    return np.maximum(_rough(dag, inputs), -1)
+    return np.maximum(_Levels(dag).signs(inputs), -1)
 
 
-def _rough(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
-    """As `rough_signs`, with SILENT where no signal arrives."""
-    value, size = (np.zeros((len(dag.names), len(inputs))) for _ in range(2))
-    value[dag.inputs], size[dag.inputs] = inputs.T, np.abs(inputs.T)
-    if dag.constant is not None:
-        value[dag.constant] = size[dag.constant] = 1.0
-    found = np.zeros((len(dag.names), len(inputs)), dtype=np.int8)
-    for nodes, edges, starts in _levels(dag):
-        tails, weights = dag.tails[edges], dag.theta[edges, None]
-        total = np.add.reduceat(weights * value[tails], starts, axis=0)
-        bulk = np.add.reduceat(np.abs(weights) * size[tails], starts, axis=0)
-        silent = np.maximum.reduceat(size[tails], starts, axis=0) == 0
-        sign = np.where(np.abs(total) > ROUNDING * bulk, np.sign(total), 0.0)
-        found[nodes] = np.where(silent, SILENT, sign)
-        slope = dag.slopes[nodes, None]
-        value[nodes] = np.where(total > 0, total, slope * total)
-        off = silent | ((slope == 0) & (sign < 0))
-        size[nodes] = np.where(off, 0.0, np.maximum(bulk, np.finfo(float).tiny))
-    return np.ascontiguousarray(found[dag.hidden].T)
+class _Levels:
+    """Hidden nodes level by level, with the matrices of their weights on the nodes that they read."""
 
+    def __init__(self, dag: Dag) -> None:
+        self.dag = dag
+        self.steps: list[tuple[Indices, Indices, Floats]] = []
+        into_hidden = np.flatnonzero(dag.roles[dag.heads] == Role.HIDDEN)
+        levels = dag.levels[dag.heads[into_hidden]]
+        for level in np.unique(levels):
+            edges = into_hidden[levels == level]
+            nodes, rows = np.unique(dag.heads[edges], return_inverse=True)
+            tails, columns = np.unique(dag.tails[edges], return_inverse=True)
+            matrices = np.zeros((3, len(nodes), len(tails)))  # weights, their sizes, and where there are some
+            for matrix, entries in zip(matrices, (dag.theta[edges], np.abs(dag.theta[edges]), 1.0), strict=True):
+                np.add.at(matrix, (rows, columns), entries)
+            self.steps.append((nodes, tails, matrices))
 
-def _levels(dag: Dag) -> list[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
-    """Hidden nodes level by level, the edges into them sorted by node, and where each node's edges start."""
-    into_hidden = np.flatnonzero(dag.roles[dag.heads] == Role.HIDDEN)
-    order = into_hidden[np.lexsort((dag.heads[into_hidden], dag.levels[dag.heads[into_hidden]]))]
-    found = []
-    for level in np.unique(dag.levels[dag.heads[order]]):
-        edges = order[dag.levels[dag.heads[order]] == level]
-        nodes, starts = np.unique(dag.heads[edges], return_index=True)
-        found.append((nodes, edges, starts))
-    return found
+    def signs(self, inputs: Floats) -> NDArray[np.int8]:
+        """The signs that float64 can tell at each input, 0 where rounding could decide, SILENT without a signal."""
+        dag = self.dag
+        value, size = (np.zeros((len(dag.names), len(inputs))) for _ in range(2))
+        value[dag.inputs], size[dag.inputs] = inputs.T, np.abs(inputs.T)
+        if dag.constant is not None:
+            value[dag.constant] = size[dag.constant] = 1.0
+        found = np.zeros((len(dag.names), len(inputs)), dtype=np.int8)
+        for nodes, tails, (weights, sizes, read) in self.steps:
+            total = weights @ value[tails]
+            bulk = sizes @ size[tails]
+            silent = read @ (size[tails] != 0) == 0
+            sign = np.where(np.abs(total) > ROUNDING * bulk, np.sign(total), 0.0)
+            found[nodes] = np.where(silent, SILENT, sign)
+            slope = dag.slopes[nodes, None]
+            value[nodes] = np.where(total > 0, total, slope * total)
+            off = silent | ((slope == 0) & (sign < 0))
+            size[nodes] = np.where(off, 0.0, np.maximum(bulk, np.finfo(float).tiny))
+        return np.ascontiguousarray(found[dag.hidden].T)
 
 
 def exact_signs(dag: Dag, given: Floats) -> NDArray[np.int8]:
@@ -104,8 +109,8 @@ def refined(dag: Dag, starts: Floats, ends: Floats) -> tuple[Floats, tuple[tuple
     Each segment is halved until the patterns at its ends differ in one neuron only, so that hyperplanes which almost
     coincide are told apart as far as float64 has numbers between them.
     """
-    low, high = starts, ends
-    below, above = _rough(dag, low), _rough(dag, high)
+    low, high, levels = starts, ends, _Levels(dag)
+    below, above = levels.signs(low), levels.signs(high)
     found: list[Floats] = []
     stuck: set[tuple[str, ...]] = set()
     for _ in range(HALVINGS):
@@ -120,7 +125,7 @@ def refined(dag: Dag, starts: Floats, ends: Floats) -> tuple[Floats, tuple[tuple
             break
         low, high, below, above = (part[parted] for part in (low, high, below, above))
         middle = middle[parted]
-        there = _rough(dag, middle)
+        there = levels.signs(middle)
         found.append(_new(middle, there))
         low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
         below, above = np.concatenate([below, there]), np.concatenate([there, above])
@@ -130,4 +135,19 @@ def refined(dag: Dag, starts: Floats, ends: Floats) -> tuple[Floats, tuple[tuple
 
 def _new(inputs: Floats, found: NDArray[np.int8]) -> Floats:
     """One input for each pattern."""
-    return inputs[np.unique(found, axis=0, return_index=True)[1]]
+    return inputs[distinct(np.concatenate([found > 0, found == 0, found == SILENT], axis=1))[0]]
+
+
+def distinct(rows: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    """The first of each kind of row, in an order of the kinds, and the kind of every row.
+
+    >>> [part.tolist() for part in distinct(np.array([[True, False], [False, True], [True, False]]))]
+    [[1, 0], [1, 0, 1]]
+    """
+    bits = np.packbits(rows, axis=1)
+    words = np.zeros((len(bits), max(-(-bits.shape[1] // 8), 1) * 8), dtype=np.uint8)
+    words[:, : bits.shape[1]] = bits
+    numbers = words.view(">u8").astype(np.uint64)
+    keys = numbers.ravel() if numbers.shape[1] == 1 else words.view(f"V{words.shape[1]}").ravel()
+    _, first, where = np.unique(keys, return_index=True, return_inverse=True)
+    return first, np.asarray(where.ravel())

@@ -16,7 +16,7 @@ from lawful.exact import residues, to_residues
 from lawful.laws.family import MIXED
 from lawful.laws.line import line_patterns
 from lawful.laws.on_data import OnData, seen_by, seen_by_all, seen_by_any
-from lawful.laws.patterns import exact_signs, refined, rough_signs, signs
+from lawful.laws.patterns import distinct, exact_signs, refined, rough_signs, signs
 from lawful.network import Dag, Role
 from lawful.network.intervals import activated, affine
 from lawful.types import Floats, Residues
@@ -192,9 +192,8 @@ def nudged(dag: Dag, seed: int) -> Dag:
 
 def _distinct(dag: Dag, found: NDArray[np.int8], inputs: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
     """Distinct gates of the hidden neurons, an input for each, and the pattern of every input."""
-    gates = np.where(found > 0, 1.0, dag.slopes[dag.hidden])
-    gates, first, where = np.unique(gates, axis=0, return_index=True, return_inverse=True)
-    return gates, inputs[first], np.asarray(where.ravel())
+    first, where = distinct(found > 0)
+    return np.where(found[first] > 0, 1.0, dag.slopes[dag.hidden]), inputs[first], where
 
 
 def _rounded(values: Floats) -> Floats:
