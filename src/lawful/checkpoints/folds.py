@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from lawful.errors import Unsupported
+
 State = dict[str, torch.Tensor]
 
 PART = 2**22  # numbers that are widened together
@@ -139,10 +141,18 @@ def _fold_gain(state: State, each: GainFold, absolute: bool) -> None:
     if each.offset is not None:
         carried = all(reader.bias for reader in each.readers)
         state[each.offset] = (
-            torch.zeros_like(state[each.offset]) if carried or gain is None else state[each.offset] / gain
+            torch.zeros_like(state[each.offset]) if carried or gain is None else _divided(state, each, gain)
         )
     if each.gain is not None:
         state[each.gain] = torch.full_like(state[each.gain], 1.0 - each.plus)
+
+
+def _divided(state: State, each: GainFold, gain: torch.Tensor) -> torch.Tensor:
+    """The offset in units of the gain; where both are zero nothing is read of the value, and 0 will do."""
+    offset = state[str(each.offset)]
+    if bool(((gain == 0) & (offset != 0)).any()):
+        raise Unsupported(f"{each.gain} holds zeros where {each.offset} does not: no gain of 1 can stand for it")
+    return torch.where(offset == 0, torch.zeros_like(offset), offset / gain)
 
 
 def _fold_statistics(state: State, given: Mapping[str, torch.Tensor], each: StatisticsFold, absolute: bool) -> None:

@@ -14,25 +14,29 @@ import torch
 from torch import fx
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule
+from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 
-FLOATS = {torch.float16, torch.bfloat16, torch.float32}
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def replay(
-    exported: ExportedModule, tensors: Mapping[str, torch.Tensor], many: Sequence[Sequence[torch.Tensor]]
+    exported: ExportedModule,
+    tensors: Mapping[str, torch.Tensor],
+    many: Sequence[Sequence[torch.Tensor]],
+    kind: torch.dtype = torch.float64,
 ) -> list[list[torch.Tensor]]:
     """The outputs for each of several lists of inputs, of the sizes with which the module was traced.
 
-        >>> from torch import nn
-        >>> from lawful.errors import Unsupported
-    from lawful.network.modules.export import export_module
-        >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-        >>> x = torch.ones(2, 3)
-        >>> found = replay(export_module(net, [(2, 3)]), dict(net.named_parameters()), [[x]])
-        >>> torch.allclose(found[0][0], net(x).double(), atol=1e-6)
-        True
+    `kind`: in what it is carried out; float64 unless rounding does not matter.
+
+    >>> from torch import nn
+    >>> from lawful.network.modules.export import export_module
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    >>> x = torch.ones(2, 3)
+    >>> found = replay(export_module(net, [(2, 3)]), dict(net.named_parameters()), [[x]])
+    >>> torch.allclose(found[0][0], net(x).double(), atol=1e-6)
+    True
     """
     last = {given: node for node in exported.graph.nodes for given in node.all_input_nodes}
     ending: dict[fx.Node, list[fx.Node]] = {}
@@ -43,20 +47,24 @@ def replay(
     with torch.no_grad(), _nothing_random():
         for node in exported.graph.nodes:
             if node.op == "output":
-                return [[tensor.double() for tensor in tensors_in(_filled(node.args[0], held))] for held in values]
+                return [
+                    [tensor.double() for tensor in tensors_in(_filled(node.args[0], held, kind))] for held in values
+                ]
             if node.op == "placeholder":
                 if node.name in places:
                     for held, inputs in zip(values, many, strict=True):
-                        held[node] = _wide(inputs[places[node.name]])
+                        held[node] = _wide(inputs[places[node.name]], kind)
                 continue
-            fetched = {
-                given: _wide(_stored(exported, tensors, given))
-                for given in node.all_input_nodes
-                if given.op == "placeholder" and given.name not in places
-            }
+            looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
+            fetched = {}
+            for given in node.all_input_nodes:
+                if given.op == "placeholder" and given.name not in places:
+                    stored = _stored(exported, tensors, given)
+                    fetched[given] = stored.detach() if looked_up else _wide(stored, kind)
             for held in values:
                 at = {**held, **fetched}
-                held[node] = node.target(*_filled(node.args, at), **_filled(node.kwargs, at))
+                made = node.target(*_filled(node.args, at, kind), **_filled(node.kwargs, at, kind))
+                held[node] = _wide(made, kind) if looked_up else made
                 for given in ending.get(node, ()):
                     held.pop(given, None)
     raise AssertionError("a graph without an output")
@@ -77,14 +85,14 @@ def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node:
     return exported.tensors[node.name] if name is None else tensors[name]
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().double() if tensor.dtype in FLOATS else tensor.detach()
+def _wide(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
 
 
-def _filled(given: Any, values: Mapping[fx.Node, Any]) -> Any:
-    """Arguments with nodes replaced by values, and floating types by float64."""
+def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype) -> Any:
+    """Arguments with nodes replaced by values, and floating types by the one that is used."""
 
     def wide(each: Any) -> Any:
-        return torch.float64 if isinstance(each, torch.dtype) and each in FLOATS else each
+        return kind if isinstance(each, torch.dtype) and each in FLOATS else each
 
     return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), wide)
