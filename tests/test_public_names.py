@@ -16,7 +16,7 @@ from command_line import in_process
 
 import lawful
 from lawful.cli import _command
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.report.views import VIEWS
 from lawful.shown import Shown
 
@@ -71,6 +71,17 @@ def test_rooms_named_like_verbs_are_modules_too() -> None:
         "assert callable(lawful.flow) and callable(lawful.leaky)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_verbs_know_the_input_of_a_module_by_one_word() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4, 1))
+    for verb in ("laws", "show", "components", "symmetries", "prune", "identifiable", "canonical", "audit"):
+        for size in ((1, 3), "1,3"):
+            assert str(getattr(lawful, verb)(module, input=size)), verb
+    assert lawful.laws(module, input=(1, 3)).laws == 2
+    with pytest.raises(LawfulError, match=r"a size such as \(3, 8, 8\)"):
+        lawful.laws(module, input="three")
 
 
 NET = "3-4-1 relu bias"

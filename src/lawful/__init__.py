@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lawful.fibers.distance import distance
     from lawful.flow.monitor import Monitor
     from lawful.laws import count_laws
-    from lawful.laws import count_laws as laws
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.formats.files import read, write
     from lawful.network.modules.convert import from_module, to_module
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
         fiber,
         fingerprint,
         identifiable,
+        laws,
         path,
         rebalance,
         regions,
@@ -59,7 +59,7 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.network.opening": "open",
     "lawful.network.reading": "Reading",
     "lawful.flow.monitor": "Monitor",
-    "lawful.laws": "count_laws count_laws:laws",
+    "lawful.laws": "count_laws",
     "lawful.components.locks": "components",
     "lawful.study.prune": "prune",
     "lawful.checkpoints": "align",
@@ -73,8 +73,8 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.study.same": "same",
     "lawful.study.singularity": "singular",
     "lawful.study.training_verbs": "bottleneck compare drift flow leaky separate truncate truncation_flow",
-    "lawful.study.verbs": "audit canonical check convert fiber fingerprint identifiable path rebalance regions show "
-    "sweep symmetries",
+    "lawful.study.verbs": "audit canonical check convert fiber fingerprint identifiable laws path rebalance regions "
+    "show sweep symmetries",
     "lawful.verify": "verify",
 }
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}

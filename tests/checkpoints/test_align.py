@@ -51,10 +51,11 @@ def test_the_group_is_that_of_the_table(family: str, expected: set[str]) -> None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_twenty_of_twenty_disguises_come_back(family: str) -> None:
+def test_disguises_come_back(family: str) -> None:
+    """Five here; the claim `p4-scaled-disguises` tries twenty."""
     found = architecture(family)
     state = found.state()
-    for seed in range(20):
+    for seed in range(5):
         result = compare(found, wide(state), disguise(found, state, seed))
         assert max(each.relative for each in result.distances) < 1e-10
 

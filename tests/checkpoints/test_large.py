@@ -11,7 +11,7 @@ import pytest
 import torch
 from checkpoints.conftest import architecture, disguise, narrow
 from checkpoints.models import FAMILIES, make
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import nearest, streamed
@@ -20,12 +20,16 @@ from lawful.checkpoints.compare import compare
 from lawful.checkpoints.element import BlockMove, as_rows, draw, frames, in_shape, moved
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
+from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.same import same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
+from lawful.checkpoints.verbs import align_pair
 from lawful.cli.checkpoints import FloatTensors
 from lawful.errors import CertificateError, LawfulError
+from lawful.network.formats.safetensors import write_tensors
+from lawful.network.modules.save import write_weights
 from lawful.verify import verify
 
 
@@ -51,7 +55,7 @@ def test_large_modules_get_the_same_answers(family: str, monkeypatch: pytest.Mon
     """With every threshold of size at nothing: no tensor is kept, nothing is read from the module."""
     monkeypatch.setattr(reading, "MANY_NUMBERS", 0)
     monkeypatch.setattr(streamed, "KEPT", 0)
-    monkeypatch.setattr(streamed, "MANY", 0)
+    monkeypatch.setattr(streamed, "MANY", 100)  # matrices in float32, vectors in float64
     found = reading.read_architecture(make(family), FAMILIES[family][1])
     assert found.large
     assert found.notes == ()
@@ -235,3 +239,43 @@ def test_certificates_of_coarse_files_hold_matrices_in_single_precision() -> Non
         with pytest.raises(CertificateError):
             verify(certificate, *files)
     assert sizes[torch.bfloat16] < 0.7 * sizes[torch.float32]
+
+
+def test_what_a_large_module_is_aligned_to_is_written_tensor_by_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, (_, size) = make("mlp"), FAMILIES["mlp"]
+    hidden = narrow(disguise(architecture("mlp"), dict(module.state_dict()), 2), torch.float32)
+    save_file({name: tensor.contiguous() for name, tensor in hidden.items()}, tmp_path / "b.safetensors")
+    pair = open_checkpoints(module, tmp_path / "b.safetensors", model=module, input=size)
+    small, mean = align_pair(pair).weights, merge_pair(pair).weights
+    monkeypatch.setattr(reading, "MANY_NUMBERS", 0)
+    monkeypatch.setattr(streamed, "KEPT", 0)
+    made = align_pair(pair).weights
+    assert isinstance(small, dict)
+    assert not isinstance(made, dict)
+    asked: list[str] = []
+
+    class Counted(MadeTensors):
+        def __getitem__(self, name: str) -> torch.Tensor:
+            asked.append(name)
+            return made[name]
+
+    write_weights(Counted(made, lambda name: {}), tmp_path / "c.safetensors", like=tmp_path / "b.safetensors")
+    read = load_file(tmp_path / "c.safetensors")
+    assert sorted(asked) == sorted(small)  # each once
+    assert all(torch.equal(read[name], tensor) for name, tensor in small.items())
+    assert all(torch.equal(tensor, mean[name]) for name, tensor in merge_pair(pair).weights.items())
+
+
+def test_tensors_of_all_types_are_written_one_by_one(tmp_path: Path) -> None:
+    state = {"byte": torch.tensor([True, False, True]), "half": torch.randn(3).bfloat16(), "none": torch.zeros(0, 2),
+             "one": torch.tensor(7), "wide": torch.randn(2, 3, dtype=torch.float64).T}  # fmt: skip
+    described = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in state.items()}
+    write_tensors(tmp_path / "a.safetensors", described, state.__getitem__, {"format": "pt"})
+    read = load_file(tmp_path / "a.safetensors")
+    assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in state.items())
+    with pytest.raises(LawfulError, match="is of shape"):
+        write_tensors(tmp_path / "b.safetensors", {"one": (torch.int64, (1,))}, state.__getitem__)
+    with pytest.raises(LawfulError, match="is not written"):
+        write_tensors(tmp_path / "b.safetensors", {"one": (torch.complex64, ())}, state.__getitem__)

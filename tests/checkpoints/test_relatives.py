@@ -187,6 +187,8 @@ def test_bad_input(tmp_path, lawful):
     done = index_folder([tmp_path], index)
     assert done.added == 1
     assert len(done.failed) == 2
+    with pytest.raises(LawfulError, match="NaN or infinite"):  # the other blocks of its sketch would say something
+        find(tmp_path / "nan.safetensors", index, model=lambda: _perceptron(0), input=(64,))
     with pytest.raises(LawfulError, match="no such file"):
         checkpoints_in([tmp_path / "nowhere"])
     with pytest.raises(LawfulError, match="at least 1"):
@@ -201,6 +203,11 @@ def test_bad_input(tmp_path, lawful):
         "another version"
         in lawful("find", tmp_path / "good.safetensors", "--index", tmp_path / "other.sqlite", code=2).stderr
     )
+    store = sqlite3.connect(tmp_path / "older.sqlite")
+    store.execute("pragma user_version = 1")
+    store.execute("create table checkpoints (path text)").connection.commit()
+    with pytest.raises(LawfulError, match="another version"):  # its sketches are not comparable with new ones
+        index_folder([tmp_path / "good.safetensors"], tmp_path / "older.sqlite")
     assert lawful("find", tmp_path / "good.safetensors", "--index", tmp_path / "absent.sqlite", code=2).stderr
     save_file({"0.weight": torch.randn(3, 2), "2.weight": torch.randn(1, 3)}, tmp_path / "small.safetensors")
     assert "undecided" in lawful("find", tmp_path / "small.safetensors", "--index", index, code=3).stdout

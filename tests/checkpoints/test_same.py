@@ -14,10 +14,10 @@ from checkpoints.conftest import architecture, disguise, narrow
 from checkpoints.models import FAMILIES, make
 
 from lawful.checkpoints.certificate import copy_certificate
-from lawful.checkpoints.folds import State
+from lawful.checkpoints.folds import GainFold, State
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
-from lawful.errors import CertificateError, LawfulError
+from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.verify import verify
 
 
@@ -229,3 +229,26 @@ def test_one_token_that_was_changed_is_met_by_an_input(family: str) -> None:
         verdict = decided(family, {**state, "token.weight": table})
         assert verdict.verdict == "different"
         assert (verdict.replay.inputs[0] == row).any()
+
+
+def test_a_gain_of_zero_is_folded_if_its_offset_is_zero_too() -> None:
+    """Nothing is read of such a value; with an offset there something is, and no gain of 1 can stand for it."""
+    found = architecture("gpt")
+    each = next(
+        each
+        for each in found.folds
+        if isinstance(each, GainFold) and each.gain and each.offset and not all(r.bias for r in each.readers)
+    )
+    state = {name: tensor.clone() for name, tensor in found.state().items()}
+    for name in (str(each.gain), str(each.offset)):
+        state[name][1] = 0
+    hidden = narrow(disguise(found, state, 1), torch.float32)
+    verdict = same_checkpoints(found, state, hidden)
+    assert verdict.verdict == "equal"
+    pair = CheckpointPair(found, *(OpenCheckpoint(one, {name: name for name in one}, "") for one in (state, hidden)))
+    files = [{name: tensor.double().numpy() for name, tensor in one.items()} for one in (state, hidden)]
+    assert verify(copy_certificate(pair, verdict), *files)
+    empty = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+    assert same_checkpoints(found, state, empty).verdict != "equal"
+    with pytest.raises(Unsupported, match="holds zeros"):
+        same_checkpoints(found, state | {str(each.offset): state[str(each.offset)] + 1}, hidden)

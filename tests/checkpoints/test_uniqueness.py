@@ -215,6 +215,56 @@ def test_deep_sigmoids_that_turn_around_are_equal_though_no_group_element_is_kno
         verify(json.dumps({**certificate, "verdict": "different"}), *files)
 
 
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("change", ["moved", "last place"])
+def test_deep_networks_are_reduced_first(activation: str, change: str) -> None:
+    """A unit that repeats another up to sign, and one that nobody hears: the others decide."""
+    one = deep(activation)
+    state = {name: (tensor * 64).round() / 64 + 1 / 128 for name, tensor in tensors(one).items()}
+    state["0.weight"][1], state["2.weight"][:, 2] = state["0.weight"][0], 0.0
+    state["0.bias"], state["2.bias"] = (torch.tensor(b).double() / 8 for b in ([1, 1, 2, -3, 5], [-1, 2, 3, 4]))
+    one.load_state_dict(state)
+    other = reordered(state)  # units 3 and 4 are the equal ones, and 2 is unheard
+    other["2.weight"][:, 3] += 0.25
+    other["2.weight"][:, 4] -= 0.25
+    other["0.weight"][2] *= 3.0
+    if change == "last place":
+        other["4.weight"][1, 2] = np.nextafter(float(other["4.weight"][1, 2]), 9.0)
+    pair, verdict = decide(open_both(one, other, input=(3,)))  # type: ignore[arg-type]
+    assert verdict.verdict == ("equal" if change == "moved" else "different")
+    files = [{name: tensor.numpy() for name, tensor in each.items()} for each in (state, other)]
+    certificate = copy_certificate(pair, verdict)
+    assert verify(json.dumps(certificate), *files).facts["units"] == 7
+    turned = {"equal": "different", "different": "equal"}[verdict.verdict]
+    with pytest.raises(CertificateError, match=r"are the same|are different"):
+        verify(json.dumps({**certificate, "verdict": turned}), *files)
+
+
+DEEP_SHAPE = SmoothShape("tanh", tuple(SmoothLayer(f"{n}.weight", 1, f"{n}.bias") for n in (0, 2, 4)))
+
+
+@given(some.lists(some.sampled_from([-2, -1, 0, 1, 2]), min_size=15, max_size=15), some.integers(0, 2**15 - 1))
+def test_deep_verdicts_agree_with_outputs(numbers: list[int], flips: int) -> None:
+    """Small whole weights collide often: where the theorem decides, outputs at many points say the same."""
+
+    def state(values: list[int]) -> State:
+        flat = torch.tensor(values, dtype=torch.float64) / 2
+        return {"0.weight": flat[:3, None], "0.bias": flat[3:6], "2.weight": flat[6:12].reshape(2, 3),
+                "2.bias": torch.tensor([1.0, 3.0], dtype=torch.float64), "4.weight": flat[None, 12:14],
+                "4.bias": flat[14:15]}  # fmt: skip
+
+    states = [state(numbers), state([-n if flips >> place & 1 else n for place, n in enumerate(numbers)])]
+    found = decide_by_uniqueness(DEEP_SHAPE, *states)
+    x = torch.linspace(-3, 3, 41, dtype=torch.float64)[:, None]
+    outputs = []
+    for each in states:
+        module = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
+        module.load_state_dict(each)
+        outputs.append(module(x).detach())
+    if found is not None:
+        assert found.equal == (float((outputs[0] - outputs[1]).abs().max()) < 1e-9)
+
+
 @pytest.mark.parametrize("fault", ["zero weight", "zero bias", "equal biases", "gelu"])
 def test_where_the_theorem_says_nothing_it_is_not_used(fault: str) -> None:
     one = deep("gelu" if fault == "gelu" else "tanh")

@@ -88,11 +88,11 @@ def test_the_shared_kernel_locks_nothing_and_its_reader_crosses() -> None:
     assert found.connected
     assert found.beyond == ()
     x = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]], dtype=torch.float64)
-    least = descend(module, x, torch.tensor([[2.0], [1.0]], dtype=torch.float64), 4000, 1e-3)
+    least = descend(module, x, torch.tensor([[2.0], [1.0]], dtype=torch.float64), 2000, 2e-3)
     assert float(least["3.weight"][0, 1]) == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_heavy_kernel_is_locked_and_training_never_crosses(seed: int) -> None:
     """f = 3, w = (1, 1): c = 9 − 2, so f² never falls below 7, whatever is asked of it."""
     module = kernel_and_readers(3.0, (1.0, 1.0))
@@ -100,7 +100,7 @@ def test_a_heavy_kernel_is_locked_and_training_never_crosses(seed: int) -> None:
     assert [(found.dag.entry(lock.edge), lock.minimum) for lock in found.locked] == [("0.weight[0, 0, 0]", 7)]
     torch.manual_seed(seed)
     x, y = torch.rand(8, 1, 2, dtype=torch.float64), -5 * torch.rand(8, 1, dtype=torch.float64)
-    assert stays_locked(module, (1, 2), x, y, 4000, 1e-3) == 1
+    assert stays_locked(module, (1, 2), x, y, 2000, 2e-3) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -127,9 +127,9 @@ def test_a_flow_from_recordings_is_the_flow() -> None:
     at = made(convolutional())
     slow = at.rows(np.arange(6))
     slow._tapes = _Never()
-    one, other = integrate(at, 0.2), integrate(slow, 0.2)
+    one, other = integrate(at, 0.05), integrate(slow, 0.05)
     assert taped(at) > 0
-    assert len(one.kinks) == len(other.kinks)
+    assert len(one.kinks) == len(other.kinks) > 0
     np.testing.assert_allclose(one.end, other.end, atol=1e-9)
 
 

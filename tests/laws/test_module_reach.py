@@ -85,9 +85,10 @@ def test_command_line(lawful, tmp_path, monkeypatch):
         "        self.a, self.b, self.c = nn.Linear(3, 2), nn.Linear(1, 2, bias=False), nn.Linear(2, 1)\n\n"
         "    def forward(self, x, y):\n        return self.c(torch.relu(self.a(x) + self.b(y)))\n"
     )
-    found = lawful("laws", "several:Two", "--inputs", "3;1", "--json").json
-    assert (found["laws"], found["status"]) == (2, "proved")
-    assert "sizes like" in lawful("laws", "several:Two", "--inputs", "3", code=2).stderr
+    for option in ("--input", "--inputs"):
+        found = lawful("laws", "several:Two", option, "3;1", "--json").json
+        assert (found["laws"], found["status"]) == (2, "proved")
+    assert "sizes of numbers like" in lawful("laws", "several:Two", "--input", "3;1:int", code=2).stderr
     assert "token ids" in lawful("laws", "several:Two", "--input", "3:float", code=2).stderr
 
 

@@ -19,6 +19,7 @@ from lawful.leaky import (
     recipe,
     solve,
     solve_depths,
+    solver,
     stable_norm,
     teacher,
     theorem_four,
@@ -205,6 +206,21 @@ def test_a_search_taken_up_from_any_leg_ends_at_the_same_bytes() -> None:
             whole.stationarity,
             whole.evaluations,
         )
+
+
+def test_every_leg_is_corrected_also_after_a_correction_that_did_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, train = start()
+    legs: list[Leg] = []
+    tried: list[Point] = []
+
+    def useless(objective: Objective, point: Point, *_: object) -> Point:
+        tried.append(point)
+        return point
+
+    monkeypatch.setattr(solver, "corrected", useless)
+    monkeypatch.setattr(solver, "LEG", 20)
+    solve(net, train, RIDGE, tolerance=1e-5, evaluations=150, keep=legs.append)
+    assert len(tried) == len(legs) - 1 >= 4  # the last leg ends with the budget
 
 
 def test_the_recipe_taken_up_again_ends_at_the_same_bytes() -> None:

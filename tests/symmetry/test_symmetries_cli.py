@@ -130,7 +130,7 @@ def test_odd_modules_are_read_or_refused(lawful: Any, tmp_path: Path, monkeypatc
     for given in (["--input", "3", "--input", "2:int"], ["--input", "3;2:int"]):
         assert lawful("symmetries", "odd:two", *given, "--json").json["laws"] >= 4
     assert "balances" in lawful("components", "odd:two", "--input", "3;2:int", code=3).stdout
-    assert "--inputs" in lawful("laws", "odd:two", "--input", "3;2:int", code=2).stderr
+    assert "sizes of numbers like" in lawful("laws", "odd:two", "--input", "3;2:int", code=2).stderr
     for verb in ("symmetries", "components"):
         assert "x[x > 0]" in lawful(verb, "odd:open_sizes", "--input", "3", code=2).stderr
         assert "quantised" in lawful(verb, "odd:packed", "--input", "3", code=2).stderr

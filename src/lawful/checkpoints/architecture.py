@@ -70,15 +70,19 @@ class CheckpointArchitecture:
         return _large(self.module)
 
     def replays(
-        self, state: Mapping[str, torch.Tensor], many: Sequence[Sequence[torch.Tensor]]
+        self,
+        state: Mapping[str, torch.Tensor],
+        many: Sequence[Sequence[torch.Tensor]],
+        kind: torch.dtype = torch.float64,
     ) -> list[list[torch.Tensor]]:
-        """The outputs for several inputs of the examples' sizes, in float64 throughout if the graph can be carried out.
+        """The outputs for several inputs of the examples' sizes, in float64 throughout if the graph can be carried out
+        (or in what is asked for).
 
         Its tensors are fetched one by one then.
         """
         if not self.wide:
             return [self.outputs(state, inputs) for inputs in many]
-        return replay(self.exported, folded_tensors(state, self.virtual) if self.virtual else state, many)
+        return replay(self.exported, folded_tensors(state, self.virtual) if self.virtual else state, many, kind)
 
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64."""

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
+from lawful.errors import Unsupported
+
 State = dict[str, torch.Tensor]
+
+PART = 2**22  # numbers that are widened together
 
 
 @dataclass(frozen=True)
@@ -128,21 +132,27 @@ def _fold_gain(state: State, each: GainFold, absolute: bool) -> None:
     for reader in each.readers:
         weight = state[reader.weight]
         if each.offset is not None and all(other.bias for other in each.readers):
-            state[str(reader.bias)] = state[str(reader.bias)] + torch.tensordot(
-                state[each.offset], weight, dims=([0], [reader.axis])
-            )
+            state[str(reader.bias)] = state[str(reader.bias)] + _summed(state[each.offset], weight, reader.axis)
         if gain is not None:
-            state[reader.weight] = weight * along(gain, reader.axis, weight.ndim)
+            state[reader.weight] = weight * along(gain.to(weight.dtype), reader.axis, weight.ndim)
         if each.centred:
             mean = state[reader.weight].mean(reader.axis, keepdim=True)
             state[reader.weight] = state[reader.weight] + (mean if absolute else -mean)
     if each.offset is not None:
         carried = all(reader.bias for reader in each.readers)
         state[each.offset] = (
-            torch.zeros_like(state[each.offset]) if carried or gain is None else state[each.offset] / gain
+            torch.zeros_like(state[each.offset]) if carried or gain is None else _divided(state, each, gain)
         )
     if each.gain is not None:
         state[each.gain] = torch.full_like(state[each.gain], 1.0 - each.plus)
+
+
+def _divided(state: State, each: GainFold, gain: torch.Tensor) -> torch.Tensor:
+    """The offset in units of the gain; where both are zero nothing is read of the value, and 0 will do."""
+    offset = state[str(each.offset)]
+    if bool(((gain == 0) & (offset != 0)).any()):
+        raise Unsupported(f"{each.gain} holds zeros where {each.offset} does not: no gain of 1 can stand for it")
+    return torch.where(offset == 0, torch.zeros_like(offset), offset / gain)
 
 
 def _fold_statistics(state: State, given: Mapping[str, torch.Tensor], each: StatisticsFold, absolute: bool) -> None:
@@ -154,7 +164,7 @@ def _fold_statistics(state: State, given: Mapping[str, torch.Tensor], each: Stat
         if writer.bias is not None:
             mean = mean + state[writer.bias]
             state[writer.bias] = torch.zeros_like(state[writer.bias])
-        state[writer.weight] = weight * along(factor, writer.axis, weight.ndim)
+        state[writer.weight] = weight * along(factor.to(weight.dtype), writer.axis, weight.ndim)
     state[each.offset] = state[each.offset] + factor * mean
     state[each.gain] = torch.ones_like(factor) if writer is not None else factor
     state[each.mean] = torch.zeros_like(mean)
@@ -167,9 +177,21 @@ def _fold_value(state: State, each: ValueFold) -> None:
     weight = state[each.reader.weight].movedim(each.reader.axis, 0)
     bias = state[str(each.reader.bias)].clone()
     for columns in each.columns:
-        bias += torch.tensordot(values[rows], weight[torch.tensor(columns)], dims=([0], [0]))
+        bias += _summed(values[rows], weight[torch.tensor(columns)], 0)
     values[rows] = 0
     state[each.bias], state[str(each.reader.bias)] = values, bias
+
+
+def _summed(vector: torch.Tensor, weight: torch.Tensor, axis: int) -> torch.Tensor:
+    """`Σ v_i W_i` along an axis; if the weight is worked with in fewer bits than the vector, part by part in those of
+    the vector."""
+    if vector.dtype == weight.dtype or weight.ndim < 2:
+        found: torch.Tensor = torch.tensordot(vector, weight.to(vector.dtype), dims=([0], [axis]))
+        return found
+    rows = weight.movedim(axis, 0)
+    count = -(-rows.numel() // PART)
+    parts = [torch.tensordot(vector, part.to(vector.dtype), dims=([0], [0])) for part in rows.tensor_split(count, 1)]
+    return torch.cat(parts)
 
 
 def along(vector: torch.Tensor, axis: int, rank: int) -> torch.Tensor:

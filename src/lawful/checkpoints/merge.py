@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.folds import State, unfold
+from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import CheckpointPair
-from lawful.checkpoints.verbs import Aligned, align_pair, written_names
+from lawful.checkpoints.streamed import MadeTensors
+from lawful.checkpoints.verbs import Aligned, align_pair, brought, written_names
 from lawful.errors import LawfulError
 from lawful.shown import Shown
 from lawful.types import Floats
@@ -25,7 +26,7 @@ Loss = Callable[[list[torch.Tensor]], float]
 class Merged(Shown):
     """`(1 − weight)·A + weight·B` with B aligned to A; `line` is the loss on the way, if a loss was given."""
 
-    weights: dict[str, torch.Tensor]
+    weights: Mapping[str, torch.Tensor]
     weight: float
     aligned: Aligned
     line: LossLine | None
@@ -73,10 +74,11 @@ def merge_pair(
         raise LawfulError(f"the weight of B is between 0 and 1, not {weight}")
     found = align_pair(pair)
     architecture, one, two = pair.architecture, pair.first.state, pair.second.state
-    wide = {name: tensor.double() for name, tensor in one.items()}
-    near = unfold(found.comparison.aligned, architecture.folds, wide)
+    near = brought(pair, found.comparison)
     middle = between(one, near, weight)
-    weights = {key: middle[name].to(two[name].dtype) for name, key in written_names(pair).items()}
+    names = {key: name for name, key in written_names(pair).items()}
+    mean = MadeTensors(names, lambda key: {key: middle[names[key]].to(two[names[key]].dtype)})
+    weights = mean if architecture.large else dict(mean)
     line = None
     if inputs is not None and loss is not None:
         steps = np.linspace(0.0, 1.0, POINTS)
@@ -85,15 +87,24 @@ def merge_pair(
     return Merged(weights, weight, found, line)
 
 
-def between(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor], weight: float) -> State:
-    """Entry by entry; what is not floating point is A's."""
-    return {
-        name: torch.lerp(tensor.double(), two[name].double(), weight) if tensor.is_floating_point() else tensor
-        for name, tensor in one.items()
-    }
+def between(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor], weight: float) -> MadeTensors:
+    """Entry by entry, made when asked for; what is not floating point is A's."""
+
+    def make(name: str) -> State:
+        tensor = one[name]
+        if not tensor.is_floating_point():
+            return {name: tensor}
+        return {name: torch.lerp(tensor.double(), two[name].double(), weight)}
+
+    return MadeTensors(one, make)
 
 
 def _loss(
-    architecture: CheckpointArchitecture, one: State, end: State, at: float, inputs: list[torch.Tensor], loss: Loss
+    architecture: CheckpointArchitecture,
+    one: State,
+    end: Mapping[str, torch.Tensor],
+    at: float,
+    inputs: list[torch.Tensor],
+    loss: Loss,
 ) -> float:
     return loss(architecture.outputs(between(one, end, float(at)), inputs))

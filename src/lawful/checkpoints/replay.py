@@ -12,16 +12,21 @@ from typing import Any
 import torch
 from torch import fx
 
-from lawful.network.modules.export import ExportedModule
+from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 
-FLOATS = {torch.float16, torch.bfloat16, torch.float32}
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def replay(
-    exported: ExportedModule, tensors: Mapping[str, torch.Tensor], many: Sequence[Sequence[torch.Tensor]]
+    exported: ExportedModule,
+    tensors: Mapping[str, torch.Tensor],
+    many: Sequence[Sequence[torch.Tensor]],
+    kind: torch.dtype = torch.float64,
 ) -> list[list[torch.Tensor]]:
     """The outputs for each of several lists of inputs, of the sizes with which the module was traced.
+
+    `kind`: in what it is carried out; float64 unless rounding does not matter.
 
     >>> from torch import nn
     >>> from lawful.network.modules.export import export_module
@@ -41,20 +46,24 @@ def replay(
         torch.manual_seed(0)
         for node in exported.graph.nodes:
             if node.op == "output":
-                return [[tensor.double() for tensor in tensors_in(_filled(node.args[0], held))] for held in values]
+                return [
+                    [tensor.double() for tensor in tensors_in(_filled(node.args[0], held, kind))] for held in values
+                ]
             if node.op == "placeholder":
                 if node.name in places:
                     for held, inputs in zip(values, many, strict=True):
-                        held[node] = _wide(inputs[places[node.name]])
+                        held[node] = _wide(inputs[places[node.name]], kind)
                 continue
-            fetched = {
-                given: _wide(_stored(exported, tensors, given))
-                for given in node.all_input_nodes
-                if given.op == "placeholder" and given.name not in places
-            }
+            looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
+            fetched = {}
+            for given in node.all_input_nodes:
+                if given.op == "placeholder" and given.name not in places:
+                    stored = _stored(exported, tensors, given)
+                    fetched[given] = stored.detach() if looked_up else _wide(stored, kind)
             for held in values:
                 at = {**held, **fetched}
-                held[node] = node.target(*_filled(node.args, at), **_filled(node.kwargs, at))
+                made = node.target(*_filled(node.args, at, kind), **_filled(node.kwargs, at, kind))
+                held[node] = _wide(made, kind) if looked_up else made
                 for given in ending.get(node, ()):
                     held.pop(given, None)
     raise AssertionError("a graph without an output")
@@ -65,14 +74,14 @@ def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node:
     return exported.tensors[node.name] if name is None else tensors[name]
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().double() if tensor.dtype in FLOATS else tensor.detach()
+def _wide(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
 
 
-def _filled(given: Any, values: Mapping[fx.Node, Any]) -> Any:
-    """Arguments with nodes replaced by values, and floating types by float64."""
+def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype) -> Any:
+    """Arguments with nodes replaced by values, and floating types by the one that is used."""
 
     def wide(each: Any) -> Any:
-        return torch.float64 if isinstance(each, torch.dtype) and each in FLOATS else each
+        return kind if isinstance(each, torch.dtype) and each in FLOATS else each
 
     return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), wide)

@@ -26,7 +26,8 @@ from lawful.checkpoints.streamed import folded_tensors
 from lawful.types import Floats
 
 NUMBERS = 64  # kept of each block
-PROBES = 16  # times the batch of an example
+PROBES, PROBES_LARGE = 16, 4  # times the batch of an example
+OUTPUTS = 2**14  # of more outputs of all probes together, some
 LABELS = 1024  # of an axis with more names, some
 SEED = 20_240_917
 
@@ -45,19 +46,30 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
     ((3, 64), True)
     """
     blocks = [_function(architecture, state)]
-    folded = shiftless(folded_tensors(state, architecture.folds), architecture.group.shifts)
+    kinds = dict.fromkeys(state, _kind(architecture))
+    folded = shiftless(folded_tensors(state, architecture.folds, kinds), architecture.group.shifts)
     for number, (name, (kind, rows)) in enumerate(sorted(_labelled(architecture.group).items())):
         blocks.append(named_numbers(folded[name], kind, rows, number))
     return np.array([_unit(block) for block in blocks], dtype=np.float32).astype(np.float64)
 
 
+def _kind(architecture: CheckpointArchitecture) -> torch.dtype:
+    """Large modules are sketched in float32: a sketch is rounded to five digits."""
+    return torch.float32 if architecture.large else torch.float64
+
+
 def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor]) -> Floats:
     values = []
-    for outputs in architecture.replays(state, [architecture.draw_inputs(SEED + number) for number in range(PROBES)]):
+    probes = [
+        architecture.draw_inputs(SEED + number) for number in range(PROBES_LARGE if architecture.large else PROBES)
+    ]
+    for outputs in architecture.replays(state, probes, _kind(architecture)):
         values.append(torch.cat([tensor.reshape(len(tensor), -1) for tensor in outputs], dim=1).numpy())
     table = np.concatenate(values)
-    table = table - table.mean(axis=0)
-    return np.asarray(_directions(table.size, 0) @ table.ravel())
+    line = (table - table.mean(axis=0)).ravel()
+    if line.size > OUTPUTS:
+        line = line[np.random.default_rng((SEED, line.size)).integers(line.size, size=OUTPUTS)]
+    return np.asarray(_directions(line.size, 0) @ line)
 
 
 def _labelled(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
@@ -83,7 +95,7 @@ def named_numbers(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) 
     rng = np.random.default_rng((SEED, number))
     if len(table) > LABELS:
         table = table[torch.as_tensor(np.sort(rng.choice(len(table), LABELS, replace=False)))]
-    matrix = table[:, torch.as_tensor(rows.places.T.reshape(-1))].numpy()
+    matrix = table[:, torch.as_tensor(rows.places.T.reshape(-1))].double().numpy()
     if kind == "units":
         matrix = _normal(matrix.T).T
     elif kind == "turned":  # two coordinates, which one complex number multiplies

@@ -83,6 +83,9 @@ class MadeTensors(Mapping[str, torch.Tensor]):
             _SHELF.put((self._number, each), tensor)
         return made[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # without making it
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

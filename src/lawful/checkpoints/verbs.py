@@ -12,7 +12,7 @@ from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import unfold
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
-from lawful.checkpoints.streamed import fold_clusters, working_types
+from lawful.checkpoints.streamed import MadeTensors, fold_clusters, working_types
 from lawful.checkpoints.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.errors import Unsupported
 from lawful.shown import Shown
@@ -23,7 +23,7 @@ from lawful.symmetry.inputs import Input
 class Aligned(Shown):
     """B in A's place: `weights` under the names of B's file, in its type of numbers, and what is left between them."""
 
-    weights: dict[str, torch.Tensor]
+    weights: Mapping[str, torch.Tensor]
     comparison: WeightComparison
     before: float  # ‖B − A‖/‖A‖ over all parameters
     after: float
@@ -51,28 +51,39 @@ def align(
 
 
 def align_pair(pair: CheckpointPair) -> Aligned:
-    """Align two checkpoints that are open already."""
+    """Align two checkpoints that are open already; the weights of a large module are made when they are asked for."""
     one, two = pair.first.state, pair.second.state
     found = compare(pair.architecture, one, two)
     parameters = set(dict(pair.architecture.module.named_parameters()))
-    names = written_names(pair)
-    weights: dict[str, torch.Tensor] = {}
+    keys = written_names(pair)
+    near = brought(pair, found)
     before = after = size = 0.0
-    kinds = working_types(one, two)
     for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
-        single = any(kinds.get(name) == torch.float32 for name in cluster.names)
-        kind = torch.float32 if single else torch.float64
-        like = {name: one[name].to(kind) for name in cluster.names}
-        near = unfold({name: found.aligned[name].to(kind) for name in cluster.names}, cluster.folds, like)
         for name in cluster.names:
             if name in parameters:
-                before += _square(two[name].to(kind) - like[name])
-                after += _square(near[name] - like[name])
-                size += _square(like[name])
-            if name in names:
-                weights[names[name]] = near[name].to(two[name].dtype)
-    weights = {key: weights[key] for key in names.values()}
-    return Aligned(weights, found, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
+                like = one[name].to(near[name].dtype)
+                before += _square(two[name].to(like.dtype) - like)
+                after += _square(near[name] - like)
+                size += _square(like)
+    names = {key: name for name, key in keys.items()}
+    weights = MadeTensors(names, lambda key: {key: near[names[key]].to(two[names[key]].dtype)})
+    given = weights if pair.architecture.large else dict(weights)
+    return Aligned(given, found, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
+
+
+def brought(pair: CheckpointPair, found: WeightComparison) -> MadeTensors:
+    """B's tensors in A's place by the names of the module, with folds undone as A has them; made when asked for."""
+    one, two = pair.first.state, pair.second.state
+    clusters, kinds = fold_clusters(one, pair.architecture.folds), working_types(one, two)
+
+    def make(name: str) -> dict[str, torch.Tensor]:
+        cluster = clusters[name]
+        single = any(kinds.get(each) == torch.float32 for each in cluster.names)
+        kind = torch.float32 if single else torch.float64
+        like = {each: one[each].to(kind) for each in cluster.names}
+        return unfold({each: found.aligned[each].to(kind) for each in cluster.names}, cluster.folds, like)
+
+    return MadeTensors(one, make)
 
 
 def _square(tensor: torch.Tensor) -> float:

@@ -69,7 +69,7 @@ def laws(
         str | None,
         typer.Option(help="Batch norms of a module: train (statistics of the batch; assumed) or eval (stored ones)."),
     ] = None,
-    inputs: Annotated[str | None, typer.Option(help="Sizes of a module's several inputs: '3;2,4'.")] = None,
+    inputs: Annotated[str | None, typer.Option(hidden=True, help="The same as --input '3;2,4'.")] = None,
     weights: Annotated[
         int | None,
         typer.Option(
@@ -103,8 +103,9 @@ def laws(
         raise LawfulError("choose one of --momentum, --metric and --decay")
     if reduction and (elsewhere or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
+    several = _several_sizes(inputs, named)
     shape, seed = _token_sizes(named) or named.shape, named.seed
-    source: Any = open_module(named.text) if inputs is not None else None
+    source: Any = open_module(named.text) if several is not None else None
     if source is None:
         source = named.trained(mode or "") if not near and data is None else named.weighed(mode or "")
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow(decay)
@@ -116,7 +117,7 @@ def laws(
             loss=loss,
             flow=flow if metric is None else _metric(metric, source),
             seed=seed,
-            input_shape=shape if inputs is None else _sizes(inputs),
+            input_shape=several or shape,
             mode=mode,
             progress=lambda what, done, total: tell(what, done / total),
         )
@@ -165,16 +166,17 @@ def _saved(count: LawCount, path: Path) -> bool:
 
 def _token_sizes(named: Named) -> tuple[int, ...] | None:
     """How many token ids `--input 8:int` asks for; which ids there are, the module's embedding says."""
-    if named.input_text is not None and ";" in named.input_text:
-        raise LawfulError("several inputs of a module are named by --inputs, like --inputs '3;2,4'")
-    tokens = named.input_text is not None and named.input_text.endswith(":int")
+    tokens = named.input_text is not None and re.fullmatch(r"\d{1,6}(,\d{1,6})*:int", named.input_text) is not None
     return tuple(int(size) for size in str(named.input_text).removesuffix(":int").split(",")) if tokens else None
 
 
-def _sizes(text: str) -> tuple[tuple[int, ...], ...]:
-    """Read `3;2,4`."""
+def _several_sizes(inputs: str | None, named: Named) -> tuple[tuple[int, ...], ...] | None:
+    """The sizes of several inputs, `--input "3;2,4"`."""
+    text = inputs if inputs is not None else named.input_text
+    if text is None or (inputs is None and ";" not in text):
+        return None
     if not re.fullmatch(r"\d{1,6}(,\d{1,6})*(;\d{1,6}(,\d{1,6})*)+", text):
-        raise LawfulError(f"--inputs takes sizes like '3;2,4', not {text[:40]!r}")
+        raise LawfulError(f"--input takes several sizes of numbers like '3;2,4', not {text[:40]!r}")
     return tuple(tuple(int(size) for size in part.split(",")) for part in text.split(";"))
 
 

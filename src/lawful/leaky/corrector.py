@@ -15,7 +15,7 @@ from lawful.types import Floats, Singles
 DAMPING = 10.0  # in units of the weight decay's curvature: flatter directions are left to L-BFGS
 PRODUCTS = 20  # with the Hessian, at most
 ENOUGH = 0.03  # of the gradient
-PAUSE, WORTHWHILE = 5, 0.97  # so many products must leave at most this share of the residual
+PAUSE, WORTHWHILE = 3, 0.97  # so many products must leave at most this share of the residual
 HALVINGS = 5
 NOISE = 1e-6  # relative: costs so close are the same
 

@@ -70,8 +70,6 @@ class Leg:
     network: LeakyResNet
     spent: int = 0  # evaluations
     stage: int = 0  # adaptations behind it; after the last of them single precision, then double, then the end
-    wait: int = 1  # legs until the next correction
-    patience: int = 1  # legs between corrections: more where they do not help much
 
 
 def solve(
@@ -89,7 +87,7 @@ def solve(
 ) -> Geodesic:
     """Minimise the regularised cost by L-BFGS, preconditioned by a Kronecker model of the Gauss-Newton matrix.
 
-    From time to time a damped Newton step clears the gradient out of steep directions (`corrector`).
+    After every leg a damped Newton step clears the gradient out of steep directions (`corrector`).
     `adaptations` times, early on, the layer steps are adapted to the path found so far and `W_p` is carried over to
     the new grid. The passes are in single precision until they reach the tolerance, or 1e-4; double precision then has
     the last word, and goes on if it disagrees. Curvature estimates count as evaluations. An unconverged result is
@@ -146,23 +144,18 @@ def _adapted(leg: Leg, objective: Objective, point: Point) -> Leg:
 
 
 def _corrected(leg: Leg, objective: Objective, point: Point, goal: float, rng: np.random.Generator) -> Leg:
-    """On from the last point, the lowest; where a correction is due, with steep directions cleared.
+    """On from the last point, the lowest, with steep directions cleared.
 
     Not from the most stationary point: with costs so close that would undo the leg. Close to the goal a second
     correction, less damped, reaches flatter directions too.
     """
-    wait, patience = leg.wait - 1, leg.patience
-    if not wait:
-        before = objective.stationarity(point.position, point.gradient)
-        after, damping = before, DAMPING
-        while damping == DAMPING or (goal < after < NEAR * goal and damping > DAMPING / 10):
-            objective(point.position)
-            near = Curvature(objective, rng, damping=damping).solve
-            point = corrected(objective, point, near, damping, REACH * goal / after)
-            after, damping = objective.stationarity(point.position, point.gradient), damping / 3
-        patience *= 1 if after <= before / 2 else 2
-        wait = patience
-    return replace(leg, network=leg.network.replaced(point.position / objective.roots), wait=wait, patience=patience)
+    after, damping = objective.stationarity(point.position, point.gradient), DAMPING
+    while damping == DAMPING or (goal < after < NEAR * goal and damping > DAMPING / 10):
+        objective(point.position)
+        near = Curvature(objective, rng, damping=damping).solve
+        point = corrected(objective, point, near, damping, REACH * goal / after)
+        after, damping = objective.stationarity(point.position, point.gradient), damping / 3
+    return replace(leg, network=leg.network.replaced(point.position / objective.roots))
 
 
 def _descend(

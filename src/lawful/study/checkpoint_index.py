@@ -28,7 +28,7 @@ ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz")
 MOST_ENTRIES, MOST_BLOCKS = 1_000_000, 10_000
 MOST_STEPS = 200_000_000  # of SQLite's machine for one question: a file may hold a table that never ends
 FEW = 8  # other checkpoints below which their mean says little
-VERSION = 1
+VERSION = 2  # of the sketches: those of another version are not comparable
 TABLE = (
     "create table if not exists checkpoints (path text primary key, size integer, changed integer, family text, "
     "digest text, blocks integer, sketch blob)"
@@ -237,11 +237,12 @@ def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     try:
         store.set_progress_handler(lambda: 1, MOST_STEPS)
         store.execute("pragma trusted_schema = off")
+        version = store.execute("pragma user_version").fetchone()[0]
+        if version != VERSION and not (write and not version):
+            raise LawfulError(f"{path}: not an index of checkpoints, or one of another version: make it again")
         if write:
             store.execute(TABLE)
             store.execute(f"pragma user_version = {VERSION}")
-        elif store.execute("pragma user_version").fetchone()[0] != VERSION:
-            raise LawfulError(f"{path}: not an index of checkpoints, or one of another version")
         yield store
     except sqlite3.Error as error:
         raise LawfulError(f"{path}: the index cannot be used: {error}") from None

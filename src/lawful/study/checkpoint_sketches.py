@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
+from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import TOKENS, Model, open_checkpoint
 from lawful.checkpoints.sketch import sketch
@@ -39,6 +40,7 @@ class Families:
     def sketch(self, path: Path) -> tuple[str, str, Floats]:
         """The family of a checkpoint (a digest of names and shapes), a digest of its numbers, and its sketch."""
         module, input, state = self._opened(path)
+        check_numbers(state, str(path))
         shapes = [(name, tuple(tensor.shape)) for name, tensor in state.items()]
         family = hashlib.sha256(repr((str(module), shapes, str(input))).encode()).hexdigest()[:32]
         if family not in self._read:
@@ -62,13 +64,32 @@ class Families:
 
 
 def _digest(state: State) -> str:
+    """Of the numbers, in whatever type they are stored."""
     code = hashlib.sha256()
     for name, tensor in sorted(state.items()):
         code.update(name.encode())
         line = tensor.detach().cpu().reshape(-1)
         for start in range(0, len(line), BATCH):
-            code.update(line[start : start + BATCH].double().numpy().data)
+            code.update(_narrowest(line[start : start + BATCH]).numpy().data)
     return code.hexdigest()[:32]
+
+
+def _narrowest(numbers: torch.Tensor) -> torch.Tensor:
+    """The bits of numbers as bfloat16 if that holds all of them, else as float32 if that does, else as float64.
+
+    >>> numbers = torch.tensor([1.5, -2.0])
+    >>> [_narrowest(numbers.to(kind)).tolist() for kind in (torch.bfloat16, torch.float16, torch.float64)]
+    [[16320, -16384], [16320, -16384], [16320, -16384]]
+    >>> _narrowest(torch.tensor([0.1])).dtype
+    torch.float32
+    """
+    if numbers.dtype == torch.bfloat16:
+        return numbers.contiguous().view(torch.int16)
+    single = numbers.float()
+    if not numbers.is_floating_point() or (numbers.element_size() > 4 and not torch.equal(single.double(), numbers)):
+        return numbers.double()
+    bits = single.contiguous().view(torch.int32)
+    return single if bool((bits & 0xFFFF).any()) else (bits >> 16).to(torch.int16)
 
 
 def packed(found: Floats) -> bytes:

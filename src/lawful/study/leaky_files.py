@@ -32,15 +32,14 @@ from lawful.network.formats.writing import write_bytes
 def load_leg(path: Path) -> Leg:
     """Where the search for a network stands."""
     network, numbers = load_network(path), npz_format.load_arrays(path).get("leg")
-    if numbers is None or numbers.shape != (4,) or not ((numbers >= 0) & (numbers <= 2**53)).all():
+    if numbers is None or numbers.shape != (2,) or not ((numbers >= 0) & (numbers <= 2**53)).all():
         raise InvalidNetwork(f"{path}: damaged: delete it to start this network again")
     return Leg(network, *(int(number) for number in numbers))
 
 
 def leg_arrays(leg: Leg) -> dict[str, Any]:
     """A leg as arrays, the way `load_leg` reads it."""
-    numbers = (leg.spent, leg.stage, leg.wait, leg.patience)
-    return network_arrays(leg.network) | {"leg": np.array(numbers, np.float64)}
+    return network_arrays(leg.network) | {"leg": np.array((leg.spent, leg.stage), np.float64)}
 
 
 def load_recipe(path: Path) -> RecipeState:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lawful.errors import InvalidNetwork
+from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Dag, Mlp
 from lawful.network.answers import Opened
 from lawful.network.modules.load import is_factory, make_module
@@ -147,6 +147,23 @@ def input_size(input: Any) -> tuple[int, ...] | None:
     if isinstance(input, tuple) and all(isinstance(size, int) for size in input):
         return input
     return input_size(input[0]) if isinstance(input, list) and len(input) == 1 else None
+
+
+def input_shape(input: Any) -> tuple[int, ...] | tuple[tuple[int, ...], ...] | None:
+    """The size of one input of numbers or token ids, or the sizes of several.
+
+    >>> input_shape("3,8,8"), input_shape("8:int"), input_shape(["3", (2, 4)]), input_shape(None)
+    ((3, 8, 8), (8,), ((3,), (2, 4)), None)
+    """
+    if input is None:
+        return None
+    one = not isinstance(input, (str, list)) and not any(isinstance(size, tuple) for size in input)
+    parts = [input] if one else input.split(";") if isinstance(input, str) else input
+    sizes = [input_size(part.removesuffix(":int") if isinstance(part, str) else part) for part in parts]
+    found = tuple(size for size in sizes if size)
+    if not found or len(found) < len(sizes):
+        raise LawfulError(f"an input is a size such as (3, 8, 8), not {str(input)[:60]}")
+    return found if len(found) > 1 else found[0]
 
 
 def _name(source: Source) -> str:

@@ -20,6 +20,8 @@ from lawful.fibers.fingerprint import Canonical
 from lawful.fibers.fingerprint import canonical as standard
 from lawful.fibers.identifiability import Identifiability
 from lawful.fibers.identifiability import identifiable as decide
+from lawful.laws.count import count_laws
+from lawful.laws.law_count import LawCount
 from lawful.network.answers import answered, read_as
 from lawful.network.formats.box import box_of
 from lawful.network.formats.contents import contents
@@ -31,7 +33,7 @@ from lawful.network.summary import Summary, TensorSummary, summarise
 from lawful.study.audit import Audit
 from lawful.study.audit import audit as audit_network
 from lawful.study.checks import check_network
-from lawful.study.two_networks import input_size
+from lawful.study.two_networks import input_shape, input_size
 
 if TYPE_CHECKING:
     from lawful.checkpoints.representative import Representative
@@ -50,7 +52,7 @@ def show(network: Source, **reading: Any) -> Summary | TensorSummary:
     21
     """
     try:
-        found = open(network, **reading)
+        found = open(network, **_reading(**reading))
     except LawfulError as reason:
         is_file = isinstance(network, (str, Path)) and reading.get("model") is None
         listed = contents(Path(network)) if is_file else None
@@ -60,6 +62,20 @@ def show(network: Source, **reading: Any) -> Summary | TensorSummary:
     if isinstance(found, ModuleNetwork):
         return answered(TensorSummary(repr(found), found.reading.layers, found.obstacle), found)
     return answered(summarise(found), found)
+
+
+def laws(network: Source, *, model: Any = None, input: Any = None, **question: Any) -> LawCount:
+    """Count, find and prove the conservation laws of a network's training: `lawful.laws.count_laws` of any source.
+
+    A module takes the size of its input, as in the other verbs: `(3, 8, 8)`, `"8:int"` for token ids, or a list.
+
+    >>> laws("6-5-6-4-3-6 linear").laws
+    52
+    """
+    shape = input_shape(input)
+    if model is not None:
+        network = open(network, model=model, input_shape=input_size(input))
+    return count_laws(network, **question if shape is None else {**question, "input_shape": shape})
 
 
 def audit(
@@ -257,4 +273,9 @@ def convert(network: Source, out: str | Path, *, dtype: str | None = None, seed:
 
 def _reduced(network: Source, **reading: Any) -> Any:
     """The network with weights, without hidden nodes that change nothing."""
-    return open_graph(network, drop_useless=True, **reading)
+    return open_graph(network, drop_useless=True, **_reading(**reading))
+
+
+def _reading(input: Any = None, **reading: Any) -> dict[str, Any]:
+    """What `open` takes: it knows an input by its shape."""
+    return reading if input is None else {**reading, "input_shape": input_size(input)}

@@ -115,8 +115,9 @@ def _gain(each: dict[str, Any], raw: Tensors, state: Tensors, sizes: Tensors, te
         if carried:
             state[offset], sizes[offset] = np.zeros_like(state[offset]), np.zeros_like(state[offset])
         elif factor is not None:
-            need(bool((factor != 0).all()), "an offset is divided by a gain of zero")
-            state[offset], sizes[offset] = state[offset] / factor, sizes[offset] / np.abs(factor)
+            need(bool(((factor != 0) | (state[offset] == 0)).all()), "an offset is divided by a gain of zero")
+            whole = np.where(factor != 0, factor, 1.0)  # nothing is read where gain and offset are zero
+            state[offset], sizes[offset] = state[offset] / whole, sizes[offset] / np.abs(whole)
     if gain is not None:
         state[gain] = np.full_like(state[gain], 1.0 - plus)
         sizes[gain] = np.abs(state[gain])

@@ -214,8 +214,12 @@ def _write_folder(network: Mlp | Dag, folder: Path, like: Reading, source: Path,
 
     bits = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
     sizes = {name: exact[name].size * bits[types[name]] for name in exact}
-    write_folder(source, folder, list(exact), sizes, encode)
+    write_folder(source, folder, list(exact), sizes, lambda names, file: _all_bytes(file, encode(names)))
     return _written(folder, types, exact)
+
+
+def _all_bytes(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
 
 
 def _encode(

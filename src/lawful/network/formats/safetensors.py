@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ TYPES = {
     "BOOL": "?",
 }  # fmt: skip
 DTYPES = {kind: np.dtype(code).name for kind, code in TYPES.items()} | {"BF16": "bfloat16"}
+KINDS = {f"torch.{name}": kind for kind, name in DTYPES.items()}
 
 
 class Place(NamedTuple):
@@ -118,6 +120,39 @@ def dump(
         for name, tensor in tensors.items()
     }
     return save(stored, described)
+
+
+def write_tensors(
+    path: Path,
+    described: Mapping[str, tuple[torch.dtype, tuple[int, ...]]],
+    tensor: Callable[[str], torch.Tensor],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write tensors one by one, each asked for when its turn comes; their types and shapes are known before.
+
+    Wide types come first, so that every tensor begins at a multiple of its type's size.
+    """
+    import torch
+
+    order = sorted(described, key=lambda name: (-described[name][0].itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    reached = 0
+    for name in order:
+        kind, shape = described[name]
+        if str(kind) not in KINDS:
+            raise Unsupported(f"tensor {name[:80]!r}: {kind} is not written to .safetensors")
+        begin, reached = reached, reached + math.prod(shape) * kind.itemsize
+        header[name] = {"dtype": KINDS[str(kind)], "shape": list(shape), "data_offsets": [begin, reached]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            kind, shape = described[name]
+            made = tensor(name).detach().cpu().to(kind).contiguous()
+            if tuple(made.shape) != shape:
+                raise InvalidNetwork(f"tensor {name[:80]!r} is of shape {tuple(made.shape)}, not {shape}")
+            stream.write(made.reshape(-1).view(torch.uint8).numpy().data if made.numel() else b"")
 
 
 def _header(text: bytes) -> dict[str, Any]:

@@ -18,7 +18,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 MOST_BESIDE = 64 * 2**20  # bytes of a file that is copied because it lies beside the weights
 SHARD = re.compile(r"-(\d+)-of-(\d+)\.\w+$")
 
-Encode = Callable[[Sequence[str]], bytes]
+Encode = Callable[[Sequence[str], Path], None]
 
 
 def weights_in(folder: Path) -> Path:
@@ -56,7 +56,7 @@ def refuse_lone_shard(path: Path) -> None:
 
 def write_folder(source: Path, out: Path, names: Sequence[str], sizes: Mapping[str, int], encode: Encode) -> None:
     """A new folder like the one of `source` (its index, or its one file of weights): the same shards, the same files
-    beside them, other numbers. `names` are the tensors, `sizes` their bytes, `encode` makes a file of some of them.
+    beside them, other numbers. `names` are the tensors, `sizes` their bytes, `encode` writes some of them to a file.
     """
     with naming(source):
         homes = weight_map(source) if source.name.endswith(".index.json") else {}
@@ -68,7 +68,7 @@ def write_folder(source: Path, out: Path, names: Sequence[str], sizes: Mapping[s
             if _goes_along(beside, {*files, *homes.values(), source.name}):
                 shutil.copyfile(beside, draft / beside.name)
         for file in files:
-            (draft / file).write_bytes(encode([name for name in names if placed[name] == file]))
+            encode([name for name in names if placed[name] == file], draft / file)
         if homes:
             old = read_json(source)
             kept: Any = old.get("metadata") if isinstance(old.get("metadata"), dict) else {}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from lawful.errors import LawfulError
 from lawful.network.formats.kinds import kind_of
 from lawful.network.formats.reading import naming
 from lawful.network.formats.shards import weights_in, write_folder
-from lawful.network.formats.writing import write_bytes
+from lawful.network.formats.writing import replacing, write_bytes
 from lawful.network.modules.load import fitting, onnx_state, state_for, state_of
 
 if TYPE_CHECKING:
@@ -24,12 +26,13 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
     """Write a module's weights: a file by its ending, or a new folder if they came from a folder or an index.
 
     With the source at hand, names (`module.` and such prefixes too) and types are the source's. A source that is no
-    checkpoint, such as `module:factory`, has none.
+    checkpoint, such as `module:factory`, has none. Weights that are no dict are made when their turn comes, and have
+    the shapes of the source.
     """
     source = None if like is None or not like.exists() else weights_in(like) if like.is_dir() else like
     if source is not None and source.suffix.lower() not in (".safetensors", ".json", *PICKLED):
         source = None
-    named = dict(weights) if source is None else _as_stored(weights, source, like)
+    named = _as_they_are(weights) if source is None else _as_stored(weights, source, like)
     if out.suffix.lower() == ".onnx":
         write_bytes(out, _onnx_bytes(weights, like, out))
         return
@@ -38,12 +41,39 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
         if not folder or source is None:
             raise LawfulError(f"{out}: weights are written to .safetensors, .pt, .pth, .ckpt or .bin")
         inner = ".safetensors" if "safetensors" in source.name else ".bin"
-        sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in named.items()}
-        write_folder(source, out, list(named), sizes, lambda names: _encoded(named, names, inner, source))
+        sizes = {name: math.prod(each.shape) * each.kind.itemsize for name, each in named.items()}
+        write_folder(
+            source,
+            out,
+            list(named),
+            sizes,
+            lambda names, file: _write({n: named[n] for n in names}, inner, source, file),
+        )
         return
     if source is not None and not folder and (source.suffix.lower() in PICKLED) != (suffix in PICKLED):
         raise LawfulError(f"{out}: the weights came from {source.suffix}: write the same format")
-    write_bytes(out, _encoded(named, list(named), suffix, source))
+    with replacing(out) as draft:
+        _write(named, suffix, source, draft)
+
+
+@dataclass(frozen=True, eq=False)
+class _Outgoing:
+    """A tensor on its way: of what type and shape, and how it is made."""
+
+    kind: torch.dtype
+    shape: tuple[int, ...]
+    made: Callable[[], torch.Tensor]
+
+
+def _as_they_are(weights: Mapping[str, torch.Tensor]) -> dict[str, _Outgoing]:
+    found = {}
+    for name, tensor in weights.items():
+        found[name] = _Outgoing(tensor.dtype, tuple(tensor.shape), partial(_itself, tensor))
+    return found
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Path) -> bytes:
@@ -58,7 +88,7 @@ def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Pat
         return refilled(model, OnnxModule(model, like.parent), weights)
 
 
-def _as_stored(weights: Mapping[str, torch.Tensor], source: Path, folder: Path | None) -> dict[str, torch.Tensor]:
+def _as_stored(weights: Mapping[str, torch.Tensor], source: Path, folder: Path | None) -> dict[str, _Outgoing]:
     """The weights under the names and in the types of their source; a bias that is new comes last."""
     state, _, _ = state_of(source)
     names, prefix = fitting(list(state), set(weights))
@@ -69,19 +99,20 @@ def _as_stored(weights: Mapping[str, torch.Tensor], source: Path, folder: Path |
 
         if unknown or is_translated(module, list(state)):
             with naming(source):
-                return translation_of(module, state).back(weights)
+                return _as_they_are(translation_of(module, state).back(weights))
     if unknown:
         raise LawfulError(
             f"{source}: its name {unknown[0][:80]} is none of the module's, so it cannot be written back under its "
             "own names: write one .safetensors or .pt file from a module that was loaded with --model module:factory"
         )
-    pairs = list(zip(state, names, strict=True))
-    found = {name: weights[new].to(state[name].dtype) for name, new in pairs}
-    held = [weights[new] for _, new in pairs]
+    found = {}
+    for name, new in zip(state, names, strict=True):
+        shape = (weights[new] if isinstance(weights, dict) else state[name]).shape
+        found[name] = _Outgoing(state[name].dtype, tuple(shape), partial(weights.__getitem__, new))
     tied = set() if module is None else _other_names(module, set(names))
     for new in weights.keys() - set(names) - tied:
-        if not any(_one_tensor(weights[new], other) for other in held):
-            found[prefix + new] = weights[new]
+        if not any(_one_tensor(weights[new], weights[other]) for other in names):
+            found |= _as_they_are({prefix + new: weights[new]})
     return found
 
 
@@ -119,17 +150,19 @@ def _one_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.data_ptr() == other.data_ptr() or (one.ndim > 1 and torch.equal(one, other))
 
 
-def _encoded(named: Mapping[str, torch.Tensor], names: Sequence[str], suffix: str, source: Path | None) -> bytes:
-    state = {name: named[name].detach().cpu().contiguous().clone() for name in names}
+def _write(named: Mapping[str, _Outgoing], suffix: str, source: Path | None, file: Path) -> None:
+    """A file of some tensors; those of `.safetensors` are made one by one."""
     if suffix == ".safetensors":
-        from safetensors.torch import save
+        from lawful.network.formats.safetensors import write_tensors
 
-        return save(state, _metadata(source))
+        described = {name: (each.kind, each.shape) for name, each in named.items()}
+        write_tensors(file, described, lambda name: named[name].made(), _metadata(source))
+        return
     import torch
 
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+    torch.save(
+        {name: each.made().detach().cpu().to(each.kind, copy=True).contiguous() for name, each in named.items()}, file
+    )
 
 
 def _metadata(source: Path | None) -> dict[str, str] | None:
