@@ -17,7 +17,9 @@ from lawful import LawfulError, Unsupported, verify
 from lawful.exact import PRIME, to_residues
 from lawful.laws import count_laws
 from lawful.laws.certificate import certificate
+from lawful.laws.module_chance import directions
 from lawful.laws.module_exact import is_polynomial, pieces
+from lawful.laws.module_logarithmic import module_logarithmic_laws
 from lawful.laws.module_polynomial import module_polynomial_laws
 from lawful.laws.module_proof import program_of
 from lawful.laws.module_reduction import reduce_module
@@ -170,6 +172,38 @@ def test_words_and_expressions() -> None:
     names = sympy.symbols("pa_weight_1_1 pscale pa_weight_0_0")
     assert sympy.sympify(wording.expression(half)) == -names[0] * names[1] / 2 + 2 * names[2]
     assert wording.latex(half).count(r"\mathtt") == 3
+
+
+class _Products(nn.Module):
+    """`x·(ab + ac + bc)`: one field, so two laws, of which logarithms name one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Parameter(torch.ones(1)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.a * self.b + self.a * self.c + self.b * self.c)
+
+
+def test_laws_without_a_form_come_with_a_probability() -> None:
+    count = count_laws(_Products(), input_shape=(1,))
+    assert (count.laws, count.status, count.dimensions, count.arithmetic) == (2, "numerical", (1, 1), "exact")
+    assert count.error is not None
+    assert 0 < count.error < 1e-30
+    found = module_logarithmic_laws(_Products(), (1,))
+    wording = ModuleWording(found.places)
+    assert [law.words(wording) for law in found.laws] == ["log|a[0] − b[0]| − log|b[0] − c[0]|"]
+    theta, moves = np.array([0.3, -0.7, 1.1]), np.array([0.4, 1.4, -0.4])  # and the sums of the two others
+    assert abs(found.laws[0].gradient(theta) @ moves) < 1e-12
+
+
+def test_probabilities_need_a_polynomial_and_another_prime_gives_the_same_directions() -> None:
+    module = nn.Sequential(nn.Conv1d(1, 2, 2, bias=False), nn.Conv1d(2, 1, 2, bias=False))
+    program = program_of(probe(module, (1, 4)))
+    assert directions(program, 4, 0, 0) == ((3, 4), 0.0)
+    assert directions(program, 5, 0, 0)[0] == (3, 4, 4)
+    kinked = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Conv1d(2, 1, 2))
+    assert directions(program_of(probe(kinked, (1, 4))), 9, 0, 0) is None
 
 
 CODE = """

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lawful.errors import Unsupported
-
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
@@ -52,7 +50,9 @@ def beyond_polynomials(
 
     graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape, mode or "train")
     if graph is None:
-        raise Unsupported("--logarithms is for networks of linear and ReLU layers and for graphs")
+        from lawful.laws.module_logarithmic import module_logarithmic_laws
+
+        return module_logarithmic_laws(source, shape, degree, loss=loss, mode=mode or "train", seed=seed)
     return logarithmic_laws(graph, degree, loss=loss, seed=seed)
 
 

@@ -6,7 +6,9 @@ arrays have a row per field; where rows do not differ, a single one stands for a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -16,15 +18,31 @@ from numpy.typing import NDArray
 from lawful.errors import Unsupported
 from lawful.exact import PRIME, to_residues
 
-Array = NDArray[Any]  # of float64, of flint.arb, or of residues (int64) modulo PRIME
+Array = NDArray[Any]  # of float64, of flint.arb, or of residues (int64) modulo the prime
 Jet = dict[int, Array]
+_PRIME = ContextVar("prime", default=PRIME)
+
+
+def prime() -> int:
+    """The prime of all residues."""
+    return _PRIME.get()
+
+
+@contextmanager
+def modulo(other: int) -> Iterator[None]:
+    """Residues modulo another prime below 2²³, inside."""
+    token = _PRIME.set(other)
+    try:
+        yield
+    finally:
+        _PRIME.reset(token)
 
 
 def lifted(values: Array, like: Array) -> Array:
     """Floats as numbers of the same kind as others."""
     if like.dtype == object:
         return np.asarray(_arb(values), dtype=object)
-    return to_residues(values) if like.dtype == np.int64 else values
+    return to_residues(values, prime()) if like.dtype == np.int64 else values
 
 
 def zeros(shape: tuple[int, ...], like: Array) -> Array:
@@ -36,7 +54,7 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
 
 def kept(values: Array) -> Array:
     """Residues brought below the prime again; other numbers as they are."""
-    return np.asarray(values % PRIME) if values.dtype == np.int64 else np.asarray(values)
+    return np.asarray(values % prime()) if values.dtype == np.int64 else np.asarray(values)
 
 
 def _number(value: float) -> Any:
@@ -112,10 +130,10 @@ def _inverse(name: str, value: Array) -> Array:
         raise Unsupported(f"{name} has no residues")
     if not value.all():
         raise ZeroDivisionError("a residue is 0")
-    found, power = np.ones_like(value), value
-    for digit in reversed(f"{PRIME - 2:b}"):
-        found = found * power % PRIME if digit == "1" else found
-        power = power * power % PRIME
+    found, power, p = np.ones_like(value), value, prime()
+    for digit in reversed(f"{p - 2:b}"):
+        found = found * power % p if digit == "1" else found
+        power = power * power % p
     return found
 
 

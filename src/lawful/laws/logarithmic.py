@@ -8,6 +8,7 @@ powers of the p and of e^h, so rational and exponential laws are of this form to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,6 +19,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues
 from lawful.laws.family import Gradients
 from lawful.laws.law import Law, Monomial
+from lawful.laws.module_wording import ModuleWording
 from lawful.laws.polynomial import SECOND_PRIME, monomials
 from lawful.laws.wording import Wording, polynomial_words
 from lawful.network import Architecture, Dag, Mlp
@@ -26,6 +28,7 @@ from lawful.types import Floats, Indices, Residues
 MOST_COLUMNS = 3000
 SPARE = 8
 LabelledForm = tuple[int, int, int]  # θ_i + sign θ_j, and θ_i alone if the sign is 0
+Samples = Callable[[int, int, int], tuple[Residues, Residues]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class LogarithmicLaw:
     def _rest(self) -> Law:
         return Law("polynomial", (), self.terms)
 
-    def words(self, wording: Wording) -> str:
+    def words(self, wording: Wording | ModuleWording) -> str:
         """In the names of a network."""
         parts = []
         for (i, j, sign), factor in self.logarithms.items():
@@ -76,14 +79,16 @@ class LogarithmicLaw:
 class LogarithmicLaws:
     """The laws of this form up to a degree of h that the polynomial ones of that degree do not generate.
 
-    `independent` counts all laws of this form, `polynomial` those without logarithms.
+    `independent` counts all laws of this form, `polynomial` those without logarithms. A module has no `dag`, but
+    `places`: the names and shapes of its parameters.
     """
 
-    dag: Dag
+    dag: Dag | None
     degree: int
     laws: tuple[LogarithmicLaw, ...]
     polynomial: int
     independent: int
+    places: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __len__(self) -> int:
         return len(self.laws)
@@ -101,11 +106,25 @@ def logarithmic_laws(
     >>> [law.words(Wording(bridge)) for law in found.laws], found.polynomial, found.independent
     (['log|x→h + h→y| − x→y'], 1, 2)
     """
-    if degree < 1:
-        raise LawfulError(f"the degree of a law is at least 1, not {degree}")
     source = Architecture.parse(network) if isinstance(network, str) else network
     dag = source.to_dag()
-    size = dag.parameters
+
+    def samples(prime: int, seed: int, count: int) -> tuple[Residues, Residues]:
+        rows = np.arange(count)
+        points = residues(seed, (5,), rows, dag.parameters, prime).T.copy()
+        family = Gradients(dag, prime, seed, loss)
+        return points, family.field(Dual.constant(points, prime), family.draw((6,), rows)).real
+
+    return LogarithmicLaws(dag, degree, *search(samples, dag.parameters, degree, seed))
+
+
+def search(samples: Samples, size: int, degree: int, seed: int) -> tuple[tuple[LogarithmicLaw, ...], int, int]:
+    """The laws with logarithms, and how many are independent without and with them.
+
+    `samples` gives for a prime and a seed some random points (a column each) and a random field at each.
+    """
+    if degree < 1:
+        raise LawfulError(f"the degree of a law is at least 1, not {degree}")
     if size**2 > MOST_COLUMNS:
         raise Unsupported(f"logarithms are looked for in at most {int(MOST_COLUMNS**0.5)} weights, not {size}")
     table = monomials(size, degree)
@@ -113,8 +132,7 @@ def logarithmic_laws(
     forms += [(i, j, sign) for i in range(size) for j in range(i + 1, size) for sign in (1, -1)]
     if len(forms) + len(table) > MOST_COLUMNS:
         raise Unsupported(f"{len(forms) + len(table):,} functions are more than {MOST_COLUMNS:,}: lower the degree")
-    family = Gradients(dag, PRIME, seed, loss)
-    points, fields = _samples(family, len(forms) + len(table) + SPARE)
+    points, fields = samples(PRIME, seed, len(forms) + len(table) + SPARE)
     found = nullspace(_equations(points, fields, forms, table, PRIME), PRIME)
     at = residues(seed, (9,), [0], size, PRIME).T
     slopes = np.array([(row % PRIME).tolist() for row in _combined(found, at, forms, table)]).reshape(-1, size)
@@ -127,16 +145,11 @@ def logarithmic_laws(
         if rank(longer, PRIME) > so_far:
             rows, so_far = longer, so_far + 1
             kept.append(_law(found[number], forms, table))
-    laws = tuple(law for law in kept if _holds(law, Gradients(dag, SECOND_PRIME, seed + 1, loss)))
+    again = samples(SECOND_PRIME, seed + 1, SPARE)
+    laws = tuple(law for law in kept if _holds(law, *again, SECOND_PRIME))
     if len(laws) < len(kept):
         raise Unsupported(f"{len(kept) - len(laws)} candidates are no laws over the rationals: try another --seed")
-    return LogarithmicLaws(dag, degree, laws, polynomial, so_far)
-
-
-def _samples(family: Gradients, count: int) -> tuple[Residues, Residues]:
-    rows = np.arange(count)
-    points = residues(family.seed, (5,), rows, family.size, family.prime).T.copy()
-    return points, family.field(Dual.constant(points, family.prime), family.draw((6,), rows)).real
+    return laws, polynomial, so_far
 
 
 def _equations(points: Residues, fields: Residues, forms: list[LabelledForm], table: Indices, prime: int) -> Residues:
@@ -187,11 +200,9 @@ def _law(line: Residues, forms: list[LabelledForm], table: Indices) -> Logarithm
     )
 
 
-def _holds(law: LogarithmicLaw, family: Gradients) -> bool:
+def _holds(law: LogarithmicLaw, points: Residues, fields: Residues, prime: int) -> bool:
     """At random fields and points modulo another prime."""
-    prime = family.prime
-    points, fields = _samples(family, SPARE)
-    total = np.zeros(SPARE, dtype=np.int64)
+    total = np.zeros(points.shape[1], dtype=np.int64)
     for (i, j, sign), factor in law.logarithms.items():
         speed = (fields[i] + sign * fields[j]) * _inverse((points[i] + sign * points[j]) % prime, prime) % prime
         total = (total + factor.numerator * pow(factor.denominator, -1, prime) % prime * speed) % prime

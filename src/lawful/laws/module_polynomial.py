@@ -16,7 +16,7 @@ import torch
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, nullspace, rank
 from lawful.laws.identity import holds
-from lawful.laws.jets import Array
+from lawful.laws.jets import Array, prime
 from lawful.laws.law import Law
 from lawful.laws.module_data import SeenData
 from lawful.laws.module_exact import is_polynomial
@@ -128,26 +128,26 @@ def _gradients(
 
 def free_fields(program: Program, points: Residues, rng: np.random.Generator, classes: int, tokens: int) -> Sampled:
     """As many random fields as points, at the first of them: inputs, output weights and choices are any residues."""
-    rows = len(points)
-    inputs = rng.integers(PRIME, size=(rows, program.inputs))
+    rows, modulus = len(points), prime()
+    inputs = rng.integers(modulus, size=(rows, program.inputs))
     if tokens:
         runs = inputs.reshape(rows, -1, tokens)
-        runs[:, :, -1] = (1 - runs[:, :, :-1].sum(axis=2)) % PRIME
-    weights = rng.integers(PRIME, size=(rows, program.outputs))
+        runs[:, :, -1] = (1 - runs[:, :, :-1].sum(axis=2)) % modulus
+    weights = rng.integers(modulus, size=(rows, program.outputs))
     if classes:
         ends = weights.reshape(rows, -1, classes)
-        ends[:, :, -1] = -ends[:, :, :-1].sum(axis=2) % PRIME
+        ends[:, :, -1] = -ends[:, :, :-1].sum(axis=2) % modulus
     drawn: dict[tuple[str, int], Array] = {}
 
     def free(kind: str, step: ProgramStep) -> Array:
-        return drawn.setdefault((kind, step.sources[0]), rng.integers(PRIME, size=(rows, step.length)))
+        return drawn.setdefault((kind, step.sources[0]), rng.integers(modulus, size=(rows, step.length)))
 
     gates, slopes = {}, {}
     for number, step in enumerate(program.steps):
         if step.kind == "choose" or (step.kind in FUNCTIONS and step.kind != "reciprocal"):
             gates[number] = free(step.kind, step)
         if step.kind in ("sin", "cos"):
-            slopes[number] = free("cos", step) if step.kind == "sin" else -free("sin", step) % PRIME
+            slopes[number] = free("cos", step) if step.kind == "sin" else -free("sin", step) % modulus
         elif step.kind == "erf":
             slopes[number] = free("slope of erf", step)
     return Sampled(program, points[0], inputs, weights, gates, slopes)

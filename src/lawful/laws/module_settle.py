@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import comb
 
@@ -11,6 +12,7 @@ from lawful.errors import Unsupported
 from lawful.laws.identity import identities
 from lawful.laws.law import Law, LawFamily
 from lawful.laws.law_count import LawCount
+from lawful.laws.module_chance import directions
 from lawful.laws.module_data import SeenData, seen_data, sides
 from lawful.laws.module_polynomial import MOST_MONOMIALS, independent_laws, search
 from lawful.laws.module_proof import program_of, prove_rank, rounded
@@ -68,7 +70,7 @@ class Settling:
             words = tuple(ModuleWording(count.places).grouped(kept))
             count = replace(count, known=LawFamily(kept, count.parameters), independent=len(kept), words=words)
         if len(kept) < count.laws:
-            return _doubtful(count, f"{count.laws - len(kept)} of the laws have no explicit form here" + self.rough)
+            return self._tested(self.program, count, seeds, spread)
         found = self._proof(self.program, count, seeds, spread)
         if found is None:
             return _doubtful(count, "balls of up to 512 bits do not prove the rank")
@@ -79,11 +81,36 @@ class Settling:
             claim=claim,
         )  # fmt: skip
 
+    def _tested(self, program: Program, count: LawCount, seeds: list[int], spread: float) -> LawCount:
+        """A count of more laws than are known: modulo random primes too, if the module is a polynomial."""
+        case, known = self.case, len(count.known)
+        why = f"{count.laws - known} of the laws have no explicit form here" + self.rough
+        classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
+        plain = case.data is None and case.vocabulary is None and not count.reason
+        found = directions(program, case.size - known, classes, seeds[0]) if plain else None
+        if found is None:
+            return _doubtful(count, why)
+        dimensions, error = found
+        if dimensions[-1] > count.dimensions[-1]:
+            return self.settled(replace(count, dimensions=dimensions), seeds, spread)
+        if dimensions[-1] < count.dimensions[-1]:
+            return replace(count, status="undecided", reason="residues and float64 disagree")
+        return replace(_doubtful(count, why), error=error, arithmetic="exact", gap=None, dimensions=dimensions)
+
+    def hold(self, laws: Sequence[Law]) -> bool:
+        """Whether laws are identities."""
+        return self.program is not None and len(self._identical(self.program, laws)) == len(laws)
+
+    def _identical(self, program: Program, laws: Iterable[Law]) -> tuple[Law, ...]:
+        case = self.case
+        classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
+        return identities(program, laws, classes=classes, tokens=case.vocabulary or 0, seen=self.seen)
+
     def explicit(self, program: Program, count: LawCount) -> tuple[Law, ...]:
         """Independent laws that hold identically: those that were proposed, sums that no sample moves, polynomials."""
         case, seen = self.case, self.seen
         classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
-        kept = identities(program, count.known, classes=classes, tokens=case.vocabulary or 0, seen=seen)
+        kept = self._identical(program, count.known)
         if rough := len(count.known) - len(kept):
             self.rough = f"; {rough} hold to rounding, but not as identities of the module's steps"
         if seen is not None and len(kept) < count.laws:

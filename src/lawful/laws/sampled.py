@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.exact import PRIME
 from lawful.laws.jets import (
     Array,
     Jet,
@@ -18,6 +17,7 @@ from lawful.laws.jets import (
     moved,
     parted,
     plus,
+    prime,
     product,
     scaled,
     times,
@@ -177,7 +177,7 @@ def _residue_product(left: Array, right: Array) -> Array:
     total = np.zeros(1, dtype=np.int64)
     for start in range(0, left.shape[-1], DEPTH):
         part = left[..., start : start + DEPTH].astype(float) @ right[..., start : start + DEPTH, :].astype(float)
-        total = (total + part.astype(np.int64)) % PRIME
+        total = (total + part.astype(np.int64)) % prime()
     return total
 
 
@@ -247,7 +247,7 @@ def _backward(
 def _free_slope(kind: str, argument: Jet, given: Array) -> Array:
     """The derivative of a function with a free value: `given` is that value for exp and rsqrt, else the derivative."""
     if kind == "rsqrt":
-        return times(times(given, apply("reciprocal", argument)[0]), np.asarray((PRIME - 1) // 2))
+        return times(times(given, apply("reciprocal", argument)[0]), np.asarray((prime() - 1) // 2))
     return apply("reciprocal", argument)[0] if kind == "log" else given
 
 

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from lawful.laws.factorisation import NetworkReduction
     from lawful.laws.level_sets import LevelSets
     from lawful.laws.logarithmic import LogarithmicLaws
+    from lawful.laws.module_wording import ModuleWording
     from lawful.laws.training import TrainingLaws
+    from lawful.laws.wording import Wording
 
 LEVELS = {
     "phi": "any weights, any data",
@@ -186,9 +188,7 @@ def listed_laws(count: LawCount) -> list[dict[str, Any]]:
 
 def logarithmic_json(found: LogarithmicLaws) -> dict[str, Any]:
     """The documented keys under `logarithmic`."""
-    from lawful.laws.wording import Wording
-
-    wording = Wording(found.dag)
+    wording = _names(found)
     return {
         "degree": found.degree,
         "independent": found.independent,
@@ -204,11 +204,16 @@ def logarithmic_json(found: LogarithmicLaws) -> dict[str, Any]:
     }
 
 
-def logarithmic_text(found: LogarithmicLaws) -> str:
-    """What logarithms add to the polynomials."""
+def _names(found: LogarithmicLaws) -> Wording | ModuleWording:
+    from lawful.laws.module_wording import ModuleWording
     from lawful.laws.wording import Wording
 
-    wording = Wording(found.dag)
+    return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
+
+
+def logarithmic_text(found: LogarithmicLaws) -> str:
+    """What logarithms add to the polynomials."""
+    wording = _names(found)
     head = (
         f"Laws Σ c·log|p| + polynomial of degree at most {found.degree}: {found.independent} independent, "
         f"{found.independent - found.polynomial} beyond polynomials"

@@ -1,0 +1,54 @@
+"""Laws of modules beyond polynomials: `Σ c log|p| + h`, as `lawful.laws.logarithmic` finds them for graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from lawful.laws.jets import modulo
+from lawful.laws.logarithmic import LogarithmicLaws, search
+from lawful.laws.module import places
+from lawful.laws.module_polynomial import ROWS, free_fields
+from lawful.laws.module_proof import program_of
+from lawful.laws.probe import probe
+from lawful.types import Residues
+
+
+def module_logarithmic_laws(
+    module: torch.nn.Module,
+    input_shape: tuple[int, ...] | None = None,
+    degree: int = 1,
+    *,
+    loss: str = "full",
+    mode: str = "train",
+    seed: int = 0,
+) -> LogarithmicLaws:
+    """All such laws that hold on every piece of a module, whatever its functions are.
+
+    >>> from lawful.laws.module_wording import ModuleWording
+    >>> class Detour(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.s, self.p, self.q = (torch.nn.Parameter(torch.ones(1)) for _ in range(3))
+    ...     def forward(self, x):
+    ...         return x * (self.s + self.p * self.q)
+    >>> found = module_logarithmic_laws(Detour(), (1,))
+    >>> [law.words(ModuleWording(found.places)) for law in found.laws]
+    ['log|p[0] + q[0]| − s[0]', 'log|p[0] − q[0]| + s[0]']
+    """
+    case = probe(module, input_shape, None, loss, mode)
+    program = program_of(case)
+    classes = case.output_shape[-1] if loss == "cross-entropy" else 0
+
+    def samples(prime: int, seed: int, count: int) -> tuple[Residues, Residues]:
+        rng = np.random.default_rng((seed, prime))
+        points = rng.integers(prime, size=(count, case.size))
+        fields = []
+        with modulo(prime):
+            for start in range(0, count, ROWS):
+                some = points[start : start + ROWS]
+                drawn = free_fields(program, some, rng, classes, case.vocabulary or 0)
+                fields.append(np.broadcast_to(drawn.gradient(np.arange(len(some)), {0: some})[0], some.shape))
+        return points.T, np.concatenate(fields).T
+
+    return LogarithmicLaws(None, degree, *search(samples, case.size, degree, seed), places(case))
