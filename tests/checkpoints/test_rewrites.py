@@ -320,10 +320,11 @@ def test_what_is_left_out_as_dead_is_said() -> None:
 def test_a_changed_file_is_not_the_certified_one() -> None:
     certificate, files = certified("FlashNorm")
     files[1]["blocks.0.gated.weight"][3, 1] += 0.1
-    with pytest.raises(CertificateError, match="digests"):
+    with pytest.raises(CertificateError, match="explains"):
         verify(json.dumps(certificate), *files)
     certificate["about"][1] = tensors_digest(files[1])
-    assert verify(json.dumps(certificate), *files).facts["entry"] > 1e-3
+    with pytest.raises(CertificateError, match="explains"):
+        verify(json.dumps(certificate), *files)
 
 
 # Other verbs, and the command line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import flint
@@ -17,10 +18,13 @@ from lawful.laws import GradientFlow, count_laws
 from lawful.laws.certificate import certificate
 from lawful.laws.composite import composite
 from lawful.laws.jets import lifted
+from lawful.laws.law import Law
 from lawful.laws.lowering import lower
+from lawful.laws.module import BracketRun, _within, module_laws
 from lawful.laws.module_data import BALLS
 from lawful.laws.module_fields import _bracket, _field
 from lawful.laws.module_proof import inverse_bound, program_of, prove_rank, rounded
+from lawful.laws.module_settle import Settling
 from lawful.laws.probe import probe
 from lawful.laws.sampled import Sampled
 from lawful.study.claims.example_modules import EXAMPLES, Attention
@@ -302,6 +306,20 @@ def test_cross_entropy_has_fields_that_sum_to_zero() -> None:
     assert verify(found).facts["loss"] == "cross-entropy over 3 classes"
     with pytest.raises(REFUSED):
         verify(forged(found, classes=0, weights=[[row[0] + 1, *row[1:]] for row in found["weights"]]))
+
+
+def test_directions_beyond_identities_are_rounding() -> None:
+    """Float64 may see a direction too many (once an error): identities win, and without a program nobody does."""
+    module = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Conv1d(2, 1, 2))
+    settling = Settling(probe(module, (1, 4)))
+    laws = list(module_laws(module, (1, 4)))
+    run = BracketRun((8, 10, 10), 1e4, [], laws)
+    assert _within(run, 11, settling).dimensions == (8, 9, 9)
+    no_laws = [Law("weight", (), {(edge,): Fraction(1)}) for edge in (0, 1)]
+    assert _within(run._replace(laws=no_laws), 11, settling).dimensions == (8, 10, 10)
+    settling.program = None
+    found = _within(run, 11, settling)
+    assert (found.dimensions[-1], found.doubt[:32]) == (9, "10 directions beside 2 laws, of ")
 
 
 def test_operations_without_a_rule_leave_the_count_numerical() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import comb
 
@@ -96,11 +97,20 @@ class Settling:
             return replace(count, status="undecided", reason="residues and float64 disagree")
         return replace(_doubtful(count, why), error=error, arithmetic="exact", gap=None, dimensions=dimensions)
 
+    def hold(self, laws: Sequence[Law]) -> bool:
+        """Whether laws are identities."""
+        return self.program is not None and len(self._identical(self.program, laws)) == len(laws)
+
+    def _identical(self, program: Program, laws: Iterable[Law]) -> tuple[Law, ...]:
+        case = self.case
+        classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
+        return identities(program, laws, classes=classes, tokens=case.vocabulary or 0, seen=self.seen)
+
     def explicit(self, program: Program, count: LawCount) -> tuple[Law, ...]:
         """Independent laws that hold identically: those that were proposed, sums that no sample moves, polynomials."""
         case, seen = self.case, self.seen
         classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
-        kept = identities(program, count.known, classes=classes, tokens=case.vocabulary or 0, seen=seen)
+        kept = self._identical(program, count.known)
         if rough := len(count.known) - len(kept):
             self.rough = f"; {rough} hold to rounding, but not as identities of the module's steps"
         if seen is not None and len(kept) < count.laws:

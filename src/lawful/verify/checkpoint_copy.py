@@ -3,9 +3,10 @@
 The certificate lists folds (a gain into the layer that reads it, a BatchNorm into the layer before it, a bias of values
 into the output of attention), then for every axis of every tensor of B a permutation, factors and matrices, then
 constants that are added. All of it is carried out here on the tensors of the two files in float64, and each entry is
-compared, one cluster of tensors that folds join after the other. Every matrix has to be orthogonal or the inverse
-transposed of another one. That what is listed leaves the function alone is a statement about the architecture, which is
-not in the files: it is not checked here, and the statement says so.
+compared, one cluster of tensors that folds join after the other. What is left has to be no more than rounding of the
+stored numbers explains. Every matrix has to be orthogonal or the inverse transposed of another one. That what is listed
+leaves the function alone is a statement about the architecture, which is not in the files: it is not checked here, and
+the statement says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.verify.checkpoint_element import ListedFrame, acted, read_frames, read_matrices, read_shifts, terms_of
+from lawful.verify.checkpoint_element import (
+    ListedFrame,
+    acted,
+    read_frames,
+    read_matrices,
+    read_shifts,
+    spread,
+    terms_of,
+)
 from lawful.verify.checkpoint_files import FormTensors, read_sources, survey
 from lawful.verify.checkpoint_folds import Array, clusters, folded, name_of
 from lawful.verify.finding import Finding, short
@@ -27,6 +36,8 @@ ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
 SECONDS = 2e-6  # that a number of the files may take; each axis is mixed once, so it is their size that counts
 SLAB = 2**24  # numbers that are compared together
+EXPLAINED = 16.0  # units of rounding, times the root of the squared terms of a line, that may be left of it
+WORKED = 2.0**-44  # the least unit: whoever found the certificate has rounded too
 CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
 
@@ -46,8 +57,8 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     need(first.shapes == second.shapes, "tensors of A and B are of different sizes")
     shapes = second.shapes
     folds = listed(parts["folds"], "folds", most=100_000)
-    matrices, off = read_matrices(parts["matrices"])
-    frames = read_frames(parts["frames"], matrices, shapes)
+    matrices, orthogonal, off = read_matrices(parts["matrices"])
+    frames = read_frames(parts["frames"], matrices, orthogonal, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
     moved_only = {name_of(each, shapes, "moved") for each in listed(parts["moved"], "moved", most=1_000_000)}
     found = _Comparison(frames, shifts, moved_only)
@@ -93,6 +104,7 @@ class _Comparison:
         by = self.frames.get(name, [])
         plain, share, off, length = name in self.moved_only and name not in self.shifts, 0.0, 0.0, 0.0
         kinds = set(range(len(STORED))) if plain else set()
+        lines = _Lines(by, name in self.shifts, six[0], six[1])
         for along, where in _slabs(six[0].shape, by):
             raw_one, raw_two, one, two, size, mixed = (_cut(each, along, where) for each in six)
             sizes, turned = np.maximum(acted(mixed, by, absolute=True), size), acted(two, by)
@@ -103,11 +115,14 @@ class _Comparison:
             need(bool(np.isfinite(gap).all()), "an entry is not finite")
             need(not bool((gap[sizes == 0] > 0).any()), "an entry differs where nothing was added up")
             share = max(share, float((gap / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)))
+            if not plain:
+                lines.add(gap, size, spread(mixed**2, by), along)
             off, length = math.hypot(off, float(np.linalg.norm(gap))), math.hypot(length, float(np.linalg.norm(one)))
             if kinds:
                 moved = acted(raw_two, by)
                 kinds = {kind for kind in kinds if np.array_equal(STORED[kind](raw_one), STORED[kind](moved))}
         need(not plain or bool(kinds), "a tensor that is said to be moved only is another one")
+        need(lines.explained(), f"{name} differs by more than rounding of its numbers explains")
         share += 4 * (terms + CHAIN) * ULP
         if 0 in kinds:
             need(share < CONSISTENT, "what is folded into a tensor was not moved with it")
@@ -116,6 +131,50 @@ class _Comparison:
         self.furthest = max(self.furthest, off / length if length else 0.0)
         if share > self.worst:
             self.worst, self.where = share, name
+
+
+class _Lines:
+    """Squares of differences and of terms, added up along axes that are rotated (all axes if constants were added).
+
+    Independent roundings of stored numbers make no more of a line than a few units times the root of its squared terms.
+    """
+
+    def __init__(self, by: list[ListedFrame], shifted: bool, one: Array, two: Array) -> None:
+        self.together = (
+            range(one.ndim) if shifted else sorted({d for frame in by if frame.rotations for d in frame.dims})
+        )
+        units = [_unit(each) for each in (one, two)]
+        self.unit, self.least = max(WORKED, *(unit for unit, _ in units)), max(least for _, least in units)
+        self.whole: list[list[Array]] = []
+        self.apart = True
+
+    def add(self, gap: Array, first: Array, second: Array, along: int) -> None:
+        """A slab: differences, sizes of the terms of A, squares of those of B after they were moved."""
+        axes = tuple(self.together)
+        floor = self.least**2
+        three = [np.sum(each, axis=axes) for each in (gap**2, first**2 + floor, second + floor)]
+        self.whole.append(three)
+        self.apart = self.apart and along not in axes
+
+    def explained(self) -> bool:
+        """Whether no line is further off than that."""
+        if not self.whole:
+            return True
+        slabs = self.whole if self.apart else [[np.sum(each, axis=0) for each in zip(*self.whole, strict=True)]]
+        allowed = EXPLAINED * self.unit
+        return all(
+            bool((np.sqrt(gap) <= allowed * (np.sqrt(first) + np.sqrt(second))).all()) for gap, first, second in slabs
+        )
+
+
+def _unit(values: Array) -> tuple[float, float]:
+    """The rounding and the smallest normal number of the coarsest type that holds all of some numbers."""
+    single = _single(values)
+    if not np.array_equal(single, values):
+        return 2.0**-53, 2.0**-1022
+    if not bool((np.ascontiguousarray(single).view(np.uint32) & 0xFFFF).any()):
+        return 2.0**-8, 2.0**-126
+    return (2.0**-11, 2.0**-14) if np.array_equal(_half(values), values) else (2.0**-24, 2.0**-126)
 
 
 def _slabs(shape: tuple[int, ...], by: list[ListedFrame]) -> Iterator[tuple[int, slice]]:

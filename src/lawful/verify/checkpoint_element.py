@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,10 +26,12 @@ class ListedFrame(NamedTuple):
     source: Places
     factor: Array
     blocks: list[tuple[Places, Array]]
+    rotations: set[int]  # which of the blocks are orthogonal
 
 
-def read_matrices(value: object) -> tuple[list[Array], float]:
-    """Matrices, each orthogonal or with a partner that is its inverse transposed; and how far from that at most."""
+def read_matrices(value: object) -> tuple[list[Array], set[int], float]:
+    """Matrices, each with a partner that is its inverse transposed; which of them are their own, so orthogonal; and how
+    far from that they are at most."""
     found, partners = [], []
     for each in listed(value, "matrices", most=1_000_000):
         parts = record(each, "matrices", "size values partner")
@@ -44,22 +47,24 @@ def read_matrices(value: object) -> tuple[list[Array], float]:
         gap /= np.maximum(np.abs(matrix) @ np.abs(found[partner]).T, 1.0)
         off = max(off, float(gap.max()))
     need(off <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
-    return found, off
+    return found, {number for number, partner in enumerate(partners) if number == partner}, off
 
 
-def read_frames(value: object, matrices: list[Array], shapes: Shapes) -> dict[str, list[ListedFrame]]:
+def read_frames(
+    value: object, matrices: list[Array], orthogonal: set[int], shapes: Shapes
+) -> dict[str, list[ListedFrame]]:
     """For each tensor what happens to its axes, each at most once."""
     found: dict[str, list[ListedFrame]] = {}
     for each in listed(value, "frames", most=1_000_000):
         parts = record(each, "frames", "tensor dims source factor blocks")
         name = name_of(parts["tensor"], shapes, "frames")
         own = found.setdefault(name, [])
-        own.append(_frame(parts, matrices, shapes[name]))
+        own.append(_frame(parts, matrices, orthogonal, shapes[name]))
         need(len({frame.dims for frame in own}) == len(own), "an axis is moved twice")
     return found
 
 
-def _frame(parts: dict[str, Any], matrices: list[Array], shape: tuple[int, ...]) -> ListedFrame:
+def _frame(parts: dict[str, Any], matrices: list[Array], orthogonal: set[int], shape: tuple[int, ...]) -> ListedFrame:
     dims = tuple(wholes(parts["dims"], "frames", 0, len(shape) - 1, most=len(shape)))
     need(len(set(dims)) == len(dims), "a dimension is named twice")
     count = int(np.prod([shape[d] for d in dims], dtype=int))
@@ -67,16 +72,19 @@ def _frame(parts: dict[str, Any], matrices: list[Array], shape: tuple[int, ...])
     need(len(np.unique(source)) == count, "the rows of an axis are not permuted")
     factor = _unpacked(parts["factor"], "frames", count)
     need(bool((factor != 0).all()), "a row is multiplied by zero")
-    blocks = []
+    blocks: list[tuple[Places, Array]] = []
+    rotations: set[int] = set()
     used = np.zeros(count, dtype=bool)
     for each in listed(parts["blocks"], "frames", most=1_000_000):
         entry = record(each, "blocks", "rows matrix")
-        matrix = matrices[whole(entry["matrix"], "blocks", 0, len(matrices) - 1)]
+        number = whole(entry["matrix"], "blocks", 0, len(matrices) - 1)
+        matrix = matrices[number]
+        rotations |= {len(blocks)} if number in orthogonal else set()
         rows = np.array([_line(line, count, len(matrix)) for line in listed(entry["rows"], "blocks", most=count)])
         need(rows.ndim == 2 and len(np.unique(rows)) == rows.size and not used[rows].any(), "rows are mixed twice")
         used[rows.reshape(-1)] = True
         blocks.append((rows, matrix))
-    return ListedFrame(dims, source, factor, blocks)
+    return ListedFrame(dims, source, factor, blocks, rotations)
 
 
 def _line(value: object, count: int, size: int) -> list[int]:
@@ -119,16 +127,32 @@ def _unpacked(value: object, where: str, count: int) -> Array:
 
 def acted(tensor: Array, frames: list[ListedFrame], *, absolute: bool = False) -> Array:
     """A tensor after all that happens to its axes (`absolute`: with the absolute values of all numbers)."""
-    for dims, source, factor, blocks in frames:
-        shape = tensor.shape
-        order = [*dims, *(d for d in range(tensor.ndim) if d not in dims)]
-        rows = np.transpose(tensor, order).reshape(len(source), -1)[source]
-        rows *= (np.abs(factor) if absolute else factor)[:, None]
-        for table, matrix in blocks:
-            for line in table:
-                rows[line] = (np.abs(matrix) if absolute else matrix) @ rows[line]
-        tensor = np.transpose(rows.reshape([shape[d] for d in order]), np.argsort(order))
+    for frame in frames:
+        tensor = _along(tensor, frame, np.abs if absolute else _as_it_is, set())
     return tensor
+
+
+def spread(squares: Array, frames: list[ListedFrame]) -> Array:
+    """Squares of independent errors after all that happens to their axes, but for rotations: these keep sums along
+    their axis, which is all that is meant."""
+    for frame in frames:
+        squares = _along(squares, frame, np.square, frame.rotations)
+    return squares
+
+
+def _as_it_is(values: Array) -> Array:
+    return values
+
+
+def _along(tensor: Array, frame: ListedFrame, seen: Callable[[Array], Array], without: set[int]) -> Array:
+    shape, dims = tensor.shape, frame.dims
+    order = [*dims, *(d for d in range(tensor.ndim) if d not in dims)]
+    rows = np.transpose(tensor, order).reshape(len(frame.source), -1)[frame.source]
+    rows *= seen(frame.factor)[:, None]
+    for number, (table, matrix) in enumerate(frame.blocks):
+        for line in table if number not in without else ():
+            rows[line] = seen(matrix) @ rows[line]
+    return np.transpose(rows.reshape([shape[d] for d in order]), np.argsort(order))
 
 
 def terms_of(frames: list[ListedFrame]) -> int:
