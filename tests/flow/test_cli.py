@@ -190,6 +190,38 @@ def test_compare_needs_no_data(here: Lawful) -> None:
     assert text.splitlines()[1].startswith("no data given")
 
 
+RESIDUAL = """
+import torch
+from torch import nn
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 2), nn.Linear(2, 3)
+    def forward(self, x):
+        return x + self.outer(torch.relu(self.inner(x)))
+def residual():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 3), Block(), nn.Linear(3, 1))
+def convolution():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Unflatten(1, (1, 2)), nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 1))
+"""
+
+
+@pytest.mark.parametrize(("factory", "laws"), [("residual", "1.inner"), ("convolution", "1")])
+def test_modules_whose_graph_folds_weights_flow_and_keep_their_balances(
+    here: Lawful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: str, laws: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folded.py").write_text(RESIDUAL)
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(6, 2)), y=rng.normal(size=(6, 1)))
+    here("flow", f"folded:{factory}", "--data", "d.npz", "--until", 0.5, "--out", "run")
+    found = here("drift", "run", "--json").json
+    assert {row["law"] for row in found["drift"]} == {f"{laws}.0", f"{laws}.1"}
+    assert found["max_drift"] < 1e-9
+
+
 def test_a_module_that_is_no_network_flows(here: Lawful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.py").write_text(

@@ -11,6 +11,7 @@ from torch import nn
 
 from lawful import Unsupported
 from lawful.flow.monitor import Monitor
+from lawful.flow.parts import understand
 
 
 def test_structural_laws_of_any_module_are_watched() -> None:
@@ -92,3 +93,16 @@ def test_single_numbers_beside_a_batch_are_no_batch_of_one() -> None:
         monitor.step()
     assert monitor.records[-1]["laws"]["laws"] == 4
     assert monitor.records[-1]["laws"]["relative"] < 1
+
+
+def test_a_layer_whose_weight_is_read_elsewhere_has_no_balances() -> None:
+    class Penalised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.below, self.above = nn.Linear(2, 3), nn.Linear(3, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.above(self.below(x).relu()) * (1 + self.below.weight.square().sum())
+            return found
+
+    assert understand(Penalised()).joints == ()

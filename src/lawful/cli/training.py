@@ -9,6 +9,8 @@ from lawful.cli.source import input_shape, is_module, open_network
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
+    import torch
+
     from lawful.flow.loss_value import Problem
     from lawful.flow.quantities import Quantities
     from lawful.network import Dag, Mlp
@@ -51,8 +53,10 @@ def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp | Dag | None]:
     """The training problem, its known laws, and the network if it is one."""
-    from lawful.flow import known_laws, named, problem
+    from lawful.flow import known_laws, problem
     from lawful.flow.losses import find_loss
+    from lawful.flow.parts import module_laws
+    from lawful.network import Dag, Mlp
     from lawful.network.formats.data import read_data
     from lawful.network.opening import open_module as open_any_module
     from lawful.study.training_verbs import drawn_data
@@ -61,13 +65,18 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
     seed = int(settings["seed"])
     settings["loss"] = find_loss(str(settings["loss"])).name
     reading = {key: settings[key] for key in ("activation", "model", "order")}
-    network: Mlp | Dag | None
+    trained: Mlp | Dag | torch.nn.Module
     try:
-        network = open_network(settings["network"], seed=seed, shape=shape, **reading)
+        trained = open_network(settings["network"], seed=seed, shape=shape, **reading)
     except Unsupported:
         if not is_module(settings["network"]) and settings["model"] is None:
             raise
-        network = None
+        trained = open_any_module(settings["network"], **reading).module
+    else:
+        told = trained.reading
+        if told is not None and told.entangled and told.module is not None:
+            trained = told.module  # the graph's weights do not train one by one: the module's do
+    network = trained if isinstance(trained, Mlp | Dag) else None
     inputs = None if network is None else len(network.to_dag().inputs)
     if settings["data"] is None:
         if network is None:
@@ -79,11 +88,11 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
         if found.y is None:
             raise LawfulError(f"{settings['data']}: has no targets `y`")
         x, y = found.x, found.y
-    if network is not None:
-        return problem(network, x, y, settings["loss"]), known_laws(network), network
+    if isinstance(trained, Mlp | Dag):
+        return problem(trained, x, y, settings["loss"]), known_laws(trained), trained
     if shape is not None:
         x = x.reshape(len(x), *shape)
-    return problem(open_any_module(settings["network"], **reading).module, x, y, settings["loss"]), named({}), None
+    return problem(trained, x, y, settings["loss"]), module_laws(trained), None
 
 
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:

@@ -6,10 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from lawful.flow.quantities import Quantities
 from lawful.network.modules.layers import LAYERS, layer_links
+from lawful.types import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,34 @@ def understand(module: nn.Module) -> Parts:
             kind = "not joined to another layer" if isinstance(child, LAYERS) else type(child).__name__
             ignored.append((name, refused.get(name) or reasons.get(name) or kind))
     return Parts(tuple(joints), chains, tuple(ignored))
+
+
+def module_laws(module: nn.Module) -> Quantities:
+    """The balance of every unit of every joint, as functions of the trained parameters in the module's order.
+
+    >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+    >>> module_laws(net).names, module_laws(net).values(np.array([3.0, 4.0, 2.0]))
+    (('0.0',), array([21.]))
+    """
+    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    ends = np.cumsum([value.numel() for value in trained.values()])
+    places = {
+        name: slice(int(end) - value.numel(), int(end))
+        for (name, value), end in zip(trained.items(), ends, strict=True)
+    }
+    joints = understand(module).joints
+
+    def values(theta: Floats) -> Floats:
+        squares, found = theta**2, []
+        for joint in joints:
+            into = squares[places[f"{joint.name}.weight"]].reshape(joint.units, -1).sum(axis=1)
+            if joint.below.bias is not None:
+                into = into + squares[places[f"{joint.name}.bias"]]
+            readers = squares[places[f"{joint.reader}.weight"]].reshape(len(joint.above.weight), -1).sum(axis=0)
+            found.append(into - readers.reshape(joint.units, -1).sum(axis=1))
+        return np.concatenate(found) if found else np.zeros(0)
+
+    return Quantities(tuple(f"{joint.name}.{unit}" for joint in joints for unit in range(joint.units)), values)
 
 
 def _refused(module: nn.Module) -> dict[str, str]:

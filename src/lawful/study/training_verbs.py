@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.flow import GradientFlow, Optimizer, balance_projection, integrate, known_laws, named, problem
+from lawful.flow import GradientFlow, Optimizer, balance_projection, integrate, known_laws, problem
 from lawful.flow.comparison import Comparison
 from lawful.flow.comparison import compare as compare_all
 from lawful.flow.loss_value import Problem
+from lawful.flow.parts import module_laws
 from lawful.flow.quantities import Quantities
 from lawful.flow.runs import Run, load, record
 from lawful.network import Dag, Mlp, initialise
@@ -128,12 +129,15 @@ def training_problem(
 ) -> tuple[Problem, Quantities, Mlp | Dag | None]:
     """The training problem, its known laws, and the network if it is a graph whose weights train one by one."""
     found = open(network)
+    told = found.reading
+    if isinstance(found, Mlp | Dag) and told is not None and told.entangled and told.module is not None:
+        found = ModuleNetwork(told.module, "", told)  # the graph's weights do not train one by one: the module's do
     if isinstance(found, ModuleNetwork):
         if data is None:
             raise LawfulError("this module needs data: its input size is not known")
         given = as_data(data)
         x = given.x if found.input_shape is None else given.x.reshape(len(given.x), *found.input_shape)
-        return problem(found.module, x, given.y, loss), named({}), None
+        return problem(found.module, x, given.y, loss), module_laws(found.module), None
     graph = open_free(found, seed=seed)
     if data is None:
         x, y = drawn_data(graph, loss, seed)

@@ -47,6 +47,7 @@ def layer_links(module: nn.Module) -> Iterator[Link]:
         yield from _sequential_links(module)
         return
     uses = Counter(node.target for node in graph.nodes if node.op == "call_module")
+    uses += Counter(str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr")
     for node in graph.nodes:
         if node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), LAYERS):
             if uses[node.target] > 1:
