@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+import lawful
 from lawful import Dag, LawfulError, Mlp, Unsupported
 from lawful.flow import problem
 from lawful.network.modules.convert import to_module
@@ -138,3 +139,29 @@ def test_bad_modules_are_refused() -> None:
         problem(torch.nn.ReLU(), x, y)
     with pytest.raises(Unsupported, match=r"call \.eval"):
         problem(torch.nn.Sequential(model, torch.nn.Dropout(0.5)), np.ones((4, 3)), y)
+
+
+class Elsewhere(torch.nn.Module):
+    """The reader is registered before what it reads, and a layer is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.b, self.a, self.c = torch.nn.Linear(4, 2), torch.nn.Linear(3, 4), torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+def test_laws_of_a_module_are_in_the_order_of_its_flow() -> None:
+    """The order of a module's parameters is not that of its graph's edges."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
+    run = lawful.flow(Elsewhere().double(), (x, y), until=0.2)
+    assert len(run.law_names) == 4
+    assert run.max_drift < 1e-9
+    module = torch.nn.Sequential(Elsewhere(), torch.nn.Softmax(-1)).double()
+    ended = lawful.flow(module, (x, np.abs(y)), until=0.2)
+    start = torch.mean((module(torch.tensor(x)) - torch.tensor(np.abs(y))) ** 2)
+    assert ended.max_drift < 1e-9
+    assert ended.trajectory.losses[0] == pytest.approx(start.item())

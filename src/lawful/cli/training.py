@@ -74,7 +74,7 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
         trained = open_any_module(settings["network"], **reading).module
     else:
         told = trained.reading
-        if told is not None and told.entangled and told.module is not None:
+        if told is not None and (told.entangled or told.tail) and told.module is not None:
             trained = told.module  # the graph's weights do not train one by one: the module's do
     network = trained if isinstance(trained, Mlp | Dag) else None
     inputs = None if network is None else len(network.to_dag().inputs)

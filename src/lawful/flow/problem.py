@@ -228,7 +228,10 @@ def problem(model: Source, x: Any, y: Any, loss: Any = "mse") -> Problem:
     >>> value.loss, value.gradient  # (2·1)²/2, and θ·∂L is the same for both weights (P0 Proposition 1)
     (2.0, array([4., 2.]))
     """
-    model = open_trained(model)
+    told = model.reading if isinstance(model, (Mlp, Dag)) else None
+    whole = isinstance(model, (Mlp, Dag)) and (told is None or not (told.entangled or told.tail))
+    if not whole:  # a graph whose edges are the parameters is trained in its own order, whatever it was read from
+        model = open_trained(model)
     if isinstance(model, Architecture):
         model = open_graph(model)
     if isinstance(model, Mlp):

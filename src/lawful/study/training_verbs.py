@@ -130,7 +130,7 @@ def training_problem(
     """The training problem, its known laws, and the network if it is a graph whose weights train one by one."""
     found = open(network)
     told = found.reading
-    if isinstance(found, Mlp | Dag) and told is not None and told.entangled and told.module is not None:
+    if isinstance(found, Mlp | Dag) and told is not None and (told.entangled or told.tail) and told.module is not None:
         found = ModuleNetwork(told.module, "", told)  # the graph's weights do not train one by one: the module's do
     if isinstance(found, ModuleNetwork):
         if data is None:
