@@ -55,7 +55,6 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
     """The training problem, its known laws, and the network if it is one."""
     from lawful.flow import known_laws, problem
     from lawful.flow.losses import find_loss
-    from lawful.flow.parts import module_laws
     from lawful.network import Dag, Mlp
     from lawful.network.formats.data import read_data
     from lawful.network.opening import open_module as open_any_module
@@ -90,6 +89,8 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
         x, y = found.x, found.y
     if isinstance(trained, Mlp | Dag):
         return problem(trained, x, y, settings["loss"]), known_laws(trained), trained
+    from lawful.flow.parts import module_laws
+
     if shape is not None:
         x = x.reshape(len(x), *shape)
     return problem(trained, x, y, settings["loss"]), module_laws(trained), None

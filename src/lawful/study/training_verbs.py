@@ -15,7 +15,6 @@ from lawful.flow import GradientFlow, Optimizer, balance_projection, integrate, 
 from lawful.flow.comparison import Comparison
 from lawful.flow.comparison import compare as compare_all
 from lawful.flow.loss_value import Problem
-from lawful.flow.parts import module_laws
 from lawful.flow.quantities import Quantities
 from lawful.flow.runs import Run, load, record
 from lawful.network import Dag, Mlp, initialise
@@ -133,6 +132,8 @@ def training_problem(
     if isinstance(found, Mlp | Dag) and told is not None and (told.entangled or told.tail) and told.module is not None:
         found = ModuleNetwork(told.module, "", told)  # the graph's weights do not train one by one: the module's do
     if isinstance(found, ModuleNetwork):
+        from lawful.flow.parts import module_laws
+
         if data is None:
             raise LawfulError("this module needs data: its input size is not known")
         given = as_data(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -160,9 +161,9 @@ def _write(named: Mapping[str, _Outgoing], suffix: str, source: Path | None, fil
         return
     import torch
 
-    torch.save(
-        {name: each.made().detach().cpu().to(each.kind, copy=True).contiguous() for name, each in named.items()}, file
-    )
+    whole = {name: each.made().detach().cpu().to(each.kind, copy=True).contiguous() for name, each in named.items()}
+    torch.save(whole, buffer := io.BytesIO())
+    file.write_bytes(buffer.getbuffer())  # a full disk is an OSError here, and whatever PyTorch makes of it there
 
 
 def _metadata(source: Path | None) -> dict[str, str] | None:
