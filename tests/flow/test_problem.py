@@ -165,3 +165,22 @@ def test_laws_of_a_module_are_in_the_order_of_its_flow() -> None:
     start = torch.mean((module(torch.tensor(x)) - torch.tensor(np.abs(y))) ** 2)
     assert ended.max_drift < 1e-9
     assert ended.trajectory.losses[0] == pytest.approx(start.item())
+
+
+class Still(Elsewhere):
+    """The hidden values are computed without gradients: b alone moves."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            hidden = torch.relu(self.a(x))
+        return self.b(hidden)
+
+
+def test_what_is_computed_without_gradients_stands_still() -> None:
+    rng = np.random.default_rng(1)
+    module = Still().double()
+    run = lawful.flow(module, (rng.normal(size=(12, 3)), rng.normal(size=(12, 2))), until=0.2)
+    moved = run.trajectory.theta[-1] != run.trajectory.theta[0]
+    assert moved.sum() == module.b.weight.numel() + module.b.bias.numel()
+    assert run.trajectory.losses[-1] < run.trajectory.losses[0]
+    assert not run.law_names

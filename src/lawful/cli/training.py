@@ -93,7 +93,7 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
 
     if shape is not None:
         x = x.reshape(len(x), *shape)
-    return problem(trained, x, y, settings["loss"]), module_laws(trained), None
+    return problem(trained, x, y, settings["loss"]), module_laws(trained, x), None
 
 
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:

@@ -234,10 +234,12 @@ def _everything(
     """The loss, its gradients, the heights and the pushes."""
     own = [weight.detach().requires_grad_() for weight in weights]
     loss, seen = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)
-    found = torch.autograd.grad(loss, [*own, *seen.values], allow_unused=True, materialize_grads=True)
+    heard = [value for value in seen.values if value.requires_grad]  # but for what is computed without gradients
+    found = torch.autograd.grad(loss, [*own, *heard], allow_unused=True, materialize_grads=True)
+    pushes = iter(found[len(own) :])
     slopes = [
-        value if slope == 0.0 else (1.0 - slope) * value
-        for slope, value in zip(seen.slopes, found[len(own) :], strict=True)
+        (1.0 - slope) * next(pushes) if value.requires_grad else torch.zeros_like(value)
+        for slope, value in zip(seen.slopes, seen.values, strict=True)
     ]
     return [loss.detach(), *found[: len(own)], *(height.detach() for height in seen.heights), *slopes]
 
@@ -256,7 +258,11 @@ def _slopes(
     own = [weight.detach().requires_grad_() for weight in weights]
     heights = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)[1].heights
     ahead = picked[0].shape[: picked[0].ndim - heights[0].ndim]
-    found = torch.autograd.grad(heights, own, list(picked), allow_unused=True, is_grads_batched=bool(ahead))
+    heard = [(height, pick) for height, pick in zip(heights, picked, strict=True) if height.requires_grad]
+    if not heard:
+        return [torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) for weight in own]
+    seen, picks = zip(*heard, strict=True)
+    found = torch.autograd.grad(seen, own, picks, allow_unused=True, is_grads_batched=bool(ahead))
     return [
         torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) if slope is None else slope
         for slope, weight in zip(found, own, strict=True)

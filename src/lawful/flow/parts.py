@@ -11,8 +11,12 @@ import torch
 from torch import nn
 
 from lawful.flow.quantities import Quantities
+from lawful.network.modules.export import twin_of
 from lawful.network.modules.layers import LAYERS, layer_links
+from lawful.network.modules.trained_field import follows_gradient
 from lawful.types import Floats
+
+SEEN = 8  # inputs at which gradients are held against differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +91,14 @@ def understand(module: nn.Module) -> Parts:
     return Parts(tuple(joints), chains, tuple(ignored))
 
 
-def module_laws(module: nn.Module) -> Quantities:
+def module_laws(module: nn.Module, x: Floats) -> Quantities:
     """The balance of every unit of every joint, as functions of the trained parameters in the module's order.
 
+    None where training does not follow the gradient of what the module computes of some inputs.
+
     >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
-    >>> module_laws(net).names, module_laws(net).values(np.array([3.0, 4.0, 2.0]))
+    >>> laws = module_laws(net, np.ones((1, 2)))
+    >>> laws.names, laws.values(np.array([3.0, 4.0, 2.0]))
     (('0.0',), array([21.]))
     """
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
@@ -101,6 +108,8 @@ def module_laws(module: nn.Module) -> Quantities:
         for (name, value), end in zip(trained.items(), ends, strict=True)
     }
     joints = understand(module).joints
+    if joints and not follows_gradient(twin_of(module).cpu().eval(), torch.as_tensor(x[:SEEN], dtype=torch.float64)):
+        joints = ()
 
     def values(theta: Floats) -> Floats:
         squares, found = theta**2, []

@@ -138,7 +138,7 @@ def training_problem(
             raise LawfulError("this module needs data: its input size is not known")
         given = as_data(data)
         x = given.x if found.input_shape is None else given.x.reshape(len(given.x), *found.input_shape)
-        return problem(found.module, x, given.y, loss), module_laws(found.module), None
+        return problem(found.module, x, given.y, loss), module_laws(found.module, x), None
     graph = open_free(found, seed=seed)
     if data is None:
         x, y = drawn_data(graph, loss, seed)
