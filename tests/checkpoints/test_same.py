@@ -30,7 +30,8 @@ def certified(
 ) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
     found = architecture(family)
     pair = CheckpointPair(
-        found, *(OpenCheckpoint(state, {name: name for name in state}, "") for state in (first or found.state(), second))
+        found,
+        *(OpenCheckpoint(state, {name: name for name in state}, "") for state in (first or found.state(), second)),
     )
     certificate = copy_certificate(pair, same_checkpoints(found, pair.first.state, pair.second.state))
     files = [
