@@ -39,7 +39,9 @@ FAULTS = {
     "HANG": "import lawful.network.summary as s\ndef spin(_):\n    while True: pass\ns.summarise = spin\n",
     "DIED": "import os, lawful.network.summary as s\ns.summarise = lambda _: os._exit(9)\n",
 }
-ONE_FILE = "def plant(folder):\n    write(Architecture.parse('2-3-2 relu bias').initialise(seed=0), folder / 'net.json')\n"
+ONE_FILE = (
+    "def plant(folder):\n    write(Architecture.parse('2-3-2 relu bias').initialise(seed=0), folder / 'net.json')\n"
+)
 
 
 @pytest.mark.parametrize("word", FAULTS)
