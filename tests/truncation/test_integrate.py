@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from lawful.errors import LawfulError
 from lawful.study.claims.truncation import rotations
 from lawful.truncation.chart import cayley
 from lawful.truncation.closed import schedule
-from lawful.truncation.clusters import synthetic
+from lawful.truncation.clusters import Clusters, synthetic
 from lawful.truncation.crossing import first_crossing
 from lawful.truncation.field import Composed, Field, Maps, Separated
 from lawful.truncation.integrate import integrate
@@ -44,6 +46,20 @@ def test_follows_the_flow_of_small_steps(seed: int, size: int, count: int) -> No
     ]
     assert errors[1] < 2e-4
     assert errors[1] < errors[0]  # small steps approach us, not the other way round
+
+
+def test_points_that_an_earlier_map_made_one_cross_zero_together() -> None:
+    """Flipping one of them alone leaves the flow: small steps, which know no events, tell the two apart."""
+    data = Clusters(np.random.default_rng(88).normal(size=(22, 2)), np.repeat([0, 1], 11))
+    run = run_flow(data, general=True, until=2.8, frames=29)
+    assert max(Counter(event.time for event in run.events).values()) == 6  # at 2.726
+    field = Composed(data.points, run.start.targets[data.labels], data.weights)
+    errors = [
+        max(float(np.abs(a - b).max()) for a, b in zip(run.maps(28), rough, strict=True))
+        for rough in (small_steps(field, run.maps(27), 0.1, steps) for steps in (50, 200))
+    ]
+    assert errors[1] < 1e-7
+    assert errors[1] < errors[0]
 
 
 def test_rotations_stay_orthogonal_and_the_cost_falls() -> None:

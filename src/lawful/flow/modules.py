@@ -19,6 +19,7 @@ from lawful.flow.losses import checked, find_loss
 from lawful.flow.piecewise import rewritten, unlocated
 from lawful.flow.tape import Tensors, recorded
 from lawful.network.modules.calling import called_with
+from lawful.network.modules.trained_field import refuse_hooks_of_parameters
 from lawful.types import Floats, Indices
 
 RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as fifty of them
@@ -64,6 +65,7 @@ class ModuleProblem:
     """
 
     def __init__(self, module: torch.nn.Module, x: Any, y: Any, loss: str | Callable[..., Any] = "mse") -> None:
+        refuse_hooks_of_parameters(module)
         self.module = copy.deepcopy(module).double()
         trained = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
         if not trained:

@@ -19,8 +19,9 @@ from torch import nn
 
 from lawful.errors import LawfulError
 from lawful.flow.jacobian_rank import jacobian_rank
-from lawful.flow.parts import Joint, Parts, understand
+from lawful.flow.parts import OTHERWISE, Joint, Parts, understand
 from lawful.flow.sinks import Sink
+from lawful.flow.training_slope import slopes_in_training
 from lawful.flow.watch import LawWatch, digest
 from lawful.network import Mlp
 from lawful.network.formats.reading import read_bytes
@@ -81,6 +82,8 @@ class Monitor:
         self.watch: LawWatch | None = None
         self._wanted = laws
         self._resumed = False
+        self._looking = False
+        self._unchecked: dict[str, str] = {}  # joints that no gradient was held against yet, and what must run for it
 
     def __enter__(self) -> Monitor:
         if self._path is not None:
@@ -97,21 +100,77 @@ class Monitor:
             self._warn_if_blind(str(self.parts))
         elif self.input is not None:
             self._read_laws(self.input if isinstance(self.input, list) else [self.input], {})
-        else:
-            self._hooks.append(self.model.register_forward_pre_hook(self._first_run, with_kwargs=True))
+        self._unchecked = {joint.name: _around(joint) for joint in self.parts.joints}
+        for prefix in {"", *self._unchecked.values()}:
+            self._await_first_run(prefix)
         self._record(None)
         return self
 
-    def _first_run(self, model: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Read the model's graph when it is first called: its inputs show what it takes."""
-        self._hooks.pop().remove()
+    def _await_first_run(self, prefix: str) -> None:
+        """When a part of the model first runs in training, its inputs show whether its laws hold."""
+
+        def hook(part: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], _: Any) -> None:
+            if self._looking or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+                return  # our own run of a copy, or nobody's training
+            handle.remove()
+            self._looking = True
+            try:
+                with torch.random.fork_rng(devices=[]):
+                    if not prefix:
+                        self._first_run(inputs, keywords)
+                    self._hold_against_training(part, prefix, inputs, keywords)
+            finally:
+                self._looking = False
+
+        part = self.model.get_submodule(prefix.removesuffix("."))
+        handle = part.register_forward_hook(hook, with_kwargs=True)
+        self._hooks.append(handle)
+
+    def _hold_against_training(
+        self, part: nn.Module, prefix: str, inputs: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
+        """Drop the joints in a part of the model whose balances a gradient of that part does not keep."""
+        names = {name for name, around in self._unchecked.items() if around == prefix or not prefix}
+        if not names:
+            return
+        try:
+            slopes = list(slopes_in_training(part, inputs, keywords))
+        except Exception:  # the model's own code: some of it runs in its own precision or place alone
+            return
+        self._unchecked = {name: around for name, around in self._unchecked.items() if name not in names}
+        asked = [joint for joint in self.parts.joints if joint.name in names]
+        wrong = [joint.name for joint in asked if not all(joint.kept_along(*each, prefix) for each in slopes)]
+        if wrong:
+            self.parts = self.parts.without(wrong, OTHERWISE)
+            self._start = {name: values for name, values in self._start.items() if name not in wrong}
+            self._seen = {name: counts for name, counts in self._seen.items() if name not in wrong}
+            self._write({"kind": "parts", "chains": self.parts.chains, "ignored": self.parts.ignored})
+            kind = type(self.model).__name__
+            warnings.warn(f"balances of {', '.join(wrong)} in {kind} are not watched: {OTHERWISE}", stacklevel=2)
+
+    def _first_run(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Read the model's graph, and hold its laws against a gradient."""
+        if self._wanted is False:
+            return
+        if self.watch is None:
+            self._read_from_batch(inputs, keywords)
+        if self.watch is None:
+            return
+        try:
+            dropped = self.watch.hold_against_training(self.model, inputs, keywords)
+        except Exception:  # as for joints
+            return
+        if dropped:
+            kind = type(self.model).__name__
+            warnings.warn(f"{dropped} structural laws of {kind} are not watched: {OTHERWISE}", stacklevel=2)
+
+    def _read_from_batch(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         tensors = [each for each in (*inputs, *keywords.values()) if isinstance(each, torch.Tensor)]
         if any(each.ndim > 0 and len(each) < 2 for each in tensors):  # single numbers have no batch
             self._warn_if_blind("it first ran on a batch of one: give input=(...), a size without the batch")
             return
         try:
-            with torch.random.fork_rng(devices=[]):
-                self._read_laws(list(inputs), keywords)
+            self._read_laws(list(inputs), keywords)
         except LawfulError as error:
             self._warn_if_blind(str(error))
 
@@ -170,6 +229,8 @@ class Monitor:
         """A hook that, before a recorded step, counts the units that are off, or on, for the whole batch."""
 
         def hook(_: nn.Module, __: Any, output: torch.Tensor) -> None:
+            if self._looking or name not in self._start:
+                return
             if (self.steps + 1) % self.every == 0 and self.model.training:
                 heights = output.detach().flatten(2).movedim(1, -1) if output.ndim > 2 else output.detach()
                 low, high = torch.aminmax(heights.reshape(-1, heights.shape[-1]), dim=0)
@@ -185,7 +246,7 @@ class Monitor:
             sides.append((joint, into, out))
         if not self._start:
             self._start = balances
-        drifts = [(balances[name] - start).abs().max() for name, start in self._start.items()]
+        drifts = [(balances[name] - start).abs().max() for name, start in self._start.items() if name in balances]
         number = None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
         record: Record = {
             "kind": "record",
@@ -193,6 +254,7 @@ class Monitor:
             "seconds": round(time.perf_counter() - self._began, 6),
             "loss": number,
             "drift": float(torch.stack(drifts).max()) if drifts else None,
+            "unchecked": sorted(self._unchecked),
             "rank": jacobian_rank(sides, self.parts.chains),
             "hidden": sum(joint.units for joint in self.parts.joints),
             "dead": sum(off for off, _ in self._seen.values()) if self._seen else None,
@@ -227,6 +289,15 @@ class Monitor:
     def _write(self, record: Record) -> None:
         if self._file is not None:
             os.write(self._file, (json.dumps(record) + "\n").encode())
+
+
+def _around(joint: Joint) -> str:
+    """The prefix of the smallest part of a model that has both layers of a joint in it."""
+    shared = 0
+    writer, reader = joint.name.split("."), joint.reader.split(".")
+    while shared < min(len(writer), len(reader)) - 1 and writer[shared] == reader[shared]:
+        shared += 1
+    return "".join(f"{part}." for part in writer[:shared])
 
 
 def line(record: Mapping[str, Any]) -> str:

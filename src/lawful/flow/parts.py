@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from lawful.flow.quantities import Quantities
-from lawful.network.modules.export import twin_of
+from lawful.flow.training_slope import Tensors, slopes_in_training
 from lawful.network.modules.layers import LAYERS, layer_links
-from lawful.network.modules.trained_field import follows_gradient
+from lawful.network.modules.trained_field import has_hooks
 from lawful.types import Floats
 
-SEEN = 8  # inputs at which gradients are held against differences
+AGREEMENT = 1e-4  # of terms that must cancel: they do to 1e-12, or 1e-5 in modules that compute in single precision
+OTHERWISE = "training does not follow the gradient of what it computes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,20 @@ class Joint:
         readers = self.above.weight.double().square().sum(0)  # faster than a norm over a strided dimension
         return into, readers.reshape(self.units, -1).sum(1)
 
+    def kept_along(self, theta: Tensors, slope: Tensors, prefix: str = "") -> bool:
+        """Whether `Σ_in θ·g = Σ_out θ·g` at every unit: then a step along g keeps the balance, to first order.
+
+        Names of parameters are those of the submodule at `prefix`.
+        """
+        below, above = self.name.removeprefix(prefix), self.reader.removeprefix(prefix)
+        into = (theta[f"{below}.weight"] * slope[f"{below}.weight"]).flatten(1)
+        if self.below.bias is not None:
+            into = torch.cat([into, (theta[f"{below}.bias"] * slope[f"{below}.bias"])[:, None]], dim=1)
+        out = theta[f"{above}.weight"] * slope[f"{above}.weight"]
+        out = out.reshape(len(out), self.units, -1).transpose(0, 1).flatten(1)
+        terms = torch.cat([into, -out], dim=1)
+        return bool((terms.sum(1).abs() <= AGREEMENT * terms.abs().sum(1)).all())
+
 
 @dataclass(frozen=True, eq=False)
 class Parts:
@@ -48,6 +65,14 @@ class Parts:
     joints: tuple[Joint, ...]
     chains: tuple[tuple[str, ...], ...]
     ignored: tuple[tuple[str, str], ...]
+
+    def without(self, names: Collection[str], why: str) -> Parts:
+        """The same but for the joints of these layers."""
+        kept = [joint for joint in self.joints if joint.name not in names]
+        chains = _chains(kept)
+        inside = {name for chain in chains for name in chain}
+        left = [name for chain in self.chains for name in chain if name not in inside]
+        return Parts(tuple(kept), chains, (*self.ignored, *((name, why) for name in left)))
 
     def __str__(self) -> str:
         lines = ["understood: " + " - ".join(chain) for chain in self.chains] or ["understood: nothing"]
@@ -91,10 +116,10 @@ def understand(module: nn.Module) -> Parts:
     return Parts(tuple(joints), chains, tuple(ignored))
 
 
-def module_laws(module: nn.Module, x: Floats) -> Quantities:
+def module_laws(module: nn.Module, x: NDArray[Any]) -> Quantities:
     """The balance of every unit of every joint, as functions of the trained parameters in the module's order.
 
-    None where training does not follow the gradient of what the module computes of some inputs.
+    None where training does not follow the gradient of what the module computes of the first inputs.
 
     >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
     >>> laws = module_laws(net, np.ones((1, 2)))
@@ -108,8 +133,8 @@ def module_laws(module: nn.Module, x: Floats) -> Quantities:
         for (name, value), end in zip(trained.items(), ends, strict=True)
     }
     joints = understand(module).joints
-    if joints and not follows_gradient(twin_of(module).cpu().eval(), torch.as_tensor(x[:SEEN], dtype=torch.float64)):
-        joints = ()
+    slopes = list(slopes_in_training(module, (torch.as_tensor(x),))) if joints else []
+    joints = tuple(joint for joint in joints if all(joint.kept_along(theta, slope) for theta, slope in slopes))
 
     def values(theta: Floats) -> Floats:
         squares, found = theta**2, []
@@ -139,6 +164,8 @@ def _refused(module: nn.Module) -> dict[str, str]:
             found[name] = "shares its weight"
         elif getattr(layer, "groups", 1) != 1:
             found[name] = "is a grouped convolution"
+        elif any(has_hooks(value) for value in own.values()):
+            found[name] = "has a hook that may change its gradient"
     return found
 
 

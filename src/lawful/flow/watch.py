@@ -12,7 +12,9 @@ import numpy as np
 from torch import nn
 
 from lawful.errors import LawfulError
+from lawful.flow.training_slope import slopes_in_training
 from lawful.symmetry import symmetries
+from lawful.symmetry.check import CHECKED_SIZE, LOOSE, LOOSE_FLOOR, space_error
 from lawful.symmetry.families import SpaceLaws
 from lawful.types import Floats
 
@@ -57,6 +59,22 @@ class LawWatch:
         self.start = self._values(model)
         theta = {name: tensor.detach() for name, tensor in model.named_parameters()}
         self._sizes = [laws.size_along(theta, theta) for _, laws in kept]
+
+    def hold_against_training(self, model: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> int:
+        """Watch only what a gradient keeps, on inputs that the model trains on; returns how many laws it does not."""
+        if sum(tensor.numel() for tensor in model.parameters()) > CHECKED_SIZE:
+            return 0
+        spaces = {id(space.laws): space for space in self.found.spaces}
+        kept = [True] * len(self.families)
+        for theta, slope in slopes_in_training(model, inputs, keywords):
+            for place, (_, laws) in enumerate(self.families):
+                kept[place] &= space_error(spaces[id(laws)], theta, slope, LOOSE_FLOOR)[0] <= LOOSE
+        before = self.count
+        self.families = [each for each, keeps in zip(self.families, kept, strict=True) if keeps]
+        self.start = [each for each, keeps in zip(self.start, kept, strict=True) if keeps]
+        self._sizes = [each for each, keeps in zip(self._sizes, kept, strict=True) if keeps]
+        self.count = sum(laws.count for _, laws in self.families)
+        return before - self.count
 
     def _values(self, model: nn.Module) -> list[Floats]:
         theta = {name: tensor.detach() for name, tensor in model.named_parameters()}

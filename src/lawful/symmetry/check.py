@@ -74,7 +74,7 @@ def check_symmetries(
             overflown += 1
             continue
         for number, space in enumerate(found.spaces):
-            off, heard = _error(space, theta, slope, floor)
+            off, heard = space_error(space, theta, slope, floor)
             if heard:
                 silent.discard(number)
             if off > worst:
@@ -123,7 +123,7 @@ def _count_once(found: Symmetries, theta: Parameters) -> None:
         raise FalseSymmetry(f"{len(found.laws)} laws were stated, and only {rank} of them are independent")
 
 
-def _error(space: Space, theta: Parameters, slope: Parameters, floor: float) -> tuple[float, bool]:
+def space_error(space: Space, theta: Parameters, slope: Parameters, floor: float) -> tuple[float, bool]:
     """How far a space's generators are from keeping the function, and whether all its terms could be seen at all."""
     laws = space.laws
     if laws is None:

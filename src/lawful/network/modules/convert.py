@@ -17,7 +17,7 @@ from lawful.network.mlp import Mlp
 from lawful.network.modules.export import export_module, twin_of
 from lawful.network.modules.graph import Cut, Interpreter
 from lawful.network.modules.operands import BATCH, numbers
-from lawful.network.modules.trained_field import follows_gradient
+from lawful.network.modules.trained_field import follows_gradient, has_hooks
 from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
@@ -160,11 +160,11 @@ def smooth_chain(
 
 def _trains_as_it_computes(module: nn.Module, shape: tuple[int, ...]) -> bool:
     trained = [tensor for tensor in module.parameters() if tensor.requires_grad]
-    if not trained or any(tensor._backward_hooks for tensor in trained):
+    if not trained or any(has_hooks(tensor) for tensor in trained):
         return not trained
     batch = torch.randn((CHECKED, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     try:
-        return follows_gradient(twin_of(module).cpu().eval(), batch)
+        return all(follows_gradient(twin_of(module).cpu().train(mode), batch) for mode in (False, True))
     except Exception:  # the module's own code: what does not run in float64 was compared in its own precision
         return True
 

@@ -49,8 +49,13 @@ def follows_gradient(module: torch.nn.Module, *inputs: torch.Tensor, without: Co
 def refuse_hooks_of_parameters(module: torch.nn.Module) -> None:
     """What a hook of a tensor makes of its gradient is known to training alone."""
     for name, tensor in module.named_parameters():
-        if tensor.requires_grad and tensor._backward_hooks:
-            raise Unsupported(f"a hook may change the gradient of {name}, and laws are read without hooks: remove it")
+        if tensor.requires_grad and has_hooks(tensor):
+            raise Unsupported(f"a hook may change the gradient of {name}, which is taken here without hooks: remove it")
+
+
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether code of one's own sees the gradient of a parameter, and may change it, before training does."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 def drop_hooks(module: torch.nn.Module, batch: torch.Tensor) -> None:
@@ -94,8 +99,10 @@ def _slopes(
 
 
 def _output(module: torch.nn.Module, values: Mapping[str, torch.Tensor], inputs: Inputs) -> torch.Tensor:
-    """What a module computes; the first of several results."""
-    found = called_with(module, values, inputs)
+    """What a module computes, its dropout always the same; the first of several results."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        found = called_with(module, values, inputs)
     while isinstance(found, (dict, list, tuple)):
         found = next(iter(found.values() if isinstance(found, dict) else found))
     output: torch.Tensor = found
