@@ -42,7 +42,7 @@ types: .venv/developer
 	@$(BIN)/mypy
 
 pytest: .venv/browser
-	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 # one thread each: two workers share two cores
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile # one thread each; tests of a file share what they make
 
 # Damaged files of every kind against every reader and verifier: make fuzz N=10000 SEED=0
 N ?= 10000

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.paper_size [MINUTES]`: the paper's own Leaky ResNet, by our solver and by its recipe.
+"""`python -m benchmarks.paper_size [MINUTES [FIGURE.svg]]`: the paper's own Leaky ResNet, by our solver and its recipe.
 
-Width 200, 50 layers, 1000 samples of a 20-5-20 teacher, the same start, equal time each. Too long for `make bench`.
+Width 200, 50 layers, 1000 samples of a 20-5-20 teacher, the same start, equal processor time each. Too long for
+`make bench`.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
+from lawful.figure import Figure, Panel, Series
 from lawful.leaky import LeakyResNet, SolverProgress, recipe, solve, teacher
+from lawful.study.figure_file import save
 
 RIDGE, DEPTH = 0.04, 5.0
 Watch = Callable[[SolverProgress], None]
+History = list[tuple[float, SolverProgress]]
 
 
 class OutOfTimeError(Exception):
     """The clock's way to stop a run."""
 
 
-def main(minutes: float) -> None:
+def main(minutes: float, file: Path | None) -> None:
     """Run both, print their costs as they fall, and when ours passed the recipe's best."""
     train, _ = teacher((20, 5, 20), 1000)
     start = LeakyResNet.random(width=200, layers=50, effective_depth=DEPTH, inputs=20, outputs=20, softness=0.01)
@@ -30,17 +35,33 @@ def main(minutes: float) -> None:
     passed = next(((seconds, entry.evaluations) for seconds, entry in ours if entry.cost <= goal), None)
     when = "never" if passed is None else f"after {passed[0]:.0f} s and {passed[1]} evaluations"
     print(f"the recipe's best cost in {theirs[-1][1].evaluations} steps is {goal:.4f}; the solver passed it {when}")
+    if file is not None:
+        save(curves(ours, theirs), file)
 
 
-def _timed(name: str, minutes: float, run: Callable[[Watch], object]) -> list[tuple[float, SolverProgress]]:
-    history: list[tuple[float, SolverProgress]] = []
-    begin = time.perf_counter()
+def curves(ours: History, theirs: History) -> Figure:
+    """Cost and stationarity over processor time."""
+    panels = [
+        Panel(
+            [Series([getattr(entry, name) for _, entry in each], [seconds / 60 for seconds, _ in each], label)
+             for label, each in (("solver", ours), ("the paper's recipe", theirs))],
+            name, "processor minutes", log_y=True,
+        )
+        for name in ("cost", "stationarity")
+    ]  # fmt: skip
+    return Figure("The same network from the same start, by the solver and by the paper's recipe", panels)
+
+
+def _timed(name: str, minutes: float, run: Callable[[Watch], object]) -> History:
+    history: History = []
+    begin = time.process_time()
 
     def watch(entry: SolverProgress) -> None:
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         if not history or seconds // 30 > history[-1][0] // 30:
             _tell(name, seconds, entry)
-        history.append((seconds, entry))
+        if not history or seconds // 3 > history[-1][0] // 3:
+            history.append((seconds, entry))
         if seconds > 60 * minutes:
             raise OutOfTimeError
 
@@ -56,4 +77,4 @@ def _tell(name: str, seconds: float, entry: SolverProgress) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0)
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0, Path(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from lawful.checkpoints.architecture import read_architecture
 from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.exact_hash import orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import HeadSpace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
@@ -64,6 +65,38 @@ class WrittenAttention(nn.Module):
             read = (q @ k.mT / 2 + self.bias).softmax(-1) @ v
         x = x + self.out(read.transpose(1, 2).flatten(2))
         return functional.rms_norm(x, (8,)) * (self.plus + self.last) @ self.table.weight.T
+
+
+class HeadsOfTheirOwn(nn.Module):
+    """Two attentions with norms of queries and keys (2 heads share a key), or with a table of biases for both."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, kept = kind, 8 if kind == "norms" else 16
+        self.table = nn.Embedding(20, 8)
+        self.query, self.key = nn.Linear(8, 16), nn.Linear(8, kept)
+        self.value, self.out = nn.Linear(8, kept), nn.Linear(16, 8)
+        self.queries, self.keys = nn.RMSNorm(4), nn.RMSNorm(4)
+        self.again, self.result = nn.Linear(8, 48), nn.Linear(16, 8)
+        self.places = nn.Parameter(torch.randn(9, 4))
+        self.register_buffer("distance", torch.arange(5)[:, None] - torch.arange(5) + 4)
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (each.unflatten(-1, (-1, 4)).transpose(1, 2) for each in (q, k, v))
+        bias = None
+        if self.kind == "norms":
+            q, k = self.queries(q), self.keys(k)
+        else:
+            bias = self.places[self.distance].permute(2, 0, 1)[None]
+        read = functional.scaled_dot_product_attention(q, k, v, bias, enable_gqa=self.kind == "norms")
+        return read.transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.table(x)
+        x = x + self.out(self.attend(self.query(x), self.key(x), self.value(x)))
+        if self.kind == "table":
+            x = x + self.result(self.attend(*self.again(x).chunk(3, -1)))
+        return x
 
 
 class ByHand(nn.Module):
@@ -147,6 +180,45 @@ def test_heads_of_attention_that_is_written_out_change_places(kind: str) -> None
 
     verdict = compared(module, change, "5:int")
     assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+
+
+def test_heads_whose_queries_and_keys_are_normalised_change_places() -> None:
+    torch.manual_seed(5)
+    pairs, queries = torch.tensor([1, 0]), torch.tensor([3, 2, 0, 1])
+
+    def change(state: State) -> None:
+        for name, order in (("key", pairs), ("value", pairs), ("query", queries)):
+            rows = (4 * order[:, None] + torch.arange(4)).reshape(-1)
+            moved(state, rows, (f"{name}.weight", 0), (f"{name}.bias", 0))
+        moved(state, (4 * queries[:, None] + torch.arange(4)).reshape(-1), ("out.weight", 1))
+
+    verdict = compared(drawn(HeadsOfTheirOwn("norms")), change, "5:int")
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+
+
+def test_heads_change_places_with_their_biases_in_all_layers_that_share_them() -> None:
+    torch.manual_seed(6)
+    module, order = drawn(HeadsOfTheirOwn("table")), torch.tensor([2, 0, 3, 1])
+    rows = (4 * order[:, None] + torch.arange(4)).reshape(-1)
+
+    def change(state: State) -> None:
+        moved(
+            state, rows, *((f"{name}.{each}", 0) for name in ("query", "key", "value") for each in ("weight", "bias"))
+        )
+        moved(state, torch.cat([rows, rows + 16, rows + 32]), ("again.weight", 0), ("again.bias", 0))
+        moved(state, rows, ("out.weight", 1), ("result.weight", 1))
+        moved(state, order, ("places", 1))
+
+    verdict = compared(module, change, "5:int")
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+    found = read_architecture(module, "5:int", folding="statistics")
+    first = found.state()
+    second = dict(first)
+    change(second)
+    assert orbit_hash(found, first).hash == orbit_hash(found, second).hash is not None
+    moved(second, order, ("places", 1))
+    assert orbit_hash(found, first).hash != orbit_hash(found, second).hash
+    assert same_checkpoints(found, first, second).verdict == "different"
 
 
 @pytest.mark.parametrize("stacked", [False, True])

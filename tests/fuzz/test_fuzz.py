@@ -39,6 +39,9 @@ FAULTS = {
     "HANG": "import lawful.network.summary as s\ndef spin(_):\n    while True: pass\ns.summarise = spin\n",
     "DIED": "import os, lawful.network.summary as s\ns.summarise = lambda _: os._exit(9)\n",
 }
+ONE_FILE = (
+    "def plant(folder):\n    write(Architecture.parse('2-3-2 relu bias').initialise(seed=0), folder / 'net.json')\n"
+)
 
 
 @pytest.mark.parametrize("word", FAULTS)
@@ -48,7 +51,7 @@ def test_a_fault_is_found(tmp_path: Path, word: str) -> None:
     (tmp_path / "__main__.py").write_text(main)
     (tmp_path / "damage.py").write_text("def damaged(content, *_):\n    return content\n")
     (tmp_path / "seeds.py").write_text(
-        (HERE / "seeds.py").read_text() + "\nTARGETS, COMMANDS = TARGETS[:1], ()\n" + FAULTS[word]
+        (HERE / "seeds.py").read_text() + "\nTARGETS = TARGETS[:1]\n" + ONE_FILE + FAULTS[word]
     )
     done = subprocess.run([sys.executable, str(tmp_path), "--count", "1"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, (done.stdout, done.stderr[-500:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -10,25 +12,42 @@ from models import RULES, THEORY, Function, Gpt, Llama
 from torch import nn
 
 from lawful.study.claims.symmetry_counts import BEYOND
-from lawful.symmetry import symmetries
+from lawful.symmetry import Symmetries, symmetries
+from lawful.symmetry.orbit import disguise
 
 SMALL = {**THEORY, **RULES}
 UNCOUNTED = ("GPT", "Llama", "rotary head of 4", "weight norm")  # large, or without second derivatives in PyTorch
 COUNTED = [name for name in SMALL if not name.startswith(UNCOUNTED)]
 
 
+@cache
+def read(name: str) -> tuple[nn.Module, Symmetries]:
+    torch.manual_seed(0)
+    make, given, _ = SMALL[name]
+    module = make()
+    return module, symmetries(module, given)
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_laws_are_those_of_theory_and_independent(name: str) -> None:
-    torch.manual_seed(0)
-    make, given, expected = SMALL[name]
-    module = make()
-    found = symmetries(module, given)
+    expected = SMALL[name][2]
+    module, found = read(name)
     assert len(found.laws) == expected
     assert found.checked is not None
     assert found.checked.worst < 1e-9
     assert found.pinned == ()
     gradients = found.laws.gradients({name: tensor.double() for name, tensor in module.named_parameters()})
     assert np.linalg.matrix_rank(gradients) == expected if expected else gradients.size == 0
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_finite_members_keep_the_outputs(name: str) -> None:
+    _, given, expected = SMALL[name]
+    module, found = read(name)
+    twin = disguise(module, given, found, seed=3)
+    assert twin.difference < 1e-10
+    moved = any(not torch.equal(twin.weights[key], tensor) for key, tensor in module.state_dict().items())
+    assert moved == bool(found.spaces) or expected == 0
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from entries_oracle import components_hold, path_holds
 from forging import Proof
-from program_oracle import reached
+from program_oracle import reaches
 
 from lawful.components import Apart, Balance, WeightPath, components, find_path
 from lawful.fibers import Domain, Stack, cells
@@ -291,8 +291,7 @@ def _rebalance(proof: Proof, found: Verified) -> bool:
 
 def _laws_of_module(proof: Proof, found: Verified) -> bool:
     """Fields and brackets of the program itself leave room for no more laws than stated."""
-    rank, _ = reached(proof)
-    return bool(found.facts["parameters"] - rank <= found.facts["laws"])
+    return reaches(proof, found.facts["parameters"] - found.facts["laws"])
 
 
 def _laws_by_theorem(proof: Proof, found: Verified) -> bool:

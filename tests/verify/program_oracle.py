@@ -16,16 +16,25 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
+def prepared(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps with their lists as tensors."""
+    types = {"values": torch.float64, "indices": torch.long}
+    return [
+        step | {key: torch.tensor(step[key], dtype=kind) for key, kind in types.items() if key in step}
+        for step in steps
+    ]
+
+
 def output(steps: list[dict[str, Any]], theta: Tensor, x: Tensor) -> Tensor:
     """The last array of the program."""
     arrays = [theta, x]
     for step in steps[2:]:
         kind, sources = step["kind"], [arrays[number] for number in step.get("sources", ())]
         if kind == "constant":
-            made = torch.tensor(step["values"], dtype=torch.float64)
+            made = step["values"]
         elif kind == "take":
             joined = torch.cat([*sources, torch.zeros(1, dtype=torch.float64)])
-            made = joined[torch.tensor(step["indices"], dtype=torch.long)]
+            made = joined[step["indices"]]
         elif kind == "matmul":
             n, p, q, r = step["sizes"]
             made = (sources[0].reshape(n, p, q) @ sources[1].reshape(n, q, r)).reshape(-1)
@@ -41,10 +50,10 @@ def output(steps: list[dict[str, Any]], theta: Tensor, x: Tensor) -> Tensor:
     return arrays[-1]
 
 
-def reached(proof: dict[str, Any], seed: int = 0) -> tuple[int, np.ndarray]:
-    """The rank of fields and brackets at the certificate's point, for random inputs, and rows that span them."""
+def reaches(proof: dict[str, Any], enough: int, seed: int = 0) -> bool:
+    """Whether fields and brackets at the certificate's point, for random inputs, have this rank; stops when they do."""
     rng = np.random.default_rng(seed)
-    steps, classes = proof["steps"], proof["classes"]
+    steps, classes = prepared(proof["steps"]), proof["classes"]
     theta = torch.tensor(proof["theta"], dtype=torch.float64) / 2.0 ** proof["theta_bits"]
     ends = len(proof["weights"][0])
 
@@ -61,7 +70,13 @@ def reached(proof: dict[str, Any], seed: int = 0) -> tuple[int, np.ndarray]:
         first, second = bracket(level - 1), field()
         return lambda at: jvp(second, (at,), (first(at),))[1] - jvp(first, (at,), (second(at),))[1]
 
-    rows = [bracket(level)(theta).numpy() for level in range(LEVELS) for _ in range(len(theta) + 2)]
-    sized = np.array([row / max(float(np.linalg.norm(row)), 1e-300) for row in rows])
-    values = np.linalg.svd(sized, compute_uv=False)
-    return int((values > 1e-7 * values[0]).sum()), sized
+    rows: list[np.ndarray] = []
+    for level in range(LEVELS):
+        for _ in range(len(theta) + 2):
+            row = bracket(level)(theta).numpy()
+            rows.append(row / max(float(np.linalg.norm(row)), 1e-300))
+            if len(rows) >= enough:
+                values = np.linalg.svd(np.array(rows), compute_uv=False)
+                if int((values > 1e-7 * values[0]).sum()) >= enough:
+                    return True
+    return False

@@ -175,7 +175,7 @@ def _readers(exported: ExportedModule) -> dict[str, LinearReader]:
 def _value_folds(group: OrbitGroup, readers: dict[str, LinearReader]) -> tuple[Fold, ...]:
     found: list[Fold] = []
     for space in group.spaces:
-        for block in (head[-1] for head in space.heads) if isinstance(space, HeadSpace) else ():
+        for block in (block for head in space.heads for block in head) if isinstance(space, HeadSpace) else ():
             biases = [rows for rows in block.members if len(group.shapes[rows.tensor]) == 1]
             for rows in biases:
                 others = [each for each in block.members if each.powers[0] == -rows.powers[0]]

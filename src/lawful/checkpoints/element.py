@@ -341,6 +341,8 @@ def _matrix(block: MatrixBlock, rng: np.random.Generator) -> Floats:
     if block.kind == "rotary":
         phases = rng.uniform(0, 2 * np.pi, len(block.pairs))
         return turning(block, np.exp(rng.normal(scale=SPREAD, size=len(block.pairs))) * np.exp(1j * phases))
+    if block.kind == "still":
+        return np.eye(size)
     turn = np.linalg.qr(rng.normal(size=(size, size)))[0]
     if block.kind == "GL":
         other = np.linalg.qr(rng.normal(size=(size, size)))[0]

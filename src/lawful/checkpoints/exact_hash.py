@@ -243,6 +243,12 @@ def _head_relations(
         found.nodes(f"heads of {heads[0][0].name}", count, permutes, False), np.zeros(count, dtype=np.int64)
     )
     for slot, first in enumerate(heads[0]):
+        for rows in first.members if first.kind == "still" else ():
+            parts = [_rows_of(head[slot], rows, copy, copies, axes.wide) for head in heads for copy in range(copies)]
+            inside, place = found.axis(f"{slot} {rows.tensor} rows", first.size), (rows.tensor, _rest(rows, axes.wide))
+            signed = [False, False, place in axes.signed]
+            named = f"{slot} {rows.tensor}"
+            found.relations.append(NumberTable(named, np.stack(parts), [nodes, inside, axes.at(*place)], signed))
         for one in (rows for rows in first.members if rows.powers[0] > 0):
             for two in (rows for rows in first.members if rows.powers[0] < 0):
                 table = []

@@ -5,7 +5,8 @@ Everything comes from the symmetries that are read from the graph. Three kinds o
 - `UnitSpace`: hidden units (neurons, channels, coordinates of a stream) that may change places, with scales and signs;
 - `MatrixBlock`: a hidden space on which all of GL(m), O(m), O(m) fixing the vector 1, or a complex number for each
   rotary pair acts;
-- `HeadSpace`: blocks that belong together, head by head, and whole heads that may change places.
+- `HeadSpace`: blocks that belong together, head by head, and whole heads that may change places. Rows of a head that
+  no matrix moves (queries under a norm of their own, a table of biases) are blocks that stand *still* within it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Literal
 from lawful.symmetry.families import SpaceLaws
 from lawful.types import Indices
 
-Kind = Literal["GL", "O", "O fixing 1", "rotary"]
+Kind = Literal["GL", "O", "O fixing 1", "rotary", "still"]
 AxisPlace = tuple[str, tuple[int, ...]]  # a tensor and the dimensions of one of its axes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -123,8 +124,8 @@ def nearest_heads(space: HeadSpace, a: Tensors, b: Tensors) -> HeadsMove:
     """Which head of B is which of A, and a matrix for each pair of queries and keys, values and outputs."""
     count, copies = len(space.heads), space.copies
     likeness = np.zeros((count, copies, count, copies))
-    for slot in range(len(space.heads[0])):
-        likeness += _slot_likeness(space, slot, a, b)
+    for slot, block in enumerate(space.heads[0]):
+        likeness += (_still_likeness if block.kind == "still" else _slot_likeness)(space, slot, a, b)
     inner = np.zeros((count, count, copies), dtype=np.intp)
     total = np.zeros((count, count))
     for i in range(count):
@@ -139,6 +140,9 @@ def nearest_heads(space: HeadSpace, a: Tensors, b: Tensors) -> HeadsMove:
     for i, j in enumerate(order.tolist()):
         own = []
         for block, twin in zip(space.heads[i], space.heads[j], strict=True):
+            if block.kind == "still":
+                own.append(np.eye(block.size))
+                continue
             pairs: list[Pair] = []
             for sign in (1, -1):
                 mine = [rows for rows in block.members if rows.powers[0] * sign > 0]
@@ -179,6 +183,22 @@ def _slot_likeness(space: HeadSpace, slot: int, a: Tensors, b: Tensors) -> Float
     value = _complex_products(block, own, shared) if turned else (own * shared).sum((2, 5)).numpy()
     scale = norms[0][:, :, None, None] * norms[1][None, None]
     return np.asarray(np.divide(value, scale, out=np.zeros_like(value), where=scale > 0))
+
+
+def _still_likeness(space: HeadSpace, slot: int, a: Tensors, b: Tensors) -> Floats:
+    """Cosines of rows that no matrix acts on."""
+    count, copies = len(space.heads), space.copies
+    lines = []
+    for tensors in (a, b):
+        own = []
+        for head in space.heads:
+            for copy in range(copies):
+                picked = [replace(rows, places=rows.places[:, [copy if rows.places.shape[1] == copies else 0]])
+                          for rows in head[slot].members]  # fmt: skip
+                own.append(_stacked(picked, tensors).reshape(-1))
+        line = torch.stack(own)
+        lines.append(line / torch.as_tensor(np.maximum(row_lengths(line), TINY))[:, None])
+    return np.asarray((lines[0] @ lines[1].T).numpy().reshape(count, copies, count, copies))
 
 
 def _sides(block: MatrixBlock, tensors: Tensors, copies: int) -> tuple[list[torch.Tensor], torch.Tensor]:

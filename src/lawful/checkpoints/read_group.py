@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import connected_components
 from lawful.checkpoints.group import (
     AxisPlace,
     AxisRows,
-    HeadSpace,
     HiddenSpace,
     Kind,
     MatrixBlock,
@@ -21,6 +20,7 @@ from lawful.checkpoints.group import (
     UnitSpace,
     members_of,
 )
+from lawful.checkpoints.read_heads import HeadReader
 from lawful.symmetry.cells import Cells
 from lawful.symmetry.families import MatrixLaws
 from lawful.symmetry.gauges import PINNED, Gauges, Link
@@ -40,9 +40,9 @@ def read_group(demands: Demands, gains: set[str], biases: Mapping[str, str]) -> 
     `gains` are parameters that multiply values: a sign that all values of a unit share leaves them alone. `biases` are
     those of linear layers, by the name of their weight.
     """
-    reader = _GroupReader(demands, gains, biases)
+    reader = _GroupReader(demands, gains)
     blocks = reader.blocks()
-    heads, used = reader.heads(blocks)
+    heads, used = HeadReader(demands, reader.solution, reader.sides, reader.unit, biases).read(blocks)
     single = [block for number, block in blocks.items() if number not in used]
     units, left_out = reader.units(used)
     spaces: list[HiddenSpace] = [*single, *heads, *units]
@@ -54,23 +54,16 @@ def read_group(demands: Demands, gains: set[str], biases: Mapping[str, str]) -> 
 
 
 class _GroupReader:
-    def __init__(self, demands: Demands, gains: set[str], biases: Mapping[str, str]) -> None:
-        self.demands, self.gains, self.biases = demands, gains, biases
+    def __init__(self, demands: Demands, gains: set[str]) -> None:
+        self.demands, self.gains = demands, gains
         self.solution: GaugeSolution = solve(demands.gauges)
         self.sides: list[ParameterSide] = []
         self.centred: list[ParameterSide] = []  # gains beside a constant, `1 + γ`: they change places, and that is all
         for side in parameter_sides(demands):
             (self.sides if side.axis.centre is None or not np.any(side.axis.centre) else self.centred).append(side)
         self.labels = {(side.axis.parameter, side.axis.dims): side.labels for side in self.sides}
-        orders = [np.argsort(side.labels) for side in self.sides]
-        self.distinct = [  # sides on which every label is once: their rows by label
-            (side.axis, order, side.labels[order])
-            for side, order in zip(self.sides, orders, strict=True)
-            if len(order) and bool(np.diff(side.labels[order]).all())
-        ]
         self.unit = _joined(link_components(demands.gauges), _depthwise(demands.gauges))
-        alone = np.bincount(self.solution.cell)[self.solution.cell] == 1
-        self.alone = alone
+        self.alone = np.bincount(self.solution.cell)[self.solution.cell] == 1
 
     # Blocks
 
@@ -94,71 +87,6 @@ class _GroupReader:
             label = self.labels[first.place][first.places[0, 0]]
             found[int(self.solution.block[label])] = MatrixBlock(space.name, laws.size, kind, members)
         return found
-
-    # Heads
-
-    def heads(self, blocks: dict[int, MatrixBlock]) -> tuple[list[HeadSpace], set[int]]:
-        """For each attention, its heads; and the numbers of the blocks and units that are in them."""
-        found, used = [], set[int]()
-        for query, key, value in self.demands.gauges.attentions:
-            groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-            for head, labels in enumerate(key.tolist()):
-                groups[tuple(labels)].append(head)
-            rows = [self._head(blocks, query[each], key[each[0]], value[each[0]]) for each in groups.values()]
-            taken = {number for row in rows for _, numbers in row for number in numbers}
-            slots = {tuple(_signature(block) for block, _ in row) for row in rows}
-            if not rows or not rows[0] or len(slots) != 1 or taken & used:
-                continue
-            used |= taken
-            blocked = tuple(tuple(block for block, _ in row) for row in rows)
-            copies = {len(each) for each in groups.values()}.pop()
-            found.append(HeadSpace(blocked[0][0].name, blocked, copies, len(rows) * copies > 1))
-        return found, used
-
-    def _head(
-        self, blocks: dict[int, MatrixBlock], query: Residues, key: Residues, value: Residues
-    ) -> list[tuple[MatrixBlock, set[int]]]:
-        """The blocks of one group of heads: queries with keys, values with outputs.
-
-        Where only some coordinates of queries and keys turn with positions, these and the others are two blocks.
-        """
-        found: list[tuple[MatrixBlock, set[int]]] = []
-        numbers = self.solution.block[key]
-        turning = np.ones(len(key), dtype=bool)
-        for number in dict.fromkeys(numbers.tolist()):
-            here = numbers == number
-            if number in blocks and len(blocks[number].members[0].places) == here.sum():
-                found.append((blocks[number], {number}))
-                turning &= ~here
-        if turning.any() and (turned := self._rotary(query[:, turning], key[turning])) is not None:
-            found.append((turned, {-1 - int(unit) for unit in np.unique(self.unit[key[turning]])}))
-        number = int(self.solution.block[value[0]])
-        if number in blocks:
-            found.append((blocks[number], {number}))
-        return found
-
-    def _rotary(self, query: Residues, key: Residues) -> MatrixBlock | None:
-        """Queries and keys of a head whose coordinates turn in pairs: pairs are units with two labels in the head."""
-        units = self.unit[key]
-        if not all((self.unit[each] == units).all() for each in query) or not self.alone[key].all():
-            return None
-        where: dict[int, list[int]] = defaultdict(list)
-        for coordinate, unit in enumerate(units.tolist()):
-            where[unit].append(coordinate)
-        if any(len(each) != 2 for each in where.values()):
-            return None
-        members = []
-        for labels, power in ((key[None], -1.0), (query, 1.0)):
-            for axis, order, sorted_labels in self.distinct:
-                at = np.minimum(np.searchsorted(sorted_labels, labels), len(order) - 1)
-                if (sorted_labels[at] == labels).all():
-                    members.append(AxisRows(axis.parameter, axis.dims, order[at].T.astype(np.intp), (power,)))
-        members += [AxisRows(self.biases[rows.tensor], (0,), rows.places, rows.powers) for rows in members
-                    if rows.tensor in self.biases and len(rows.dims) == 1]  # fmt: skip
-        if not any(rows.powers[0] > 0 for rows in members) or not any(rows.powers[0] < 0 for rows in members):
-            return None
-        pairs = tuple((each[0], each[1]) for each in where.values())
-        return MatrixBlock(f"{members[0].tensor}", len(key), "rotary", tuple(members), pairs)
 
     # Units
 
@@ -333,9 +261,3 @@ def _permutable_cells(gauges: Gauges) -> tuple[Cells, list[Link]]:
 def _in_order(places: Indices) -> Indices:
     """Copies by their first row."""
     return np.ascontiguousarray(places[:, np.argsort(places[0], kind="stable")])
-
-
-def _signature(block: MatrixBlock) -> tuple[object, ...]:
-    """What two blocks must share to stand in for each other."""
-    members = tuple((rows.tensor, rows.dims, rows.places.shape, rows.powers) for rows in block.members)
-    return block.kind, block.size, members

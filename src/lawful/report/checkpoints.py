@@ -115,7 +115,8 @@ def _space_words(space: HiddenSpace) -> str:
                                       ("signs", space.signed)) if on]  # fmt: skip
         return f"{space.name}: {space.size} units, {' and '.join(acts) or 'fixed'}"
     if isinstance(space, HeadSpace):
-        kinds = " and ".join(dict.fromkeys(f"{block.kind}({block.size})" for block in space.heads[0]))
+        acting = [block for block in space.heads[0] if block.kind != "still"]
+        kinds = " and ".join(dict.fromkeys(f"{block.kind}({block.size})" for block in acting)) or "as they are"
         grouped = f" of {space.copies} queries" if space.copies > 1 else ""
         return f"{space.name}: {len(space.heads)} heads{grouped}, {kinds}{', permutations' if space.permutes else ''}"
     return f"{space.name}: {space.kind.replace('O', f'O({space.size})', 1).replace('GL', f'GL({space.size})', 1)}"

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from lawful.errors import LawfulError
 from lawful.leaky import (
@@ -40,6 +45,8 @@ from lawful.study.leaky_plan import LeakyPlan
 
 ADAPTATIONS = 4  # of the steps on the first grid; one on each that follows
 COARSE = 3.0  # times the tolerance is enough on a coarser grid
+NEAR = 0.7  # of an effective depth: from here on upwards another path is no better a start
+LARGE = 100_000  # numbers in a representation from which on effective depths are solved side by side
 BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
 Watch = Callable[[float, SolverProgress], None]
 Tell = Callable[[SolverProgress], None]
@@ -52,23 +59,58 @@ def run_leaky(
     watch: Watch | None = None,
     task: TeacherTask | None = None,
 ) -> list[dict[str, Any]]:
-    """Train what is missing, smallest effective depth first, each started from the one before.
+    """Train what is missing, each effective depth from the path of a smaller one (`_start`).
 
+    Large networks are trained side by side, as far as there are cores; the bytes do not depend on their number.
     `task` are the user's own data, if the plan has no teacher (`own_data`).
     """
     plan.check(effective_depths)
     if task is not None:
         plan.fits(task.inputs.shape[1], task.targets.shape[1])
     train = _prepare(plan, folder, task)
-    network: LeakyResNet | None = None
-    summaries = []
-    for depth in sorted(set(effective_depths)):
-        name = f"depth-{depth:g}"
-        if _wanting(plan, folder / f"{name}.json"):
-            _train(plan, depth, network, train, folder / name, watch)
-        network = load_network(folder / f"{name}.npz")
-        summaries.append(read_object(folder / f"{name}.json"))
-    return summaries
+    depths = sorted(set(effective_depths))
+    stopped = Event()
+
+    def listen(depth: float, progress: SolverProgress) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        if watch is not None:
+            watch(depth, progress)
+
+    def trained(depth: float, earlier: Future[LeakyResNet] | None) -> LeakyResNet:
+        start, stem = None if earlier is None else earlier.result(), folder / f"depth-{depth:g}"
+        if _wanting(plan, stem.with_name(f"{stem.name}.json")):
+            _train(plan, depth, start, train, stem, listen)
+        return load_network(stem.with_name(f"{stem.name}.npz"))
+
+    large = plan.width * len(train) >= LARGE
+    found: dict[float, Future[LeakyResNet]] = {}
+    with (
+        threadpool_limits(limits=1 if large else None, user_api="blas"),
+        ThreadPoolExecutor(min(len(depths), os.cpu_count() or 1) if large else 1) as pool,
+    ):
+        try:
+            for depth in depths:  # a network waits for one that was given to the pool before it
+                found[depth] = pool.submit(trained, depth, found.get(_start(depths, depth)))
+            for each in found.values():
+                each.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [read_object(folder / f"depth-{depth:g}.json") for depth in depths]
+
+
+def _start(depths: list[float], depth: float) -> float:
+    """The effective depth whose path a network starts from: the deepest that is not near; NaN for the first.
+
+    >>> [_start([4.0, 7.0, 11.0, 16.0, 22.0], depth) for depth in (7.0, 11.0, 16.0, 22.0)]
+    [4.0, 7.0, 11.0, 11.0]
+    >>> _start([3.0, 3.5, 4.0], 4.0)
+    3.5
+    """
+    smaller = [each for each in depths if each < depth]
+    return max((each for each in smaller if each <= NEAR * depth), default=max(smaller, default=float("nan")))
 
 
 def _wanting(plan: LeakyPlan, file: Path) -> bool:
@@ -80,11 +122,14 @@ def _wanting(plan: LeakyPlan, file: Path) -> bool:
 
 
 def _train(
-    plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: TeacherTask, stem: Path, watch: Watch | None
+    plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: TeacherTask, stem: Path, watch: Watch
 ) -> None:
     """One network, from its last checkpoint if there is one; killed and taken up again it ends at the same bytes."""
-    started = time.process_time()
-    tell = None if watch is None else lambda progress: watch(depth, progress)
+    started = time.thread_time()
+
+    def tell(progress: SolverProgress) -> None:
+        watch(depth, progress)
+
     part, whole = stem.with_name(stem.name + ".part.npz"), stem.with_name(stem.name + ".npz")
 
     def start() -> LeakyResNet:
@@ -99,7 +144,7 @@ def _train(
     else:
         found = _by_solver(plan, depth, start, train, part, whole, tell)
         write_bytes(whole, part.read_bytes())  # with what it needs to go on, should more be asked of it
-    write_text(stem.with_name(stem.name + ".json"), _summary(found, time.process_time() - started))
+    write_text(stem.with_name(stem.name + ".json"), _summary(found, time.thread_time() - started))
     part.unlink(missing_ok=True)
 
 

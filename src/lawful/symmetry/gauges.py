@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,6 +50,15 @@ class Pin:
     permutes: bool
 
 
+class AttentionLabels(NamedTuple):
+    """The labels (head, coordinate) of queries, keys and values, and the parameters that are added to scores."""
+
+    query: Residues
+    key: Residues
+    value: Residues
+    tables: tuple[str, ...] = ()
+
+
 class Gauges:
     """The labels made so far, and what is demanded of their matrices."""
 
@@ -66,7 +76,7 @@ class Gauges:
         self.centres: dict[str, Floats] = {}
         self.told_apart: list[tuple[Residues, Residues]] = []
         self.heads: list[tuple[int, list[tuple[Residues, Residues]]]] = []
-        self.attentions: list[tuple[Residues, Residues, Residues]] = []  # labels (head, coordinate) of q, k, v
+        self.attentions: list[AttentionLabels] = []
 
     def fresh(self, count: int) -> torch.Tensor:
         """Labels of a new axis: X may be any matrix on them."""

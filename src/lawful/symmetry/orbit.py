@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.network.modules.export import export_module, operator_name, twin_of
+from lawful.network.modules.export import ExportedModule, export_module, operator_name, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
 from lawful.symmetry.families import MatrixLaws, MeanLaw
 from lawful.symmetry.inputs import Input, examples
@@ -110,13 +110,16 @@ def output_difference(
     *,
     mode: Mode = "train",
     seed: int = 0,
+    exported: ExportedModule | None = None,
 ) -> float:
     """The largest difference of two modules' outputs on random inputs, relative to their size; in float64.
 
-    More than rounding means that a member of the group changed the function: `FalseSymmetry`.
+    More than rounding means that a member of the group changed the function: `FalseSymmetry`. `exported` is the first
+    module in this mode, if it is at hand.
     """
     given = examples(module, input)
-    exported = export_module(module, given, training=mode == "train")
+    if exported is None:
+        exported = export_module(module, given, training=mode == "train")
     inputs = random_inputs(given, exported, torch.Generator().manual_seed(seed))
     results = []
     for each in (module, other):

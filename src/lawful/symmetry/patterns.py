@@ -16,6 +16,8 @@ PRODUCTS = {"matmul", "bmm", "baddbmm"}
 SAME_ENTRIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "dropout", "view", "reshape",
                 "_unsafe_view", "expand"}  # fmt: skip
 BENT_SCORES = {"mul", "div", "add", "sub", "masked_fill", "where", "tanh"}  # scaled, masked, capped
+TABLES = {"embedding", "index", "index_select", "permute", "transpose", "unsqueeze", "squeeze", "slice", "select",
+          "cat", "pad", "constant_pad_nd", "repeat", "softmax", "_softmax", "sigmoid", "neg"}  # fmt: skip
 
 
 def shapes_of(node: fx.Node) -> tuple[Shape, ...]:
@@ -100,3 +102,22 @@ def _met(node: fx.Node, *, back: bool) -> Iterator[fx.Node]:
                 waiting.append(other)
             else:
                 yield other
+
+
+def score_tables(exported: ExportedModule, node: fx.Node) -> Iterator[str]:
+    """The parameters whose entries, looked up and put in place, are added to the scores of an attention.
+
+    The call is that of the attention, or of the product that reads its weights if it is written out.
+    """
+    whole = operator_name(node.target) not in PRODUCTS
+    mask = [*node.args[3:4], node.kwargs.get("attn_mask")] if whole else node.args[-2:-1]
+    waiting = [each for each in mask if isinstance(each, fx.Node)]
+    seen = set(waiting)
+    while waiting:
+        each = waiting.pop()
+        if each.name in exported.trained:
+            yield exported.names[each.name]
+        elif each.op == "call_function" and operator_name(each.target) in SAME_ENTRIES | BENT_SCORES | TABLES:
+            fresh = [other for other in each.all_input_nodes if other not in seen]
+            seen.update(fresh)
+            waiting += fresh

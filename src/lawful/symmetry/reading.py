@@ -15,7 +15,14 @@ from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.gauges import Gauges
 from lawful.symmetry.labels import compact, on, varying
 from lawful.symmetry.motion import Motion, Shape, Step, index_fields
-from lawful.symmetry.patterns import blind_calls, centrings, shapes_of, skips_of, written_attentions
+from lawful.symmetry.patterns import (
+    blind_calls,
+    centrings,
+    score_tables,
+    shapes_of,
+    skips_of,
+    written_attentions,
+)
 from lawful.symmetry.rules import KEEPS_SQUARES, RULES
 from lawful.symmetry.rules.arithmetic import homogeneous
 from lawful.symmetry.rules.attention import note_heads
@@ -110,9 +117,11 @@ class _Reader:
         elif node in self.skips:
             self.values[node] = self._skip(self.skips[node])
         elif node.op == "call_function":
+            known = len(self.gauges.attentions)
             if node in self.scores or node in self.asked:
                 self._note_attention(node)
             self.values[node] = self._call(node)
+            self._note_tables(node, known)
         elif node.op == "output":
             step = self._step(node, "output", node.target, ())
             step.pin(*(self._resolved(step, self.values[each]) for each in node.all_input_nodes))
@@ -221,6 +230,12 @@ class _Reader:
             self.asked[self.scores[node]] = one, two.turned() if len(two.shape) > 1 else two
         else:
             note_heads(step, *self.asked[node], two)
+
+    def _note_tables(self, node: fx.Node, known: int) -> None:
+        """Remember what is added to the scores of the attentions that were met after the first so many."""
+        for place in range(known, len(self.gauges.attentions)):
+            tables = tuple(score_tables(self.exported, node))
+            self.gauges.attentions[place] = self.gauges.attentions[place]._replace(tables=tables)
 
     def _skip(self, product: fx.Node) -> Any:
         """`x + Ax = (I + A)x`, or `x + gx = (1 + g)x`: a map about a centre."""

@@ -36,7 +36,8 @@ ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
 SECONDS = 2e-6  # that a number of the files may take; each axis is mixed once, so it is their size that counts
 SLAB = 2**24  # numbers that are compared together
-EXPLAINED = 16.0  # units of rounding, times the root of the squared terms of a line, that may be left of it
+EXPLAINED = 12.5  # units of rounding, times the root of the squared terms of a line, that may be left of it
+WHOLE = 2.5  # and of a whole tensor, where single ones are lost among many
 WORKED = 2.0**-44  # the least unit: whoever found the certificate has rounded too
 CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
@@ -136,7 +137,8 @@ class _Comparison:
 class _Lines:
     """Squares of differences and of terms, added up along axes that are rotated (all axes if constants were added).
 
-    Independent roundings of stored numbers make no more of a line than a few units times the root of its squared terms.
+    Independent roundings of stored numbers make no more of a line than a few units times the root of its squared terms,
+    and of all lines together fewer: a unit if every rounding is as large as can be.
     """
 
     def __init__(self, by: list[ListedFrame], shifted: bool, one: Array, two: Array) -> None:
@@ -157,14 +159,16 @@ class _Lines:
         self.apart = self.apart and along not in axes
 
     def explained(self) -> bool:
-        """Whether no line is further off than that."""
+        """Whether no line, nor the whole tensor, is further off than that."""
         if not self.whole:
             return True
         slabs = self.whole if self.apart else [[np.sum(each, axis=0) for each in zip(*self.whole, strict=True)]]
-        allowed = EXPLAINED * self.unit
-        return all(
-            bool((np.sqrt(gap) <= allowed * (np.sqrt(first) + np.sqrt(second))).all()) for gap, first, second in slabs
-        )
+        whole = [np.array(sum(float(np.sum(slab[number])) for slab in slabs)) for number in range(3)]
+        return self._within(WHOLE, whole) and all(self._within(EXPLAINED, slab) for slab in slabs)
+
+    def _within(self, units: float, squares: list[Array]) -> bool:
+        gap, first, second = map(np.sqrt, squares)
+        return bool((gap <= units * self.unit * (first + second)).all())
 
 
 def _unit(values: Array) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from lawful.study.leaky_plan import LeakyPlan
 from lawful.study.leaky_runs import run_leaky
 from lawful.study.long_runs import long_run
 
-PAPER_SIZE = LeakyPlan("20-5-20", tolerance=0.01, grids=3)  # width 200, 50 layers, 1000 samples
+PAPER_SIZE = LeakyPlan("20-5-20", tolerance=0.01, evaluations=8000, grids=3)  # width 200, 50 layers, 1000 samples
 PAPER_DEPTHS = (4.0, 7.0, 11.0, 16.0, 22.0)  # Appendix B: from 4 to 22
 
 
@@ -63,7 +63,7 @@ def figure_one(full: bool) -> Outcome:
     holds = (
         all(e.trusted for e in found)
         and estimates == sorted(estimates)
-        and costs == sorted(costs, reverse=True)
+        and all(abs(later - rank) < abs(before - rank) for before, later in pairwise(costs))
         and 0.75 * rank < estimates[-1] < rank
         and 0.95 * rank < costs[-1] < 1.2 * rank
         and all(later < 0.75 * before for before, later in pairwise(kinetic))

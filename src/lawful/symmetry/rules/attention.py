@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lawful.symmetry.gauges import AttentionLabels
 from lawful.symmetry.labels import varying
 from lawful.symmetry.motion import Motion, Step
 from lawful.symmetry.rules.contract import contract
@@ -79,7 +80,7 @@ def note_heads(step: Step, *values: Motion) -> None:
         return
     heads = np.unique(np.concatenate(tables, 1), axis=0, return_index=True)[1]  # once, where batches are beside heads
     found = [table[np.sort(heads)] for table in tables]
-    step.gauges.attentions.append((found[0], found[1], found[2]))
+    step.gauges.attentions.append(AttentionLabels(found[0], found[1], found[2]))
 
 
 def _tie_heads(step: Step, values: Sequence[Motion], mask: Motion | None, dim: int) -> None:
