@@ -17,7 +17,6 @@ from lawful.checkpoints.architecture import CheckpointArchitecture, _in_evaluati
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
 
-
 READERS = ("checkpoints.opening", "checkpoints.representative", "study.checkpoint_sketches", "study.orbit_hashes")
 INNER = set(vars(nn.Module()))  # what every module has
 
