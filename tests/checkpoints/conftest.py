@@ -13,6 +13,8 @@ import torch
 from checkpoints.models import FAMILIES, make
 from torch import nn
 
+from lawful.checkpoints import architecture as reading
+from lawful.checkpoints import streamed
 from lawful.checkpoints.architecture import CheckpointArchitecture, _in_evaluation, read_architecture
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
@@ -28,10 +30,12 @@ def written(module: nn.Module) -> Hashable | None:
     for name, part in module.named_modules():
         held = {key: value for key, value in vars(part).items() if key not in INNER}
         words = repr({key: value.tolist() if torch.is_tensor(value) else value for key, value in held.items()})
-        if " at 0x" in words:
+        if " at 0x" in words or "..." in words:
             return None
         found.append((name, type(part), part.training, words))
     tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    if any(tensor.is_meta for _, tensor in tensors):
+        return None
     first: dict[int, int] = {}
     for number, (name, tensor) in enumerate(tensors):
         numbers = None if isinstance(tensor, nn.Parameter) else repr(tensor.tolist())
@@ -51,7 +55,7 @@ def _modules_written_alike_are_read_once() -> Iterator[None]:
         own = written(module)
         if own is None or not isinstance(input, (str, tuple, list, type(None))):
             return read_architecture(module, input, **options)
-        key = own, repr(input), repr(options)
+        key = own, repr(input), repr(options), reading.MANY_NUMBERS, streamed.KEPT
         if key not in known:
             known[key] = read_architecture(module, input, **options)
         return replace(known[key], module=_in_evaluation(module))
