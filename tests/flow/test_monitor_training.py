@@ -14,8 +14,8 @@ from torch import nn
 
 from lawful import Unsupported, flow
 from lawful.flow.lightning import MonitorHooks
+from lawful.flow.module_laws import module_laws
 from lawful.flow.monitor import Monitor, read_records
-from lawful.flow.parts import module_laws
 
 
 class Still(nn.Sequential):

@@ -196,6 +196,26 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, maps: dict[str, 
     assert [{**each, "seconds": 0} for each in again] == [{**each, "seconds": 0} for each in whole]
 
 
+def test_side_by_side_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two effective depths start from the same path; threads change nothing, and stop when one of them is stopped."""
+    plan, depths = LeakyPlan("5-2-5", samples=20, layers=12, width=8, ridge=0.08, evaluations=150), (2.0, 4.0, 5.0)
+    run_leaky(plan, depths, tmp_path / "one")
+    monkeypatch.setattr(runs, "LARGE", 1)
+    monkeypatch.setattr(runs.os, "cpu_count", lambda: 3)
+    run_leaky(plan, depths, tmp_path / "three")
+    for depth in depths:
+        first, second = ((tmp_path / each / f"depth-{depth:g}.npz").read_bytes() for each in ("one", "three"))
+        assert first == second
+
+    def stop(depth: float, progress: Any) -> None:
+        if depth == 4.0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_leaky(plan, depths, tmp_path / "stopped", stop)
+    assert not (tmp_path / "stopped" / "depth-4.json").exists()
+
+
 def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     plan = LeakyPlan("5-2-5", samples=25, layers=14, width=8, ridge=0.08, tolerance=0.05, evaluations=900)
 

@@ -89,11 +89,11 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
         x, y = found.x, found.y
     if isinstance(trained, Mlp | Dag):
         return problem(trained, x, y, settings["loss"]), known_laws(trained), trained
-    from lawful.flow.parts import module_laws
+    from lawful.flow.module_laws import module_laws
+    from lawful.flow.modules import ModuleProblem
 
-    if shape is not None:
-        x = x.reshape(len(x), *shape)
-    return problem(trained, x, y, settings["loss"]), module_laws(trained, x), None
+    at = ModuleProblem(trained, found.sized(shape), y, settings["loss"])
+    return at, module_laws(trained, at.x), None
 
 
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:

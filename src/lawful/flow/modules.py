@@ -22,6 +22,7 @@ from lawful.network.modules.calling import called_with
 from lawful.network.modules.trained_field import refuse_hooks_of_parameters
 from lawful.types import Floats, Indices
 
+TABLES = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as fifty of them
 
 
@@ -75,7 +76,7 @@ class ModuleProblem:
         self.loss = loss
         inputs, raw = checked(x, y)
         self.targets = raw
-        self.x = torch.as_tensor(inputs)
+        self.x = _as_taken(self.module, inputs)
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
         self._met: dict[torch.Size, list[tuple[str, tuple[int, ...]]]] = {}  # by the size of x
         self._tapes: dict[Any, int | _Tape] = {}  # evaluations so far, then a recording
@@ -90,7 +91,7 @@ class ModuleProblem:
             raise Unsupported("the module answers differently each time: call .eval() before taking its flow")
         with torch.no_grad():
             weights = self._weights(torch.as_tensor(self.start))
-            plain = self._loss(called_with(self.module, weights, (self.x,)), self.y)
+            plain = self._loss(self._outputs(weights, self.x), self.y)
         if not abs(plain.item() - first.loss) <= 1e-9 * max(1.0, abs(first.loss)) and np.isfinite(first.loss):
             raise Unsupported("the module changes a tensor in place (relu_): take its flow without inplace calls")
 
@@ -179,8 +180,10 @@ class ModuleProblem:
         if self.y is None or len(self.y) != len(self.x):
             with torch.no_grad():
                 outputs = self._outputs(self._weights(torch.as_tensor(self.start)), self.x)
-            columns = outputs.reshape(len(outputs), -1).shape[1]
-            self.y = torch.as_tensor(find_loss(str(self.loss)).targets(self.targets, columns))
+            rows = self._rows(outputs)
+            labels = self.targets if len(rows) == len(self.x) else self.targets.reshape(-1)
+            found = torch.as_tensor(find_loss(str(self.loss)).targets(labels, rows.shape[1]))
+            self.y = found.reshape(len(self.x), -1)
         return self.y
 
     def _weights(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -205,19 +208,43 @@ class ModuleProblem:
 
     def _outputs(self, weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         try:
-            found: torch.Tensor = called_with(self.module, weights, (x,))
+            found = called_with(self.module, weights, (x,))
         except (RuntimeError, ValueError, IndexError) as error:
             raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
-        return found
+        while isinstance(self.loss, str) and isinstance(found, (dict, list, tuple)):
+            found = next(iter(found.values() if isinstance(found, dict) else found))
+        outputs: torch.Tensor = found
+        return outputs
+
+    def _rows(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Outputs as a table with a row for each sample; for `ce` of sequences, for each position that has a class."""
+        places = self.targets.shape[1:]
+        if self.loss == "ce" and places and outputs.shape[1:-1] == places:
+            return outputs.reshape(-1, outputs.shape[-1])
+        return outputs.reshape(len(outputs), -1)
 
     def _loss(self, outputs: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
         if isinstance(self.loss, str):
-            return NAMED[self.loss](outputs.reshape(len(outputs), -1), y)
+            rows = self._rows(outputs)
+            return NAMED[self.loss](rows, y if y is None else y.reshape(rows.shape))
         loss = self.loss(outputs, y)
         if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
             came = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise LawfulError(f"the loss must be a scalar tensor, not {came}: take its mean or sum")
         return loss
+
+
+def _as_taken(module: torch.nn.Module, x: Floats) -> torch.Tensor:
+    """Samples as a module takes them: numbers, or token ids where it does not run on numbers but on ids."""
+    numbers = torch.as_tensor(x)
+    if not (x == np.round(x)).all():
+        return numbers
+    try:
+        with torch.no_grad():
+            module(numbers[:1])
+    except Exception:  # the module's own code
+        return numbers.long() if any(isinstance(part, TABLES) for part in module.modules()) else numbers
+    return numbers
 
 
 NAMED: dict[str, Callable[..., torch.Tensor]] = {

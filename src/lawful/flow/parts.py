@@ -7,16 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from lawful.flow.quantities import Quantities
-from lawful.flow.training_slope import Tensors, slopes_in_training
+from lawful.flow.training_slope import Tensors
 from lawful.network.modules.layers import LAYERS, layer_links
 from lawful.network.modules.trained_field import has_hooks
-from lawful.types import Floats
 
 AGREEMENT = 1e-4  # of terms that must cancel: they do to 1e-12, or 1e-5 in modules that compute in single precision
 OTHERWISE = "training does not follow the gradient of what it computes"
@@ -114,39 +110,6 @@ def understand(module: nn.Module) -> Parts:
             kind = "not joined to another layer" if isinstance(child, LAYERS) else type(child).__name__
             ignored.append((name, refused.get(name) or reasons.get(name) or kind))
     return Parts(tuple(joints), chains, tuple(ignored))
-
-
-def module_laws(module: nn.Module, x: NDArray[Any]) -> Quantities:
-    """The balance of every unit of every joint, as functions of the trained parameters in the module's order.
-
-    None where training does not follow the gradient of what the module computes of the first inputs.
-
-    >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
-    >>> laws = module_laws(net, np.ones((1, 2)))
-    >>> laws.names, laws.values(np.array([3.0, 4.0, 2.0]))
-    (('0.0',), array([21.]))
-    """
-    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
-    ends = np.cumsum([value.numel() for value in trained.values()])
-    places = {
-        name: slice(int(end) - value.numel(), int(end))
-        for (name, value), end in zip(trained.items(), ends, strict=True)
-    }
-    joints = understand(module).joints
-    slopes = list(slopes_in_training(module, (torch.as_tensor(x),))) if joints else []
-    joints = tuple(joint for joint in joints if all(joint.kept_along(theta, slope) for theta, slope in slopes))
-
-    def values(theta: Floats) -> Floats:
-        squares, found = theta**2, []
-        for joint in joints:
-            into = squares[places[f"{joint.name}.weight"]].reshape(joint.units, -1).sum(axis=1)
-            if joint.below.bias is not None:
-                into = into + squares[places[f"{joint.name}.bias"]]
-            readers = squares[places[f"{joint.reader}.weight"]].reshape(len(joint.above.weight), -1).sum(axis=0)
-            found.append(into - readers.reshape(joint.units, -1).sum(axis=1))
-        return np.concatenate(found) if found else np.zeros(0)
-
-    return Quantities(tuple(f"{joint.name}.{unit}" for joint in joints for unit in range(joint.units)), values)
 
 
 def _refused(module: nn.Module) -> dict[str, str]:

@@ -198,7 +198,13 @@ def _by_solver(
     if not leg.spent:  # first the steps, with the maps as they are
         spent = min(adaptations * ADAPT_AFTER, plan.evaluations - 1)
         first = solve(
-            leg, train, plan.ridge, tolerance=plan.tolerance, adaptations=adaptations, **common | {"evaluations": spent}
+            leg,
+            train,
+            plan.ridge,
+            tolerance=plan.tolerance,
+            adaptations=adaptations,
+            watch=tell,
+            **common | {"evaluations": spent},
         )
         leg = Leg(first.network, spent)
     return solve_with_maps(

@@ -33,6 +33,7 @@ from lawful.types import Floats
 if TYPE_CHECKING:
     from lawful.leaky import BlockReadings
 
+NO_TARGETS = "training needs targets: give data as the pair (x, y)"
 SAMPLES = 32  # drawn when no data are given
 Samples = Data | str | Path | ArrayLike | tuple[ArrayLike, ArrayLike]
 
@@ -51,7 +52,8 @@ def as_data(data: Samples, inputs: int | None = None) -> Data:
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim < 2 or not np.isfinite(rows).all() or (inputs is not None and rows[0].size != inputs):
         raise LawfulError(f"data are finite rows of {inputs or 'input'} numbers, not an array of shape {rows.shape}")
-    return Data(rows.reshape(len(rows), -1), None if y is None else np.asarray(y, dtype=np.float64))
+    sample = rows.shape[1:] if rows.ndim > 2 else None
+    return Data(rows.reshape(len(rows), -1), None if y is None else np.asarray(y, dtype=np.float64), sample=sample)
 
 
 def flow(
@@ -132,13 +134,16 @@ def training_problem(
     if isinstance(found, Mlp | Dag) and told is not None and (told.entangled or told.tail) and told.module is not None:
         found = ModuleNetwork(told.module, "", told)  # the graph's weights do not train one by one: the module's do
     if isinstance(found, ModuleNetwork):
-        from lawful.flow.parts import module_laws
+        from lawful.flow.module_laws import module_laws
+        from lawful.flow.modules import ModuleProblem
 
         if data is None:
             raise LawfulError("this module needs data: its input size is not known")
         given = as_data(data)
-        x = given.x if found.input_shape is None else given.x.reshape(len(given.x), *found.input_shape)
-        return problem(found.module, x, given.y, loss), module_laws(found.module, x), None
+        if given.y is None:
+            raise LawfulError(NO_TARGETS)
+        at = ModuleProblem(found.module, given.sized(found.input_shape), given.y, loss)
+        return at, module_laws(found.module, at.x), None
     graph = open_free(found, seed=seed)
     if data is None:
         x, y = drawn_data(graph, loss, seed)
@@ -146,7 +151,7 @@ def training_problem(
         given = as_data(data, len(graph.to_dag().inputs))
         x, y = given.x, given.y
     if y is None:
-        raise LawfulError("training needs targets: give data as the pair (x, y)")
+        raise LawfulError(NO_TARGETS)
     return problem(graph, x, y, loss), known_laws(graph), graph
 
 

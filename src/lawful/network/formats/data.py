@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,12 +30,24 @@ ROUNDED = "is no double: subtract what all of them share, or divide"
 class Data:
     """Samples in rows; `y` has one row (targets) or one number (labels) per sample, or is None.
 
-    Labels that are words are numbered; `names` are the words, sorted.
+    Labels that are words are numbered; `names` are the words, sorted. `sample` is the shape that each sample came in.
     """
 
     x: NDArray[np.float64]
     y: NDArray[np.float64] | None = None
     names: tuple[str, ...] | None = None
+    sample: tuple[int, ...] | None = None
+
+    def sized(self, size: tuple[int, ...] | None = None) -> NDArray[np.float64]:
+        """The samples as a network takes them, or as they came.
+
+        >>> Data(np.zeros((2, 6)), sample=(3, 2)).sized().shape
+        (2, 3, 2)
+        """
+        shape = size or self.sample or self.x.shape[1:]
+        if math.prod(shape) != self.x.shape[1]:
+            raise LawfulError(f"samples of {self.x.shape[1]} numbers do not fit an input of size {shape}")
+        return self.x.reshape(len(self.x), *shape)
 
     @property
     def classes(self) -> NDArray[np.int64] | None:
@@ -69,10 +82,11 @@ def _read_npz(path: Path) -> Data:
         if values.dtype.kind == "c":
             raise LawfulError(f"`{name}` is complex")
     x = doubles(arrays["x"], "x")
-    x = x.reshape(len(x), -1) if x.ndim > 2 else x
+    sample = x.shape[1:] if x.ndim > 2 else None
+    x = x if sample is None else x.reshape(len(x), -1)
     if "y" in arrays and arrays["y"].dtype.kind == "U" and arrays["y"].ndim == 1:
-        return Data(x, *_numbered(arrays["y"]))
-    return Data(x, doubles(arrays["y"], "y") if "y" in arrays else None)
+        return Data(x, *_numbered(arrays["y"]), sample)
+    return Data(x, doubles(arrays["y"], "y") if "y" in arrays else None, sample=sample)
 
 
 def doubles(values: NDArray[Any], name: str) -> NDArray[np.float64]:
