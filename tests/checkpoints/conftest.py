@@ -2,15 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from checkpoints.models import FAMILIES, make
+from torch import nn
 
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints import architecture as reading
+from lawful.checkpoints import streamed
+from lawful.checkpoints.architecture import CheckpointArchitecture, _in_evaluation, read_architecture
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
+
+READERS = ("checkpoints.opening", "checkpoints.representative", "study.checkpoint_sketches", "study.orbit_hashes")
+INNER = set(vars(nn.Module()))  # what every module has
+
+
+def written(module: nn.Module) -> Hashable | None:
+    """All that a module's graph depends on: classes, attributes, buffers, sizes, shared tensors, not its weights; None
+    if an attribute does not say what it is."""
+    found: list[Hashable] = []
+    for name, part in module.named_modules():
+        held = {key: value for key, value in vars(part).items() if key not in INNER}
+        words = repr({key: value.tolist() if torch.is_tensor(value) else value for key, value in held.items()})
+        if " at 0x" in words or "..." in words:
+            return None
+        found.append((name, type(part), part.training, words))
+    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    if any(tensor.is_meta for _, tensor in tensors):
+        return None
+    first: dict[int, int] = {}
+    for number, (name, tensor) in enumerate(tensors):
+        numbers = None if isinstance(tensor, nn.Parameter) else repr(tensor.tolist())
+        found.append((name, first.setdefault(id(tensor), number), tensor.shape, tensor.dtype, numbers))
+    return tuple(found)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _modules_written_alike_are_read_once() -> Iterator[None]:
+    """Reading (exporting, trying the group) is the larger part of most answers; `test_reading` and others do it again.
+
+    Modules that are written alike but for their weights share one reading, as the checkpoints of an architecture do.
+    """
+    known: dict[Hashable, CheckpointArchitecture] = {}
+
+    def read(module: nn.Module, input: Any = None, **options: Any) -> CheckpointArchitecture:
+        own = written(module)
+        if own is None or not isinstance(input, (str, tuple, list, type(None))):
+            return read_architecture(module, input, **options)
+        key = own, repr(input), repr(options), reading.MANY_NUMBERS, streamed.KEPT
+        if key not in known:
+            known[key] = read_architecture(module, input, **options)
+        return replace(known[key], module=_in_evaluation(module))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in READERS:
+            patch.setattr(f"lawful.{name}.read_architecture", read)
+        yield
 
 
 @cache

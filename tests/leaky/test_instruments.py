@@ -136,3 +136,14 @@ def test_both_sides_of_the_stable_norm_agree() -> None:
         move = states - x.T.numpy()
         assert block.kinetic == pytest.approx(np.trace(move @ inverse @ move.T), rel=1e-9)
         assert block.hamiltonian == pytest.approx((block.kinetic - block.coi) / 2)
+
+
+def test_images_keep_the_axes_they_came_in() -> None:
+    """From Python no size is asked for: samples of several axes say it themselves."""
+    from lawful import bottleneck
+
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.ReLU())
+    module = nn.Sequential(inner, nn.Flatten(), nn.Linear(32, 1))
+    found = bottleneck(module, torch.randn(6, 2, 4, 4).numpy(), blocks=["0"])
+    assert [block.width for block in found.blocks] == [2]

@@ -22,7 +22,7 @@ from lawful.checkpoints.find_folds import Folding, find_folds, gains_of
 from lawful.checkpoints.folds import Fold, LinearReader, State, StatisticsFold, ValueFold, fold
 from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.read_group import read_group
-from lawful.checkpoints.replay import replay
+from lawful.checkpoints.replay import replay_beside
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
 from lawful.network.modules.calling import called_with
@@ -80,9 +80,20 @@ class CheckpointArchitecture:
 
         Its tensors are fetched one by one then.
         """
+        return self.beside([(state, inputs) for inputs in many], kind)
+
+    def beside(
+        self,
+        runs: Sequence[tuple[Mapping[str, torch.Tensor], Sequence[torch.Tensor]]],
+        kind: torch.dtype = torch.float64,
+    ) -> list[list[torch.Tensor]]:
+        """The same for states and inputs, all of them beside each other."""
         if not self.wide:
-            return [self.outputs(state, inputs) for inputs in many]
-        return replay(self.exported, folded_tensors(state, self.virtual) if self.virtual else state, many, kind)
+            return [self.outputs(state, inputs) for state, inputs in runs]
+        if self.virtual:
+            known = {id(state): folded_tensors(state, self.virtual) for state, _ in runs}
+            runs = [(known[id(state)], inputs) for state, inputs in runs]
+        return replay_beside(self.exported, runs, kind)
 
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64."""
@@ -186,7 +197,7 @@ def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     probe = _Probe(given, seed)
     notes: list[str] = []
     spaces = given.group.spaces
-    whole = probe.stays(given.folds, given.group)
+    whole = probe.first()
     plain = [replace(space, signed=False) if isinstance(space, UnitSpace) else space for space in spaces]
     settled: dict[int, HiddenSpace]
     signed: dict[int, HiddenSpace] = {}
@@ -241,6 +252,10 @@ class _Trial:
     outputs: list[torch.Tensor]
     near: float
 
+    def kept(self, after: list[torch.Tensor]) -> bool:
+        gap = max(float((one - two).abs().max()) for one, two in zip(self.outputs, after, strict=True))
+        return gap <= self.near
+
 
 class _Probe:
     """Outputs at random weights before and after.
@@ -252,46 +267,64 @@ class _Probe:
     def __init__(self, given: CheckpointArchitecture, seed: int) -> None:
         self.given, self.seed = given, seed
         self.inputs = given.draw_inputs(seed)
+        self.own = given.state()
+        self.numbers = {name: number for number, name in enumerate(self.own)}
+        self.noise = MadeTensors(self.own, self._noise)
         self.trials: list[_Trial] = []
-        for vectors, near in ((0.25, given.tolerance), (30.0, max(FAR_OUT, given.tolerance))):
-            theta = self._theta(vectors)
-            outputs = given.replays(theta, [self.inputs])[0]
-            if all(bool(torch.isfinite(tensor).all()) for tensor in outputs):
-                size = max((float(tensor.abs().max()) for tensor in outputs), default=0.0)
-                self.trials.append(_Trial(theta, outputs, near * size))
+
+    def first(self) -> bool:
+        """Whether the outputs stay with all that was read: trials and members beside each other, so that the random
+        numbers of each tensor are drawn once."""
+        given = self.given
+        thetas = [self._theta(vectors) for vectors in (0.25, 30.0)]
+        states = [*thetas, *(self._member(given.folds, given.group, theta, n) for n, theta in enumerate(thetas))]
+        outputs = given.beside([(state, self.inputs) for state in states])
+        for theta, found, near in zip(thetas, outputs, (given.tolerance, max(FAR_OUT, given.tolerance)), strict=False):
+            if all(bool(torch.isfinite(tensor).all()) for tensor in found):
+                size = max((float(tensor.abs().max()) for tensor in found), default=0.0)
+                self.trials.append(_Trial(theta, found, near * size))
         if not self.trials:
             raise LawfulError("the module computes no finite numbers with random weights")
+        if len(self.trials) < len(thetas):
+            return self.stays(given.folds, given.group)
+        return all(trial.kept(after) for trial, after in zip(self.trials, outputs[2:], strict=True))
 
-    def _theta(self, vectors: float) -> MadeTensors:
+    def _noise(self, name: str) -> State:
+        """Random numbers for one tensor; rows of matrices are about as long as 1."""
+        tensor = self.own[name]
+        generator = torch.Generator().manual_seed(self.seed * len(self.own) + self.numbers[name])
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).double()
+        return {name: noise.mul_(tensor[0].numel() ** -0.5) if tensor.ndim > 1 else noise}
+
+    def _theta(self, vectors: float) -> Mapping[str, torch.Tensor]:
         """Random weights; vectors (gains, biases) vary by so much around 1."""
         parameters = dict(self.given.module.named_parameters())
         folds = [each for each in self.given.folds if isinstance(each, StatisticsFold)]
         statistics = {name for each in folds for name in (each.mean, each.variance)}
-        own = self.given.state()
-        numbers = {name: number for number, name in enumerate(own)}
 
         def make(name: str) -> State:
-            generator = torch.Generator().manual_seed(self.seed * len(own) + numbers[name])
-            tensor = own[name]
+            tensor = self.own[name]
             if not tensor.is_floating_point() or not (name in parameters or name in statistics):
                 return {name: tensor.double() if tensor.is_floating_point() else tensor}
-            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).double()
             if name in statistics:
-                return {name: noise.abs_().mul_(0.5).add_(0.5)}
-            return {name: noise.mul_(tensor[0].numel() ** -0.5 if tensor.ndim > 1 else vectors).add_(tensor.ndim < 2)}
+                return {name: self.noise[name].abs().mul_(0.5).add_(0.5)}
+            return {name: self.noise[name] if tensor.ndim > 1 else self.noise[name].mul(vectors).add_(1)}
 
-        return MadeTensors(own, make)
+        return MadeTensors(self.own, make)
+
+    def _member(
+        self, folds: tuple[Fold, ...], group: OrbitGroup, theta: Mapping[str, torch.Tensor], number: int
+    ) -> Mapping[str, torch.Tensor]:
+        shifted = bool(group.spaces) or not self.given.group.spaces
+        folded = folded_tensors(theta, folds)
+        return random_member(group, folded, self.seed, shifted=shifted, trial=number, mirrored=True)
 
     def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
         """Whether the outputs stay after folds, members of the group that try all of it, and random shifts."""
-        shifted = bool(group.spaces) or not self.given.group.spaces
         for number in range(2):
             trial = self.trials[number % len(self.trials)]
-            folded = folded_tensors(trial.theta, folds)
-            state = random_member(group, folded, self.seed, shifted=shifted, trial=number, mirrored=True)
-            after = self.given.replays(state, [self.inputs])[0]
-            gap = max(float((one - two).abs().max()) for one, two in zip(trial.outputs, after, strict=True))
-            if not gap <= trial.near:
+            state = self._member(folds, group, trial.theta, number)
+            if not trial.kept(self.given.replays(state, [self.inputs])[0]):
                 return False
         return True
 

@@ -38,12 +38,22 @@ def replay(
     >>> torch.allclose(found[0][0], net(x).double(), atol=1e-6)
     True
     """
+    return replay_beside(exported, [(tensors, inputs) for inputs in many], kind)
+
+
+def replay_beside(
+    exported: ExportedModule,
+    runs: Sequence[tuple[Mapping[str, torch.Tensor], Sequence[torch.Tensor]]],
+    kind: torch.dtype = torch.float64,
+) -> list[list[torch.Tensor]]:
+    """The outputs of several runs, each with tensors and inputs of its own, carried out beside each other: what their
+    tensors are made of is met by all of them before the next is made."""
     last = {given: node for node in exported.graph.nodes for given in node.all_input_nodes}
     ending: dict[fx.Node, list[fx.Node]] = {}
     for given, node in last.items():
         ending.setdefault(node, []).append(given)
     places = {name: place for place, name in enumerate(exported.inputs)}
-    values: list[dict[fx.Node, Any]] = [{} for _ in many]
+    values: list[dict[fx.Node, Any]] = [{} for _ in runs]
     with torch.no_grad(), _nothing_random():
         for node in exported.graph.nodes:
             if node.op == "output":
@@ -52,16 +62,19 @@ def replay(
                 ]
             if node.op == "placeholder":
                 if node.name in places:
-                    for held, inputs in zip(values, many, strict=True):
+                    for held, (_, inputs) in zip(values, runs, strict=True):
                         held[node] = _wide(inputs[places[node.name]], kind)
                 continue
             looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
-            fetched = {}
-            for given in node.all_input_nodes:
-                if given.op == "placeholder" and given.name not in places:
-                    stored = _stored(exported, tensors, given)
-                    fetched[given] = stored.detach() if looked_up else _wide(stored, kind)
-            for held in values:
+            of: Mapping[str, torch.Tensor] | None = None
+            fetched: dict[fx.Node, torch.Tensor] = {}
+            for held, (tensors, _) in zip(values, runs, strict=True):
+                if tensors is not of:
+                    of, fetched = tensors, {}
+                    for given in node.all_input_nodes:
+                        if given.op == "placeholder" and given.name not in places:
+                            stored = _stored(exported, tensors, given)
+                            fetched[given] = stored.detach() if looked_up else _wide(stored, kind)
                 at = {**held, **fetched}
                 made = node.target(*_filled(node.args, at, kind), **_filled(node.kwargs, at, kind))
                 held[node] = _wide(made, kind) if looked_up else made

@@ -196,10 +196,10 @@ def _read(
     from lawful.leaky.instruments import GAMMA, read_blocks
     from lawful.network.formats.data import read_data
 
-    samples = read_data(data).x
-    if shape is not None and math.prod(shape) != samples.shape[1]:
-        raise LawfulError(f"--input {shape} does not fit the {samples.shape[1]} columns of {data}")
-    inputs = torch.from_numpy(samples.copy()).reshape(len(samples), *(shape or (-1,)))
+    found = read_data(data)
+    if shape is not None and math.prod(shape) != found.x.shape[1]:
+        raise LawfulError(f"--input {shape} does not fit the {found.x.shape[1]} columns of {data}")
+    inputs = torch.from_numpy(found.sized(shape).copy())
     first = next((part for part in module.modules() if next(part.parameters(recurse=False), None) is not None), None)
     if isinstance(first, torch.nn.Embedding):  # tokens
         if not bool((inputs == inputs.round()).all()):

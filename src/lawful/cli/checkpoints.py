@@ -62,7 +62,7 @@ def align(
 
 
 class FloatTensors(Mapping[str, Any]):
-    """The floating tensors of a file, each in float64 when it is asked for."""
+    """The floating tensors of a file, each in float64 when it is asked for; its pages are let go then."""
 
     def __init__(self, path: Path) -> None:
         from lawful.network.modules.save import translated_state
@@ -70,7 +70,14 @@ class FloatTensors(Mapping[str, Any]):
         self._held = {name: tensor for name, tensor in translated_state(path).items() if tensor.is_floating_point()}
 
     def __getitem__(self, name: str) -> Any:
-        return self._held[name].double().numpy()
+        import torch
+
+        from lawful.network.formats.mapped import let_go
+
+        tensor = self._held[name]
+        wide = tensor.to(torch.float64, copy=True).numpy()
+        let_go(tensor)
+        return wide
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)

@@ -45,7 +45,7 @@ from lawful.study.leaky_plan import LeakyPlan
 
 ADAPTATIONS = 4  # of the steps on the first grid; one on each that follows
 COARSE = 3.0  # times the tolerance is enough on a coarser grid
-NEAR = 0.7  # of an effective depth: from here on upwards another path is no better a start
+NEAR = 0.6  # of an effective depth: from here on upwards another path is no better a start
 LARGE = 100_000  # numbers in a representation from which on effective depths are solved side by side
 BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
 Watch = Callable[[float, SolverProgress], None]
@@ -105,7 +105,7 @@ def _start(depths: list[float], depth: float) -> float:
     """The effective depth whose path a network starts from: the deepest that is not near; NaN for the first.
 
     >>> [_start([4.0, 7.0, 11.0, 16.0, 22.0], depth) for depth in (7.0, 11.0, 16.0, 22.0)]
-    [4.0, 7.0, 11.0, 11.0]
+    [4.0, 4.0, 7.0, 11.0]
     >>> _start([3.0, 3.5, 4.0], 4.0)
     3.5
     """

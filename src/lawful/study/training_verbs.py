@@ -226,8 +226,8 @@ def bottleneck(
     found = _weighed(network, seed)
     module = found.module if isinstance(found, ModuleNetwork) else to_module(found)
     shape = found.input_shape if isinstance(found, ModuleNetwork) else None
-    samples = as_data(data).x
+    samples = as_data(data).sized(shape)
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
-    inputs = torch.from_numpy(samples.copy()).to(dtype).reshape(len(samples), *(shape or (-1,)))
+    inputs = torch.from_numpy(samples.copy()).to(dtype)
     names = None if blocks is None else tuple(blocks)
     return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma), found)
