@@ -31,6 +31,7 @@ from checkpoints.rewrites import (
 )
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn import functional
 
 from lawful.checkpoints import same
 from lawful.checkpoints.certificate import copy_certificate
@@ -363,3 +364,57 @@ def test_the_command_line_takes_a_model_for_each_side(lawful: Any, tmp_path: Any
     checked = lawful("verify", proof, *files, code=0)
     assert "joined or cut" in checked.stdout
     assert "rewritten: " in lawful("same", *files, *models, code=0).stdout
+
+
+class Attended(nn.Module):
+    """One attention after a LayerNorm, and the same without gain, offset, biases of keys and values.
+
+    Positions are turned by a table that is made of a buffer, which no file holds, in one of them.
+    """
+
+    def __init__(self, *, bare: bool) -> None:
+        super().__init__()
+        self.bare, self.table = bare, nn.Embedding(20, 8)
+        self.norm = nn.LayerNorm(8, elementwise_affine=not bare)
+        if bare:
+            self.query, self.key, self.value = (nn.Linear(8, 8, bias=first) for first in (True, False, False))
+        else:
+            self.register_buffer("steps", torch.arange(5.0), persistent=False)
+            self.qkv = nn.Linear(8, 24)
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = torch.arange(5).to(self.table.weight) if self.bare else self.steps
+        x = self.table(x) + (steps / 5).sin()[:, None]
+        y = self.norm(x)
+        given = (self.query(y), self.key(y), self.value(y)) if self.bare else self.qkv(y).chunk(3, -1)
+        q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in given)
+        read = functional.scaled_dot_product_attention(q, k, v)
+        return x + self.out(read.transpose(1, 2).flatten(2))
+
+
+def test_an_offset_goes_through_biases_that_were_removed() -> None:
+    """The offset of a norm adds to the biases of keys, which are dead, and of values, which are in the output."""
+    torch.manual_seed(3)
+    whole, bare = Attended(bare=False).eval(), Attended(bare=True).eval()
+    with torch.no_grad():
+        gain, offset = whole.norm.weight.add_(0.3 * torch.randn(8)), whole.norm.bias.add_(torch.randn(8))
+        weight, bias = whole.qkv.weight * gain, whole.qkv.bias + whole.qkv.weight @ offset
+        for number, layer in enumerate((bare.query, bare.key, bare.value)):
+            layer.weight.copy_(weight[8 * number : 8 * number + 8])
+        bare.query.bias.copy_(bias[:8])
+        bare.table.weight.copy_(whole.table.weight)
+        bare.out.weight.copy_(whole.out.weight)
+        bare.out.bias.copy_(whole.out.bias + whole.out.weight @ bias[16:])
+    pair = open_both(whole, bare, input="5:int")
+    assert isinstance(pair, CheckpointPair)
+    pair, found = decide(pair)
+    assert found.verdict == "equal"
+    files = [{name: tensor.detach().double().numpy() for name, tensor in each.state_dict().items()}
+             for each in (whole, bare)]  # fmt: skip
+    assert verify(json.dumps(copy_certificate(pair, found)), *files).facts["folds"] > 0
+    with torch.no_grad():
+        bare.out.bias.copy_(whole.out.bias + whole.out.weight @ whole.qkv.bias[16:])
+    forgotten = same(whole, bare, input="5:int")
+    assert forgotten.verdict == "different"
+    assert "out.bias" in forgotten.reason

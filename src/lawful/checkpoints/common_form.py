@@ -207,19 +207,24 @@ class FormMatching:
             self._gain(given, beside)
 
     def _gain(self, given: GainFold, beside: Mapping[str, str]) -> None:
+        offset = None if given.offset is None else beside.get(given.offset)
         readers = tuple(
-            LinearReader(layer.weight, layer.axis, layer.bias)
+            LinearReader(layer.weight, layer.axis, layer.bias if offset is None else self._bias_of(layer))
             for reader in given.readers
             for layer in self.homes.get(reader.weight, [])
         )
         readers = tuple(dict.fromkeys(readers))
-        offset = None if given.offset is None else beside.get(given.offset)
         if offset is not None and not all(reader.bias for reader in readers):
             bare = next(reader.weight for reader in readers if not reader.bias)
             raise NoPlace(f"{given.offset} goes into a bias of {bare}, which has none")
         gain = None if given.gain is None else beside.get(given.gain)
         self.virtual.append(GainFold(gain, offset, given.plus if gain else 0.0, readers, centred=False))
         self.words.append(f"{' and '.join(beside)} into {', '.join(reader.weight for reader in readers)}")
+
+    def _bias_of(self, layer: LinearLayer) -> str | None:
+        """The bias of a layer of the host, or the one beside the form that goes on from there, or is dead."""
+        beside = f"{layer.weight} (bias)"
+        return layer.bias or (beside if beside in self.homeless else None)
 
     def _statistics(self, given: StatisticsFold, beside: Mapping[str, str]) -> None:
         writer = None if given.writer is None else self.homes.get(given.writer.weight, [None])[0]
@@ -287,18 +292,24 @@ class FormMatching:
         self.words.append("LayerNorm as RMSNorm of centred values")
 
     def _buffers(self) -> None:
-        """Buffers are those of the same name."""
-        theirs = dict(self.guest.module.named_buffers())
+        """Buffers are those of the same name; without one, the module's own, if no checkpoint has another."""
+        theirs, stored = dict(self.guest.module.named_buffers()), self.host.module.state_dict()
         for name, tensor in self.host.module.named_buffers():
             if name in self.sources and tensor.is_floating_point():
                 continue
             if name in theirs and theirs[name].shape == tensor.shape:
                 self.sources[name] = of(name)
+            elif name in stored and self._is_read(name):
+                raise NoPlace(f"nothing is there for {name}")
             else:
                 self.sources.pop(name, None)
                 self.own.pop(name, None)
 
     # Helpers
+
+    def _is_read(self, name: str) -> bool:
+        nodes = (node for node in self.host.exported.graph.nodes if node.op == "placeholder" and node.users)
+        return any(self.host.exported.names.get(node.name) == name for node in nodes)
 
     def _guest_folds(self) -> dict[str, Fold]:
         if not hasattr(self, "_folds"):

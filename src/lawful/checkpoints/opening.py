@@ -203,8 +203,8 @@ def open_checkpoint(source: Source, module: nn.Module) -> OpenCheckpoint:
     """The tensors of one checkpoint, which have to fit the module."""
     if isinstance(source, nn.Module):
         if source is module:
-            state = _own(module)
-            return OpenCheckpoint(state, {name: name for name in state}, type(source).__name__)
+            state, stored = _own(module), module.state_dict()
+            return OpenCheckpoint(state, {name: name for name in state if name in stored}, type(source).__name__)
         return _fitted(dict(source.state_dict()), module, type(source).__name__)
     if isinstance(source, Mapping):
         return _fitted(dict(source), module, "state dict")

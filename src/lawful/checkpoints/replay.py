@@ -94,8 +94,10 @@ def _nothing_random() -> Iterator[None]:
 
 
 def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
+    """A parameter or buffer; buffers that no checkpoint holds are the module's own."""
     name = exported.names.get(node.name)
-    return exported.tensors[node.name] if name is None else tensors[name]
+    own = name is None or (node.name not in exported.trained and name not in tensors)
+    return exported.tensors[node.name] if own else tensors[str(name)]
 
 
 def _wide(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
