@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lawful.errors import Unsupported
+import lawful
+from lawful.errors import LawfulError, Unsupported
 from lawful.leaky import identity_cost, read_blocks, stable_rank
 
 
@@ -147,3 +148,26 @@ def test_images_keep_the_axes_they_came_in() -> None:
     module = nn.Sequential(inner, nn.Flatten(), nn.Linear(32, 1))
     found = bottleneck(module, torch.randn(6, 2, 4, 4).numpy(), blocks=["0"])
     assert [block.width for block in found.blocks] == [2]
+
+
+def test_token_ids_in_python() -> None:
+    """Ids are whole numbers to a module that begins with an embedding, which stays in its mode."""
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.inner, self.norm = nn.Embedding(7, 4), nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            x = self.table(ids)
+            return self.norm((x + torch.relu(self.inner(x))).flatten(0, 1))
+
+    module, ids = Words(), np.random.default_rng(0).integers(7, size=(20, 3))
+    found = lawful.bottleneck(module, ids)
+    assert [len(found.blocks), found.blocks[0].width] == [1, 4]
+    assert module.training
+    assert int(module.norm.num_batches_tracked) == 0
+    with pytest.raises(LawfulError, match="whole numbers"):
+        lawful.bottleneck(module, ids + 0.5)
+    with pytest.raises(LawfulError, match="does not run"):
+        lawful.bottleneck(module, ids + 7)

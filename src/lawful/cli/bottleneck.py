@@ -191,28 +191,15 @@ def _read_network(
 def _read(
     module: torch.nn.Module, data: Path, shape: tuple[int, ...] | None, blocks: str | None, gamma: float | None
 ) -> BlockReadings:
-    import torch
-
     from lawful.leaky.instruments import GAMMA, read_blocks
+    from lawful.leaky.stream import as_inputs
     from lawful.network.formats.data import read_data
 
     found = read_data(data)
     if shape is not None and math.prod(shape) != found.x.shape[1]:
         raise LawfulError(f"--input {shape} does not fit the {found.x.shape[1]} columns of {data}")
-    inputs = torch.from_numpy(found.sized(shape).copy())
-    first = next((part for part in module.modules() if next(part.parameters(recurse=False), None) is not None), None)
-    if isinstance(first, torch.nn.Embedding):  # tokens
-        if not bool((inputs == inputs.round()).all()):
-            raise LawfulError(f"{data}: the network takes tokens, so x must be whole numbers")
-        inputs = inputs.long()
-    else:
-        inputs = inputs.to(next((parameter.dtype for parameter in module.parameters()), torch.float64))
+    inputs = as_inputs(module, found.sized(shape), f"{data}: ", " (see --input)")
     names = None if blocks is None else tuple(blocks.split(","))
-    try:
-        with torch.no_grad():
-            module.eval()(inputs[:1])
-    except Exception as error:  # the module is the user's own code
-        raise LawfulError(f"the network does not run on these samples: {str(error)[:150]} (see --input)") from None
     try:
         return read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:

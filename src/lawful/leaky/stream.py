@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
+from lawful.errors import LawfulError
 from lawful.leaky.residual import ResidualAdd, residual_adds
-from lawful.network.modules.export import ExportedModule, export_module
+from lawful.network.modules.export import ExportedModule, export_module, in_mode
 from lawful.types import Floats
 
 CHUNK = 16  # inputs at a time
@@ -26,6 +27,28 @@ class StreamStates:
     before: Floats
     after: Floats
     projected: bool
+
+
+def as_inputs(module: nn.Module, samples: Floats, where: str = "", hint: str = "") -> torch.Tensor:
+    """Samples as a module takes them: of its own type, or whole numbers if it begins with an embedding; tried on one.
+
+    >>> as_inputs(nn.Embedding(5, 2), np.array([[0.0, 3.0]]))
+    tensor([[0, 3]])
+    """
+    inputs = torch.from_numpy(samples.copy())
+    first = next((part for part in module.modules() if next(part.parameters(recurse=False), None) is not None), None)
+    if isinstance(first, nn.Embedding):
+        if not bool((inputs == inputs.round()).all()):
+            raise LawfulError(f"{where}the network takes tokens, so x must be whole numbers")
+        inputs = inputs.long()
+    else:
+        inputs = inputs.to(next((parameter.dtype for parameter in module.parameters()), torch.float64))
+    try:
+        with torch.no_grad(), in_mode(module, training=False):
+            module(inputs[:1])
+    except Exception as error:  # the module is the user's own code
+        raise LawfulError(f"the network does not run on these samples: {str(error)[:150]}{hint}") from None
+    return inputs
 
 
 def stream_states(module: nn.Module, inputs: Tensor, *, most: int, seed: int = 0) -> tuple[StreamStates, ...]:

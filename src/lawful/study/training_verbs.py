@@ -217,17 +217,14 @@ def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **pla
 def bottleneck(
     network: Source, data: Samples, *, blocks: Sequence[str] | None = None, gamma: float | None = None, seed: int = 0
 ) -> BlockReadings:
-    """Effective dimension and movement of any network's blocks on data (P3)."""
-    import torch
-
+    """Effective dimension and movement of any network's blocks on data, token ids if it takes those (P3)."""
     from lawful.leaky.instruments import GAMMA, read_blocks
+    from lawful.leaky.stream import as_inputs
     from lawful.network.modules.convert import to_module
 
     found = _weighed(network, seed)
     module = found.module if isinstance(found, ModuleNetwork) else to_module(found)
     shape = found.input_shape if isinstance(found, ModuleNetwork) else None
-    samples = as_data(data).sized(shape)
-    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
-    inputs = torch.from_numpy(samples.copy()).to(dtype)
+    inputs = as_inputs(module, as_data(data).sized(shape))
     names = None if blocks is None else tuple(blocks)
     return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma), found)

@@ -78,7 +78,7 @@ def export_module(
         raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
     with (
-        _mode(module, training),
+        in_mode(module, training),
         without_caches(module),
         torch.set_grad_enabled(training),
         warnings.catch_warnings(),
@@ -230,7 +230,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _mode(module: nn.Module, training: bool) -> Iterator[None]:
+def in_mode(module: nn.Module, training: bool) -> Iterator[None]:
     """The module in eval (or train) mode for a while."""
     before = OrderedDict((part, part.training) for part in module.modules())
     module.train(training)
