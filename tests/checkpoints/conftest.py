@@ -43,22 +43,24 @@ def written(module: nn.Module) -> Hashable | None:
     return tuple(found)
 
 
-@pytest.fixture(scope="session", autouse=True)
+KNOWN: dict[Hashable, CheckpointArchitecture] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
 def _modules_written_alike_are_read_once() -> Iterator[None]:
     """Reading (exporting, trying the group) is the larger part of most answers; `test_reading` and others do it again.
 
     Modules that are written alike but for their weights share one reading, as the checkpoints of an architecture do.
     """
-    known: dict[Hashable, CheckpointArchitecture] = {}
 
     def read(module: nn.Module, input: Any = None, **options: Any) -> CheckpointArchitecture:
         own = written(module)
         if own is None or not isinstance(input, (str, tuple, list, type(None))):
             return read_architecture(module, input, **options)
         key = own, repr(input), repr(options), reading.MANY_NUMBERS, streamed.KEPT
-        if key not in known:
-            known[key] = read_architecture(module, input, **options)
-        return replace(known[key], module=_in_evaluation(module))
+        if key not in KNOWN:
+            KNOWN[key] = read_architecture(module, input, **options)
+        return replace(KNOWN[key], module=_in_evaluation(module))
 
     with pytest.MonkeyPatch.context() as patch:
         for name in READERS:

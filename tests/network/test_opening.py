@@ -219,6 +219,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_by_name(nets: Any, tmp_path: 
         "the module has no extra": lambda: {**state, "extra": torch.ones(1)},
         "the checkpoint has no fc2.bias": lambda: {k: v for k, v in state.items() if k != "fc2.bias"},
         r"fc1.weight is \(5, 4\), and the module's is \(5, 3\)": lambda: {**state, "fc1.weight": torch.ones(5, 4)},
+        "fc2.bias holds int64 numbers": lambda: {**state, "fc2.bias": torch.tensor([2**24 + 1, 1])},
     }
     for words, make in wrong.items():
         torch.save(make(), tmp_path / "a.pt")

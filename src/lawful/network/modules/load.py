@@ -156,6 +156,12 @@ def filled(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]
         if tensor.shape != wanted[name].shape:
             sizes = f"{tuple(tensor.shape)}, and the module's is {tuple(wanted[name].shape)}"
             raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {name} is {sizes}")
+        if wanted[name].is_floating_point() and not tensor.is_floating_point():  # large ones would be rounded unseen
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InvalidNetwork(
+                f"{name} holds {kind} numbers: weights that are stored as integers have to be made into floating "
+                "point first"
+            )
     _check_shared(renamed, wanted)
     module = copied(module)
     if any(tensor.is_meta for tensor in wanted.values()):
