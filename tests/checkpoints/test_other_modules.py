@@ -1,0 +1,91 @@
+"""The same weights in a module that computes something else are never equal."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from checkpoints.models import make
+from torch import nn
+
+from lawful.checkpoints import same
+
+GPT, LLAMA, IMAGE = "3:int", "3:int", "3,8,8"
+
+
+def _other(change: Callable[[nn.Module], None], family: str) -> tuple[nn.Module, nn.Module]:
+    one = make(family)
+    two = copy.deepcopy(one)
+    change(two)
+    return one, two
+
+
+def _epsilon(module: nn.Module) -> None:
+    for part in module.modules():
+        if hasattr(part, "eps"):
+            part.eps *= 1.5
+
+
+def _gelu(module: nn.Module) -> None:
+    module[5] = nn.GELU(approximate="tanh")
+
+
+def _relu(module: nn.Module) -> None:
+    module[1] = nn.LeakyReLU(0.2)
+
+
+@pytest.mark.parametrize(
+    ("change", "family", "size", "words"),
+    [
+        (_epsilon, "llama", LLAMA, "rms_norm"),
+        (_epsilon, "gpt", GPT, "layer_norm"),
+        (_epsilon, "resnet", IMAGE, "batch_norm"),
+        (_gelu, "mlp", "3", "gelu"),
+        (_relu, "mlp", "3", "relu"),
+    ],
+)
+def test_the_same_weights_in_another_module_are_never_equal(
+    change: Callable[[nn.Module], None], family: str, size: str, words: str
+) -> None:
+    verdict = same(*_other(change, family), input=size)
+    assert verdict.verdict in ("different", "undecided")
+    assert words in verdict.reason
+
+
+def test_a_tiny_epsilon_is_seen_though_no_output_shows_it() -> None:
+    one = make("llama")
+    for part in one.modules():
+        if hasattr(part, "eps"):
+            part.eps = 1e-13
+    two = copy.deepcopy(one)
+    two.last.eps = 1e-14
+    verdict = same(one, two, input=LLAMA)
+    assert verdict.verdict == "undecided"
+    assert "rms_norm" in verdict.reason
+
+
+class Rotary(nn.Module):
+    """Queries and keys turned by a table that is no part of the state."""
+
+    def __init__(self, base: float) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(6, 4, bias=False) for _ in range(3))
+        self.register_buffer("angles", torch.arange(5)[:, None] * base ** -torch.arange(2.0), persistent=False)
+
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        cos, sin = self.angles.cos(), self.angles.sin()
+        a, b = x[..., :2], x[..., 2:]
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.turned(self.q(x)) @ self.turned(self.k(x)).transpose(-1, -2)
+        return scores.softmax(-1) @ self.v(x)
+
+
+def test_another_base_of_rotary_positions_is_different() -> None:
+    torch.manual_seed(0)
+    one, two = Rotary(10.0), Rotary(11.0)
+    two.load_state_dict(one.state_dict())
+    assert same(one, two, input="5,6").verdict == "different"
