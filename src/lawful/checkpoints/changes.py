@@ -38,6 +38,7 @@ class NearestTensors:
     changed: bool
     product: float  # ⟨A, B⟩
     squares: tuple[float, float]
+    as_stored: bool
     noise: float  # what random rounding of the stored numbers makes of ‖B − A‖
     both: Callable[[], tuple[torch.Tensor, torch.Tensor]]
 
@@ -48,7 +49,9 @@ def nearest_tensors(
     """Whichever of the stored and the aligned tensors lie nearer."""
     name = each.tensor
     if each.fits or not one[name].is_floating_point():
-        return NearestTensors(name, each.relative, False, 0.0, (0.0, 0.0), 0.0, lambda: (first[name], second[name]))
+        return NearestTensors(
+            name, each.relative, False, 0.0, (0.0, 0.0), True, 0.0, lambda: (first[name], second[name])
+        )
     before, after = first[name].double(), second[name].double()
     size, off = float(before.norm()), float((after - before).norm())
     stored = off / size if size else float("inf") if off else 0.0
@@ -61,6 +64,7 @@ def nearest_tensors(
         not torch.equal(before, after),
         float((before * after).sum()),
         (float(before.square().sum()), float(after.square().sum())),
+        as_stored,
         0.0 if as_stored else each.noise * float(before.norm()),
         lambda: (first[name].double(), second[name].double()) if as_stored else (one[name], aligned[name]),
     )

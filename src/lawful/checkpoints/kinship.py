@@ -13,7 +13,7 @@ what the other has learnt. Decay of weights shrinks all matrices of a child alik
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -39,6 +39,7 @@ NEAR, FAR = 0.15, 0.5  # relative distances: of a child that was tuned, of stran
 WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
 LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices
 IN_PLACE = 0.05  # median cosine of matrices as stored, from which strangers would not have it
+BLURRED = 0.01  # of the largest change: what alignment to a changed tensor may do to others that share its axes
 FEWEST = 16  # units in all from which agreement means anything
 NULLS = 4
 
@@ -124,7 +125,13 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     if relation == "stranger" and (cosine := _in_place(first, pair.second.state, learnt)) >= IN_PLACE:
         relation = "undecided"
         reason += f"; but as they are stored their matrices have a cosine of {cosine:.2f}: they may have begun alike"
-    changes = [change_of(each, (first[each.tensor], pair.second.state[each.tensor])) for each in seen if each.changed]
+    most = max((each.relative for each in seen), default=0.0)
+    changes = []
+    for each in seen:
+        if each.changed:
+            change = change_of(each, (first[each.tensor], pair.second.state[each.tensor]))
+            blurred = not each.as_stored and each.relative < BLURRED * most
+            changes.append(replace(change, rank=None) if blurred else change)
     ordered = tuple(sorted(changes, key=lambda change: -change.relative))
     return Kinship(relation, reason, verdict, agreements, ordered, held)
 
