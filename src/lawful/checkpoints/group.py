@@ -1,9 +1,8 @@
 """The group that acts on the weights of an architecture without changing its function, as spaces to be aligned.
 
-Everything comes from the symmetries that are read from the graph. Four kinds of spaces:
+Everything comes from the symmetries that are read from the graph. Three kinds of spaces:
 
 - `UnitSpace`: hidden units (neurons, channels, coordinates of a stream) that may change places, with scales and signs;
-- `GroupSpace`: units that change places within their group, and whole groups that change places (of a convolution);
 - `MatrixBlock`: a hidden space on which all of GL(m), O(m), O(m) fixing the vector 1, or a complex number for each
   rotary pair acts;
 - `HeadSpace`: blocks that belong together, head by head, and whole heads that may change places. Rows of a head that
@@ -12,7 +11,7 @@ Everything comes from the symmetries that are read from the graph. Four kinds of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from lawful.symmetry.families import SpaceLaws
@@ -55,15 +54,6 @@ class UnitSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSpace:
-    """Groups of units that change places as wholes: `groups[g]` are the units that group g reads and those it writes;
-    slot by slot they have like members."""
-
-    name: str
-    groups: tuple[tuple[UnitSpace, ...], ...]
-
-
-@dataclass(frozen=True, eq=False)
 class MatrixBlock:
     """A space of matrices. `pairs` are the coordinates that a rotary embedding turns together."""
 
@@ -87,7 +77,7 @@ class HeadSpace:
     permutes: bool
 
 
-HiddenSpace = UnitSpace | GroupSpace | MatrixBlock | HeadSpace
+HiddenSpace = UnitSpace | MatrixBlock | HeadSpace
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,21 +89,9 @@ class OrbitGroup:
     shapes: dict[str, tuple[int, ...]]
     left_out: int
 
-    @property
-    def flat(self) -> OrbitGroup:
-        """The subgroup in which whole groups of units stay in their places: the units of each are a space."""
-        if not any(isinstance(space, GroupSpace) for space in self.spaces):
-            return self
-        spaces: list[UnitSpace | MatrixBlock | HeadSpace] = []
-        for space in self.spaces:
-            spaces += [units for own in space.groups for units in own] if isinstance(space, GroupSpace) else [space]
-        return replace(self, spaces=tuple(spaces))
-
 
 def members_of(space: HiddenSpace) -> tuple[AxisRows, ...]:
     """All rows that a space moves."""
     if isinstance(space, HeadSpace):
         return tuple(rows for head in space.heads for block in head for rows in block.members)
-    if isinstance(space, GroupSpace):
-        return tuple(rows for own in space.groups for units in own for rows in units.members)
     return space.members
