@@ -35,11 +35,13 @@ class BlockReading:
     `dimension` is the stable rank `‖A‖_*² / ‖A‖_F²` after the block, `coi` the cost of identity `‖A‖²_{K+γ}`,
     `distance` `‖A − A'‖ / ‖A‖` for the stream A' that entered, `kinetic` `‖A − A'‖²_{K+γ}`, and `hamiltonian` half of
     `kinetic − coi`. For comparison: `similarity` is the linear CKA of A' and A, `alignment` the cosine of the update
-    with the stream. `errors` are jackknife standard errors of dimension, coi, distance and hamiltonian.
+    with the stream. `samples` are the pixels or tokens it was read on (few in a late stage: no dimension exceeds
+    them). `errors` are jackknife standard errors of dimension, coi, distance and hamiltonian.
     """
 
     name: str
     width: int
+    samples: int
     projected: bool
     dimension: float
     coi: float
@@ -153,7 +155,7 @@ def _reading(states: StreamStates, gamma_ratio: float) -> BlockReading:
     spread = np.std(parts, axis=0) * np.sqrt(len(parts) - 1) if parts else np.full(len(whole), np.nan)
     dimension, coi, distance, kinetic, _ = whole
     return BlockReading(
-        states.name, len(after), states.projected, dimension, coi, distance, kinetic,
+        states.name, *after.shape, states.projected, dimension, coi, distance, kinetic,
         _similarity(before, after), _alignment(before, after),
         float(np.square(np.minimum(after, 0)).sum()) / size**2,
         (float(spread[0]), float(spread[1]), float(spread[2]), float(spread[4])),
