@@ -149,7 +149,8 @@ def _edges(map_: TruncationMap, axes: Floats, data: Clusters, exact: bool) -> Fl
 
 
 def _square(map_: TruncationMap) -> bool:
-    return map_.weight.shape[0] == map_.weight.shape[1]
+    rows, columns = map_.weight.shape
+    return bool(rows == columns)
 
 
 def _padded(edges: Floats, count: int) -> Floats:
