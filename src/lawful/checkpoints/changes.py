@@ -12,6 +12,7 @@ from lawful.checkpoints.folds import State
 from lawful.checkpoints.streamed import rounding_unit
 from lawful.checkpoints.unit_rows import Tensors
 
+TURNED = 1e-4  # of the largest singular value: less, after alignment, may come of that
 ROUNDINGS = 4.0  # times what rounding of stored numbers does to a singular value: less is none
 ON_GRID = 1e-3  # of a step
 GROUPED = 16  # values that 4 bits have
@@ -90,7 +91,9 @@ def _low_rank(before: torch.Tensor, after: torch.Tensor, unit: float, noise: flo
     sizes = (before.abs() + after.abs()).square()
     rounding = unit * sum(float(sizes.sum(d).max()) ** 0.5 for d in (0, 1))
     rounding += noise * sum(size**-0.5 for size in before.shape)
-    rank = int((torch.linalg.svdvals(after - before) > ROUNDINGS * rounding).sum())
+    values = torch.linalg.svdvals(after - before)
+    least = max(ROUNDINGS * rounding, TURNED * float(values[0]) if noise else 0.0)
+    rank = int((values > least).sum())
     return rank if 0 < rank <= min(before.shape) // 4 else None
 
 

@@ -39,7 +39,7 @@ NEAR, FAR = 0.15, 0.5  # relative distances: of a child that was tuned, of stran
 WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
 LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices
 IN_PLACE = 0.05  # median cosine of matrices as stored, from which strangers would not have it
-BLURRED = 0.01  # of the largest change: what alignment to a changed tensor may do to others that share its axes
+BLURRED = 0.01  # of the largest change: less in a matrix is what alignment to others did, and then ranks are not told
 FEWEST = 16  # units in all from which agreement means anything
 NULLS = 4
 
@@ -126,12 +126,12 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
         relation = "undecided"
         reason += f"; but as they are stored their matrices have a cosine of {cosine:.2f}: they may have begun alike"
     most = max((each.relative for each in seen), default=0.0)
+    blurred = any(each.changed and not each.as_stored and each.relative < BLURRED * most for each in matrices)
     changes = []
     for each in seen:
         if each.changed:
             change = change_of(each, (first[each.tensor], pair.second.state[each.tensor]))
-            blurred = not each.as_stored and each.relative < BLURRED * most
-            changes.append(replace(change, rank=None) if blurred else change)
+            changes.append(replace(change, rank=None) if blurred and not each.as_stored else change)
     ordered = tuple(sorted(changes, key=lambda change: -change.relative))
     return Kinship(relation, reason, verdict, agreements, ordered, held)
 
