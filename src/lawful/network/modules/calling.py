@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch.func import functional_call
 
@@ -43,6 +42,7 @@ def as_taken(
 ) -> torch.Tensor:
     """Samples as a module takes them: numbers, or token ids where it has tables and runs on ids but not on numbers.
 
+    >>> import numpy as np
     >>> as_taken(torch.nn.Embedding(5, 2), np.array([[0.0, 3.0]]))
     tensor([[0, 3]])
     >>> as_taken(torch.nn.Linear(2, 2), np.array([[0.0, 3.0]]), torch.float32)
