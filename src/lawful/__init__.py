@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lawful.checkpoints import align
     from lawful.components import components
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
-    from lawful.fibers.distance import distance
     from lawful.flow.monitor import Monitor
     from lawful.laws import count_laws
     from lawful.network import Architecture, Dag, Mlp
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         canonical,
         check,
         convert,
+        distance,
         fiber,
         fingerprint,
         identifiable,
@@ -63,7 +63,6 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.components.locks": "components",
     "lawful.study.prune": "prune",
     "lawful.checkpoints": "align",
-    "lawful.fibers.distance": "distance",
     "lawful.study.checkpoint_index": "find",
     "lawful.study.checkpoint_merge": "merge",
     "lawful.study.demo": "demo",
@@ -73,8 +72,8 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the ver
     "lawful.study.same": "same",
     "lawful.study.singularity": "singular",
     "lawful.study.training_verbs": "bottleneck compare drift flow leaky separate truncate truncation_flow",
-    "lawful.study.verbs": "audit canonical check convert fiber fingerprint identifiable laws path rebalance regions "
-    "show sweep symmetries",
+    "lawful.study.verbs": "audit canonical check convert distance fiber fingerprint identifiable laws path rebalance "
+    "regions show sweep symmetries",
     "lawful.verify": "verify",
 }
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}

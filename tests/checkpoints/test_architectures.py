@@ -165,6 +165,19 @@ def test_channels_of_depthwise_convolutions_change_places(activation: Callable[.
     assert (verdict.verdict, verdict.within) == ("equal", within)
 
 
+def test_channels_of_a_norm_by_groups_change_places_within_them() -> None:
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Conv2d(2, 6, 3), nn.GroupNorm(2, 6), nn.SiLU(), nn.Flatten(), nn.Linear(54, 2))
+
+    def change(state: State) -> None:
+        order = torch.tensor([2, 0, 1, 4, 3, 5])
+        moved(state, order, ("0.weight", 0), ("0.bias", 0), ("1.weight", 0), ("1.bias", 0))
+        state["4.weight"] = state["4.weight"].unflatten(1, (6, 9))[:, order].flatten(1)
+
+    verdict = compared(drawn(module), change, "2,5,5")
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+
+
 @pytest.mark.parametrize("kind", ["own", "shared", "plus", "stacked"])
 def test_heads_of_attention_that_is_written_out_change_places(kind: str) -> None:
     torch.manual_seed(1)

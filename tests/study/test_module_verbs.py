@@ -88,3 +88,18 @@ def test_paths_hashes_and_standard_members_of_modules(images: nn.Module, gated: 
     assert len(package.fingerprint([images, images], input=(1, 8, 8)).groups) == 1
     assert package.canonical(gated, input=(3,)).to_dict()["verdict"] == "equal"
     assert package.regions("2-4-1 relu bias", "0:1,-1:1").complete
+
+
+def test_an_example_of_one_sample_stands_for_its_size(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Conv1d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6, 2)).eval()
+    example, size = torch.zeros(1, 1, 5), (1, 5)
+    for verb in (package.laws, package.identifiable, package.show):
+        assert verb(module, input=example).to_dict() == verb(module, input=size).to_dict()
+    assert package.same(module, module, input=example).verdict == "equal"
+    assert package.distance(module, module, "-1,1", input=example, within=0.0).status == "proved"
+    package.convert(module, tmp_path / "conv.onnx", input=example)
+    unrolled = package.open(module, input_shape=size)
+    assert package.same(unrolled, tmp_path / "conv.onnx").verdict == "equal"
+    ids = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2))
+    assert package.laws(ids, input=torch.zeros(1, 4, dtype=torch.int64)).laws == package.laws(ids, input="4:int").laws

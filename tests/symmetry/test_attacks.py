@@ -200,7 +200,8 @@ def test_several_inputs_and_outputs() -> None:
         ("3:3", "an input size is like"),
         ("3;3", "too many positional arguments"),
         ((0, 3), "positive"),
-        (torch.zeros(1, 3), "batch of at least 2"),
+        (torch.zeros(0, 3, 4), "at least one sample"),
+        (torch.tensor(1.0), "at least one sample"),
         (3.5, "an input is a tensor"),
         (None, "unknown"),
     ],
@@ -209,6 +210,17 @@ def test_bad_inputs_are_named(given: Any, words: str) -> None:
     module = nn.Sequential(nn.Conv1d(3, 2, 1))
     with pytest.raises(LawfulError, match=words):
         symmetries(module, given)
+
+
+def test_an_example_of_one_sample_says_as_much_as_its_size() -> None:
+    module = nn.Sequential(plain(3, 4), nn.ReLU(), plain(4, 2))
+    one, sized = symmetries(module, torch.ones(1, 3)), symmetries(module, (3,))
+    assert one.to_dict() | {"seconds": 0} == sized.to_dict() | {"seconds": 0}
+
+
+def test_a_size_with_its_batch_is_refused_with_what_the_module_was_given() -> None:
+    with pytest.raises(Unsupported, match=r"given 2×1×3×8×8, batch first"):
+        symmetries(nn.Sequential(nn.Conv2d(3, 2, 1)), (1, 3, 8, 8))
 
 
 class Branching(nn.Module):

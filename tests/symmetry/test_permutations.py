@@ -93,6 +93,24 @@ COUNTED: dict[str, tuple[Any, Any, int]] = {
     "channels through batch norm": (
         lambda: nn.Sequential(nn.Conv1d(2, 4, 2), nn.BatchNorm1d(4), nn.ReLU(), nn.Conv1d(4, 2, 1)), (2, 5), 24,
     ),
+    "channels through group norm, group by group": (
+        lambda: nn.Sequential(nn.Conv1d(2, 5, 2), nn.Conv1d(5, 6, 1), nn.GroupNorm(2, 6), nn.ReLU(), nn.Conv1d(6, 2, 1)),
+        (2, 5),
+        6 * 6,
+    ),
+    "channels through two group norms": (
+        lambda: Function(
+            lambda s, x: s.d(torch.relu(s.c(torch.relu(s.b(s.a(x)))))),
+            a=nn.Conv1d(2, 8, 2), b=nn.GroupNorm(2, 8), c=nn.GroupNorm(4, 8), d=nn.Conv1d(8, 2, 1),
+        ),
+        (2, 5),
+        2**4,
+    ),
+    "channels through instance norm": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 2), nn.InstanceNorm1d(4, affine=True), nn.ReLU(), nn.Conv1d(4, 2, 1)),
+        (2, 5),
+        24,
+    ),
     "heads and units": (lambda: nn.TransformerEncoderLayer(6, 3, 2, 0.0, batch_first=True), (4, 6), 6 * 2),
     "groups of heads, and the stream": (lambda: Llama(width=8, heads=4, groups=2, inner=3), "4:int", 2 * 6 * 40320),
     "rotary pairs": (lambda: rotary_head(4), (5, 3), 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_free
 from lawful.pruning.prune import Pruning, prune
 from lawful.shown import Shown
+from lawful.study.inputs import read_by
 from lawful.types import Floats
 
 MOST_PARAMETERS = 20_000  # of a network that the page can move
@@ -57,6 +59,7 @@ def explore(
     other: Source | None = None,
     other_source: str = "other",
     seed: int = 0,
+    **reading: Any,
 ) -> Exploration:
     """Gather what the page needs; without data, random inputs and the outputs of a random network to learn.
 
@@ -65,13 +68,13 @@ def explore(
     >>> found.laws.laws, found.components.log2_components, found.made_up
     (4, 0, True)
     """
-    layered = _layered(open_free(network, seed=seed))
+    layered = _layered(open_free(network, seed=seed, **read_by(**reading)))
     if layered.parameters > MOST_PARAMETERS:
         raise Unsupported(
             f"the explorer moves networks of up to {MOST_PARAMETERS:,} parameters in the browser, not "
             f"{layered.parameters:,}; `lawful audit --html` describes larger ones"
         )
-    second = None if other is None else _layered(open_free(other, seed=seed))
+    second = None if other is None else _layered(open_free(other, seed=seed, **read_by(**reading)))
     if second is not None and (second.widths[0], second.widths[-1]) != (layered.widths[0], layered.widths[-1]):
         raise LawfulError(f"{layered} and {second} have different inputs or outputs: they cannot be overlaid")
     inputs, targets = _samples(layered, data, seed)

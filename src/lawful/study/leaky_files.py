@@ -5,6 +5,7 @@ RUN/train.npz, test.npz   the data: x and y
 RUN/depth-3.npz       weights, steps and maps of the network of effective depth 3
 RUN/depth-3.json      its evidence: stationarity, costs, evaluations
 RUN/depth-3.part.npz  an unfinished one, with all that its search needs to go on to the same bytes
+RUN/depth-3.part.json the seconds that went into it so far
 """
 
 from __future__ import annotations

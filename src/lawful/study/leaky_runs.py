@@ -50,6 +50,7 @@ LARGE = 100_000  # numbers in a representation from which on effective depths ar
 BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
 Watch = Callable[[float, SolverProgress], None]
 Tell = Callable[[SolverProgress], None]
+Store = Callable[[dict[str, Any]], None]
 
 
 def run_leaky(
@@ -124,13 +125,21 @@ def _wanting(plan: LeakyPlan, file: Path) -> bool:
 def _train(
     plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: TeacherTask, stem: Path, watch: Watch
 ) -> None:
-    """One network, from its last checkpoint if there is one; killed and taken up again it ends at the same bytes."""
-    started = time.thread_time()
+    """One network, from its last checkpoint if there is one; killed and taken up again it ends at the same bytes.
+
+    Its seconds are the sum over all sessions, up to the last checkpoint of each: they have a file of their own.
+    """
+    part, whole, done = (stem.with_name(stem.name + end) for end in (".part.npz", ".npz", ".json"))
+    spent = part.with_suffix(".json")
+    earlier = next((file for file, of in ((spent, part), (done, whole)) if file.exists() and of.exists()), None)
+    started = time.thread_time() - (0.0 if earlier is None else float(read_object(earlier)["seconds"]))
+
+    def store(arrays: dict[str, Any]) -> None:
+        write_text(spent, json.dumps({"seconds": time.thread_time() - started}) + "\n")
+        write_arrays(part, arrays)
 
     def tell(progress: SolverProgress) -> None:
         watch(depth, progress)
-
-    part, whole = stem.with_name(stem.name + ".part.npz"), stem.with_name(stem.name + ".npz")
 
     def start() -> LeakyResNet:
         layers = plan.layer_counts(depth)[0] if plan.method == "solver" else plan.layers
@@ -139,23 +148,24 @@ def _train(
         return deepened(_on_grid(plan, before, layers, train), depth, train)
 
     if plan.method == "paper":
-        found = _by_recipe(plan, start, train, part, tell)
+        found = _by_recipe(plan, start, train, part, store, tell)
         write_arrays(whole, network_arrays(found.network))
     else:
-        found = _by_solver(plan, depth, start, train, part, whole, tell)
+        found = _by_solver(plan, depth, start, train, (part, whole), store, tell)
         write_bytes(whole, part.read_bytes())  # with what it needs to go on, should more be asked of it
-    write_text(stem.with_name(stem.name + ".json"), _summary(found, time.thread_time() - started))
-    part.unlink(missing_ok=True)
+    write_text(done, _summary(found, time.thread_time() - started))
+    for file in (part, spent):
+        file.unlink(missing_ok=True)
 
 
 def _by_recipe(
-    plan: LeakyPlan, start: Callable[[], LeakyResNet], train: TeacherTask, part: Path, tell: Tell | None
+    plan: LeakyPlan, start: Callable[[], LeakyResNet], train: TeacherTask, part: Path, store: Store, tell: Tell
 ) -> Geodesic:
     adam = 2 * plan.evaluations // 3
     return recipe(
         load_recipe(part) if part.exists() else start(), train, plan.ridge, adam=adam, sgd=plan.evaluations - adam,
         adapt_every=10 if plan.steps == "adaptive" else 0, tolerance=plan.tolerance, watch=tell,
-        keep=lambda state: write_arrays(part, recipe_arrays(state)),
+        keep=lambda state: store(recipe_arrays(state)),
     )  # fmt: skip
 
 
@@ -164,14 +174,15 @@ def _by_solver(
     depth: float,
     start: Callable[[], LeakyResNet],
     train: TeacherTask,
-    part: Path,
-    whole: Path,
-    tell: Tell | None,
+    files: tuple[Path, Path],
+    store: Store,
+    tell: Tell,
 ) -> Geodesic:
     """Geodesics of more and more layers, each started from the one before; the last has as many as the plan says."""
     counts = plan.layer_counts(depth)
     rounds = {count: (1 if number else ADAPTATIONS) * (plan.steps == "adaptive") for number, count in enumerate(counts)}
     adaptations = rounds[plan.layers]
+    part, whole = files
     if part.exists():
         leg = load_leg(part)
     elif whole.exists():  # it stopped short: go on from there
@@ -181,7 +192,7 @@ def _by_solver(
         leg = Leg(start())
 
     def keep(leg: Leg) -> None:
-        write_arrays(part, leg_arrays(leg))
+        store(leg_arrays(leg))
 
     common: dict[str, Any] = {"evaluations": plan.evaluations, "seed": plan.seed}
     while leg.network.layers < plan.layers:

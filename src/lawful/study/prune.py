@@ -16,7 +16,7 @@ from lawful.network.opening import Model, Source, open, open_graph
 from lawful.network.reading import Reading
 from lawful.pruning.prune import Pruning
 from lawful.pruning.prune import prune as prune_neurons
-from lawful.study.two_networks import input_size
+from lawful.study.inputs import input_size
 
 if TYPE_CHECKING:
     import torch

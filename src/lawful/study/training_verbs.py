@@ -24,6 +24,7 @@ from lawful.network.formats.data import Data, read_data
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, open, open_free, open_graph
 from lawful.shown import Shown
+from lawful.study.inputs import read_by
 from lawful.truncation.census import Census, census
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.motion import TruncationRun, run_flow, starting_maps
@@ -163,9 +164,9 @@ def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
     return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
 
 
-def truncate(network: Source, data: Samples | Clusters) -> Census:
+def truncate(network: Source, data: Samples | Clusters, **reading: Any) -> Census:
     """Which training points each layer truncates, by class and coordinate (P2)."""
-    found = open_graph(network)
+    found = open_graph(network, **read_by(**reading))
     return answered(census(found, _clusters(data)), found)
 
 

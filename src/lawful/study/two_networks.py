@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lawful.errors import InvalidNetwork, LawfulError
+from lawful.errors import InvalidNetwork
 from lawful.network import Dag, Mlp
 from lawful.network.answers import Opened
 from lawful.network.modules.load import is_factory, make_module
@@ -18,6 +17,7 @@ from lawful.network.opening import Model, Source, open_graph
 from lawful.network.opening import open as open_any
 from lawful.network.reading import Reading
 from lawful.network.sources import is_module
+from lawful.study.inputs import input_size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -138,32 +138,6 @@ def _knows_its_module(source: Source) -> bool:
     if isinstance(source, (str, os.PathLike)):
         return _is_text_of_factory(source) or (Path(source) / "config.json").is_file()
     return is_module(source)
-
-
-def input_size(input: Any) -> tuple[int, ...] | None:
-    """The size of one input of real numbers, if that is what was given."""
-    if isinstance(input, str) and re.fullmatch(r"\d{1,6}(,\d{1,6})*", input):
-        return tuple(int(size) for size in input.split(","))
-    if isinstance(input, tuple) and all(isinstance(size, int) for size in input):
-        return input
-    return input_size(input[0]) if isinstance(input, list) and len(input) == 1 else None
-
-
-def input_shape(input: Any) -> tuple[int, ...] | tuple[tuple[int, ...], ...] | None:
-    """The size of one input of numbers or token ids, or the sizes of several.
-
-    >>> input_shape("3,8,8"), input_shape("8:int"), input_shape(["3", (2, 4)]), input_shape(None)
-    ((3, 8, 8), (8,), ((3,), (2, 4)), None)
-    """
-    if input is None:
-        return None
-    one = not isinstance(input, (str, list)) and not any(isinstance(size, tuple) for size in input)
-    parts = [input] if one else input.split(";") if isinstance(input, str) else input
-    sizes = [input_size(part.removesuffix(":int") if isinstance(part, str) else part) for part in parts]
-    found = tuple(size for size in sizes if size)
-    if not found or len(found) < len(sizes):
-        raise LawfulError(f"an input is a size such as (3, 8, 8), not {str(input)[:60]}")
-    return found if len(found) > 1 else found[0]
 
 
 def _name(source: Source) -> str:

@@ -14,6 +14,8 @@ from lawful.components.rebalance import rebalance as balanced_at
 from lawful.errors import LawfulError
 from lawful.fibers.catalogue import FunctionGroups, RegionCount, count_regions, group_networks
 from lawful.fibers.described_fiber import DescribedFiber, describe_fiber
+from lawful.fibers.distance import Distance
+from lawful.fibers.distance import distance as bounded
 from lawful.fibers.distance.monotone import MonotoneCheck
 from lawful.fibers.distance.property import PropertyCheck
 from lawful.fibers.fingerprint import Canonical
@@ -33,7 +35,8 @@ from lawful.network.summary import Summary, TensorSummary, summarise
 from lawful.study.audit import Audit
 from lawful.study.audit import audit as audit_network
 from lawful.study.checks import check_network
-from lawful.study.two_networks import input_shape, input_size
+from lawful.study.inputs import input_shape, input_size, read_by
+from lawful.study.two_networks import TwoNetworks
 
 if TYPE_CHECKING:
     from lawful.checkpoints.representative import Representative
@@ -52,7 +55,7 @@ def show(network: Source, **reading: Any) -> Summary | TensorSummary:
     21
     """
     try:
-        found = open(network, **_reading(**reading))
+        found = open(network, **read_by(**reading))
     except LawfulError as reason:
         is_file = isinstance(network, (str, Path)) and reading.get("model") is None
         listed = contents(Path(network)) if is_file else None
@@ -161,6 +164,28 @@ def regions(
     return answered(count_regions(found, box, facets=facets, each=each, seconds=seconds), found)
 
 
+def distance(
+    first: Source,
+    second: Source,
+    box: str | tuple[ArrayLike, ArrayLike],
+    *,
+    model: Any = None,
+    input: Any = None,
+    activation: str | None = None,
+    order: str | None = None,
+    seed: int = 0,
+    **question: Any,
+) -> Distance:
+    """Bounds of the largest difference of two networks on a box: `lawful.fibers.distance.distance` of any sources.
+
+    >>> distance("2-3-1 relu", "2-3-1 relu", "-1,1", within=0.1).status
+    'proved'
+    """
+    two = TwoNetworks(first, second, model, input=input, activation=activation, order=order)
+    networks = two.graphs(seed=seed, drop_useless=True)
+    return bounded(*networks, box_of(box, networks[0]) if isinstance(box, str) else box, seed=seed, **question)
+
+
 def canonical(network: Source, *, model: Any = None, input: Any = None) -> Canonical | Representative:
     """The standard member of a network's fiber: same function, fewest choices (P4 Section 6).
 
@@ -229,6 +254,7 @@ def check(
     output: int | None = None,
     seconds: float = 60.0,
     seed: int = 0,
+    **reading: Any,
 ) -> PropertyCheck | MonotoneCheck:
     """Check a VNN-LIB specification: no input in its box leads to the outputs that it describes.
 
@@ -238,7 +264,7 @@ def check(
     >>> check(Mlp([[[1.0, -1.0]], [[2.0]]]), monotone="+0,-1", box="-1,1").status
     'holds'
     """
-    found = _reduced(network)
+    found = _reduced(network, **reading)
     answer = check_network(
         found, specification, monotone=monotone, box=box, output=output, seconds=seconds, scheduler=None, seed=seed
     )
@@ -265,17 +291,12 @@ def sweep(plan: str | Path | Plan, out: str | Path, **options: Any) -> Progress:
     return run_sweep(plan if isinstance(plan, Plan) else read_plan(Path(plan)), Path(out), **options)
 
 
-def convert(network: Source, out: str | Path, *, dtype: str | None = None, seed: int = 0) -> Written:
+def convert(network: Source, out: str | Path, *, dtype: str | None = None, seed: int = 0, **reading: Any) -> Written:
     """Write a network in another format; the file's ending chooses it, the function stays the same."""
-    found = open_graph(network, seed=seed)
+    found = open_graph(network, seed=seed, **read_by(**reading))
     return answered(write(found, out, dtype=dtype), found)
 
 
 def _reduced(network: Source, **reading: Any) -> Any:
     """The network with weights, without hidden nodes that change nothing."""
-    return open_graph(network, drop_useless=True, **_reading(**reading))
-
-
-def _reading(input: Any = None, **reading: Any) -> dict[str, Any]:
-    """What `open` takes: it knows an input by its shape."""
-    return reading if input is None else {**reading, "input_shape": input_size(input)}
+    return open_graph(network, drop_useless=True, **read_by(**reading))

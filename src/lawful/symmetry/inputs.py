@@ -31,11 +31,9 @@ def examples(module: nn.Module, given: Input | Sequence[Input] | None) -> list[t
 
 def _example(module: nn.Module, given: Any) -> torch.Tensor:
     if isinstance(given, torch.Tensor):
-        if given.ndim == 0 or len(given) < 2:
-            raise LawfulError(
-                "an example input needs a batch of at least 2: what holds for one sample may be an accident"
-            )
-        return given
+        if given.ndim == 0 or len(given) == 0:
+            raise LawfulError("an example input needs a batch: at least one sample along its first axis")
+        return given if len(given) >= BATCH else torch.cat([given] * BATCH)
     own = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), torch.zeros(0))
     if isinstance(given, str):
         found = re.fullmatch(r"(\d{1,7}(?:,\d{1,7})*)(:int)?", given.replace(" ", ""))

@@ -100,7 +100,11 @@ def export_module(
         except Exception as error:  # the module's own code runs, and may raise anything
             lines = str(error).strip().splitlines() or [""]
             reason = f"{type(error).__name__}: {lines[0][:200]}"
-            raise Unsupported(f"torch.export cannot read {type(module).__name__}{_line(error)} ({reason})") from None
+            sizes = " and ".join("×".join(map(str, each.shape)) for each in examples)
+            raise Unsupported(
+                f"torch.export cannot read {type(module).__name__}{_line(error)} ({reason}); "
+                f"it was given {sizes or 'nothing'}, batch first"
+            ) from None
     return _tidied(module, program)
 
 

@@ -219,14 +219,18 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Motion:
-    """Layer normalisation of the channels and places of each group; gauges of its input are pinned."""
+    """Layer normalisation of the channels and places of each group: ε pins scales, channels of one group permute.
+
+    Whole groups could change places too; only those of a single channel are counted.
+    """
     x, rank = step.settled(input), len(input.shape)
-    for field in x.gauges:
-        step.gauges.pin(field, step.name)
     shape = (x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
+    for field in x.gauges:
+        step.gauges.pin(field, step.name, permutes=True)
+        step.gauges.blocks(field.expand(x.shape).reshape(shape), range(2, len(shape)))
     grouped = [shift.moved(shift.labels.reshape(shape), shift.phases.reshape(shape)) for shift in x.shifts]
     step.shifts.unseen(grouped, range(2, len(shape)))
-    return _affine(step, Motion(step.shape), _by_channel(weight, rank), _by_channel(bias, rank))
+    return _affine(step, Motion(step.shape, x.gauges), _by_channel(weight, rank), _by_channel(bias, rank))
 
 
 def instance_norm(

@@ -1,0 +1,47 @@
+"""What a user says of a network's inputs (a size, text, an example), in the words of the readers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lawful.errors import LawfulError
+
+
+def input_size(input: Any) -> tuple[int, ...] | None:
+    """The size of one input of real numbers, if that is what was given: as a size, as text or as an example."""
+    if hasattr(input, "shape"):
+        return tuple(input.shape[1:]) if "float" in str(input.dtype) else None
+    if isinstance(input, str) and re.fullmatch(r"\d{1,6}(,\d{1,6})*", input):
+        return tuple(int(size) for size in input.split(","))
+    if isinstance(input, tuple) and all(isinstance(size, int) for size in input):
+        return input
+    return input_size(input[0]) if isinstance(input, list) and len(input) == 1 else None
+
+
+def read_by(input: Any = None, **reading: Any) -> dict[str, Any]:
+    """What a verb's user says of how to read a network, in the words of `open`, which knows an input by its shape."""
+    return reading if input is None else {**reading, "input_shape": input_size(input)}
+
+
+def input_shape(input: Any) -> tuple[int, ...] | tuple[tuple[int, ...], ...] | None:
+    """The size of one input of numbers or token ids, or the sizes of several.
+
+    >>> input_shape("3,8,8"), input_shape("8:int"), input_shape(["3", (2, 4)]), input_shape(None)
+    ((3, 8, 8), (8,), ((3,), (2, 4)), None)
+    """
+    if input is None:
+        return None
+    given = input.split(";") if isinstance(input, str) else input
+    several = isinstance(given, list) or (isinstance(given, tuple) and any(not isinstance(size, int) for size in given))
+    sizes = [_size_of_numbers_or_ids(each) for each in (given if several else [given])]
+    found = tuple(size for size in sizes if size)
+    if not found or len(found) < len(sizes):
+        raise LawfulError(f"an input is a size such as (3, 8, 8), not {str(input)[:60]}")
+    return found if len(found) > 1 else found[0]
+
+
+def _size_of_numbers_or_ids(input: Any) -> tuple[int, ...] | None:
+    if hasattr(input, "shape"):
+        return tuple(input.shape[1:])
+    return input_size(input.removesuffix(":int") if isinstance(input, str) else input)
