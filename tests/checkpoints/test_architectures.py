@@ -178,6 +178,27 @@ def test_channels_of_a_norm_by_groups_change_places_within_them() -> None:
     assert (verdict.verdict, verdict.within) == ("equal", "exactly")
 
 
+class Tempered(nn.Module):
+    """Outputs times one learned number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.temperature = nn.Linear(4, 6), nn.Linear(6, 3), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.temperature * self.down(functional.gelu(self.up(x)))
+
+
+def test_a_parameter_of_one_number_is_no_gain_of_a_norm() -> None:
+    torch.manual_seed(3)
+
+    def change(state: State) -> None:
+        moved(state, torch.randperm(6), ("up.weight", 0), ("up.bias", 0), ("down.weight", 1))
+
+    verdict = compared(drawn(Tempered()), change, "4")
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+
+
 @pytest.mark.parametrize("kind", ["own", "shared", "plus", "stacked"])
 def test_heads_of_attention_that_is_written_out_change_places(kind: str) -> None:
     torch.manual_seed(1)

@@ -130,6 +130,29 @@ def test_far_relatives_are_told_by_what_they_hold_of_each_other() -> None:
     assert before.relation in ("child", "relative")
 
 
+def test_the_rank_of_a_trained_low_rank_change_is_its_rank() -> None:
+    """Of most such changes one or two singular values hold nearly all; in disguise other tensors stay as they are."""
+    weights, name = state(parent()), "blocks.0.out.weight"
+    rows, columns = (torch.linalg.qr(torch.randn(24, 4, generator=torch.Generator().manual_seed(k)))[0] for k in (1, 2))
+    step = rows * torch.tensor([1.0, 0.3, 0.03, 0.01]) @ columns.T
+    tuned = {**weights, name: weights[name] + 0.1 * weights[name].norm() * step}
+    for disguised in (False, True):
+        ranks = {each.tensor: each.rank for each in related(tuned, disguised).changes if each.rank is not None}
+        assert ranks == {name: 4}, disguised
+
+
+def test_one_start_is_seen_where_alignment_loses_it() -> None:
+    """Both went far from the weights with which they began, each with something of its own."""
+    own, other = state(parent()), state(train(fresh(1), 1, 20))
+    generator = torch.Generator().manual_seed(0)
+    start = {name: 0.35 * torch.randn(tensor.shape, generator=generator) * tensor.std() for name, tensor in own.items()}
+    one, two = ({name: each[name] + start[name] for name in own if own[name].ndim > 1} for each in (own, other))
+    first, second = (replace(opened().first, state=opened().first.state | each) for each in (one, two))
+    found = kinship(replace(opened(), first=first, second=second))
+    assert found.relation == "undecided"
+    assert "begun alike" in found.reason
+
+
 def test_what_strangers_share_is_said() -> None:
     other, own = state(train(fresh(1), 1, 20)), state(parent())
     mixed = {name: tensor if name.startswith("blocks.") else own[name] for name, tensor in other.items()}

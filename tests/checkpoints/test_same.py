@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 import torch
 from checkpoints.conftest import architecture, disguise, narrow
 from checkpoints.models import FAMILIES, make
+from torch import nn
 
 from lawful.checkpoints.certificate import copy_certificate
 from lawful.checkpoints.folds import GainFold, State
-from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
+from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
-from lawful.errors import CertificateError, LawfulError, Unsupported
+from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
 from lawful.verify import verify
 
 
@@ -276,3 +278,12 @@ def test_a_gain_of_zero_is_folded_if_its_offset_is_zero_too() -> None:
     assert same_checkpoints(found, state, empty).verdict != "equal"
     with pytest.raises(Unsupported, match="holds zeros"):
         same_checkpoints(found, state | {str(each.offset): state[str(each.offset)] + 1}, hidden)
+
+
+def test_nan_is_said_with_the_file_that_holds_it(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    wrong = {**module.state_dict(), "0.bias": torch.full((4,), torch.nan)}
+    torch.save(module.state_dict(), tmp_path / "right.pt")
+    torch.save(wrong, tmp_path / "wrong.pt")
+    with pytest.raises(InvalidNetwork, match=r"wrong\.pt.*0\.bias"):
+        open_checkpoints(tmp_path / "right.pt", tmp_path / "wrong.pt", model=module, input=(3,))

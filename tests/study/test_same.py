@@ -106,3 +106,13 @@ def test_a_module_given_as_model_keeps_its_weights(activation: type[nn.Module]) 
     assert module.training
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
     assert {tensor.dtype for tensor in module.parameters()} == {torch.float32}
+
+
+def test_exact_answers_say_where_weights_were_computed_by_reading() -> None:
+    """Batch normalisation is folded in floating point: what is exact is exact about the folded weights."""
+    torch.manual_seed(0)
+    normed = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 1)).eval()
+    plain = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    assert any("weights that reading computes" in each for each in package.same(normed, normed).reading.assumed)
+    assert package.same(plain, plain).reading.assumed == ()
+    assert package.open(normed).reading.assumed == ()

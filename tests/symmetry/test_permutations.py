@@ -94,7 +94,7 @@ COUNTED: dict[str, tuple[Any, Any, int]] = {
         lambda: nn.Sequential(nn.Conv1d(2, 4, 2), nn.BatchNorm1d(4), nn.ReLU(), nn.Conv1d(4, 2, 1)), (2, 5), 24,
     ),
     "channels through group norm, group by group": (
-        lambda: nn.Sequential(nn.Conv1d(2, 5, 2), nn.Conv1d(5, 6, 1), nn.GroupNorm(2, 6), nn.ReLU(), nn.Conv1d(6, 2, 1)),
+        lambda: nn.Sequential(nn.Conv1d(2, 6, 2), nn.GroupNorm(2, 6), nn.ReLU(), nn.Conv1d(6, 2, 1)),
         (2, 5),
         6 * 6,
     ),

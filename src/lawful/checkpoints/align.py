@@ -23,7 +23,7 @@ from lawful.symmetry.row_laws import ColumnLaws, SumLaws
 from lawful.types import Floats
 
 PASSES = 8
-TURNED = 1e-4  # an entry of a rotation, from which it is one
+TURNED = 1e-6  # an entry of a rotation, from which it is one
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,10 @@ import torch
 
 from lawful.checkpoints.distances import TensorDistance
 from lawful.checkpoints.folds import State
+from lawful.checkpoints.streamed import rounding_unit
 from lawful.checkpoints.unit_rows import Tensors
 
-EXPLAINED = 0.99  # of a difference's squares, by a low-rank matrix
+ROUNDINGS = 4.0  # times what rounding of stored numbers does to a singular value: less is none
 ON_GRID = 1e-3  # of a step
 GROUPED = 16  # values that 4 bits have
 
@@ -22,7 +23,7 @@ class TensorChange:
 
     tensor: str
     relative: float
-    rank: int | None  # of the difference, if that is low
+    rank: int | None  # of the difference up to rounding of the stored numbers, if that is low
     zeroed: float  # share of entries that are zero in B and not in A, where the others stand
     levels: int | None  # of a grid on which all entries lie, if these are few
     rounded: str | None = None  # to a narrower type of numbers
@@ -37,6 +38,8 @@ class NearestTensors:
     changed: bool
     product: float  # ⟨A, B⟩
     squares: tuple[float, float]
+    as_stored: bool
+    noise: float  # what random rounding of the stored numbers makes of ‖B − A‖
     both: Callable[[], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -46,7 +49,9 @@ def nearest_tensors(
     """Whichever of the stored and the aligned tensors lie nearer."""
     name = each.tensor
     if each.fits or not one[name].is_floating_point():
-        return NearestTensors(name, each.relative, False, 0.0, (0.0, 0.0), lambda: (first[name], second[name]))
+        return NearestTensors(
+            name, each.relative, False, 0.0, (0.0, 0.0), True, 0.0, lambda: (first[name], second[name])
+        )
     before, after = first[name].double(), second[name].double()
     size, off = float(before.norm()), float((after - before).norm())
     stored = off / size if size else float("inf") if off else 0.0
@@ -59,6 +64,8 @@ def nearest_tensors(
         not torch.equal(before, after),
         float((before * after).sum()),
         (float(before.square().sum()), float(after.square().sum())),
+        as_stored,
+        0.0 if as_stored else each.noise * float(before.norm()),
         lambda: (first[name].double(), second[name].double()) if as_stored else (one[name], aligned[name]),
     )
 
@@ -66,20 +73,25 @@ def nearest_tensors(
 def change_of(seen: NearestTensors, stored: tuple[torch.Tensor, torch.Tensor]) -> TensorChange:
     """What was done to a tensor that is not the same; `stored` is how A and B hold it."""
     before, after = seen.both()
-    rank = _low_rank(after.double() - before.double())
+    unit = max(rounding_unit(each.dtype) for each in stored)
+    rank = _low_rank(before.double(), after.double(), unit, seen.noise)
     zeroed, levels = _zeroed(before, after), _levels(stored[1])
     return TensorChange(seen.tensor, seen.relative, rank, zeroed, levels, _rounded(*stored))
 
 
-def _low_rank(gap: torch.Tensor) -> int | None:
-    """The rank of a difference, if it is at most a quarter of what it could be."""
-    if gap.ndim != 2 or min(gap.shape) < 4:
+def _low_rank(before: torch.Tensor, after: torch.Tensor, unit: float, noise: float) -> int | None:
+    """The rank of a difference up to rounding, if it is at most a quarter of what it could be.
+
+    Independent errors of numbers make a matrix about as large as its longest row and column; `noise` is the length of
+    those that come besides.
+    """
+    if before.ndim != 2 or min(before.shape) < 4:
         return None
-    squares = torch.linalg.svdvals(gap).square()
-    if not float(squares.sum()):
-        return None
-    rank = int((squares.cumsum(0) < EXPLAINED * squares.sum()).sum()) + 1
-    return rank if rank <= min(gap.shape) // 4 else None
+    sizes = (before.abs() + after.abs()).square()
+    rounding = unit * sum(float(sizes.sum(d).max()) ** 0.5 for d in (0, 1))
+    rounding += noise * sum(size**-0.5 for size in before.shape)
+    rank = int((torch.linalg.svdvals(after - before) > ROUNDINGS * rounding).sum())
+    return rank if 0 < rank <= min(before.shape) // 4 else None
 
 
 def _zeroed(one: torch.Tensor, two: torch.Tensor) -> float:

@@ -106,10 +106,9 @@ class _Finder:
             gain = self.parameter(source)
             if gain is None or len(vector.users) != 1 or self._is_constant(value):
                 continue
-            size = _shape(source)[0]
-            if len(_shape(source)) != 1 or _shape(value)[-1:] != (size,):
+            if len(_shape(source)) != 1 or _shape(value)[-1:] != _shape(source):
                 continue
-            readers = self._readers(node, size)
+            readers = self._readers(node, _shape(source)[0])
             if readers:
                 node.replace_all_uses_with(value)
                 return GainFold(gain, None, plus, readers, centred=False)

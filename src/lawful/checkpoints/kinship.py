@@ -12,8 +12,8 @@ what the other has learnt. Decay of weights shrinks all matrices of a child alik
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -23,6 +23,7 @@ import torch
 from lawful.checkpoints.changes import NearestTensors, TensorChange, change_of, nearest_tensors
 from lawful.checkpoints.compare import WeightComparison
 from lawful.checkpoints.element import as_rows
+from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, UnitSpace
 from lawful.checkpoints.nearest import assign
 from lawful.checkpoints.opening import CheckpointPair
@@ -37,6 +38,8 @@ RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
 NEAR, FAR = 0.15, 0.5  # relative distances: of a child that was tuned, of strangers at least
 WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
 LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices
+IN_PLACE = 0.05  # median cosine of matrices as stored, from which strangers would not have it
+BLURRED = 0.01  # of the largest change: what alignment to a changed tensor may do to others that share its axes
 FEWEST = 16  # units in all from which agreement means anything
 NULLS = 4
 
@@ -119,7 +122,16 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     matrices = [each for each in seen if each.tensor in learnt]
     held = _held([each for each in matrices if each.relative])
     relation, reason = _judged(verdict, agreements, matrices or seen, held)
-    changes = [change_of(each, (first[each.tensor], pair.second.state[each.tensor])) for each in seen if each.changed]
+    if relation == "stranger" and (cosine := _in_place(first, pair.second.state, learnt)) >= IN_PLACE:
+        relation = "undecided"
+        reason += f"; but as they are stored their matrices have a cosine of {cosine:.2f}: they may have begun alike"
+    most = max((each.relative for each in seen), default=0.0)
+    changes = []
+    for each in seen:
+        if each.changed:
+            change = change_of(each, (first[each.tensor], pair.second.state[each.tensor]))
+            blurred = not each.as_stored and each.relative < BLURRED * most
+            changes.append(replace(change, rank=None) if blurred else change)
     ordered = tuple(sorted(changes, key=lambda change: -change.relative))
     return Kinship(relation, reason, verdict, agreements, ordered, held)
 
@@ -178,6 +190,18 @@ def _told_by_shares(apart: float, held: SharesHeld | None, foreign: list[str], w
             f"{words}: each lacks what the other has learnt since they began alike (or one has decayed much)",
         )
     return "relative", words
+
+
+def _in_place(first: State, second: State, names: Iterable[str]) -> float:
+    """The median cosine of matrices of A and B as they are stored, without means of rows and columns: zero for
+    strangers, whatever both have learnt, and not for those that had one start, however little of it is left."""
+    found = []
+    for name in names:
+        one, two = (state[name].double().flatten(1) for state in (first, second))
+        if min(one.shape) > 1:
+            one, two = (each - each.mean(0) - each.mean(1, keepdim=True) + each.mean() for each in (one, two))
+            found.append(float(torch.nn.functional.cosine_similarity(one.flatten(), two.flatten(), 0)))
+    return median(found) if len(found) >= 3 else 0.0
 
 
 def _held(matrices: Sequence[NearestTensors]) -> SharesHeld | None:

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from lawful.checkpoints.element import BlockMove, SpaceMove, UnitsMove
 from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, UnitSpace
-from lawful.checkpoints.nearest_blocks import nearest_heads, nearest_matrix
+from lawful.checkpoints.nearest_blocks import SURE, TINY, nearest_heads, nearest_matrix
 from lawful.checkpoints.unit_rows import Tensors, columns_of, row_lengths
 from lawful.types import Floats, Indices, Mask
 
@@ -47,8 +47,8 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows]
         if space.permutes:
             order[rest] = free[assign(cost)]
         signs[rest] = _signs(space, odd_part, np.searchsorted(free, order[rest]))
-    lengths = [(powers, _lengths(members, a, b)) for (powers, _), members in classes.items() if any(powers)]
-    return UnitsMove(order, _scales(space, lengths, order), signs)
+    lengths = [(powers, _lengths(members, a, b, order)) for (powers, _), members in classes.items() if any(powers)]
+    return UnitsMove(order, _scales(space, lengths), signs)
 
 
 def _told_apart(space: UnitSpace, features: list[RowProducts]) -> tuple[Indices, Floats]:
@@ -120,13 +120,29 @@ def _feature(
     return RowProducts(powers, odd, product, lengths)
 
 
-def _lengths(members: Sequence[AxisRows], a: Tensors, b: Tensors) -> tuple[Floats, Floats]:
-    """The length of each row of A and of B, over all tensors."""
-    found = np.zeros(len(members[0].places)), np.zeros(len(members[0].places))
-    for both in columns_of(members, a, b):
-        for total, rows in zip(found, both, strict=True):
-            total[:] = np.hypot(total, row_lengths(rows))
-    return found
+@dataclass(frozen=True, eq=False)
+class RowLengths:
+    """Of each unit of A and of its partner in B the length of their rows, and the cosine between them."""
+
+    one: Floats
+    two: Floats
+    cosine: Floats
+
+
+def _lengths(members: Sequence[AxisRows], a: Tensors, b: Tensors, order: Indices) -> RowLengths:
+    """Over all tensors; units of B in the order of those of A."""
+    one, two = np.zeros(len(order)), np.zeros(len(order))
+    parts = []
+    for left, right in columns_of(members, a, b):
+        right = right[torch.as_tensor(order)]
+        sizes = row_lengths(left), row_lengths(right)
+        one, two = np.hypot(one, sizes[0]), np.hypot(two, sizes[1])
+        units = [rows / torch.as_tensor(np.where(size > 0, size, 1.0), dtype=rows.dtype)[:, None]
+                 for rows, size in zip((left, right), sizes, strict=True)]  # fmt: skip
+        parts.append((*sizes, (units[0] * units[1]).sum(1, dtype=torch.float64).numpy()))
+    safe = [np.where(length > 0, length, 1.0) for length in (one, two)]
+    cosine = sum((left / safe[0] * (right / safe[1]) * along for left, right, along in parts), np.zeros(len(order)))
+    return RowLengths(one, two, np.clip(cosine, -1.0, 1.0))
 
 
 def _of_one_size(sizes: torch.Tensor, kind: torch.dtype) -> bool:
@@ -196,22 +212,19 @@ def assign(given: torch.Tensor) -> Indices:
     return order
 
 
-def _scales(
-    space: UnitSpace, kinds: Sequence[tuple[tuple[float, ...], tuple[Floats, Floats]]], order: Indices
-) -> Floats:
-    """Least squares for the logarithms: `log |A_i| − log |B_i| = Σ power · log t`, over the kinds of rows."""
-    found = np.ones((space.size, space.scales))
+def _scales(space: UnitSpace, kinds: Sequence[tuple[tuple[float, ...], RowLengths]]) -> Floats:
+    """Least squares for the logarithms: `log |A_i| − log |B_i| = Σ power · log t`, over the kinds of rows.
+
+    Rows that point where A's do weigh more: of a child some are A's own, and these tell the scale.
+    """
     if not space.scales or not kinds:
-        return found
+        return np.ones((space.size, space.scales))
     design = np.array([powers for powers, _ in kinds])
-    ratios = np.full((len(kinds), space.size), np.nan)
-    for number, (_, (one, two)) in enumerate(kinds):
-        lengths = one, two[order]
-        good = (lengths[0] > 0) & (lengths[1] > 0)
-        ratios[number, good] = np.log(lengths[0][good]) - np.log(lengths[1][good])
-    known = np.isfinite(ratios)
-    for pattern in np.unique(known, axis=1).T:
-        here = np.flatnonzero((known == pattern[:, None]).all(0))
-        if pattern.any():
-            found[here] = np.exp(np.linalg.pinv(design[pattern]) @ ratios[np.ix_(pattern, here)]).T
-    return found
+    ratios, weights = np.zeros((len(kinds), space.size)), np.zeros((len(kinds), space.size))
+    for number, (_, lengths) in enumerate(kinds):
+        good = (lengths.one > 0) & (lengths.two > 0)
+        ratios[number, good] = np.log(lengths.one[good]) - np.log(lengths.two[good])
+        weights[number, good] = 1 / np.sqrt(1 - lengths.cosine[good] ** 2 + SURE**2)
+    weights /= np.maximum(weights.max(0), TINY)
+    solving = np.linalg.pinv(weights.T[:, :, None] * design)
+    return np.asarray(np.exp(np.einsum("usk,ku->us", solving, weights * ratios)))

@@ -16,6 +16,7 @@ from lawful.checkpoints.unit_rows import Tensors, columns_of, row_lengths, unit_
 from lawful.types import Floats, Indices
 
 TINY = 1e-300
+SURE = 1e-6  # relative distance from which on nearer rows weigh no more
 
 
 def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
@@ -38,7 +39,7 @@ def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[Ax
     """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement."""
     product = torch.zeros(block.size, block.size, dtype=torch.float64)
     for left, right in columns_of(members, a, b):
-        product += left @ right.T
+        product += trust(left, right) * (left @ right.T)
     if block.kind == "O fixing 1":
         ones = torch.full((block.size, 1), block.size**-0.5, dtype=torch.float64)
         basis = torch.linalg.qr(torch.cat([ones, torch.eye(block.size, dtype=torch.float64)[:, 1:]], 1))[0][:, 1:]
@@ -46,6 +47,15 @@ def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[Ax
         return np.asarray((ones @ ones.T + basis @ (left @ right) @ basis.T).numpy())
     left, _, right = torch.linalg.svd(product)
     return np.asarray((left @ right).numpy())
+
+
+def trust(one: torch.Tensor, two: torch.Tensor) -> float:
+    """How much a part of B that lies so near to A's says about the rest: one over the square of the distance.
+
+    Of a child some tensors are those of A: these tell where they have to lie, and the others what was changed.
+    """
+    size = float(torch.linalg.vector_norm(one, dtype=torch.float64)) or 1.0
+    return 1.0 / ((float(torch.linalg.vector_norm(one - two, dtype=torch.float64)) / size) ** 2 + SURE**2)
 
 
 Pair = tuple[torch.Tensor, torch.Tensor] | None
@@ -75,7 +85,7 @@ def _polished(matrix: Floats, pairs: Sequence[Pair]) -> Floats:
     """One Gauss-Newton step `M → (1 + X) M` on both sides at once: a Sylvester equation for X."""
     (one, two), (other, another) = ((pair[0], pair[1]) for pair in pairs if pair is not None)
     moved, turned = torch.as_tensor(matrix) @ two, torch.as_tensor(np.linalg.inv(matrix).T) @ another
-    weights = [1.0 / (float(each.square().sum()) or 1.0) for each in (one, other)]
+    weights = [trust(*each) / (float(each[0].square().sum()) or 1.0) for each in ((one, moved), (other, turned))]
     left = weights[1] * turned @ turned.T
     right = weights[0] * moved @ moved.T
     rest = weights[0] * (one - moved) @ moved.T - weights[1] * turned @ (other - turned).T
@@ -108,10 +118,11 @@ def _rotary(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
         product = (one * two.conj()).sum(1).numpy()
         lengths = [row_lengths(torch.view_as_real(each).flatten(1)) for each in (one, two)]
         good = (lengths[0] > 0) & (lengths[1] > 0) & (np.abs(product) > 0)
-        weight = lengths[0] * lengths[1]
-        phase[good] += product[good] / weight[good]
-        logarithm[good] += sign * (np.log(lengths[0][good]) - np.log(lengths[1][good]))
-        known[good] += 1
+        cosine = product[good] / (lengths[0] * lengths[1])[good]
+        weight = 1.0 / (np.maximum(1 - np.abs(cosine) ** 2, 0.0) + SURE**2)
+        phase[good] += weight * cosine
+        logarithm[good] += weight * sign * (np.log(lengths[0][good]) - np.log(lengths[1][good]))
+        known[good] += weight
     modulus = np.exp(np.divide(logarithm, known, out=np.zeros_like(logarithm), where=known > 0))
     size = np.abs(phase)
     return turning(block, modulus * np.where(size > TINY, phase / np.where(size > TINY, size, 1.0), 1.0))

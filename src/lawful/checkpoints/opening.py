@@ -111,7 +111,9 @@ def open_both(
         two = one if theirs is None else theirs
     opened = open_checkpoint(first, one), open_checkpoint(second, two)
     for each, which in zip(opened, ("the first checkpoint", "the second checkpoint"), strict=True):
-        check_numbers(each.state, which)  # what is wrong with the files is said before anything that takes time
+        check_numbers(
+            each.state, f"{which} ({each.source})"
+        )  # what is wrong with the files is said before anything that takes time
     found = read_architecture(one, input)
     if two is one or written_alike(found, two):
         return CheckpointPair(found, *opened)

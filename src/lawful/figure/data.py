@@ -15,7 +15,8 @@ Style = Literal["line", "points", "bars", "steps", "band", "polygon", "heat"]
 class Series:
     """One thing to draw: y over x.
 
-    A `band` fills between `y` and `upper`, a `polygon` has corners (x, y), a `heat` shows the matrix `y`.
+    A `band` fills between `y` and `upper`, a `polygon` has corners (x, y), a `heat` shows the matrix `y`, whose columns
+    stand for `x` and whose `rows` have names.
     """
 
     y: ArrayLike
@@ -24,6 +25,7 @@ class Series:
     style: Style = "line"
     upper: ArrayLike | None = None
     colour: str | None = None
+    rows: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

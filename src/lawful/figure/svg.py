@@ -224,23 +224,32 @@ def _map(series: Series, panel: Panel) -> tuple[str, PlotFrame]:
     finite = cells[np.isfinite(cells)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     rows, columns = cells.shape
+    across = list(range(whole.shape[1])) if series.x is None else np.asarray(series.x).ravel().tolist()
+    whose = _cell_names(series, panel, whole.shape == cells.shape, across)
     wide, tall = (WIDTH - LEFT - RIGHT) / columns, (HEIGHT - TOP - BOTTOM - 16) / rows
     parts = []
     for row, column in zip(*np.nonzero(np.isfinite(cells)), strict=True):
         value = float(cells[row, column])
         share = 0.06 + 0.94 * (value - low) / (high - low) if high > low else 0.5
         place = f'x="{LEFT + wide * column:.2f}" y="{TOP + 16 + tall * row:.2f}" width="{wide:.2f}" height="{tall:.2f}"'
-        title = f"<title>{number(value)}</title>"
+        title = f"<title>{escape(whose(int(row), int(column)))}{number(value)}</title>"
         parts.append(f'<rect {place} fill="var(--s1,{COLOURS[0]})" fill-opacity="{share:.2f}">{title}</rect>')
     frame = PlotFrame(Scale(0, whole.shape[1], False), Scale(whole.shape[0], 0, False))
     parts += [
-        _text(LEFT, HEIGHT - BOTTOM + 13, "0"),
-        _text(WIDTH - RIGHT, HEIGHT - BOTTOM + 13, str(whole.shape[1] - 1), "end"),
-        _text(LEFT - 5, TOP + 26, "0", "end"),
-        _text(LEFT - 5, HEIGHT - BOTTOM, str(whole.shape[0] - 1), "end"),
+        _text(LEFT, HEIGHT - BOTTOM + 13, number(across[0])),
+        _text(WIDTH - RIGHT, HEIGHT - BOTTOM + 13, number(across[-1]), "end"),
+        _text(LEFT - 5, TOP + 26, "1" if series.rows else "0", "end"),
+        _text(LEFT - 5, HEIGHT - BOTTOM, str(whole.shape[0] - (not series.rows)), "end"),
         _text(LEFT, TOP + 8, f"pale {number(low)}, full {number(high)}"),
     ]
     return "".join(parts) + _names(panel.x, panel.y), frame
+
+
+def _cell_names(series: Series, panel: Panel, each: bool, across: Sequence[float]) -> Callable[[int, int], str]:
+    """What a cell of a map is, in words, where rows have names and no cell is a mean of several."""
+    if not (each and series.rows):
+        return lambda _row, _column: ""
+    return lambda row, column: f"{series.rows[row]}, {panel.x} {number(across[column])}: "
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start") -> str:

@@ -35,11 +35,13 @@ class BlockReading:
     `dimension` is the stable rank `‖A‖_*² / ‖A‖_F²` after the block, `coi` the cost of identity `‖A‖²_{K+γ}`,
     `distance` `‖A − A'‖ / ‖A‖` for the stream A' that entered, `kinetic` `‖A − A'‖²_{K+γ}`, and `hamiltonian` half of
     `kinetic − coi`. For comparison: `similarity` is the linear CKA of A' and A, `alignment` the cosine of the update
-    with the stream. `errors` are jackknife standard errors of dimension, coi, distance and hamiltonian.
+    with the stream. `samples` are the pixels or tokens it was read on (few in a late stage: no dimension exceeds
+    them). `errors` are jackknife standard errors of dimension, coi, distance and hamiltonian.
     """
 
     name: str
     width: int
+    samples: int
     projected: bool
     dimension: float
     coi: float
@@ -153,8 +155,8 @@ def _reading(states: StreamStates, gamma_ratio: float) -> BlockReading:
     spread = np.std(parts, axis=0) * np.sqrt(len(parts) - 1) if parts else np.full(len(whole), np.nan)
     dimension, coi, distance, kinetic, _ = whole
     return BlockReading(
-        states.name, len(after), states.projected, dimension, coi, distance, kinetic,
-        _similarity(before, after), _alignment(before, after),
+        states.name, len(after), after.shape[1], states.projected, dimension, coi, distance, kinetic,
+        _similarity(states.before, states.after), _alignment(before, after),
         float(np.square(np.minimum(after, 0)).sum()) / size**2,
         (float(spread[0]), float(spread[1]), float(spread[2]), float(spread[4])),
     )  # fmt: skip
@@ -214,12 +216,11 @@ class _Grams:
 
     def values(self, gamma_ratio: float) -> Values:
         gamma = gamma_ratio * _largest(self.lifted)
-        factor = scipy.linalg.cho_factor(self.lifted + gamma * np.eye(len(self.lifted)))
+        root = scipy.linalg.cholesky(self.lifted + gamma * np.eye(len(self.lifted)), check_finite=False)
         norms = []
         for mixed, square in ((self.mixed, float(np.trace(self.own))), (self.mixed_move, self.move)):
-            weights = scipy.linalg.cho_solve(factor, mixed)
-            rest = square - 2 * float((weights * mixed).sum()) + float((weights * (self.lifted @ weights)).sum())
-            norms.append(float((weights**2).sum()) + max(rest, 0.0) / gamma)
+            told = scipy.linalg.solve_triangular(root, mixed, trans="T", check_finite=False)
+            norms.append(max(square - float((told**2).sum()), 0.0) / gamma)  # what is left, by Woodbury's identity
         coi, kinetic = norms
         distance = float(np.sqrt(max(self.move, 0.0) / max(float(np.trace(self.own)), 1e-300)))
         return _stable_rank(self.own), coi, distance, kinetic, 0.5 * (kinetic - coi)
@@ -246,8 +247,13 @@ def _dimension(matrix: Floats) -> float:
 def _similarity(first: Floats, second: Floats) -> float:
     """Linear CKA: `‖X Yᵀ‖² / (‖X Xᵀ‖ ‖Y Yᵀ‖)` for centred X and Y."""
     x, y = (matrix - matrix.mean(axis=1, keepdims=True) for matrix in (first, second))
-    sizes = float(np.linalg.norm(x @ x.T) * np.linalg.norm(y @ y.T))
-    return float(np.square(x @ y.T).sum()) / max(sizes, 1e-300)
+    x, y = (matrix / max(float(np.linalg.norm(matrix)), 1e-300) for matrix in (x, y))  # no square of theirs overflows
+    if x.shape[0] > x.shape[1]:
+        own, other = x.T @ x, y.T @ y
+        both, sizes = float((own * other).sum()), float(np.linalg.norm(own) * np.linalg.norm(other))
+    else:
+        both, sizes = float(np.square(x @ y.T).sum()), float(np.linalg.norm(x @ x.T) * np.linalg.norm(y @ y.T))
+    return both / max(sizes, 1e-300)
 
 
 def _alignment(before: Floats, after: Floats) -> float:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 ReadNetwork = TypeVar("ReadNetwork")
 IN_EVAL = "batch normalisation in eval mode, by its running statistics"
+COMPUTED = "weights that reading computes (batch normalisation folded, weights made of others) are as it rounds them"
 IN_TRAIN = "batch normalisation in train mode, by the statistics of each batch"
 
 
@@ -27,8 +28,9 @@ class Reading:
 
     `layers` are the source's tensors in the order of computation. `ignored` are parts of the source that were not
     used. `entangled` says why the weights of the graph are not the source's parameters one by one, so that the graph
-    computes the same function but trains differently. `normalised` says that batch normalisation has two modes, and
-    `in_training_only` what answers about training assume besides. `tail`
+    computes the same function but trains differently. `computed`: some of them were worked out while reading, in
+    floating point, so that exact answers are about what that gave. `normalised` says that batch normalisation has two
+    modes, and `in_training_only` what answers about training assume besides. `tail`
     is the operation that was cut off at the end. `module` is the PyTorch module that was read, `template` the ONNX
     model, for those who need more than the graph; `metadata` are texts in a file, and `size` its bytes.
     """
@@ -42,6 +44,7 @@ class Reading:
     states_activations: bool = True
     normalised: bool = False
     in_training_only: tuple[str, ...] = ()
+    computed: bool = False
     source: str = ""
     module: Any = field(default=None, repr=False, compare=False)
     template: Any = field(default=None, repr=False, compare=False)

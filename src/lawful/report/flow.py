@@ -14,6 +14,7 @@ from lawful.flow.runs import Run
 
 MOST = 10  # laws listed for people; JSON has them all
 CURVES = 40  # curves drawn in one panel
+NAMED = 8  # laws up to which each has its name in the legend
 
 
 def flow_json(run: Run) -> dict[str, Any]:
@@ -106,7 +107,11 @@ def drift_figure(run: Run) -> Figure:
     panels = [Panel([Series(run.trajectory.losses, times)], "loss", "time", "loss", log_y=_positive(run))]
     if run.law_names:
         shown = np.argsort(-np.abs(run.laws[0]), kind="stable")[:CURVES]
-        curves = [Series(run.laws[:, law], times, colour=COLOURS[law % len(COLOURS)]) for law in shown]
+        names = [run.law_names[law] if len(shown) <= NAMED else "" for law in shown]
+        curves = [
+            Series(run.laws[:, law], times, name, colour=COLOURS[law % len(COLOURS)])
+            for law, name in zip(shown, names, strict=True)
+        ]
         panels.append(Panel(curves, "conserved quantities", "time", "c"))
         worst = np.abs(run.drift).max(axis=1)
         panels.append(
@@ -114,7 +119,9 @@ def drift_figure(run: Run) -> Figure:
         )
     if run.singular_values is not None:
         values = run.singular_values[:, :CURVES].T
-        panels.append(Panel([Series(row, times, colour=COLOURS[0]) for row in values], "singular values of J", "time"))
+        panels.append(
+            Panel([Series(row, times, colour=COLOURS[0]) for row in values], "singular values of J", "time", "σ")
+        )
     return Figure(f"{run.trajectory.stop.message}; laws kept to {run.max_drift:.2g}", panels)
 
 

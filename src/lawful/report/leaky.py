@@ -119,6 +119,7 @@ def _block_json(block: BlockReading) -> dict[str, Any]:
     return {
         "name": block.name,
         "width": block.width,
+        "samples": block.samples,
         "projected": block.projected,
         "stable_rank": block.dimension,
         "coi": block.coi,
@@ -135,22 +136,29 @@ def _block_json(block: BlockReading) -> dict[str, Any]:
 def blocks_text(found: BlockReadings) -> str:
     """A table of blocks, and what carries over."""
     narrow = found.narrowest
+    wide = _name_width(found.names)
     lines = [
-        f"narrowest after block {narrow.name[-24:]}: dimension {narrow.dimension:.2f} of {narrow.width}, "
-        f"{found.samples} samples",
+        f"narrowest after block {narrow.name}: dimension {narrow.dimension:.2f} of {narrow.width}, "
+        f"{narrow.samples} samples",
         f"blocks: {found.found_by}",
         "",
-        f"{'block':24} {'width':>5} {'dimension':>13} {'COI':>8} {'moves by':>8} {'CKA':>5} {'cos':>5}",
-        f"{'(input)':24} {'':5} {found.dimension_in:8.2f}",
+        f"{'block':{wide}} {'width':>5} {'samples':>7} {'dimension':>9} {'':6} {'COI':>8} {'moves by':>8} {'CKA':>5} "
+        f"{'cos':>5}",
+        f"{'(input)':{wide}} {'':5} {'':7} {found.dimension_in:9.2f}",
     ]
     for block in found.blocks:
         word = " fast" if block.name in found.fast else " slow" if block.name in found.slow else ""
         error = f"±{block.errors[0]:.2g}" if np.isfinite(block.errors[0]) else ""
         lines.append(
-            f"{block.name[-24:]:24} {block.width:5} {block.dimension:8.2f}{error:5} {block.coi:8.2f} "
-            f"{block.distance:8.3f} {block.similarity:5.2f} {block.alignment:5.2f}{word}"
+            f"{block.name[-wide:]:{wide}} {block.width:5} {block.samples:7} {block.dimension:9.2f} {error:6} "
+            f"{block.coi:8.2f} {block.distance:8.3f} {block.similarity:5.2f} {block.alignment:5.2f}{word}"
         )
     return "\n".join([*lines, "", *CARRIES_OVER])
+
+
+def _name_width(names: Sequence[str]) -> int:
+    """Room for the blocks' names; of very long ones the end is shown."""
+    return min(max(12, *map(len, names)), 48)
 
 
 def runs_json(found: LeakyRuns) -> dict[str, Any]:
@@ -178,14 +186,14 @@ def history_json(found: BlockHistory) -> dict[str, Any]:
 def history_text(found: BlockHistory) -> str:
     """Effective dimension: a row per block, a column per checkpoint (the first, the last and six between)."""
     shown = np.unique(np.linspace(0, len(found.steps) - 1, 8).astype(int))
-    table = found.table("dimension")[:, shown]
+    table, wide = found.table("dimension")[:, shown], _name_width(found.names)
     lines = [
         f"effective dimension of {len(found.names)} blocks at {len(found.steps)} checkpoints",
         "",
-        f"{'step':24}" + "".join(f" {found.steps[column]:>7}" for column in shown),
+        f"{'step':{wide}}" + "".join(f" {found.steps[column]:>7}" for column in shown),
     ]
     lines += [
-        f"{name[-24:]:24}" + "".join(f" {value:7.2f}" for value in row)
+        f"{name[-wide:]:{wide}}" + "".join(f" {value:7.2f}" for value in row)
         for name, row in zip(found.names, table, strict=True)
     ]
     return "\n".join([*lines, "", *CARRIES_OVER])

@@ -14,7 +14,8 @@ from lawful.report.page import Section, Table, render
 if TYPE_CHECKING:
     from lawful.leaky import BlockHistory, BlockReadings, Energies
 
-HEATS = (("dimension", "effective dimension"), ("coi", "cost of identity"), ("distance", "moves by"))
+HEATS = (("dimension", "effective dimension"), ("coi", "cost of identity"), ("distance", "moves by"),
+         ("hamiltonian", "stable Hamiltonian"))  # fmt: skip
 
 
 def blocks_page(found: BlockReadings, source: str) -> str:
@@ -22,7 +23,7 @@ def blocks_page(found: BlockReadings, source: str) -> str:
     narrow = found.narrowest
     lead = (
         f"Narrowest after block {narrow.name}: effective dimension {narrow.dimension:.2f} of {narrow.width}; "
-        f"{found.samples} samples; blocks are {found.found_by}."
+        f"{narrow.samples} samples; blocks are {found.found_by}."
     )
     sections = [
         Section("Over depth", [blocks_figure(found)]),
@@ -83,9 +84,14 @@ def _along(found: Energies) -> Figure:
             Series(np.minimum(found.kinetic, cut), found.p, "kinetic"),
             Series(found.rank_stable, found.p, "stable -2H/L"),
         ],
-        "energies, high ends cut", "p",
+        "energies, high ends cut", "depth p", "energy",
     )  # fmt: skip
-    spectra = Panel([Series(values, found.p) for values in found.singular_values.T], "singular values of W", "p")
+    spectra = Panel(
+        [Series(values, found.p) for values in found.singular_values.T],
+        "singular values of W",
+        "depth p",
+        "singular value",
+    )
     return Figure(f"Effective depth {found.effective_depth:g}, stationarity {found.stationarity:.1e}.",
                   (energies, spectra))  # fmt: skip
 
@@ -96,40 +102,50 @@ def blocks_figure(found: BlockReadings) -> Figure:
     dimension = np.array([block.dimension for block in found.blocks])
     error = np.nan_to_num(np.array([block.errors[0] for block in found.blocks]))
     shapes = Panel(
-        [Series(dimension - error, depth, style="band", upper=dimension + error), Series(dimension, depth)],
-        "effective dimension", "block",
+        [Series(dimension - error, depth, style="band", upper=dimension + error),
+         Series(np.r_[found.dimension_in, dimension], np.r_[0, depth])],
+        "effective dimension", "block", "dimension",
     )  # fmt: skip
     energies = Panel(
         [
             Series([block.coi for block in found.blocks], depth, "cost of identity"),
             Series([block.kinetic for block in found.blocks], depth, "kinetic"),
         ],
-        "energies", "block", log_y=all(min(block.coi, block.kinetic) > 0 for block in found.blocks),
+        "energies", "block", "energy", log_y=all(min(block.coi, block.kinetic) > 0 for block in found.blocks),
     )  # fmt: skip
+    total = Panel([Series([block.hamiltonian for block in found.blocks], depth)], "stable Hamiltonian", "block",
+                  "(kinetic − cost of identity) / 2")  # fmt: skip
     motion = Panel(
         [
             Series([block.distance for block in found.blocks], depth, "moves by"),
             Series([block.similarity for block in found.blocks], depth, "CKA"),
             Series([block.alignment for block in found.blocks], depth, "alignment"),
         ],
-        "motion", "block",
+        "motion", "block", "relative",
     )  # fmt: skip
-    return Figure("The residual stream after each block; the band is a standard error.", (shapes, energies, motion))
+    return Figure(
+        "The residual stream after each block, numbered as in the table (0 is what enters the first); the band is a "
+        "standard error.", (shapes, energies, total, motion),
+    )  # fmt: skip
 
 
 def history_figure(found: BlockHistory) -> Figure:
     """Heat maps: a row per block, a column per checkpoint."""
-    panels = [Panel([Series(found.table(name), style="heat")], title, "checkpoint", "block") for name, title in HEATS]
-    return Figure(f"Blocks from first (top) to last, checkpoints from step {found.steps[0]} to {found.steps[-1]}.",
-                  panels)  # fmt: skip
+    panels = [
+        Panel([Series(found.table(name), found.steps, style="heat", rows=found.names)], title, "step", "block")
+        for name, title in HEATS
+    ]
+    return Figure(
+        "Blocks from first (top) to last, one column for each checkpoint; point at a cell to read it.", panels
+    )
 
 
 def _table(found: BlockReadings) -> Table:
-    columns = ("block", "width", "dimension", "error", "cost of identity", "moves by", "kinetic", "stable Hamiltonian",
-               "CKA", "alignment", "negative share")  # fmt: skip
+    columns = ("", "block", "width", "samples", "dimension", "error", "cost of identity", "moves by", "kinetic",
+               "stable Hamiltonian", "CKA", "alignment", "negative share")  # fmt: skip
     rows = [
-        (b.name, b.width, b.dimension, b.errors[0], b.coi, b.distance, b.kinetic, b.hamiltonian, b.similarity,
-         b.alignment, b.negative_share)
-        for b in found.blocks
+        (number, b.name, b.width, b.samples, b.dimension, b.errors[0], b.coi, b.distance, b.kinetic, b.hamiltonian,
+         b.similarity, b.alignment, b.negative_share)
+        for number, b in enumerate(found.blocks, 1)
     ]  # fmt: skip
     return Table(columns, rows, "The dimension is the stable rank; errors leave out a quarter of the samples in turn.")

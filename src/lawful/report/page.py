@@ -15,6 +15,7 @@ from lawful.figure import STYLE, Figure, svg
 from lawful.report.terms import explained
 
 HERE = Path(__file__).parent
+WIDE = 8  # columns from which on a table is set more closely
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,11 @@ def block_html(block: Block, seen: set[str]) -> str:
 
 
 def _table(table: Table, seen: set[str]) -> str:
-    heads = "".join(f'<th aria-sort="none"><button type="button">{escape(c)}</button></th>' for c in table.columns)
+    heads = "".join(
+        f'<th aria-sort="none"{_side(table, place)}><button type="button">{escape(name)}</button></th>'
+        for place, name in enumerate(table.columns)
+    )
+    wide = ' class="wide"' if len(table.columns) > WIDE else ""
     largest = [_largest(table, place) if name in table.bars else 0.0 for place, name in enumerate(table.columns)]
     rows = "".join(
         "<tr>" + "".join(_cell(value, most, seen) for value, most in zip(row, largest, strict=True)) + "</tr>"
@@ -98,11 +103,17 @@ def _table(table: Table, seen: set[str]) -> str:
     )
     data = data.replace("<", "\\u003c")
     return (
-        f'<div class="table"><table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+        f'<div class="table"><table{wide}>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
         f'<script type="application/json">{data}</script>'
         '<p class="get"><button type="button" data-get="csv">CSV</button> '
         '<button type="button" data-get="json">JSON</button></p></div>'
     )
+
+
+def _side(table: Table, place: int) -> str:
+    """A heading stands over its numbers."""
+    first = next((row[place] for row in table.rows if row[place] is not None), None)
+    return ' class="number"' if isinstance(first, (int, float)) and not isinstance(first, bool) else ""
 
 
 def _largest(table: Table, place: int) -> float:

@@ -53,7 +53,8 @@ def census_text(found: Result) -> str:
 def _alignment(layer: Result) -> str:
     if layer["misalignment"] is not None and layer["lost"] < LOST:
         return f"misalignment {layer['misalignment']:.2f}"
-    return f"{100 * layer['lost']:.3g}% of its variation has no place in input space"
+    share = "none" if layer["lost"] < LOST else f"{100 * layer['lost']:.3g}%"
+    return f"{share} of its variation has no place in input space"
 
 
 def run_text(found: Result) -> str:
@@ -101,31 +102,33 @@ def figures(found: Result) -> dict[str, Figure]:
     """Cost and its two parts; share of truncated points; collapse."""
     times = found["times"]
     shares = np.array(found["truncated"]).T
-    nc = {key: [each[key] for each in found["collapse"]] for key in ("nc1_pinv", "nc1_quotient", "nc1_cdnv")}
+    kinds = {"nc1_pinv": "pinv", "nc1_quotient": "quotient", "nc1_cdnv": "CDNV"}
+    nc = {name: [each[key] for each in found["collapse"]] for key, name in kinds.items()}
     floor = 1e-18
     return {
         "cost": Figure(
             "The cost falls, and both parts of its derivative are non-positive.",
             (
-                Panel((Series(np.maximum(found["costs"], floor), times),), "cost", "s", log_y=True),
+                Panel((Series(np.maximum(found["costs"], floor), times),), "cost", "time s", "cost C", log_y=True),
                 Panel(
                     (
                         Series(found["descent_shifts"], times, "from β"),
                         Series(found["descent_rotations"], times, "from R"),
                     ),
-                    "∂C/∂s", "s",
+                    "∂C/∂s", "time s", "change of the cost",
                 ),
             ),
         ),
         "rates": Figure(
             "Share of each cluster that its map truncates, averaged over coordinates: its rate of collapse.",
             (Panel([Series(each, times, str(name)[:20] if len(shares) <= 8 else "")
-                    for each, name in zip(shares, found["classes"], strict=True)], "truncated share", "s"),),
+                    for each, name in zip(shares, found["classes"], strict=True)], "truncated share", "time s",
+                   "share"),),
         ),
         "collapse": Figure(
-            "Within-class variability by three definitions.",
-            (Panel([Series(np.maximum(each, floor), times, name) for name, each in nc.items()], "NC1", "s",
-                   log_y=True),),
+            "Within-class variability by three definitions (none below 1e-18 is drawn).",
+            (Panel([Series(np.maximum(each, floor), times, name) for name, each in nc.items()], "NC1", "time s",
+                   "NC1", log_y=True),),
         ),
     }  # fmt: skip
 

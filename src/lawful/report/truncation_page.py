@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.report.film import Film, film
 from lawful.report.page import Markup, Section, Table, render
 from lawful.report.truncation import LOST, WORDS, Result, answer_json, figures, plane, run_text, separation_text
+from lawful.truncation.aligned import ObtusePair
 from lawful.truncation.census import Census
 from lawful.truncation.clusters import Clusters
 from lawful.truncation.cumulative import TruncationMap
@@ -20,6 +23,7 @@ from lawful.types import Floats
 
 BETWEEN = 12  # frames from one layer to the next
 DRAWN_CONES = 3  # coordinates up to which the cones' edges are drawn
+DRAWN_LINES = 16  # neurons of a layer whose lines are drawn
 MULTIPLES = 12  # layers drawn one by one
 TABLED = 200  # rows of a table on a page
 
@@ -32,18 +36,20 @@ def flow_page(run: TruncationRun, found: Result) -> str:
     edges = [_cones(run.maps(index).shifts, np.swapaxes(run.maps(index).rotations, 1, 2), axes, run.data)
              for index in (0, *frames)]  # fmt: skip
     titles = ["before the flow: the data", *(f"time s = {time:.4g}" for time in run.times)]
-    shown = Film(moving, run.data.labels.tolist(), titles, run.data.names, np.array(edges), run.start.targets @ axes.T)
+    owners = np.repeat(np.arange(run.data.count), run.data.dimension).tolist() if edges[0].size else []
+    shown = Film(moving, run.data.labels.tolist(), titles, run.data.names, np.array(edges), run.start.targets @ axes.T,
+                 owners, _axes(axes, run.data))  # fmt: skip
     caption = (
-        "Each dot is a training point as the truncation maps leave it in input space; squares are the points to which "
-        "the clusters are drawn, lines the edges of the cones that the maps leave alone."
+        "Each dot is a training point as the truncation maps leave it in input space, a pale one where it began; "
+        "squares are the points to which the clusters are drawn"
+        + (", lines the edges of the cones that the maps leave alone, in their clusters' colours." if owners else ".")
     )
     lines = run_text(found).splitlines()
     sections = [
         Section("Motion", [film(shown, caption)]),
         Section("Curves", list(figures(found).values())),
-        Section("Numbers", [Table(("", ""), [tuple(line.strip().split("  ", 1)) for line in lines[1:] if "  " in
-                                             line.strip()])]),
-    ]  # fmt: skip
+        Section("Numbers", [Table(("what", "found"), [(line[2:18].strip(), line[18:]) for line in lines[1:]])]),
+    ]
     return render("Training as motion of the data", lines[0], sections)
 
 
@@ -77,20 +83,37 @@ def separation_page(found: Separability, built: Census | None, source: str) -> s
 def census_film(found: Census, data: Clusters) -> Markup:
     """The data from layer to layer; between two layers every point moves on a straight line."""
     axes = plane(data.points, alike=True)
-    frames, titles, edges = [found.images[0] @ axes.T], ["the data"], [_no_cone(found)]
-    for number, (map_, before, after) in enumerate(zip(found.maps, found.images, found.images[1:], strict=False), 1):
+    drawn = [_edges(map_, axes, data, exact) for map_, exact in zip(found.maps, _exact(found), strict=True)]
+    most = max(map(len, drawn), default=0)
+    frames, titles, edges = [found.images[0] @ axes.T], ["the data"], [_padded(drawn[0][:0], most)] if drawn else []
+    for number, (before, after) in enumerate(pairwise(found.images), 1):
         layer = found.layers[number - 1]
         title = f"layer {number}: {layer.full.sum()} points truncated fully, {layer.partial.sum()} partially"
-        cone = _cone(map_, axes, data)
         for share in np.linspace(0, 1, BETWEEN + 1)[1:]:
             frames.append(((1 - share) * before + share * after) @ axes.T)
-            edges.append(_no_cone(found) if cone is None else cone)
+            edges.append(_padded(drawn[number - 1], most))
             titles.append(title)
-    words = "; lines are the edges of the cone that the layer leaves alone" if edges[-1].size else ""
-    shown = Film(np.array(frames), data.labels.tolist(), titles, data.names, np.array(edges))
+    square = all(_square(map_) for map_ in found.maps)
+    words = "the edges of the cone that the layer leaves alone" if square else "where a neuron of the layer switches"
+    shown = Film(np.array(frames), data.labels.tolist(), titles, data.names, np.array(edges) if most else None,
+                 axes=_axes(axes, data))  # fmt: skip
     where = "" if data.dimension <= 2 else ", seen along the data's two principal axes"
     where += _units(axes, data)
-    return film(shown, f"Each dot is a point as the layers leave it in input space{where}{words}.")
+    return film(shown, f"Each dot is a point as the layers leave it in input space{where}; pale ones are the data"
+                + (f", lines are {words}." if most else "."))  # fmt: skip
+
+
+def _axes(axes: Floats, data: Clusters) -> tuple[str, str]:
+    """What the two axes of a drawing are."""
+    words = "column" if data.dimension <= 2 else "principal axis"
+    unit = ", in units of its spread" if _units(axes, data) and data.dimension <= 2 else ""
+    return (f"{words} 1{unit}", f"{words} 2{unit}" if data.dimension > 1 else "")
+
+
+def _exact(found: Census) -> list[bool]:
+    """Whether all layers before this one say in input space what they say in the network."""
+    lost = [layer.lost >= LOST for layer in found.layers]
+    return [not any(lost[:number]) for number in range(len(lost))]
 
 
 def _units(axes: Floats, data: Clusters) -> str:
@@ -109,58 +132,81 @@ def _cones(shifts: Floats, inverses: Floats, axes: Floats, data: Clusters) -> Fl
     return np.array(found)
 
 
-def _cone(map_: TruncationMap, axes: Floats, data: Clusters) -> Floats | None:
-    if map_.weight.shape[0] != map_.weight.shape[1] or data.dimension > DRAWN_CONES:
-        return None
-    return _cones(map_.shift[None], map_.inverse[None], axes, data)
+def _edges(map_: TruncationMap, axes: Floats, data: Clusters, exact: bool) -> Floats:
+    """The edges of a layer's cone; in the plane, where it has none, the lines on which its neurons switch."""
+    if _square(map_):
+        return _cones(map_.shift[None], map_.inverse[None], axes, data)
+    if not exact or data.dimension != 2 or len(map_.weight) > DRAWN_LINES:
+        return np.zeros((0, 4))
+    middle, size = data.points.mean(axis=0), 2 * float(np.ptp(data.points, axis=0).max())
+    found = []
+    for normal, level in zip(map_.weight, map_.weight @ middle + map_.bias, strict=True):
+        length = float(np.linalg.norm(normal))
+        if length:
+            foot, along = middle - level * normal / length**2, size * np.array((-normal[1], normal[0])) / length
+            found.append(np.r_[axes @ (foot - along), axes @ (foot + along)])
+    return np.array(found).reshape(-1, 4)
 
 
-def _no_cone(found: Census) -> Floats:
-    """As many segments as a cone has, all out of sight."""
-    size = found.images[0].shape[1]
-    drawn = size <= DRAWN_CONES and all(map_.weight.shape == (size, size) for map_ in found.maps)
-    return np.full((size, 4), -1e9) if drawn else np.zeros((0, 4))
+def _square(map_: TruncationMap) -> bool:
+    rows, columns = map_.weight.shape
+    return bool(rows == columns)
+
+
+def _padded(edges: Floats, count: int) -> Floats:
+    """As many segments in every frame: those that a layer does not have are out of sight."""
+    return np.concatenate([edges, np.full((count - len(edges), 4), -1e9)])
 
 
 def _multiples(found: Census, data: Clusters) -> Iterator[Section]:
     """A picture of each truncation."""
     axes = plane(data.points, alike=True)
-    panels = [_panel(image @ axes.T, data, "the data" if number == 0 else f"after layer {number}")
+    names = _axes(axes, data)
+    panels = [_panel(image @ axes.T, data, "the data" if number == 0 else f"after layer {number}", names)
               for number, image in enumerate(found.images[: MULTIPLES + 1])]  # fmt: skip
     yield Section("One by one", [Figure("The data after each layer, colours by class.", panels)])
 
 
-def _panel(points: Floats, data: Clusters, title: str) -> Panel:
+def _panel(points: Floats, data: Clusters, title: str, names: tuple[str, str]) -> Panel:
     series = [Series(points[data.labels == label, 1], points[data.labels == label, 0], style="points",
                      colour=COLOURS[label % len(COLOURS)]) for label in range(data.count)]  # fmt: skip
-    return Panel(series, title, equal=True)
+    return Panel(series, title, *names, equal=True)
 
 
 def _points(found: Separability) -> Figure:
-    """The data, and for each cluster that cannot be parted the point in both hulls with the points that it is between.
-
-    Lines in the cluster's colour lead to its own points, grey ones to the rest.
+    """The data, and for each cluster that cannot be parted why: the point in both hulls with the points that it is
+    between (lines in the cluster's colour lead to its own points, grey ones to the rest), or two differences.
     """
     data, axes = found.data, plane(found.data.points, alike=True)
-    panel, places = _panel(data.points @ axes.T, data, "the data"), data.points @ axes.T
+    panel, places = _panel(data.points @ axes.T, data, "the data", _axes(axes, data)), data.points @ axes.T
     series: list[Series] = []
+    said = ["The data, colours by class."]
     for label, answer in enumerate(found.answers[: MULTIPLES if data.count > 2 else 1]):  # of two, one says it all
-        if not isinstance(answer, CommonPoint):
-            continue
-        middle = answer.point @ axes.T
-        for own, weights in ((True, answer.inside), (False, answer.outside)):
-            rows = np.flatnonzero((data.labels == label) == own)
-            for row in (row for row, weight in zip(rows, weights, strict=True) if weight):
-                ends = np.array([places[row], middle])
-                series.append(
-                    Series(ends[:, 1], ends[:, 0], colour=COLOURS[label % len(COLOURS)] if own else "#999999")
-                )
-        series.append(Series([middle[1]], [middle[0]], style="points", colour=""))
-    return Figure(
-        "Where lines meet is a point that lies both between points of a cluster (lines in its colour) and between "
-        "points of the rest (grey lines): no hyperplane parts them.",
-        (Panel([*panel.series, *series], panel.title, equal=True),),
-    )
+        colour, own = COLOURS[label % len(COLOURS)], data.labels == label
+        if isinstance(answer, CommonPoint):
+            middle = answer.point @ axes.T
+            for side, weights, line in ((own, answer.inside, colour), (~own, answer.outside, "#999999")):
+                for row in np.flatnonzero(side)[np.array([bool(weight) for weight in weights])]:
+                    series.append(_segment(places[row], middle, line))
+            series.append(Series([middle[1]], [middle[0]], style="points", colour=""))
+            said.append(
+                "Where lines meet is a point that lies both between points of a cluster (lines in its colour) and "
+                "between points of the rest (grey lines): no hyperplane parts them."
+            )
+        elif isinstance(answer, ObtusePair):
+            ends = zip(
+                np.flatnonzero(own)[list(answer.inside)], np.flatnonzero(~own)[list(answer.outside)], strict=True
+            )
+            series += [_segment(places[inside], places[outside], colour) for inside, outside in ends]
+            said.append(
+                "Two lines of a cluster's colour are differences to other clusters that make no acute angle "
+                f"{'' if data.dimension <= 2 else 'in the space of all columns '}and so fit into no right-angled cone."
+            )
+    return Figure(" ".join(dict.fromkeys(said)), (replace(panel, series=[*panel.series, *series]),))
+
+
+def _segment(start: Floats, end: Floats, colour: str) -> Series:
+    return Series([start[1], end[1]], [start[0], end[0]], colour=colour)
 
 
 def _layers(found: Census) -> Table:

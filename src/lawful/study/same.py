@@ -16,6 +16,7 @@ from lawful.fibers.verdict import Verdict, certificate, certified
 from lawful.network.answers import read_as
 from lawful.network.formats.box import box_of
 from lawful.network.opening import Model, Source
+from lawful.network.reading import COMPUTED
 from lawful.study.two_networks import TwoNetworks
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def same_with_evidence(
         copy, evidence = _by_weights(networks, seed, started)
         if copy.verdict == "equal":
             return copy, evidence
+    if any(each.computed for each in found.readings):
+        read_as(found, *(each.assuming(COMPUTED) if each.computed else each for each in found.readings))
     return found, (lambda: certificate(found, *graphs)) if certified(found) else None
 
 

@@ -34,6 +34,7 @@ class Reader:
     batch: int
     opset: int
     entangled: list[str] = field(default_factory=list)
+    computed: bool = False  # whether weights were worked out from others
     outputs: frozenset[str] = frozenset()  # names that the file gives its results
 
     def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:

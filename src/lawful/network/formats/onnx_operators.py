@@ -26,6 +26,7 @@ def _gemm(reader: Reader, options: Options, first: Operand, second: Operand, thi
     bias = None if third is None else options.get("beta", 1.0) * rows(reader, fixed("bias", third), shape)
     if options.get("alpha", 1.0) != 1 or options.get("beta", 1.0) != 1:
         reader.entangled.append("Gemm scales its weights")
+        reader.computed = True
     return operations.linear(reader.assembly, value, weight, bias)
 
 
@@ -73,7 +74,7 @@ def _batch_norm(
     if options.get("training_mode", 0):
         raise Unsupported("it is in training mode")
     held = fixed("mean", mean), fixed("variance", var), fixed("scale", scale), fixed("bias", offset)
-    value = _inner(reader, value_of(first))
+    value, reader.computed = _inner(reader, value_of(first)), True
     return _outer(reader, operations.normalise(value, *held, options.get("epsilon", 1e-5)))
 
 

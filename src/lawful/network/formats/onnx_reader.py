@@ -143,6 +143,7 @@ def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool
         tuple(dict.fromkeys(reasons)),
         reading.tail,
         in_training_only=assumed_in_training(twice, [node.op_type for node in model.graph.node]),
+        computed=reader.computed,
         template=model,
     )
     return carrying(network, found)

@@ -116,6 +116,7 @@ def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
         entangled=tuple(dict.fromkeys(reader.entangled)),
         ignored=tuple(f"{name} (not used)" for name in unused),
         tail=tail,
+        computed=reader.computed,
     )
     found = found.assuming(*rounded_inside(reading.layers, reader.assembly.casts))
     return found if not tail else found.assuming(f"{tail} at the end is cut off: answers are about its input")

@@ -33,6 +33,7 @@ class Interpreter:
         self.read, self.assembly, self.frozen = read, assembly, frozen
         self.entangled: list[str] = []
         self.used: Counter[str] = Counter()
+        self.computed = False  # whether weights were worked out from others
         self.tail: list[fx.Node] = []
 
     def run(self) -> Value | Cut:
@@ -87,6 +88,7 @@ class Interpreter:
             found = node.target(*args, **options)  # type: ignore[operator]
         if isinstance(found, torch.Tensor) and found.is_floating_point():
             self.entangled.append(f"{_where(node)}{operator_name(node.target)} computes a weight from others")
+            self.computed = True
         return found
 
     def _note(self, node: fx.Node, name: str, place: str, parts: list[Any]) -> None:
@@ -95,6 +97,7 @@ class Interpreter:
             each.name for each in node.all_input_nodes if each.op == "placeholder" and each.name in self.read.tensors
         ]
         value = next(part for part in parts if isinstance(part, Value))
+        self.computed = self.computed or "batch_norm" in name
         if name not in PLAIN and not (name in WEIGHED and len(value.shape) == 1):
             self.entangled.append(f"{place} shares, fixes or folds weights")
         elif name in WEIGHED and any(each not in self.read.trained or each in self.frozen for each in held):
