@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 from lawful.study.claims import all_claims
 
+gc.disable()  # a build ends soon; looking for cycles among its trees took another quarter
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from pictures import PICTURES, write_pictures  # noqa: E402
@@ -23,7 +25,7 @@ project = "lawful"
 author = "The lawful developers"
 copyright = "2026, the lawful developers. Apache License 2.0"
 version = release = installed_version("lawful")
-extensions = ["myst_nb", "sphinx.ext.autodoc", "mathml"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "mathml", "names"]
 html_math_renderer = "mathml"
 RUNS = os.environ.get("LAWFUL_DOCS") != "quick"  # quick: what the tests run already is only laid out
 nb_execution_mode = "auto" if RUNS else "off"  # notebooks/*.md are run at every build; an error stops it
@@ -32,6 +34,7 @@ nb_execution_timeout = 300
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
+toc_object_entries = RUNS  # every class in the contents of every page takes a quarter of the time
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = "lawful"
@@ -40,6 +43,7 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+autodoc_use_type_comments = False  # there are none
 autodoc_default_options = {"members": True, "show-inheritance": False}
 suppress_warnings = ["ref.python"]  # two rooms may have a class of the same name
 PAPERS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 from collections.abc import Callable
 
@@ -35,6 +36,12 @@ def pytest_configure() -> None:
         from lawful.network.modules.torchvision_names import let_torchvision_load
 
         let_torchvision_load()
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: looking for garbage in it again and again takes time from every test."""
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.fixture(scope="session", autouse=True)

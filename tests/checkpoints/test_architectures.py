@@ -178,6 +178,20 @@ def test_channels_of_a_norm_by_groups_change_places_within_them() -> None:
     assert (verdict.verdict, verdict.within) == ("equal", "exactly")
 
 
+def test_slopes_change_places_with_their_channels() -> None:
+    torch.manual_seed(4)
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.PReLU(4), nn.Conv2d(4, 3, 3), nn.Tanh(), nn.Flatten())
+
+    def change(state: State) -> None:
+        order, powers = torch.randperm(4), torch.exp2(torch.randint(-3, 4, (4,)))
+        moved(state, order, ("0.weight", 0), ("0.bias", 0), ("1.weight", 0), ("2.weight", 1))
+        state["0.weight"], state["0.bias"] = state["0.weight"] * powers[:, None, None, None], state["0.bias"] * powers
+        state["2.weight"] = state["2.weight"] / powers[:, None, None]
+
+    verdict = compared(drawn(module), change, "2,5,5")
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+
+
 class Tempered(nn.Module):
     """Outputs times one learned number."""
 

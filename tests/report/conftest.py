@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +26,48 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
+@dataclass(eq=False)
+class Tab:
+    """A page of the browser and what went wrong in it."""
+
+    page: Any
+    trouble: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        note = self.trouble.append
+        self.page.on("console", lambda message: note(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: note(str(error)))
+        self.page.on("request", lambda request: note(request.url) if request.url.startswith("http") else None)
+
+
+@pytest.fixture(scope="module")
+def tabs() -> list[Tab]:
+    """Tabs that no test looks at now: a new one costs five times what loading a file costs."""
+    return []
+
+
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+def visit(browser: Any, tabs: list[Tab]) -> Iterator[Callable[..., Any]]:
     """Open a file; any console error, failed or outgoing request, and any sideways scrolling fails the test."""
-    opened: list[tuple[Any, list[str]]] = []
+    opened: list[Tab] = []
 
     def go(path: Path, *, width: int = 1280, dark: bool = False) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light")
-        trouble: list[str] = []
-        page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("request", lambda request: trouble.append(request.url) if request.url.startswith("http") else None)
-        page.goto(path.as_uri())
-        opened.append((page, trouble))
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
+        tab = tabs.pop() if tabs else Tab(browser.new_page())
+        opened.append(tab)
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        tab.page.emulate_media(media="null", color_scheme="dark" if dark else "light")
+        tab.page.goto(path.as_uri())
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
             f"scrolls sideways at {width}"
         )
-        return page
+        return tab.page
 
     yield go
-    for page, trouble in opened:
-        assert trouble == []
-        page.close()
+    for tab in opened:
+        assert tab.trouble == []
+        tab.page.mouse.move(0, 0)
+        tab.page.goto("about:blank")  # whatever the page still did ends, and the next file is loaded anew
+        tabs.append(tab)
 
 
 CONTRAST = """() => {

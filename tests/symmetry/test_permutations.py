@@ -118,7 +118,8 @@ COUNTED: dict[str, tuple[Any, Any, int]] = {
     "a number added": (lambda: Bent("shifted"), (3,), 24),
     "detached": (lambda: Bent("detached"), (3,), 1),
     "beside a constant": (lambda: Bent("maximum"), (3,), 1),
-    "slopes": (lambda: nn.Sequential(nn.Linear(3, 4), nn.PReLU(4), nn.Linear(4, 2)), (3,), 1),
+    "slopes": (lambda: nn.Sequential(nn.Linear(3, 4), nn.PReLU(4), nn.Linear(4, 2)), (3,), 24),
+    "slopes of inputs": (lambda: nn.Sequential(nn.PReLU(3), nn.Linear(3, 2)), (3,), 1),
     "a gate": (
         lambda: Function(
             lambda s, x: s.c(functional.silu(s.a(x)) * s.b(x)), a=plain(3, 3), b=plain(3, 3), c=plain(3, 2)

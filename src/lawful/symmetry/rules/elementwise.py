@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lawful.symmetry.motion import Motion, Step
-from lawful.symmetry.rules.arithmetic import homogeneous, scale
+from lawful.symmetry.rules.arithmetic import homogeneous, multiply, scale
 
 
 def relu(step: Step, self: Motion) -> Motion:
@@ -47,12 +47,15 @@ def reciprocal(step: Step, self: Motion) -> Motion:
 
 
 def prelu(step: Step, self: Motion, weight: Motion) -> Motion:
-    """`max(x, 0) + w min(x, 0)`: degree 1 in x, the slopes w are seen."""
-    step.pin(weight)
-    if torch.Size(weight.shape).numel() > 1:
-        for field in self.gauges:
-            step.gauges.tell_apart(field, [1])
-    return homogeneous(step, self)
+    """`max(x, 0) + w min(x, 0)`: degree 1 in x, the slopes w are seen, and change places with their channels."""
+    slopes, x = step.settled(weight), homogeneous(step, self)
+    step.shifts.drop(slopes.shifts)
+    for field in slopes.gauges:
+        step.gauges.pin(field, step.name, permutes=True)
+    if torch.Size(weight.shape).numel() == 1:
+        return x
+    by_channel = Motion(slopes.shape, slopes.gauges).reshaped((*slopes.shape, *(1,) * (len(self.shape) - 2)))
+    return multiply(step, x, by_channel)
 
 
 def dropout(step: Step, input: Motion, p: float, train: bool) -> Motion:
