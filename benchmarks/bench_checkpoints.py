@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import resource
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from benchmarks.bench_symmetry import Transformer
@@ -16,6 +19,9 @@ from lawful.checkpoints.architecture import CheckpointArchitecture, read_archite
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.same import same_checkpoints
+from lawful.study.checkpoint_index import find, index_folder
+
+CHECKPOINTS = 1000
 
 
 class Residual(nn.Module):
@@ -55,9 +61,30 @@ def disguised(found: CheckpointArchitecture, seed: int) -> State:
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
 
 
+def perceptron() -> nn.Module:
+    """A small one, 6,834 parameters."""
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 18))
+
+
+def indexed() -> Row:
+    """A folder of small checkpoints, indexed and searched."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for number in range(CHECKPOINTS):
+            save_file(perceptron().state_dict(), place / f"{number}.safetensors")
+        start, busy = time.perf_counter(), time.process_time()
+        index_folder([place], place / "index.sqlite", model=perceptron, input=(64,))
+        made = time.process_time() - busy
+        found = find(place / "7.safetensors", place / "index.sqlite", model=perceptron, input=(64,))
+        seconds, spent = time.perf_counter() - start, time.process_time() - busy
+        words = f"{found.compared} compared; processor {made:.1f} + {spent - made:.1f} s"
+        return Row(f"index {CHECKPOINTS} small checkpoints and search them", seconds, note=words)
+
+
 def rows() -> Iterator[Row]:
-    """ResNet-18, a small and (last) the full GPT-2 shape."""
+    """A thousand small ones, ResNet-18, a small and (last) the full GPT-2 shape."""
     torch.manual_seed(0)
+    yield indexed()
     cases = (
         ("ResNet-18, 11.7 M", resnet18(), "3,64,64"),
         ("GPT-2 shape, 2 layers", Transformer(5000, 8, 768, 12, 2), "8:int"),

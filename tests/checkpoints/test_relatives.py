@@ -16,6 +16,7 @@ from torch import nn
 
 from lawful.checkpoints.architecture import read_architecture
 from lawful.checkpoints.element import draw, frames, moved
+from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import fold
 from lawful.checkpoints.merge import barrier, merge_pair
 from lawful.checkpoints.opening import open_checkpoints
@@ -55,6 +56,18 @@ class Block(nn.Module):
 
     def forward(self, ids):
         return self.out(self.layer(self.tokens(ids)))
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_single_number_that_is_none_is_found_wherever_it_stands(kind):
+    largest = torch.full((3, 37), torch.finfo(kind).max, dtype=kind)
+    check_numbers({"w": largest, "none": torch.zeros(0, dtype=kind), "ids": torch.arange(3)}, "it")
+    for value in (torch.nan, torch.inf, -torch.inf):
+        for place in (0, 17, 36, 37, 110):
+            for tensor in (largest.clone(), largest.clone().T):
+                tensor[place % len(tensor), place // len(tensor)] = value
+                with pytest.raises(LawfulError, match="it: w holds NaN"):
+                    check_numbers({"w": tensor}, "it")
 
 
 @pytest.mark.parametrize("make", ["perceptron", "convolutions", "transformer"])
@@ -204,7 +217,7 @@ def test_bad_input(tmp_path, lawful):
         in lawful("find", tmp_path / "good.safetensors", "--index", tmp_path / "other.sqlite", code=2).stderr
     )
     store = sqlite3.connect(tmp_path / "older.sqlite")
-    store.execute("pragma user_version = 1")
+    store.execute("pragma user_version = 2")
     store.execute("create table checkpoints (path text)").connection.commit()
     with pytest.raises(LawfulError, match="another version"):  # its sketches are not comparable with new ones
         index_folder([tmp_path / "good.safetensors"], tmp_path / "older.sqlite")

@@ -46,7 +46,7 @@ def test_samples_keep_their_axes(tmp_path: Path) -> None:
     ("x", "y", "message"),
     [
         (IDS + 100, IDS, "index out of range"),
-        (IDS + 0.5, IDS, "does not run on x"),
+        (IDS + 0.5, IDS, "takes tokens, so x must be whole numbers"),
         (IDS, IDS[:, :2], "one class number per sample"),
         (IDS, None, "needs targets"),
     ],

@@ -8,7 +8,7 @@ nothing changes places any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,9 +93,16 @@ def _rearranges(move: SpaceMove, still: float) -> bool:
 
 
 def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> Mapping[str, torch.Tensor]:
-    """Tensors without what they have along directions that no operation sees."""
-    parts = shift_parts(tensors, shifts)
-    return plus(tensors, {name: [-piece for piece in pieces] for name, pieces in parts.items()})
+    """Tensors without what they have along directions that no operation sees, which is found where it is asked for."""
+    joined = {name: together for together in _joined(shifts) for laws in together for name in laws.parameters}
+    parts: dict[str, list[torch.Tensor]] = {}
+
+    def make(name: str) -> dict[str, torch.Tensor]:
+        if name in joined and name not in parts:
+            parts.update(_projected(tensors, joined[name]))
+        return {name: _sum(tensors[name], [-piece for piece in parts.get(name, ())])}
+
+    return MadeTensors(tensors, make) if joined else tensors
 
 
 def plus(tensors: Mapping[str, torch.Tensor], pieces: Mapping[str, list[torch.Tensor]]) -> Mapping[str, torch.Tensor]:
@@ -103,13 +110,13 @@ def plus(tensors: Mapping[str, torch.Tensor], pieces: Mapping[str, list[torch.Te
     if not pieces:
         return tensors
 
-    def make(name: str) -> dict[str, torch.Tensor]:
-        found = tensors[name]
-        for piece in pieces.get(name, ()):
-            found = found + piece.to(found.dtype)
-        return {name: found}
+    return MadeTensors(tensors, lambda name: {name: _sum(tensors[name], pieces.get(name, ()))})
 
-    return MadeTensors(tensors, make)
+
+def _sum(tensor: torch.Tensor, pieces: Iterable[torch.Tensor]) -> torch.Tensor:
+    for piece in pieces:
+        tensor = tensor + piece.to(tensor.dtype)
+    return tensor
 
 
 def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
@@ -118,15 +125,21 @@ def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ..
     A tensor may have several parts, each of size 1 along the dimensions where it does not change.
     """
     found: dict[str, list[torch.Tensor]] = {}
+    for together in _joined(shifts):
+        found |= _projected(tensors, together)
+    return found
+
+
+def _joined(shifts: tuple[SpaceLaws, ...]) -> Iterator[tuple[SpaceLaws, ...]]:
+    """Shifts that share tensors, which are solved together."""
     waiting = list(shifts)
-    while waiting:  # shifts that share tensors are solved together
+    while waiting:
         together, names = [waiting.pop(0)], set[str]()
         while not names >= {name for laws in together for name in laws.parameters}:
             names |= {name for laws in together for name in laws.parameters}
             together += [laws for laws in waiting if names & set(laws.parameters)]
             waiting = [laws for laws in waiting if not names & set(laws.parameters)]
-        found |= _projected(tensors, tuple(together))
-    return found
+        yield tuple(together)
 
 
 def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:

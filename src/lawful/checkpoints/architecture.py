@@ -33,6 +33,7 @@ from lawful.symmetry.reading import read_graph
 
 MANY_NUMBERS = 2**25  # parameters from which a module is large
 FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
+BESIDE = 4  # sets of spaces that are tried at a time
 FAR_OUT = 1e-5  # and with large gains and biases
 AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
 
@@ -197,13 +198,13 @@ def _tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     probe = _Probe(given, seed)
     notes: list[str] = []
     spaces = given.group.spaces
-    whole = probe.first()
     plain = [replace(space, signed=False) if isinstance(space, UnitSpace) else space for space in spaces]
+    whole, unsigned = probe.first(given.group, replace(given.group, spaces=tuple(plain)))
     settled: dict[int, HiddenSpace]
     signed: dict[int, HiddenSpace] = {}
     if whole:
         settled = dict(enumerate(spaces))
-    elif probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
+    elif unsigned:
         settled = dict(enumerate(plain))
         turned = [number for number, space in enumerate(spaces) if isinstance(space, UnitSpace) and space.signed]
         signed = probe.settle({number: [spaces[number]] for number in turned})
@@ -272,13 +273,13 @@ class _Probe:
         self.noise = MadeTensors(self.own, self._noise)
         self.trials: list[_Trial] = []
 
-    def first(self) -> bool:
-        """Whether the outputs stay with all that was read: trials and members beside each other, so that the random
+    def first(self, *groups: OrbitGroup) -> list[bool]:
+        """Whether the outputs stay with each of these groups: trials and members beside each other, so that the random
         numbers of each tensor are drawn once."""
         given = self.given
         thetas = [self._theta(vectors) for vectors in (0.25, 30.0)]
-        states = [*thetas, *(self._member(given.folds, given.group, theta, n) for n, theta in enumerate(thetas))]
-        outputs = given.beside([(state, self.inputs) for state in states])
+        members = [self._member(given.folds, group, theta, n) for group in groups for n, theta in enumerate(thetas)]
+        outputs = given.beside([(state, self.inputs) for state in (*thetas, *members)])
         for theta, found, near in zip(thetas, outputs, (given.tolerance, max(FAR_OUT, given.tolerance)), strict=False):
             if all(bool(torch.isfinite(tensor).all()) for tensor in found):
                 size = max((float(tensor.abs().max()) for tensor in found), default=0.0)
@@ -286,8 +287,9 @@ class _Probe:
         if not self.trials:
             raise LawfulError("the module computes no finite numbers with random weights")
         if len(self.trials) < len(thetas):
-            return self.stays(given.folds, given.group)
-        return all(trial.kept(after) for trial, after in zip(self.trials, outputs[2:], strict=True))
+            return [self.stays(given.folds, group) for group in groups]
+        pairs = [outputs[place : place + 2] for place in range(2, len(outputs), 2)]
+        return [all(trial.kept(after) for trial, after in zip(self.trials, pair, strict=True)) for pair in pairs]
 
     def _noise(self, name: str) -> State:
         """Random numbers for one tensor; rows of matrices are about as long as 1."""
@@ -338,14 +340,15 @@ class _Probe:
         alike: dict[object, list[int]] = defaultdict(list)
         for number, weaker in proposals.items():
             alike[_signature(weaker[0])].append(number)
-        for numbers in alike.values():
-            whole = self._first_kept([tuple(proposals[number][0] for number in numbers)])
-            if whole is not None:
+        wholes = [tuple(proposals[number][0] for number in numbers) for numbers in alike.values()]
+        for numbers, whole, all_kept in zip(alike.values(), wholes, self._kept(wholes), strict=True):
+            if all_kept:
                 settled.update(zip(numbers, whole, strict=True))
                 continue
             failed = 0
             for number in numbers:
-                kept = self._first_kept([(space,) for space in proposals[number]])
+                left = proposals[number] if len(numbers) > 1 else proposals[number][1:]  # one alone has failed already
+                kept = self._first_kept([(space,) for space in left])
                 if kept is not None:
                     settled[number] = kept[0]
                 failed += settled.get(number) is not proposals[number][0]
@@ -355,6 +358,19 @@ class _Probe:
                     settled.update(zip(rest, again or (), strict=False))
                     break
         return settled
+
+    def _kept(self, sets: list[tuple[HiddenSpace, ...]]) -> list[bool]:
+        """Which sets of spaces keep the outputs, a few of them tried beside each other."""
+        kept = list(range(len(sets)))
+        for number in range(2):
+            trial, found = self.trials[number % len(self.trials)], []
+            for few in (kept[start : start + BESIDE] for start in range(0, len(kept), BESIDE)):
+                groups = [replace(self.given.group, spaces=sets[place]) for place in few]
+                states = [self._member(self.given.folds, group, trial.theta, number) for group in groups]
+                outputs = self.given.beside([(state, self.inputs) for state in states])
+                found += [place for place, after in zip(few, outputs, strict=True) if trial.kept(after)]
+            kept = found
+        return [place in kept for place in range(len(sets))]
 
     def _first_kept(self, proposals: list[tuple[HiddenSpace, ...]]) -> tuple[HiddenSpace, ...] | None:
         """The first of several sets of spaces that keeps the outputs."""

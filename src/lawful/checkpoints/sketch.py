@@ -26,7 +26,7 @@ from lawful.checkpoints.streamed import folded_tensors
 from lawful.types import Floats
 
 NUMBERS = 64  # kept of each block
-PROBES, PROBES_LARGE = 16, 4  # times the batch of an example
+PROBES, PROBES_LARGE = 16, 2  # times the batch of an example
 OUTPUTS = 2**14  # of more outputs of all probes together, some
 LABELS = 1024  # of an axis with more names, some
 SEED = 20_240_917

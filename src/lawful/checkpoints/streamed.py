@@ -143,9 +143,10 @@ def fold_clusters(names: Iterable[str], folds: Iterable[Fold]) -> dict[str, Fold
         for name in joined:
             of[name] = joined
     made: dict[int, FoldCluster] = {}
+    firsts = [names_in(each)[0] for each in folds]
     for group in of.values():
         if id(group) not in made:
-            own = tuple(each for each in folds if names_in(each)[0] in group)
+            own = tuple(each for each, first in zip(folds, firsts, strict=True) if first in group)
             made[id(group)] = FoldCluster(tuple(name for name in of if name in group), own)
     return {name: made[id(group)] for name, group in of.items()}
 

@@ -18,11 +18,10 @@ from lawful.flow.loss_value import LossValue
 from lawful.flow.losses import checked, find_loss
 from lawful.flow.piecewise import rewritten, unlocated
 from lawful.flow.tape import Tensors, recorded
-from lawful.network.modules.calling import called_with
+from lawful.network.modules.calling import as_taken, called_with
 from lawful.network.modules.trained_field import refuse_hooks_of_parameters
 from lawful.types import Floats, Indices
 
-TABLES = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as fifty of them
 
 
@@ -76,7 +75,7 @@ class ModuleProblem:
         self.loss = loss
         inputs, raw = checked(x, y)
         self.targets = raw
-        self.x = _as_taken(self.module, inputs)
+        self.x = as_taken(self.module, inputs)
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
         self._met: dict[torch.Size, list[tuple[str, tuple[int, ...]]]] = {}  # by the size of x
         self._tapes: dict[Any, int | _Tape] = {}  # evaluations so far, then a recording
@@ -232,19 +231,6 @@ class ModuleProblem:
             came = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise LawfulError(f"the loss must be a scalar tensor, not {came}: take its mean or sum")
         return loss
-
-
-def _as_taken(module: torch.nn.Module, x: Floats) -> torch.Tensor:
-    """Samples as a module takes them: numbers, or token ids where it does not run on numbers but on ids."""
-    numbers = torch.as_tensor(x)
-    if not (x == np.round(x)).all():
-        return numbers
-    try:
-        with torch.no_grad():
-            module(numbers[:1])
-    except Exception:  # the module's own code
-        return numbers.long() if any(isinstance(part, TABLES) for part in module.modules()) else numbers
-    return numbers
 
 
 NAMED: dict[str, Callable[..., torch.Tensor]] = {

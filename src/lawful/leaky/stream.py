@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from lawful.errors import LawfulError
 from lawful.leaky.residual import ResidualAdd, residual_adds
+from lawful.network.modules.calling import as_taken
 from lawful.network.modules.export import ExportedModule, export_module, in_mode
 from lawful.types import Floats
 
@@ -30,19 +31,13 @@ class StreamStates:
 
 
 def as_inputs(module: nn.Module, samples: Floats, where: str = "", hint: str = "") -> torch.Tensor:
-    """Samples as a module takes them: of its own type, or whole numbers if it begins with an embedding; tried on one.
+    """Samples as a module takes them (`as_taken`), of its own type, tried on one.
 
     >>> as_inputs(nn.Embedding(5, 2), np.array([[0.0, 3.0]]))
     tensor([[0, 3]])
     """
-    inputs = torch.from_numpy(samples.copy())
-    first = next((part for part in module.modules() if next(part.parameters(recurse=False), None) is not None), None)
-    if isinstance(first, nn.Embedding):
-        if not bool((inputs == inputs.round()).all()):
-            raise LawfulError(f"{where}the network takes tokens, so x must be whole numbers")
-        inputs = inputs.long()
-    else:
-        inputs = inputs.to(next((parameter.dtype for parameter in module.parameters()), torch.float64))
+    own = next((parameter.dtype for parameter in module.parameters()), torch.float64)
+    inputs = as_taken(module, samples, own, where)
     try:
         with torch.no_grad(), in_mode(module, training=False):
             module(inputs[:1])

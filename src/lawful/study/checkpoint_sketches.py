@@ -27,6 +27,7 @@ from lawful.symmetry.inputs import Input
 from lawful.types import Floats
 
 BATCH = 2**22  # numbers that are widened together
+FEW = 2**10  # of which these are looked at first
 
 
 class Families:
@@ -36,6 +37,7 @@ class Families:
         self.input = input
         self.module = None if model is None else make_module(model)
         self._read: dict[str, CheckpointArchitecture] = {}
+        self._made: dict[bytes, tuple[torch.nn.Module, Any]] = {}  # by what is written in their config.json
 
     def sketch(self, path: Path) -> tuple[str, str, Floats]:
         """The family of a checkpoint (a digest of names and shapes), a digest of its numbers, and its sketch."""
@@ -54,13 +56,23 @@ class Families:
         if self.module is not None:
             return self.module, self.input, open_checkpoint(path, self.module).state
         if path.is_dir():
-            module, size, _ = hugging_face.module_of(path, MANY_NUMBERS)
+            module, size = self._module_of(path)
             return module, self.input or size or TOKENS, open_checkpoint(path, module).state
         found = open_network(path)
         if not isinstance(found, Mlp):
             raise LawfulError(f"{path}: weights alone do not say what is computed with them: give --model")
         module = to_module(found)
         return module, (found.widths[0],), dict(module.state_dict())
+
+    def _module_of(self, folder: Path) -> tuple[torch.nn.Module, Any]:
+        settings = folder / "config.json"
+        written = settings.read_bytes() if settings.is_file() else None
+        if written is None or written not in self._made:
+            module, size, _ = hugging_face.module_of(folder, MANY_NUMBERS)  # says what is wrong with the folder
+            if written is None:
+                return module, size
+            self._made[written] = module, size
+        return self._made[written]
 
 
 def _digest(state: State) -> str:
@@ -89,7 +101,8 @@ def _narrowest(numbers: torch.Tensor) -> torch.Tensor:
     if not numbers.is_floating_point() or (numbers.element_size() > 4 and not torch.equal(single.double(), numbers)):
         return numbers.double()
     bits = single.contiguous().view(torch.int32)
-    return single if bool((bits & 0xFFFF).any()) else (bits >> 16).to(torch.int16)
+    fine = any(bool((part & 0xFFFF).any()) for part in (bits[:FEW], bits[FEW:]))  # one number in full is enough
+    return single if fine else (bits >> 16).to(torch.int16)
 
 
 def packed(found: Floats) -> bytes:
