@@ -93,13 +93,13 @@ def _monitor() -> Iterator[Row]:
         for _ in range(5):
             monitor._record(0.0)
 
-    file = Path(tempfile.mkdtemp()) / "run.jsonl"
-    with Monitor(model, every=every, file=file, live=False) as monitor:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Monitor(model, every=every, file=Path(folder) / "run.jsonl", live=False) as monitor,
+    ):
         plain = best_of(plain_steps, 5) / every
         alone = best_of(partial(records, monitor), 5) / 5
         with_it = best_of(partial(plain_steps, monitor), 5) / every
-    file.unlink()
-    file.parent.rmdir()
     parameters = sum(value.numel() for value in model.parameters())
     share = alone / every / plain
     yield Row(

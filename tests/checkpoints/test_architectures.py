@@ -192,6 +192,32 @@ def test_slopes_change_places_with_their_channels() -> None:
     assert (verdict.verdict, verdict.within) == ("equal", "exactly")
 
 
+class Contracted(nn.Module):
+    """Attention by sums over named axes, a matrix of its own for each head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Parameter(torch.randn(2, 6, 4)) for _ in range(3))
+        self.out = nn.Parameter(torch.randn(2, 4, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (torch.einsum("btd,hde->bhte", x, each) for each in (self.query, self.key, self.value))
+        return torch.einsum("bhte,hed->btd", torch.softmax(q @ k.transpose(-1, -2) / 2, -1) @ v, self.out)
+
+
+def test_heads_of_sums_over_named_axes_change_places() -> None:
+    torch.manual_seed(7)
+
+    def change(state: State) -> None:
+        moved(state, torch.tensor([1, 0]), *((name, 0) for name in ("query", "key", "value", "out")))
+        powers = torch.exp2(torch.randint(-3, 4, (4,)))
+        state["query"], state["key"] = state["query"] * powers, state["key"] / powers
+        state["value"], state["out"] = state["value"] * powers, state["out"] / powers[:, None]
+
+    verdict = compared(drawn(Contracted()), change, "5,6")
+    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+
+
 class Tempered(nn.Module):
     """Outputs times one learned number."""
 

@@ -58,7 +58,7 @@ def search(
         return not any(touching[place] & waiting for place in axes[rows.tensor] if place != rows.place)
 
     def step(number: int) -> SpaceMove:
-        move = nearest(group.spaces[number], fixed, current, usable)
+        move = nearest(group.spaces[number], fixed, current, usable, near=not waiting)
         total[number] = then(total[number], move)
         current.forget({rows.tensor for rows in members_of(group.spaces[number])})
         return move

@@ -30,6 +30,7 @@ from lawful.network.modules.export import ExportedModule, copied, export_module,
 from lawful.symmetry.check import casts, random_inputs, tensors_in
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.reading import read_graph
+from lawful.symmetry.rules import RULES
 
 MANY_NUMBERS = 2**25  # parameters from which a module is large
 FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
@@ -128,7 +129,7 @@ def read_architecture(
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
-    whole = export_module(module, list(inputs))
+    whole = export_module(module, list(inputs), known=RULES)
     exported = replace(whole, graph=copy.deepcopy(whole.graph))
     readers = _readers(exported)
     folds = find_folds(exported, kinds=folding)

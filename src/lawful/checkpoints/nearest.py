@@ -20,13 +20,15 @@ MOST_ASSIGNED = 2048
 MANY_UNITS, FEW = 1024, 256  # of so many units those are matched first that so few columns of each tensor tell apart
 
 
-def nearest(space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> SpaceMove:
-    """The move of one space, found from those of its members that are usable."""
+def nearest(
+    space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool], *, near: bool = False
+) -> SpaceMove:
+    """The move of one space, found from those of its members that are usable; `near` if B was aligned once already."""
     if isinstance(space, UnitSpace):
         return _units(space, a, b, usable)
     if isinstance(space, HeadSpace):
         return nearest_heads(space, a, b)
-    return BlockMove(nearest_matrix(space, a, b, [rows for rows in space.members if usable(rows)]))
+    return BlockMove(nearest_matrix(space, a, b, [rows for rows in space.members if usable(rows)], near=near))
 
 
 def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:

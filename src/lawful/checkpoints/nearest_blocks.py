@@ -24,10 +24,12 @@ def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
     return torch.cat([unit_rows(rows, tensors) for rows in members], 1).double()
 
 
-def nearest_matrix(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
-    """The matrix of one block, found from some of its members."""
+def nearest_matrix(
+    block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows], *, near: bool = False
+) -> Floats:
+    """The matrix of one block, found from some of its members; of a B that is `near`, the nearest of them weigh most."""
     if block.kind in ("O", "O fixing 1"):
-        return _orthogonal(block, a, b, members)
+        return _orthogonal(block, a, b, members, near)
     sides = [[rows for rows in members if rows.powers[0] * sign > 0] for sign in (1, -1)]
     pairs = [(_stacked(side, a), _stacked(side, b)) if side else None for side in sides]
     if block.kind == "rotary":
@@ -35,11 +37,14 @@ def nearest_matrix(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence
     return _general(block, pairs)
 
 
-def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows]) -> Floats:
-    """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement."""
+def _orthogonal(block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows], near: bool) -> Floats:
+    """Procrustes: the orthogonal M that maximises `⟨A, M B⟩`; those that fix 1 act on its complement.
+
+    Before B is near, distances say nothing: a tensor that nobody turned would hold all others back.
+    """
     product = torch.zeros(block.size, block.size, dtype=torch.float64)
     for left, right in columns_of(members, a, b):
-        product += trust(left, right) * (left @ right.T)
+        product += (trust(left, right) if near else 1.0) * (left @ right.T)
     if block.kind == "O fixing 1":
         ones = torch.full((block.size, 1), block.size**-0.5, dtype=torch.float64)
         basis = torch.linalg.qr(torch.cat([ones, torch.eye(block.size, dtype=torch.float64)[:, 1:]], 1))[0][:, 1:]
