@@ -27,7 +27,7 @@ def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
 def nearest_matrix(
     block: MatrixBlock, a: Tensors, b: Tensors, members: Sequence[AxisRows], *, near: bool = False
 ) -> Floats:
-    """The matrix of one block, found from some of its members; of a B that is `near`, the nearest of them weigh most."""
+    """The matrix of one block, found from some of its members; of a B that is `near`, the nearest weigh most."""
     if block.kind in ("O", "O fixing 1"):
         return _orthogonal(block, a, b, members, near)
     sides = [[rows for rows in members if rows.powers[0] * sign > 0] for sign in (1, -1)]
