@@ -9,7 +9,6 @@ drop at any time).
 
 from __future__ import annotations
 
-import itertools
 import json
 import resource
 import subprocess
@@ -197,20 +196,27 @@ def verify(place: Path) -> str:
 
 
 def fingerprint(place: Path) -> str:
-    """Two sketches, of which the second needs no architecture to be read; and what reading alone takes: the files into
-    memory, and one sum of all numbers."""
+    """Two sketches, of which the second needs no architecture to be read; then reading: of the files, and one sum."""
     from lawful.study.checkpoint_sketches import Families
 
-    families, spent = Families(None, None), [time.process_time()]
-    for name in "ab":
-        families.sketch(place / name)
-        spent.append(time.process_time())
-    for file in (place / "b").glob("*.safetensors"):
-        numbers = file.read_bytes()
-        np.frombuffer(numbers, dtype=np.float32, count=len(numbers) // 4).sum()
-    spent.append(time.process_time())
-    first, second, reading = (after - before for before, after in itertools.pairwise(spent))
-    return f"{first:.0f} s, then {second:.1f} s, reading {reading:.2f} s ({second / reading:.1f} times)"
+    def read() -> None:
+        for file in (place / "b").glob("*.safetensors"):
+            numbers = file.read_bytes()
+            np.frombuffer(numbers, dtype=np.float32, count=len(numbers) // 4).sum()
+
+    families = Families(None, None)
+    first = timed(lambda: families.sketch(place / "a"))[0]
+    ours, reading = timed(lambda: families.sketch(place / "b")), timed(read)
+    clock, processor = (one / other for one, other in zip(ours, reading, strict=True))
+    return (f"{first:.0f} s, then {ours[0]:.2f} s, reading {reading[0]:.2f} s ({clock:.1f} times; "
+            f"{processor:.1f} times its processor time)")  # fmt: skip
+
+
+def timed(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of processor time."""
+    start = time.monotonic(), time.process_time()
+    run()
+    return time.monotonic() - start[0], time.process_time() - start[1]
 
 
 VERBS = {"same": same, "verify": verify, "fingerprint": fingerprint}

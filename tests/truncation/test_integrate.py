@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy.integrate import DOP853
 
 from lawful.errors import LawfulError
 from lawful.study.claims.truncation import rotations
@@ -128,7 +129,31 @@ def test_a_composed_run_that_meets_a_corner_halts_and_keeps_what_it_had() -> Non
     field = Composed(points, rng.normal(size=(4, 4))[labels], np.full(60, 1 / 15))
     run = integrate(field, Maps(0.5 * rng.normal(size=(4, 4)), rotations(rng, 4, 4)), [0.0, 0.1, 0.2], max_events=20)
     assert run.halted is not None
+    assert run.halted.startswith("more than 20 sign changes before s = ")
     assert len(run.times) == len(run.maps) == len(run.costs) < 3
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("rounded_passage", "no method got past them"), ("DOP853", "could not be integrated past s = 0: too stiff")],
+)
+def test_a_run_that_no_method_carries_on_says_so(what: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(DOP853):
+        def step(self) -> str:
+            self.status = "failed"
+            return "too stiff"
+
+    broken = Failing if what == "DOP853" else lambda *_: None
+    monkeypatch.setattr(f"lawful.truncation.integrate.{what}", broken)
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(3), 3)  # the corner of the next test
+    points = 2 * np.eye(3)[labels] + 0.4 * rng.normal(size=(9, 3))
+    field = Composed(points, rng.normal(size=(3, 3))[labels], np.full(9, 1 / 3))
+    turns = np.array([np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(3)])
+    run = integrate(field, Maps(0.5 * rng.normal(size=(3, 3)), turns), [0.0, 0.2, 0.3])
+    assert run.halted is not None
+    assert words in run.halted
+    assert len(run.times) == len(run.costs) < 3
 
 
 def test_a_corner_where_no_signs_settle_is_rounded_and_left_again() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,12 @@ class Families:
         family = hashlib.sha256(repr((str(module), shapes, str(input))).encode()).hexdigest()[:32]
         if family not in self._read:
             self._read[family] = read_architecture(module, input)
-        found = sketch(self._read[family], state)
+        with ThreadPoolExecutor(1) as beside:
+            digest = beside.submit(_digest, state)
+            found = sketch(self._read[family], state)
         if not found.any():
             raise LawfulError(f"{path}: its outputs and weights are all zero, or not finite")
-        return family, _digest(state), found
+        return family, digest.result(), found
 
     def _opened(self, path: Path) -> tuple[torch.nn.Module, Input | Sequence[Input] | None, State]:
         if self.module is not None:
