@@ -18,6 +18,7 @@ from lawful.checkpoints.group import OrbitGroup, UnitSpace
 from lawful.checkpoints.kinship import kinship
 from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import open_checkpoints
+from lawful.checkpoints.streamed import folded_tensors
 from lawful.study import demo
 from lawful.study.claim import Outcome, claim
 from lawful.study.claims.symmetry_counts import gpt_shape
@@ -129,10 +130,11 @@ def _comes_back(group: OrbitGroup, one: dict[str, torch.Tensor], two: dict[str, 
     "its units; models that were trained on the same data from other starts share nearly none: no threshold is needed",
 )
 def children_apart_from_strangers(full: bool) -> Outcome:
-    """Four children against twenty strangers (three unless `full`)."""
+    """A copy and four children against twenty strangers (three unless `full`)."""
     parent = _taught(_gpt(0), 0, 80, 3e-3)
     found = read_architecture(parent, torch.zeros(2, LENGTH, dtype=torch.int64))
     children = {
+        "a copy": parent,
         "fine-tuned": _taught(copy.deepcopy(parent), 9, 30, 1e-3),
         "low rank": _changed(parent, _low_rank),
         "pruned": _changed(parent, lambda w: w * (w.abs() > w.abs().flatten().kthvalue(w.numel() // 10)[0])),
@@ -144,15 +146,17 @@ def children_apart_from_strangers(full: bool) -> Outcome:
         for seed in range(1, 21 if full else 4)
     ]
     measured = {**shares, "strangers, median": median(strangers), "strangers, most": max(strangers)}
-    return Outcome(min(shares.values()) > 0.8 and max(strangers) < 0.25, measured)
+    apart = min(shares.values()) > 0.8 and max(strangers) < 0.25
+    return Outcome(apart and shares["a copy"] == 1.0, measured)
 
 
 def _share(found: CheckpointArchitecture, parent: nn.Module, other: nn.Module, *, disguised: bool) -> float:
     state = {name: tensor.detach().double() for name, tensor in other.named_parameters()}
     if disguised:
-        state = {name: tensor.float() for name, tensor in random_member(found.group, state, 4, shifted=False).items()}
-    share = kinship(open_checkpoints(parent, state, input=torch.zeros(2, LENGTH, dtype=torch.int64))).share
-    return 0.0 if share is None else share
+        twin = random_member(found.group, folded_tensors(state, found.folds), 4)
+        state = {name: tensor.float() for name, tensor in twin.items()}
+    seen = kinship(open_checkpoints(parent, state, input=torch.zeros(2, LENGTH, dtype=torch.int64)))
+    return 1.0 if seen.relation == "copy" else seen.share or 0.0
 
 
 def _changed(module: nn.Module, change: object) -> nn.Module:
