@@ -26,7 +26,8 @@ from lawful.checkpoints.streamed import folded_tensors
 from lawful.types import Floats
 
 NUMBERS = 64  # kept of each block
-PROBES, PROBES_LARGE = 16, 2  # times the batch of an example
+PROBES = 16  # times the batch of an example
+ENOUGH = 256  # outputs, after which a large module is not run again
 OUTPUTS = 2**14  # of more outputs of all probes together, some
 LABELS = 1024  # of an axis with more names, some
 SEED = 20_240_917
@@ -59,13 +60,17 @@ def _kind(architecture: CheckpointArchitecture) -> torch.dtype:
 
 
 def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor]) -> Floats:
-    values = []
-    probes = [
-        architecture.draw_inputs(SEED + number) for number in range(PROBES_LARGE if architecture.large else PROBES)
-    ]
-    for outputs in architecture.replays(state, probes, _kind(architecture)):
-        values.append(torch.cat([tensor.reshape(len(tensor), -1) for tensor in outputs], dim=1).numpy())
-    table = np.concatenate(values)
+    def outputs(first: int, last: int) -> Floats:
+        probes = [architecture.draw_inputs(SEED + number) for number in range(first, last)]
+        found = architecture.replays(state, probes, _kind(architecture))
+        return np.concatenate(
+            [torch.cat([each.reshape(len(each), -1) for each in one], dim=1).numpy() for one in found]
+        )
+
+    table = outputs(0, 1)
+    probes = min(PROBES, -(-ENOUGH // table.size)) if architecture.large and table.size else PROBES
+    if probes > 1:
+        table = np.concatenate([table, outputs(1, probes)])
     line = (table - table.mean(axis=0)).ravel()
     if line.size > OUTPUTS:
         line = line[np.random.default_rng((SEED, line.size)).integers(line.size, size=OUTPUTS)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ class Families:
         family = hashlib.sha256(repr((str(module), shapes, str(input))).encode()).hexdigest()[:32]
         if family not in self._read:
             self._read[family] = read_architecture(module, input)
-        with ThreadPoolExecutor(1) as beside:
+        with _one_thread(), ThreadPoolExecutor(1) as beside:
             digest = beside.submit(_digest, state)
             found = sketch(self._read[family], state)
         if not found.any():
@@ -76,6 +77,17 @@ class Families:
                 return module, size
             self._made[written] = module, size
         return self._made[written]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch on one core: another is busy beside it, and threads that wait for each other would wait for that too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _digest(state: State) -> str:
