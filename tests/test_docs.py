@@ -28,6 +28,8 @@ def site() -> Any:
         yield {"pictures": pictures, "reference": reference, "mathml": mathml}
     finally:
         sys.path.remove(str(DOCS))
+        for name in ("mathml", "pictures", "reference"):  # other tests have modules of these names
+            sys.modules.pop(name, None)
 
 
 def test_every_verb_has_its_reference(site: Any, tmp_path: Path) -> None:

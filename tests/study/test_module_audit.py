@@ -60,8 +60,8 @@ def test_what_is_too_large_is_said() -> None:
 
 
 def test_from_the_command_line(lawful: Any, tmp_path: Path) -> None:
-    (tmp_path / "pictures.py").write_text(MODULES)
-    named = ("audit", "pictures:convolutional", "--input", "1,8,8")
+    (tmp_path / "audited_modules.py").write_text(MODULES)
+    named = ("audit", "audited_modules:convolutional", "--input", "1,8,8")
     got = lawful(*named, "--html", "page.html", "--json", cwd=tmp_path).json
     assert got["dead"]["count"] == 4  # biases before batch normalisation
     assert got["laws"][0]["status"] == "at least"
@@ -70,5 +70,5 @@ def test_from_the_command_line(lawful: Any, tmp_path: Path) -> None:
     assert "--input 1,8,8" in got["recommendations"][0]["command"]
     assert "Batch" not in (tmp_path / "page.html").read_text()[:15]
     assert "balances" in lawful(*named, cwd=tmp_path).stdout
-    still = lawful("audit", "pictures:frozen", "--input", "1,8,8", "--json", cwd=tmp_path).json
+    still = lawful("audit", "audited_modules:frozen", "--input", "1,8,8", "--json", cwd=tmp_path).json
     assert still["summary"]["frozen"] == 40
