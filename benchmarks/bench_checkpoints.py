@@ -15,9 +15,10 @@ from torch import nn
 
 from benchmarks.bench_symmetry import Transformer
 from benchmarks.harness import Row
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
 from lawful.study.checkpoint_index import find, index_folder
 

@@ -93,8 +93,9 @@ def make_pair(place: Path, shape: str) -> None:
 
 def drawn_member(place: Path, module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
     """A member of the orbit of what is there, drawn from the group that the reader sees."""
-    from lawful.checkpoints.architecture import random_member, read_architecture
     from lawful.checkpoints.opening import open_checkpoint
+    from lawful.checkpoints.random_members import random_member
+    from lawful.checkpoints.read_architecture import read_architecture
     from lawful.checkpoints.streamed import folded_tensors
 
     found = read_architecture(module, "8:int")

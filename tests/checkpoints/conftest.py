@@ -15,9 +15,10 @@ from torch import nn
 
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import streamed
-from lawful.checkpoints.architecture import CheckpointArchitecture, _in_evaluation, read_architecture
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import draw, frames, moved
 from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.read_architecture import _in_evaluation, read_architecture
 
 READERS = ("checkpoints.opening", "checkpoints.representative", "study.checkpoint_sketches", "study.orbit_hashes")
 INNER = set(vars(nn.Module()))  # what every module has

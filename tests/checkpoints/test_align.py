@@ -10,10 +10,10 @@ from checkpoints.models import FAMILIES, make
 from torch import nn
 
 from lawful import align
-from lawful.checkpoints.architecture import read_architecture
 from lawful.checkpoints.compare import compare
 from lawful.checkpoints.folds import fold, unfold
 from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.symmetry import symmetries

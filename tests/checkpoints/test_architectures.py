@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lawful.checkpoints.architecture import read_architecture
 from lawful.checkpoints.certificate import copy_certificate
 from lawful.checkpoints.exact_hash import orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import HeadSpace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.verify import verify
 

@@ -15,11 +15,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 import lawful
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, turning
 from lawful.checkpoints.exact_hash import _raw_group, orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace
+from lawful.checkpoints.read_architecture import read_architecture
 
 
 @cache

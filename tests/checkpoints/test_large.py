@@ -22,6 +22,7 @@ from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.same import same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
@@ -56,7 +57,7 @@ def test_large_modules_get_the_same_answers(family: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(reading, "MANY_NUMBERS", 0)
     monkeypatch.setattr(streamed, "KEPT", 0)
     monkeypatch.setattr(streamed, "MANY", 100)  # matrices in float32, vectors in float64
-    found = reading.read_architecture(make(family), FAMILIES[family][1])
+    found = read_architecture(make(family), FAMILIES[family][1])
     assert found.large
     assert found.notes == ()
     for kind in (torch.float32, torch.bfloat16):

@@ -7,8 +7,9 @@ import torch
 from checkpoints.conftest import disguise, narrow
 from torch import nn
 
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group import HeadSpace, UnitSpace
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
 
 

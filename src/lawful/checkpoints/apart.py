@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import ApartPair
+from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, _gap
 from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork

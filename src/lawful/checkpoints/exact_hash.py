@@ -55,7 +55,7 @@ class OrbitHash:
 def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     """Hash a checkpoint; the architecture has to be read with folding="statistics".
 
-    >>> from lawful.checkpoints.architecture import read_architecture
+    >>> from lawful.checkpoints.read_architecture import read_architecture
     >>> from torch import nn
     >>> one = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> turned = {"0.weight": 4 * one[0].weight.flip(0), "0.bias": 4 * one[0].bias.flip(0),

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, read_architecture
+from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture
 from lawful.checkpoints.bridge import find_bridges, made
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.sources import TensorSource
 from lawful.checkpoints.written import first_difference, written_alike
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.checkpoints.architecture import CheckpointArchitecture, read_architecture
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.balancing import balance
 from lawful.checkpoints.compare import compare_moved
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows, frames, identity, inverse, moved, then
@@ -20,6 +20,7 @@ from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.quantise import quantised, rounding_error
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import CheckpointVerdict, _equal, same_checkpoints
 from lawful.shown import Shown
 from lawful.symmetry.inputs import Input

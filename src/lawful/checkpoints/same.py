@@ -11,11 +11,12 @@ import torch
 from torch import fx
 
 from lawful.checkpoints.align import plus
-from lawful.checkpoints.architecture import CheckpointArchitecture, random_member
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.distances import NOISES
 from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import State
+from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.network.modules.export import operator_name

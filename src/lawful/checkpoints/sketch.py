@@ -37,7 +37,7 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
     """Blocks of 64 numbers, a row each, of length 1 (or 0 where a block says nothing).
 
     >>> from torch import nn
-    >>> from lawful.checkpoints.architecture import read_architecture
+    >>> from lawful.checkpoints.read_architecture import read_architecture
     >>> net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> turned = {"0.weight": 3 * net[0].weight.flip(0), "0.bias": 3 * net[0].bias.flip(0),
     ...           "2.weight": net[2].weight.flip(1) / 3, "2.bias": net[2].bias}

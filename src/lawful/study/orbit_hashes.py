@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lawful.checkpoints.architecture import read_architecture
 from lawful.checkpoints.exact_hash import orbit_hash
 from lawful.checkpoints.opening import Model, open_one
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.fibers.catalogue import FunctionGroups, NamedFingerprint
 from lawful.network.modules.load import make_module
 from lawful.symmetry.inputs import Input
