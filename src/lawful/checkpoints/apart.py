@@ -10,7 +10,7 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import ApartPair
 from lawful.checkpoints.random_members import random_member
-from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, _gap
+from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, gap_of
 from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork
 from lawful.shown import Shown
@@ -24,8 +24,13 @@ class ApartVerdict(Shown):
     reason: str
     replay: OutputReplay
     within: None = None
-    certified: bool = False
     seconds: float = 0.0
+    retraced: bool = False  # whether the steps to the outputs can be listed, for others to carry out
+
+    @property
+    def certified(self) -> bool:
+        """Whether there is something to re-check."""
+        return self.retraced
 
 
 def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
@@ -50,13 +55,13 @@ def _trial(
     if shapes[0] != shapes[1]:
         raise InvalidNetwork(f"the outputs are of different sizes: {shapes[0]} and {shapes[1]}"[:300])
     size = max((float(tensor.abs().max()) for tensor in outputs[0]), default=0.0) or 1.0
-    gap, where = _gap(*outputs)
+    gap, where, place = gap_of(*outputs)
     error = rounding = 1e-16
     for architecture, state, own in ((one, first, outputs[0]), (two, second, outputs[1])):
         twin = random_member(architecture.group, folded_tensors(state, architecture.folds), seed)
-        error = max(error, _gap(own, architecture.replays(twin, [inputs])[0])[0] / size)
+        error = max(error, gap_of(own, architecture.replays(twin, [inputs])[0])[0] / size)
         kinds = {state[name].dtype for name in architecture.group.shapes} | {torch.float64}
         coarse = max(kinds, key=rounding_unit)
         rounded = {n: t.to(coarse) if t.is_floating_point() else t for n, t in twin.items()}
-        rounding = max(rounding, _gap(own, architecture.replays(rounded, [inputs])[0])[0] / size)
-    return OutputReplay(tuple(inputs), gap / size, error, rounding, where)
+        rounding = max(rounding, gap_of(own, architecture.replays(rounded, [inputs])[0])[0] / size)
+    return OutputReplay(tuple(inputs), gap / size, error, rounding, where, place)

@@ -57,13 +57,11 @@ def replay_beside(
     with torch.no_grad(), _nothing_random():
         for node in exported.graph.nodes:
             if node.op == "output":
-                return [
-                    [tensor.double() for tensor in tensors_in(_filled(node.args[0], held, kind))] for held in values
-                ]
+                return [[tensor.double() for tensor in tensors_in(filled(node.args[0], held, kind))] for held in values]
             if node.op == "placeholder":
                 if node.name in places:
                     for held, (_, inputs) in zip(values, runs, strict=True):
-                        held[node] = _wide(inputs[places[node.name]], kind)
+                        held[node] = wide(inputs[places[node.name]], kind)
                 continue
             looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
             of: Mapping[str, torch.Tensor] | None = None
@@ -73,11 +71,11 @@ def replay_beside(
                     of, fetched = tensors, {}
                     for given in node.all_input_nodes:
                         if given.op == "placeholder" and given.name not in places:
-                            stored = _stored(exported, tensors, given)
-                            fetched[given] = stored.detach() if looked_up else _wide(stored, kind)
+                            held_by = stored(exported, tensors, given)
+                            fetched[given] = held_by.detach() if looked_up else wide(held_by, kind)
                 at = {**held, **fetched}
-                made = node.target(*_filled(node.args, at, kind), **_filled(node.kwargs, at, kind))
-                held[node] = _wide(made, kind) if looked_up else made
+                made = node.target(*filled(node.args, at, kind), **filled(node.kwargs, at, kind))
+                held[node] = wide(made, kind) if looked_up else made
                 for given in ending.get(node, ()):
                     held.pop(given, None)
     raise AssertionError("a graph without an output")
@@ -93,21 +91,22 @@ def _nothing_random() -> Iterator[None]:
             raise Unsupported("the module draws random numbers in eval mode (dropout that is always on, or noise)")
 
 
-def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
+def stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
     """A parameter or buffer; buffers that no checkpoint holds are the module's own."""
     name = exported.names.get(node.name)
     own = name is None or (node.name not in exported.trained and name not in tensors)
     return exported.tensors[node.name] if own else tensors[str(name)]
 
 
-def _wide(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+def wide(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
+    """A tensor in the type that is used, unless it holds whole numbers or truth values."""
     return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
 
 
-def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype) -> Any:
+def filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype = torch.float64) -> Any:
     """Arguments with nodes replaced by values, and floating types by the one that is used."""
 
-    def wide(each: Any) -> Any:
+    def typed(each: Any) -> Any:
         return kind if isinstance(each, torch.dtype) and each in FLOATS else each
 
-    return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), wide)
+    return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), typed)

@@ -45,6 +45,7 @@ class OutputReplay:
     error: float
     rounding: float
     outputs: tuple[float, float]  # where they differ most
+    place: int  # of that among all outputs, flattened
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +63,14 @@ class CheckpointVerdict(Shown):
     comparison: WeightComparison
     replay: OutputReplay | None
     theorem: UniquenessVerdict | None = None  # what decides, where the function determines the weights
+    retraced: bool = False  # whether the steps to the outputs can be listed, for others to carry out
     rewritten: tuple[str, ...] = ()  # what brought the two to one form
     seconds: float = 0.0
 
     @property
     def certified(self) -> bool:
         """Whether there is something to re-check."""
-        return self.verdict == "equal" or self.theorem is not None
+        return self.verdict == "equal" or self.theorem is not None or self.retraced
 
 
 def same_checkpoints(
@@ -151,12 +153,12 @@ def _replayed(
     for twin, factor in twins:
         exact, rounded = (architecture.replays(state, many) for state in (twin, _stored_like(twin, first, second)))
         for trial, size in enumerate(sizes):
-            error[trial] = max(error[trial], _gap(one[trial], exact[trial])[0] / size)
-            rounding[trial] = max(rounding[trial], factor * _gap(one[trial], rounded[trial])[0] / size)
+            error[trial] = max(error[trial], gap_of(one[trial], exact[trial])[0] / size)
+            rounding[trial] = max(rounding[trial], factor * gap_of(one[trial], rounded[trial])[0] / size)
     trials = []
     for trial, size in enumerate(sizes):
-        gap, outputs = _gap(one[trial], two[trial])
-        trials.append(OutputReplay(tuple(many[trial]), gap / size, error[trial], rounding[trial], outputs))
+        gap, outputs, place = gap_of(one[trial], two[trial])
+        trials.append(OutputReplay(tuple(many[trial]), gap / size, error[trial], rounding[trial], outputs, place))
     return max(trials, key=lambda each: each.gap / each.rounding)
 
 
@@ -195,11 +197,9 @@ def _stored_like(twin: Mapping[str, torch.Tensor], first: State, second: State) 
     return MadeTensors(twin, make)
 
 
-def _gap(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> tuple[float, tuple[float, float]]:
-    gap, where = 0.0, (0.0, 0.0)
-    for a, b in zip(one, two, strict=True):
-        apart = (a - b).abs().reshape(-1)
-        place = int(apart.argmax())
-        if not float(apart[place]) <= gap:
-            gap, where = float(apart[place]), (float(a.reshape(-1)[place]), float(b.reshape(-1)[place]))
-    return gap, where
+def gap_of(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> tuple[float, tuple[float, float], int]:
+    """By how much outputs differ at most, what both are there, and where that is among all of them, flattened."""
+    a, b = (torch.cat([tensor.reshape(-1) for tensor in (*each, torch.zeros(1))]) for each in (one, two))
+    apart = (a - b).abs()
+    place = int(apart.argmax())
+    return float(apart[place]), (float(a[place]), float(b[place])), place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,13 @@ COPIES = {  # the output's entries are entries of the inputs: run on their numbe
     "lift_fresh_copy", "diagonal", "as_strided", "tile", "narrow", "slice_scatter", "select_scatter",
 }  # fmt: skip
 
+NORMS = [  # that PyTorch keeps whole where it breaks calls down
+    torch.ops.aten.native_layer_norm,
+    torch.ops.aten.native_group_norm,
+    torch.ops.aten.native_batch_norm,
+    torch.ops.aten._native_batch_norm_legit_no_training,
+]
+
 INTERPOLATIONS = {
     "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
@@ -41,20 +48,40 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
     def function(parts: list[torch.Tensor], inputs: torch.Tensor) -> Any:
         return called_with(case.module, dict(zip(names, parts, strict=True)), (inputs,))
 
-    parts = [torch.zeros(shape, dtype=torch.float64) for shape in case.shapes]
+    with composite():
+        return _lowered(function, case.shapes, (batch,), case.vocabulary)
+
+
+def lower_function(function: Callable[[list[torch.Tensor]], torch.Tensor], shapes: Sequence[torch.Size]) -> Program:
+    """The program of a function of tensors of these shapes; whatever else it uses is constant.
+
+    >>> program = lower_function(lambda parts: parts[0] @ parts[1].tanh(), [torch.Size([2, 3]), torch.Size([3])])
+    >>> program.parameters, program.inputs, program.outputs
+    (9, 0, 2)
+    """
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return _lowered(function, shapes, (), None)
+
+
+def _lowered(
+    function: Callable[..., Any],
+    shapes: Sequence[torch.Size],
+    inputs: tuple[torch.Tensor, ...],
+    vocabulary: int | None,
+) -> Program:
+    parts = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
     try:
-        with composite():
-            every: dict[Any, Any] = dict(torch._decomp.core_aten_decompositions())
-            table = {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
-            traced: Any = function
-            for _ in range(2):  # recurrent layers bring operations in place along, which the second time replaces
-                if traced is function or _in_place(traced):
-                    free = torch.func.functionalize(traced)
-                    traced = make_fx(free, table, tracing_mode="fake", _allow_non_fake_inputs=True)(parts, batch)
+        every: dict[Any, Any] = dict(torch._decomp.core_aten_decompositions()) | torch._decomp.get_decompositions(NORMS)
+        table = {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
+        traced: Any = function
+        for _ in range(2):  # recurrent layers bring operations in place along, which the second time replaces
+            if traced is function or _in_place(traced):
+                free = torch.func.functionalize(traced)
+                traced = make_fx(free, table, tracing_mode="fake", _allow_non_fake_inputs=True)(parts, *inputs)
     except Exception as error:
         raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
     try:
-        return _Lowering(case, batch).run(traced)
+        return _Lowering(shapes, inputs, vocabulary).run(traced)
     except LawfulError:
         raise
     except Exception as error:  # an operation called in a way that its rule does not know
@@ -71,9 +98,12 @@ def _has_rule(operation: Any) -> bool:
 
 
 class _Lowering(OrderRules):
-    def __init__(self, case: Probe, batch: torch.Tensor) -> None:
-        super().__init__(Writer(case.size, batch.numel() * (case.vocabulary or 1)))
-        self.case, self.batch = case, batch
+    """Parameters of these shapes, then at most one input: numbers, or ids of so many tokens."""
+
+    def __init__(self, shapes: Sequence[torch.Size], inputs: tuple[torch.Tensor, ...], vocabulary: int | None) -> None:
+        count = sum(batch.numel() for batch in inputs) * (vocabulary or 1)
+        super().__init__(Writer(sum(shape.numel() for shape in shapes), count))
+        self.shapes, self.inputs, self.vocabulary = shapes, inputs, vocabulary
 
     def run(self, traced: torch.fx.GraphModule) -> Program:
         """Follow the graph."""
@@ -100,12 +130,13 @@ class _Lowering(OrderRules):
 
     def _leaves(self) -> Any:
         start = 0
-        for shape in self.case.shapes:
+        for shape in self.shapes:
             indices = np.arange(start, start + shape.numel())
             start += shape.numel()
             yield TracedArray(self.write.take((0,), indices), tuple(shape))
-        whole = tuple(self.batch.shape)
-        yield TracedArray(1, whole) if self.case.vocabulary is None else Tokens(whole)
+        for batch in self.inputs:
+            whole = tuple(batch.shape)
+            yield TracedArray(1, whole) if self.vocabulary is None else Tokens(whole)
 
     def call(self, target: Any, arguments: Any, options: dict[str, Any]) -> Any:
         """One operation: on constants alone it is computed now, else written down."""
@@ -138,11 +169,7 @@ class _Lowering(OrderRules):
             return Tokens(tuple(torch.empty(arguments[0].shape).reshape(shape).shape))
         table = arguments[0]
         token = arguments[1] if name == "embedding" else arguments[1][0] if name == "index" else None
-        if (
-            not isinstance(token, Tokens)
-            or not isinstance(table, TracedArray)
-            or table.shape[0] != self.case.vocabulary
-        ):
+        if not isinstance(token, Tokens) or not isinstance(table, TracedArray) or table.shape[0] != self.vocabulary:
             raise Unsupported(f"no proof covers {name} of token ids")
         width = math.prod(table.shape[1:])
         sizes = (1, math.prod(token.shape), table.shape[0], width)

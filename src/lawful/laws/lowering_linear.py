@@ -86,6 +86,12 @@ class LinearRules(Rules):
         count = math.prod(value.shape) // max(math.prod(total.shape), 1)
         return self.do_div(total, float(count - (1 if correction is None else correction)))
 
+    def do_var_mean(
+        self, value: TracedArray, axes: Any = None, correction: Any = None, keepdim: bool = False
+    ) -> list[TracedArray]:
+        """Both, as norms that are broken down ask for them."""
+        return [self.do_var(value, axes, correction, keepdim), self.do_mean(value, axes, keepdim)]
+
     def do_cumsum(self, value: TracedArray, axis: int) -> TracedArray:
         """Partial sums along an axis, by a matrix of ones below the diagonal."""
         numbers = torch.arange(math.prod(value.shape)).reshape(value.shape).movedim(axis, -1)

@@ -45,7 +45,7 @@ def apart_json(found: ApartVerdict) -> dict[str, Any]:
         "domain": None,
         "witness": None,
         "counterexample": _counterexample(found.replay) if found.verdict == "different" else None,
-        "certified": False,
+        "certified": found.certified,
         "tolerance": None,
         "seconds": round(found.seconds, 4),
     }
@@ -133,7 +133,7 @@ def verdict_text(found: CheckpointVerdict) -> str:
         head += f": a copy by weights within {found.epsilon:.1e} of each entry's sum (outputs are not bounded)"
     lines = [head + _taken(found.seconds), *wrapped(found.reason + ".")]
     if found.verdict == "different":
-        lines += _replay_lines(found.replay)
+        lines += _replay_lines(found.replay, found.retraced)
     lines += [f"  rewritten: {words}" for words in found.rewritten[:6]]
     lines += [f"  and {len(found.rewritten) - 6} more"] * (len(found.rewritten) > 6)
     return "\n".join([*lines, *_profile_lines(found.comparison)])
@@ -142,20 +142,21 @@ def verdict_text(found: CheckpointVerdict) -> str:
 def apart_text(found: ApartVerdict) -> str:
     """Verdict first, then why there is no common form."""
     lines = [found.verdict.upper() + _taken(found.seconds), *wrapped(found.reason + ".")]
-    return "\n".join([*lines, *(_replay_lines(found.replay) if found.verdict == "different" else [])])
+    return "\n".join([*lines, *(_replay_lines(found.replay, found.retraced) if found.verdict == "different" else [])])
 
 
 def _taken(seconds: float) -> str:
     return f" ({seconds:.2f} s)" if seconds else ""
 
 
-def _replay_lines(replay: OutputReplay | None) -> list[str]:
+def _replay_lines(replay: OutputReplay | None, retraced: bool) -> list[str]:
     if replay is None:
         return []
+    surely = " The steps to both can be saved (--certificate), and carried out again in balls." if retraced else ""
     return wrapped(
         f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: "
         f"{replay.gap:.1e} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
-        f"the arithmetic {replay.error:.1e} (both estimated)."
+        f"the arithmetic {replay.error:.1e} (both estimated).{surely}"
     )
 
 

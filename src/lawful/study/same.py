@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.domain import Domain
 from lawful.fibers.same import same as same_graphs
 from lawful.fibers.verdict import Verdict, certificate, certified
@@ -21,6 +21,7 @@ from lawful.study.two_networks import TwoNetworks
 
 if TYPE_CHECKING:
     from lawful.checkpoints.apart import ApartVerdict
+    from lawful.checkpoints.opening import ApartPair, CheckpointPair
     from lawful.checkpoints.same import CheckpointVerdict
     from lawful.symmetry.inputs import Input
 
@@ -94,9 +95,30 @@ def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Samen
     from lawful.checkpoints.verbs import decide
 
     pair, readings = networks.checkpoints()
+    found: Sameness
     if isinstance(pair, ApartPair):
-        other = apart(pair, seed=seed)
-        return read_as(replace(other, seconds=time.perf_counter() - started), *readings), None
+        found, evidence = _retraced(pair, apart(pair, seed=seed))
+        return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
     form, verdict = decide(pair, seed=seed)
-    found = read_as(replace(verdict, seconds=time.perf_counter() - started, rewritten=form.rewritten), *readings)
-    return found, (lambda: copy_certificate(form, verdict)) if verdict.certified else None
+    evidence = (lambda: copy_certificate(form, verdict)) if verdict.certified else None
+    found = verdict
+    if evidence is None:
+        found, evidence = _retraced(form, verdict)
+    taken = time.perf_counter() - started
+    return read_as(replace(found, seconds=taken, rewritten=form.rewritten), *readings), evidence
+
+
+def _retraced(
+    pair: CheckpointPair | ApartPair, found: CheckpointVerdict | ApartVerdict
+) -> tuple[CheckpointVerdict | ApartVerdict, Evidence | None]:
+    """A difference that an input shows, with the steps to the outputs there if they can be listed."""
+    from lawful.study.outputs_differ import outputs_certificate, retrace
+
+    replay = found.replay
+    if found.verdict != "different" or replay is None:
+        return found, None
+    try:
+        steps = retrace(pair, replay)
+    except Unsupported:
+        return found, None
+    return replace(found, retraced=True), lambda: outputs_certificate(pair, replay, steps)

@@ -23,6 +23,7 @@ from lawful.verify import (
     laws_theorem,
     module_pruning,
     monotone,
+    outputs_differ,
     path,
     property,
     pruning,
@@ -64,6 +65,7 @@ KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
 )
 OF_FILES = {
     "checkpoint-copy": checkpoint_copy.check,
+    "outputs-differ": outputs_differ.check,
     "smooth-pair": smooth_pair.check,
 }  # kinds that speak of tensors in files: these have to be given
 DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)

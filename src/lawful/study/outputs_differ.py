@@ -1,0 +1,132 @@
+"""The evidence that two checkpoints are different functions: the steps from their numbers to one output of each.
+
+An input is found in float64, where errors are estimated. What a module does at that input is a short list of exact
+steps on the numbers of its file (the programs that proofs of laws use), which `lawful verify` carries out in balls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.certificate import digest
+from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
+from lawful.checkpoints.replay import filled, stored, wide
+from lawful.checkpoints.same import OutputReplay
+from lawful.errors import Unsupported
+from lawful.laws.certificate import program_json
+from lawful.laws.lowering import lower_function
+from lawful.laws.program import Program
+from lawful.laws.sampled import Sampled
+from lawful.network.modules.export import operator_name
+from lawful.symmetry.check import tensors_in
+from lawful.types import Floats
+
+KIND, VERSION = "outputs-differ", 1
+MOST_NUMBERS = 1_000_000  # of a checkpoint that are used: every one of them is a ball in the check
+MOST_ENTRIES = 4_000_000  # of all arrays together
+AGREE = 1e-6  # of the gap, how far the steps may be from what was replayed
+
+
+@dataclass(frozen=True, eq=False)
+class RetracedOutput:
+    """One output of a checkpoint as steps on the numbers of some of its tensors."""
+
+    program: Program
+    names: tuple[str, ...]
+    value: float
+
+
+def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[RetracedOutput, RetracedOutput]:
+    """The output at which two checkpoints differ most, for both; `Unsupported` if there are no such steps.
+
+    >>> from torch import nn
+    >>> from lawful.checkpoints.opening import open_checkpoints
+    >>> from lawful.checkpoints.verbs import decide
+    >>> one, two = (nn.Sequential(nn.Linear(2, 3), nn.SiLU(), nn.Linear(3, 1)) for _ in range(2))
+    >>> pair, found = decide(open_checkpoints(one, two, input=(2,)))
+    >>> a, b = retrace(pair, found.replay)
+    >>> np.allclose((a.value, b.value), found.replay.outputs)
+    True
+    """
+    if isinstance(pair, CheckpointPair) and pair.rewritten:
+        raise Unsupported("the two are written in different ways, and steps are listed for one way only")
+    both = pair.architectures if isinstance(pair, ApartPair) else (pair.architecture, pair.architecture)
+    one, two = (
+        _retraced(architecture, checkpoint, replay)
+        for architecture, checkpoint in zip(both, (pair.first, pair.second), strict=True)
+    )
+    gap = abs(replay.outputs[0] - replay.outputs[1])
+    for found, right in zip((one, two), replay.outputs, strict=True):
+        if not abs(found.value - right) <= AGREE * gap:
+            raise Unsupported("the module's operations, one by one, have another output than the module")
+    return one, two
+
+
+def outputs_certificate(
+    pair: CheckpointPair | ApartPair, replay: OutputReplay, retraced: Sequence[RetracedOutput]
+) -> dict[str, Any]:
+    """What a separate program needs to compute both outputs again; half of the gap is claimed."""
+    steps = [program_json(each.program) for each in retraced]
+    files = pair.first, pair.second
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "about": [digest(each) for each in files],
+        "steps": steps[:1] if steps[0] == steps[1] else steps,
+        "tensors": [[each.keys[name] for name in own.names] for each, own in zip(files, retraced, strict=True)],
+        "apart": abs(replay.outputs[0] - replay.outputs[1]) / 2,
+    }
+
+
+def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, replay: OutputReplay) -> RetracedOutput:
+    exported, state = architecture.exported, checkpoint.state
+    if not architecture.wide or architecture.virtual:
+        raise Unsupported("the module's graph is not made of calls alone")
+    used = {given for node in exported.graph.nodes for given in node.all_input_nodes if given.op == "placeholder"}
+    own = {node: exported.names.get(node.name, "") for node in used if node.name not in exported.inputs}
+    in_file = (name for name in own.values() if name in checkpoint.keys and state[name].is_floating_point())
+    names = tuple(dict.fromkeys(in_file))
+    if sum(state[name].numel() for name in names) > MOST_NUMBERS:
+        raise Unsupported(f"more than {MOST_NUMBERS:,} numbers make the output")
+
+    def output(parts: list[torch.Tensor]) -> torch.Tensor:
+        given = dict(zip(names, parts, strict=True))
+        values: dict[fx.Node, Any] = {}
+        for node in exported.graph.nodes:
+            if node in own:
+                held = given.get(own[node])
+                values[node] = wide(stored(exported, state, node), torch.float64) if held is None else held
+            elif node.op == "placeholder" and node in used:
+                values[node] = wide(replay.inputs[exported.inputs.index(node.name)], torch.float64)
+            elif node.op == "call_function":
+                # a view of what attention returns may need a copy where attention is carried out in another way
+                target = torch.ops.aten.reshape.default if operator_name(node.target) == "view" else node.target
+                values[node] = target(*filled(node.args, values), **filled(node.kwargs, values))
+            elif node.op == "output":
+                every = [tensor.double().reshape(-1) for tensor in tensors_in(filled(node.args[0], values))]
+                return torch.cat(every)[replay.place : replay.place + 1]
+        raise AssertionError("a graph without an output")
+
+    with torch.no_grad():
+        program = lower_function(output, [state[name].shape for name in names])
+    if sum(step.length for step in program.steps) > MOST_ENTRIES:
+        raise Unsupported(f"the steps to the output have more than {MOST_ENTRIES:,} numbers")
+    theta = np.concatenate([np.zeros(0), *(state[name].double().reshape(-1).numpy() for name in names)])
+    return RetracedOutput(program, names, _value(program, theta))
+
+
+def _value(program: Program, theta: Floats) -> float:
+    """The output in float64; not a number where that overflows."""
+    none = np.zeros((1, 0))
+    with np.errstate(all="ignore"):
+        found = Sampled(program, theta, none, none).values(np.zeros(1, dtype=np.intp), {0: theta[None]})[-1]
+    value = float(found[0].ravel()[0]) if 0 in found else 0.0
+    return value if math.isfinite(value) else math.nan
