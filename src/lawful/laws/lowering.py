@@ -52,15 +52,18 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
         return _lowered(function, case.shapes, (batch,), case.vocabulary)
 
 
-def lower_function(function: Callable[[list[torch.Tensor]], torch.Tensor], shapes: Sequence[torch.Size]) -> Program:
-    """The program of a function of tensors of these shapes; whatever else it uses is constant.
+def lower_function(
+    function: Callable[[list[torch.Tensor]], torch.Tensor], shapes: Sequence[torch.Size], most: int
+) -> Program:
+    """The program of a function of tensors of these shapes, whatever else it uses being constant, if all its arrays
+    together have at most so many entries.
 
-    >>> program = lower_function(lambda parts: parts[0] @ parts[1].tanh(), [torch.Size([2, 3]), torch.Size([3])])
+    >>> program = lower_function(lambda parts: parts[0] @ parts[1].tanh(), [torch.Size([2, 3]), torch.Size([3])], 99)
     >>> program.parameters, program.inputs, program.outputs
     (9, 0, 2)
     """
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        return _lowered(function, shapes, (), None)
+        return _lowered(function, shapes, (), None, most)
 
 
 def _lowered(
@@ -68,6 +71,7 @@ def _lowered(
     shapes: Sequence[torch.Size],
     inputs: tuple[torch.Tensor, ...],
     vocabulary: int | None,
+    most: int | None = None,
 ) -> Program:
     parts = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
     try:
@@ -81,7 +85,7 @@ def _lowered(
     except Exception as error:
         raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
     try:
-        return _Lowering(shapes, inputs, vocabulary).run(traced)
+        return _Lowering(shapes, inputs, vocabulary).run(traced, most)
     except LawfulError:
         raise
     except Exception as error:  # an operation called in a way that its rule does not know
@@ -105,8 +109,8 @@ class _Lowering(OrderRules):
         super().__init__(Writer(sum(shape.numel() for shape in shapes), count))
         self.shapes, self.inputs, self.vocabulary = shapes, inputs, vocabulary
 
-    def run(self, traced: torch.fx.GraphModule) -> Program:
-        """Follow the graph."""
+    def run(self, traced: torch.fx.GraphModule, most: int | None) -> Program:
+        """Follow the graph, as long as there are no more than so many entries."""
         values: dict[torch.fx.Node, Any] = {}
         leaves = self._leaves()
         output = None
@@ -122,7 +126,8 @@ class _Lowering(OrderRules):
                 arguments = torch.fx.node.map_arg(node.args, values.__getitem__)
                 options = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
                 values[node] = self.call(node.target, arguments, dict(options))
-            if sum(step.length for step in self.write.steps[-1:]) > MOST_ENTRIES:
+            entries = [step.length for step in self.write.steps]
+            if entries[-1] > MOST_ENTRIES or (most is not None and sum(entries) > most):
                 raise Unsupported("the module's arrays are too large for a proof")
         if not isinstance(output, TracedArray):
             raise Unsupported("the module's output does not depend on its parameters")

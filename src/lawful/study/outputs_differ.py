@@ -116,9 +116,7 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
         raise AssertionError("a graph without an output")
 
     with torch.no_grad():
-        program = lower_function(output, [state[name].shape for name in names])
-    if sum(step.length for step in program.steps) > MOST_ENTRIES:
-        raise Unsupported(f"the steps to the output have more than {MOST_ENTRIES:,} numbers")
+        program = lower_function(output, [state[name].shape for name in names], MOST_ENTRIES)
     theta = np.concatenate([np.zeros(0), *(state[name].double().reshape(-1).numpy() for name in names)])
     return RetracedOutput(program, names, _value(program, theta))
 

@@ -100,12 +100,9 @@ def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Samen
         found, evidence = _retraced(pair, apart(pair, seed=seed))
         return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
     form, verdict = decide(pair, seed=seed)
-    evidence = (lambda: copy_certificate(form, verdict)) if verdict.certified else None
-    found = verdict
-    if evidence is None:
-        found, evidence = _retraced(form, verdict)
-    taken = time.perf_counter() - started
-    return read_as(replace(found, seconds=taken, rewritten=form.rewritten), *readings), evidence
+    told = replace(verdict, rewritten=form.rewritten)
+    found, evidence = _retraced(form, told) if not told.certified else (told, lambda: copy_certificate(form, verdict))
+    return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
 
 
 def _retraced(
