@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from lawful.laws.lowering_rules import Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
 from lawful.network.modules.calling import called_with
+from lawful.network.modules.lowering import core_decompositions
 
 MOST_ENTRIES = 5_000_000
 COPIES = {  # the output's entries are entries of the inputs: run on their numbers to learn which
@@ -44,13 +46,11 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
     parts = [torch.zeros(shape, dtype=torch.float64) for shape in case.shapes]
     try:
         with composite():
-            every: dict[Any, Any] = dict(torch._decomp.core_aten_decompositions())
-            table = {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
             traced: Any = function
             for _ in range(2):  # recurrent layers bring operations in place along, which the second time replaces
                 if traced is function or _in_place(traced):
                     free = torch.func.functionalize(traced)
-                    traced = make_fx(free, table, tracing_mode="fake", _allow_non_fake_inputs=True)(parts, batch)
+                    traced = make_fx(free, _decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True)(parts, batch)
     except Exception as error:
         raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
     try:
@@ -59,6 +59,11 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
         raise
     except Exception as error:  # an operation called in a way that its rule does not know
         raise Unsupported(f"no proof covers an operation of the module: {first_line(error)}") from None
+
+
+@cache
+def _decompositions() -> dict[Any, Any]:
+    return {operation: rule for operation, rule in core_decompositions().items() if not _has_rule(operation)}
 
 
 def _in_place(traced: torch.fx.GraphModule) -> bool:
