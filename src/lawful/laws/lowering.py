@@ -50,7 +50,9 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
             for _ in range(2):  # recurrent layers bring operations in place along, which the second time replaces
                 if traced is function or _in_place(traced):
                     free = torch.func.functionalize(traced)
-                    traced = make_fx(free, _decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True)(parts, batch)
+                    traced = make_fx(free, _decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True)(
+                        parts, batch
+                    )
     except Exception as error:
         raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
     try:

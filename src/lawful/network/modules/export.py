@@ -77,6 +77,18 @@ def export_module(
     if packed is not None:
         raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
+    return _exported(module, examples, keywords, training=training, decompose=decompose, known=known)
+
+
+def _exported(
+    module: nn.Module,
+    examples: tuple[torch.Tensor, ...],
+    keywords: Mapping[str, Any] | None,
+    *,
+    training: bool,
+    decompose: bool,
+    known: Container[str] | None,
+) -> ExportedModule:
     with (
         in_mode(module, training),
         without_caches(module),

@@ -74,7 +74,9 @@ def barrier_falls(full: bool) -> Outcome:
         wide = {key: tensor.double() for key, tensor in two.state_dict().items()}
         scaled = dict(random_member(found.group, wide, 3))
         for kind, other in (("apart", wide), ("apart and scaled", scaled)):
-            line = merge_pair(_pair(found, one, other), inputs=[images.double()], loss=lambda out: _loss(out, labels)).line
+            line = merge_pair(
+                _pair(found, one, other), inputs=[images.double()], loss=lambda out: _loss(out, labels)
+            ).line
             before, after = line.barriers if line is not None else (0.0, np.inf)
             measured[f"{name}, {kind}: before"], measured[f"{name}, {kind}: after"] = before, after
             holds = holds and after < 0.75 * before
