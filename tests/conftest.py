@@ -41,7 +41,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """What is imported by now stays: looking for garbage in it again and again takes time from every test."""
     gc.freeze()
-    gc.set_threshold(10_000)
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="module", autouse=True)
