@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import logging
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 from lawful.study.claims import all_claims
 
 gc.disable()  # a build ends soon; looking for cycles among its trees took another quarter
+logging.disable(logging.DEBUG)  # a hundred thousand lines that nobody reads
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from pictures import PICTURES, write_pictures  # noqa: E402
@@ -162,9 +164,15 @@ def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, line
             )
 
 
+def without_search(app: Any) -> None:
+    """A quick build is looked at by nobody: no index of its words."""
+    app.builder.search = RUNS
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this before it reads any page."""
     write_generated()
+    app.connect("builder-inited", without_search)
     app.connect("source-read", add_pictures)
     app.connect("doctree-resolved", explain_terms)
     app.connect("autodoc-process-docstring", plain_docstring)

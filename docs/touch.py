@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -112,7 +112,12 @@ def pages() -> dict[str, Touch]:
     }  # fmt: skip
 
 
-def write_touch(folder: Path) -> None:
+def _run(*words: str) -> None:
+    """A command in a process of its own."""
+    subprocess.run([sys.executable, "-m", "lawful", *words], check=True, capture_output=True)  # noqa: S603
+
+
+def write_touch(folder: Path, run: Callable[..., object] = _run) -> None:
     """Make every page."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, touch in pages().items():
@@ -127,7 +132,7 @@ def write_touch(folder: Path) -> None:
         with TemporaryDirectory() as scratch:
             for words in touch.commands:
                 told = [word.format(page=page, folder=Path(scratch) / "run") for word in words]
-                subprocess.run([sys.executable, "-m", "lawful", *told], check=True, capture_output=True)  # noqa: S603
+                run(*told)
 
 
 def cards() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -41,7 +41,22 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """What is imported by now stays: looking for garbage in it again and again takes time from every test."""
     gc.freeze()
-    gc.set_threshold(10_000)
+    gc.set_threshold(50_000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _modules_written_alike_are_exported_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tracing is a third of the time of all tests; those of the reader itself, of the network, do it every time."""
+    if request.path.parent.name == "network":
+        yield
+        return
+    from written_alike import exported_once
+
+    from lawful.network.modules import export
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "_exported", exported_once(export._exported))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoints.models import FAMILIES, make
 from torch import nn
+from written_alike import written
 
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import streamed
@@ -21,29 +22,6 @@ from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.read_architecture import _in_evaluation, read_architecture
 
 READERS = ("checkpoints.opening", "checkpoints.representative", "study.checkpoint_sketches", "study.orbit_hashes")
-INNER = set(vars(nn.Module()))  # what every module has
-
-
-def written(module: nn.Module) -> Hashable | None:
-    """All that a module's graph depends on: classes, attributes, buffers, sizes, shared tensors, not its weights; None
-    if an attribute does not say what it is."""
-    found: list[Hashable] = []
-    for name, part in module.named_modules():
-        held = {key: value for key, value in vars(part).items() if key not in INNER}
-        words = repr({key: value.tolist() if torch.is_tensor(value) else value for key, value in held.items()})
-        if " at 0x" in words or "..." in words:
-            return None
-        found.append((name, type(part), part.training, words))
-    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    if any(tensor.is_meta for _, tensor in tensors):
-        return None
-    first: dict[int, int] = {}
-    for number, (name, tensor) in enumerate(tensors):
-        numbers = None if isinstance(tensor, nn.Parameter) else repr(tensor.tolist())
-        found.append((name, first.setdefault(id(tensor), number), tensor.shape, tensor.dtype, numbers))
-    return tuple(found)
-
-
 KNOWN: dict[Hashable, CheckpointArchitecture] = {}
 
 

@@ -55,17 +55,19 @@ def kernel_and_readers(kernel: float, readers: tuple[float, float]) -> nn.Module
 def descend(module: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int, rate: float) -> dict[str, torch.Tensor]:
     """Plain gradient descent; the least absolute value that every entry came to."""
     named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
-    least = {name: tensor.detach().abs().clone() for name, tensor in named.items()}
-    start = {name: tensor.detach().sign() for name, tensor in named.items()}
+    tensors = list(named.values())
+    path = [torch.cat([tensor.detach().flatten() for tensor in tensors])]
     for _ in range(steps):
         loss = ((module(x) - y) ** 2).mean()
-        slopes = torch.autograd.grad(loss, list(named.values()))
+        slopes = torch.autograd.grad(loss, tensors)
         with torch.no_grad():
-            for (name, tensor), slope in zip(named.items(), slopes, strict=True):
-                tensor -= rate * slope
-                here = torch.where(tensor.sign() == start[name], tensor.abs(), torch.zeros_like(tensor))
-                least[name] = torch.minimum(least[name], here)
-    return least
+            for tensor, slope in zip(tensors, slopes, strict=True):
+                tensor.sub_(slope, alpha=rate)
+            path.append(torch.cat([tensor.flatten() for tensor in tensors]))
+    points = torch.stack(path)
+    least = torch.where(points.sign() == points[0].sign(), points.abs(), 0.0).min(0).values
+    parts = least.split([tensor.numel() for tensor in tensors])
+    return {name: part.view_as(tensor) for (name, tensor), part in zip(named.items(), parts, strict=True)}
 
 
 def stays_locked(module: nn.Module, input: Any, x: torch.Tensor, y: torch.Tensor, steps: int, rate: float) -> int:

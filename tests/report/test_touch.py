@@ -18,9 +18,9 @@ NAMES = list(pages())
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, lawful: Any) -> Path:
     made = tmp_path_factory.mktemp("touch")
-    write_touch(made)
+    write_touch(made, lawful)
     return made
 
 

@@ -139,8 +139,7 @@ def doubled_bias(original: Any) -> Any:
 
 def slow(original: Any) -> Any:
     def wrong(*given: Any) -> Any:
-        for _ in range(60):
-            np.linalg.svd(given[1][:4])
+        np.linalg.svd(given[1][:4])
         return original(*given)
 
     return wrong

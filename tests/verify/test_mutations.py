@@ -69,7 +69,7 @@ def test_oracles_agree_with_the_truth(name: str) -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_one_change_is_refused_or_harmless(name: str) -> None:
-    @settings(max_examples=SLOW.get(name, 60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=SLOW.get(name, 40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def change(data: st.DataObject) -> None:
         proof = real(name)

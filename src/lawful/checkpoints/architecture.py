@@ -84,7 +84,7 @@ class CheckpointArchitecture:
         wide = fold(wide, self.virtual) if self.virtual else wide
         with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             found = called_with(self.module, wide, tuple(inputs))
         return [tensor.double() for tensor in tensors_in(found)]
 

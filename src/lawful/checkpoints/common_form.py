@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,6 @@ from lawful.checkpoints.group import MatrixBlock
 from lawful.checkpoints.rows import among, joined_places, places_in, starts_of
 from lawful.checkpoints.slots import LinearLayer, OptionalSlot, Slot, Slots
 from lawful.checkpoints.sources import TensorSource, constant, of
-from lawful.network.modules.export import export_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +313,7 @@ class FormMatching:
 
     def _guest_folds(self) -> dict[str, Fold]:
         if not hasattr(self, "_folds"):
-            fresh = export_module(self.guest.module, list(self.guest.inputs))
+            fresh = replace(self.guest.exported, graph=copy.deepcopy(self.guest.exported.graph))  # it is changed
             self._folds: dict[str, Fold] = {}
             for each in find_folds(fresh, shared=True):
                 if isinstance(each, GainFold):

@@ -18,6 +18,7 @@ from lawful.laws.lowering_rules import Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
 from lawful.network.modules.calling import called_with
+from lawful.network.modules.lowering import core_decompositions
 
 MOST_ENTRIES = 5_000_000
 COPIES = {  # the output's entries are entries of the inputs: run on their numbers to learn which
@@ -75,13 +76,13 @@ def _lowered(
 ) -> Program:
     parts = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
     try:
-        every: dict[Any, Any] = dict(torch._decomp.core_aten_decompositions()) | torch._decomp.get_decompositions(NORMS)
-        table = {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
         traced: Any = function
         for _ in range(2):  # recurrent layers bring operations in place along, which the second time replaces
             if traced is function or _in_place(traced):
                 free = torch.func.functionalize(traced)
-                traced = make_fx(free, table, tracing_mode="fake", _allow_non_fake_inputs=True)(parts, *inputs)
+                traced = make_fx(free, _decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True)(
+                    parts, *inputs
+                )
     except Exception as error:
         raise Unsupported(f"the module's operations cannot be listed: {first_line(error)}") from None
     try:
@@ -90,6 +91,12 @@ def _lowered(
         raise
     except Exception as error:  # an operation called in a way that its rule does not know
         raise Unsupported(f"no proof covers an operation of the module: {first_line(error)}") from None
+
+
+@cache
+def _decompositions() -> dict[Any, Any]:
+    every = dict(core_decompositions()) | torch._decomp.get_decompositions(NORMS)
+    return {operation: rule for operation, rule in every.items() if not _has_rule(operation)}
 
 
 def _in_place(traced: torch.fx.GraphModule) -> bool:

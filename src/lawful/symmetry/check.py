@@ -159,7 +159,7 @@ def random_point(
     given = random_inputs(inputs, exported, generator)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.manual_seed(int(torch.randint(1 << 30, (1,), generator=generator)))
+        torch.default_generator.manual_seed(int(torch.randint(1 << 30, (1,), generator=generator)))
         outputs = [tensor for tensor in tensors_in(twin(*given)) if tensor.requires_grad]
         paired = [(torch.randn(each.shape, generator=generator, dtype=each.dtype) * each).sum() for each in outputs]
         slopes = torch.autograd.grad(

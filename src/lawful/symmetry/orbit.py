@@ -126,7 +126,7 @@ def output_difference(
         twin = twin_of(each).train(mode == "train")
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             results.append(tensors_in(twin(*inputs)))
     if not all(bool(torch.isfinite(tensor).all()) for tensor in results[0]):
         raise LawfulError("its outputs at random inputs are not finite: moved weights cannot be held against its own")

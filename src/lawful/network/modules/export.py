@@ -77,6 +77,18 @@ def export_module(
     if packed is not None:
         raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
+    return _exported(module, examples, keywords, training=training, decompose=decompose, known=known)
+
+
+def _exported(
+    module: nn.Module,
+    examples: tuple[torch.Tensor, ...],
+    keywords: Mapping[str, Any] | None,
+    *,
+    training: bool,
+    decompose: bool,
+    known: Container[str] | None,
+) -> ExportedModule:
     with (
         in_mode(module, training),
         without_caches(module),
@@ -86,8 +98,9 @@ def export_module(
     ):
         warnings.simplefilter("ignore")
         try:
-            program = torch.export.export(module, examples, dict(keywords or {}), strict=False)
-            _refuse_open_sizes(module, program)
+            program = _traced(module, examples, keywords)
+            if _open_sizes(program):
+                _refuse_open_sizes(module, _traced(module, examples, keywords, lines=True))
             detach_regions(program)
             smaller = {} if known is None else broken_down(program, known)
             if decompose:
@@ -131,15 +144,36 @@ def _line(error: BaseException) -> str:
     return ""
 
 
+def _traced(
+    module: nn.Module, examples: tuple[Any, ...], keywords: Mapping[str, Any] | None, *, lines: bool = False
+) -> Any:
+    """The exported program; that each call knows its line of code takes a tenth of the time or more."""
+    before = getattr(fx.config, "do_not_emit_stack_traces", False)
+    fx.config.do_not_emit_stack_traces = not lines
+    try:
+        return torch.export.export(module, examples, dict(keywords or {}), strict=False)
+    finally:
+        fx.config.do_not_emit_stack_traces = before
+
+
+def _open_sizes(program: Any) -> list[fx.Node]:
+    """Calls that make tensors whose size depends on the data, such as `x[x > 0]`."""
+    return [node for node in program.graph.nodes if any(_is_open(part) for part in _parts(node.meta.get("val")))]
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _is_open(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in part.shape)
+
+
 def _refuse_open_sizes(module: nn.Module, program: Any) -> None:
-    """Refuse a graph with tensors whose size depends on the data, such as `x[x > 0]`: name the line."""
-    for node in program.graph.nodes:
-        value = node.meta.get("val")
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(part, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in part.shape):
-                trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
-                line = f": {trace[-1].strip()[:80]}" if trace else ""
-                raise Unsupported(f"{type(module).__name__} makes a tensor whose size depends on its data{line}")
+    """Refuse a graph with such calls: name the line of the first."""
+    trace = [str(node.meta.get("stack_trace") or "").strip().splitlines() for node in _open_sizes(program)[:1]]
+    line = f": {trace[0][-1].strip()[:80]}" if trace and trace[0] else ""
+    raise Unsupported(f"{type(module).__name__} makes a tensor whose size depends on its data{line}")
 
 
 def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -47,12 +48,25 @@ def _ended(graph: fx.Graph, node: fx.Node, enabled: bool) -> fx.Node:
     return found
 
 
+@cache
+def core_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """How PyTorch computes operations in terms of ATen's core, but for those that it takes apart whenever it is asked.
+
+    `core_aten_decompositions` is the same with the latter, for which it walks through all operations at every call.
+
+    >>> torch.ops.aten.addcmul.default in core_decompositions(), torch.ops.aten.mm.default in core_decompositions()
+    (True, False)
+    """
+    from torch._decomp import _core_aten_decompositions_post_autograd
+
+    return dict(_core_aten_decompositions_post_autograd())
+
+
 def broken_down(program: Any, known: Container[str]) -> dict[Any, Callable[..., Any]]:
     """How PyTorch itself computes the operations of a program that have no name among the `known` ones."""
-    from torch._decomp import core_aten_decompositions
     from torch._export.utils import _get_decomp_for_cia
 
-    core, found = core_aten_decompositions(), {}
+    core, found = core_decompositions(), {}
     for node in program.graph.nodes:
         target = node.target
         if not isinstance(target, torch._ops.OpOverload) or operator_name(target) in known:

@@ -101,7 +101,7 @@ def _slopes(
 def _output(module: torch.nn.Module, values: Mapping[str, torch.Tensor], inputs: Inputs) -> torch.Tensor:
     """What a module computes, its dropout always the same; the first of several results."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # not `torch.manual_seed`, which also changes other devices, slowly
         found = called_with(module, values, inputs)
     while isinstance(found, (dict, list, tuple)):
         found = next(iter(found.values() if isinstance(found, dict) else found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
@@ -17,7 +18,7 @@ from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.group import OrbitGroup, UnitSpace
 from lawful.checkpoints.kinship import kinship
 from lawful.checkpoints.merge import merge_pair
-from lawful.checkpoints.opening import open_checkpoints
+from lawful.checkpoints.opening import CheckpointPair, open_checkpoint
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.streamed import folded_tensors
@@ -73,14 +74,20 @@ def barrier_falls(full: bool) -> Outcome:
         wide = {key: tensor.double() for key, tensor in two.state_dict().items()}
         scaled = dict(random_member(found.group, wide, 3))
         for kind, other in (("apart", wide), ("apart and scaled", scaled)):
-            pair = open_checkpoints(one, other, model=one, input=(64,))
-            line = merge_pair(pair, inputs=[images.double()], loss=lambda out: _loss(out, labels)).line
+            line = merge_pair(
+                _pair(found, one, other), inputs=[images.double()], loss=lambda out: _loss(out, labels)
+            ).line
             before, after = line.barriers if line is not None else (0.0, np.inf)
             measured[f"{name}, {kind}: before"], measured[f"{name}, {kind}: after"] = before, after
             holds = holds and after < 0.75 * before
         apart, again = measured[f"{name}, apart: after"], measured[f"{name}, apart and scaled: after"]
         holds = holds and abs(apart - again) < 0.2 * max(apart, again)
     return Outcome(holds, measured)
+
+
+def _pair(found: CheckpointArchitecture, one: nn.Module, two: Mapping[str, torch.Tensor]) -> CheckpointPair:
+    """Two checkpoints of an architecture that was read already."""
+    return CheckpointPair(found, open_checkpoint(one, one), open_checkpoint(two, one))
 
 
 def _loss(outputs: list[torch.Tensor], labels: torch.Tensor) -> float:
@@ -157,7 +164,7 @@ def _share(found: CheckpointArchitecture, parent: nn.Module, other: nn.Module, *
     if disguised:
         twin = random_member(found.group, folded_tensors(state, found.folds), 4)
         state = {name: tensor.float() for name, tensor in twin.items()}
-    seen = kinship(open_checkpoints(parent, state, input=torch.zeros(2, LENGTH, dtype=torch.int64)))
+    seen = kinship(_pair(found, parent, state))
     return 1.0 if seen.relation == "copy" else seen.share or 0.0
 
 

@@ -87,10 +87,16 @@ def _text() -> tuple[Make, Batch]:
     return lambda: _TextNet(len(letters), 8), (rows[:, :-1], rows[:, 1:])
 
 
-def _run(make: Make, batch: Batch, optimiser: Callable[[Any], torch.optim.Optimizer], steps: int) -> dict[str, Any]:
+def _start(make: Make) -> nn.Module:
     torch.manual_seed(0)
-    model = make().double().train()
-    watch = LawWatch(model, (batch[0],))
+    return make().double().train()
+
+
+def _run(
+    make: Make, batch: Batch, watch: LawWatch, optimiser: Callable[[Any], torch.optim.Optimizer], steps: int
+) -> dict[str, Any]:
+    """Train from the start, which the watch has seen."""
+    model = _start(make)
     step = optimiser(model.parameters())
     for _ in range(steps):
         step.zero_grad()
@@ -112,13 +118,15 @@ def structural_laws(full: bool) -> Outcome:
     curves, ratios, others, shifts, measured = [], [], [], 0.0, {}
     with torch.random.fork_rng(devices=[]):
         for name, (make, batch) in (("resnet", _digits()), ("vit", _patches()), ("gpt", _text())):
-            found = [_run(make, batch, _descent(rate), round(time / rate)) for rate in rates]
+            watch = LawWatch(_start(make), (batch[0],))
+            found = [_run(make, batch, watch, _descent(rate), round(time / rate)) for rate in rates]
             drifts = {
                 kind: [each["by_group"][kind] for each in found] for kind in found[0]["by_group"] if kind != "shifts"
             }
             ratios += [first / second for drift in drifts.values() for first, second in pairwise(drift)]
-            adam = _run(make, batch, lambda p: torch.optim.Adam(p, 0.01), round(time / rates[0]))
-            decay = _run(make, batch, lambda p: torch.optim.SGD(p, rates[0], weight_decay=0.1), round(time / rates[0]))
+            steps = round(time / rates[0])
+            adam = _run(make, batch, watch, lambda p: torch.optim.Adam(p, 0.01), steps)
+            decay = _run(make, batch, watch, lambda p: torch.optim.SGD(p, rates[0], weight_decay=0.1), steps)
             others += [adam["drift"] / found[0]["drift"], decay["drift"] / found[0]["drift"]]
             measured[name] = {"laws": found[0]["laws"], **drifts, "adam": adam["drift"], "decay": decay["drift"]}
             shifts = max(shifts, *(each["by_group"]["shifts"] for each in found))
