@@ -31,7 +31,11 @@ ARCHITECTURES = (
 
 
 def pytest_configure() -> None:
-    """torchvision, which timm and transformers import, may come with operators built for another PyTorch."""
+    """torchvision, which timm and transformers import, may come with operators built for another PyTorch.
+
+    Until all tests are collected nothing is garbage.
+    """
+    gc.disable()
     with contextlib.suppress(ImportError):
         from lawful.network.modules.torchvision_names import let_torchvision_load
 
@@ -41,7 +45,8 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """What is imported by now stays: looking for garbage in it again and again takes time from every test."""
     gc.freeze()
-    gc.set_threshold(50_000)
+    gc.set_threshold(10_000)
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

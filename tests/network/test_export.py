@@ -134,3 +134,13 @@ def test_somebodys_factory_needs_a_torchvision_that_does_not_load(monkeypatch: p
     with pytest.raises(LawfulError, match="something else"):
         load.make_module(broken)
     assert len(tries) == 1
+
+
+class Chosen(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].sum() + x
+
+
+def test_a_size_that_depends_on_data_is_refused_with_its_line() -> None:
+    with pytest.raises(Unsupported, match=r"Sequential makes a tensor whose size .*: return x\[x > 0\]\.sum\(\) \+ x"):
+        export_module(nn.Sequential(nn.Linear(2, 2), Chosen()), [(2, 2)])

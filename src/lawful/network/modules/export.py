@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx import config as tracing
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network.modules.lowering import broken_down, detach_regions
@@ -148,12 +149,12 @@ def _traced(
     module: nn.Module, examples: tuple[Any, ...], keywords: Mapping[str, Any] | None, *, lines: bool = False
 ) -> Any:
     """The exported program; that each call knows its line of code takes a tenth of the time or more."""
-    before = getattr(fx.config, "do_not_emit_stack_traces", False)
-    fx.config.do_not_emit_stack_traces = not lines
+    before = getattr(tracing, "do_not_emit_stack_traces", False)  # older PyTorch has none
+    tracing.do_not_emit_stack_traces = not lines
     try:
         return torch.export.export(module, examples, dict(keywords or {}), strict=False)
     finally:
-        fx.config.do_not_emit_stack_traces = before
+        tracing.do_not_emit_stack_traces = before
 
 
 def _open_sizes(program: Any) -> list[fx.Node]:
