@@ -13,7 +13,7 @@ import onnx
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lawful as package
@@ -100,6 +100,7 @@ def test_audits_take_modules_and_files(tmp_path: Path) -> None:
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), widths=st.lists(st.integers(1, 4), min_size=3, max_size=4), bias=st.booleans())
+@example(seed=192, widths=[1, 3, 3, 1], bias=False)
 def test_an_mlp_and_its_graph_agree_for_any_shape(seed: int, widths: list[int], bias: bool) -> None:
     text = "-".join(map(str, widths)) + " relu" + " bias" * bias
     mlp = Architecture.parse(text).initialise(seed=seed)

@@ -168,6 +168,10 @@ def prune(
     for_rounding = make_box(start, UNIT_BOX) if everywhere else region
     within = PruningRegion(region, relaxed=not (replayable or everywhere))
     stages = _exact(start, within, for_rounding, layered)
+    if skips and _is_layered(start):  # what keeps layers may take neurons that what passes them does not see
+        kept = _exact(start, within, for_rounding, True)
+        other = [*kept, *_exact(kept[-1].after if kept else start, within, for_rounding, False)]
+        stages = min(stages, other, key=lambda way: len((way[-1].after if way else start).hidden))
     latest = stages[-1].after if stages else start
     if keep is not None and (replayable or not layered):
         raise Unsupported("a number of neurons to keep is for layered networks, and not for a replay")
