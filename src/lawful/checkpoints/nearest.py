@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from lawful.checkpoints.element import BlockMove, SpaceMove, UnitsMove
-from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.element import BlockMove, GroupsMove, SpaceMove, UnitsMove
+from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
 from lawful.checkpoints.nearest_blocks import SURE, TINY, nearest_heads, nearest_matrix
 from lawful.checkpoints.unit_rows import Tensors, columns_of, row_lengths
 from lawful.types import Floats, Indices, Mask
@@ -26,17 +26,27 @@ def nearest(
     """The move of one space, found from those of its members that are usable; `near` if B was aligned once already."""
     if isinstance(space, UnitSpace):
         return _units(space, a, b, usable)
+    if isinstance(space, GroupedUnits):
+        return _groups(space, a, b, usable)
     if isinstance(space, HeadSpace):
         return nearest_heads(space, a, b)
     return BlockMove(nearest_matrix(space, a, b, [rows for rows in space.members if usable(rows)], near=near))
 
 
-def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
-    """Of many units those that a few columns tell apart are matched by these, the others by all columns."""
-    classes: dict[tuple[tuple[float, ...], bool], list[AxisRows]] = defaultdict(list)
+Classes = dict[tuple[tuple[float, ...], bool], list[AxisRows]]  # rows by what scales and signs do to them
+
+
+def _classes(space: UnitSpace, usable: Callable[[AxisRows], bool]) -> Classes:
+    found: Classes = defaultdict(list)
     for rows in space.members:
         if usable(rows):
-            classes[rows.powers, rows.odd].append(rows)
+            found[rows.powers, rows.odd].append(rows)
+    return found
+
+
+def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
+    """Of many units those that a few columns tell apart are matched by these, the others by all columns."""
+    classes = _classes(space, usable)
     order, signs = np.arange(space.size), np.ones(space.size)
     rest = free = np.arange(space.size)
     if space.permutes and space.size >= MANY_UNITS:
@@ -49,8 +59,38 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows]
         if space.permutes:
             order[rest] = free[assign(cost)]
         signs[rest] = _signs(space, odd_part, np.searchsorted(free, order[rest]))
-    lengths = [(powers, _lengths(members, a, b, order)) for (powers, _), members in classes.items() if any(powers)]
-    return UnitsMove(order, _scales(space, lengths), signs)
+    return UnitsMove(order, _scales(space, _kinds(classes, a, b, order)), signs)
+
+
+def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> GroupsMove:
+    """Groups are matched by what is left between them after the units of each pair of groups are matched."""
+    count = space.count
+    total, inner = np.zeros((count, count)), []
+    slots = [(slot, _classes(slot, usable)) for slot in space.slots]
+    odd_parts = []
+    for slot, classes in slots:
+        odd_part, cost = _costs(slot, [_feature(*kind, members, a, b) for kind, members in classes.items()])
+        size = slot.size // count
+        table = cost.numpy().reshape(count, size, count, size).swapaxes(1, 2)
+        own = np.tile(np.arange(size), (count, count, 1))
+        if slot.permutes and size > 1:
+            own = np.array([[linear_sum_assignment(table[i, j])[1] for j in range(count)] for i in range(count)])
+        total += np.take_along_axis(table, own[..., None], 3)[..., 0].sum(2)
+        inner.append(own)
+        odd_parts.append(odd_part)
+    groups = linear_sum_assignment(total)[1] if space.permutes else np.arange(count)
+    found = []
+    for (slot, classes), own, odd_part in zip(slots, inner, odd_parts, strict=True):
+        order = (groups[:, None] * own.shape[2] + own[np.arange(count), groups]).reshape(-1).astype(np.intp)
+        found.append(
+            UnitsMove(order, _scales(slot, _kinds(classes, a, b, order)), _signs(slot, odd_part, order))
+        )
+    return GroupsMove(tuple(found))
+
+
+def _kinds(classes: Classes, a: Tensors, b: Tensors, order: Indices) -> list[tuple[tuple[float, ...], RowLengths]]:
+    """The lengths of rows on which scales act."""
+    return [(powers, _lengths(members, a, b, order)) for (powers, _), members in classes.items() if any(powers)]
 
 
 def _told_apart(space: UnitSpace, features: list[RowProducts]) -> tuple[Indices, Floats]:

@@ -14,7 +14,7 @@ import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import Fold, State, StatisticsFold
-from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
@@ -29,7 +29,7 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     probe = _Probe(given, seed)
     notes: list[str] = []
     spaces = given.group.spaces
-    plain = [replace(space, signed=False) if isinstance(space, UnitSpace) else space for space in spaces]
+    plain = [_unsigned(space) for space in spaces]
     whole, unsigned = probe.first(given.group, replace(given.group, spaces=tuple(plain)))
     settled: dict[int, HiddenSpace]
     signed: dict[int, HiddenSpace] = {}
@@ -37,8 +37,8 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
         settled = dict(enumerate(spaces))
     elif unsigned:
         settled = dict(enumerate(plain))
-        turned = [number for number, space in enumerate(spaces) if isinstance(space, UnitSpace) and space.signed]
-        signed = probe.settle({number: [spaces[number]] for number in turned})
+        turned = [number for number, space in enumerate(spaces) if plain[number] is not space]
+        signed = probe.settle({number: _signs(spaces[number]) for number in turned})
     else:
         if not probe.stays(given.folds, replace(given.group, spaces=())):
             raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
@@ -62,13 +62,36 @@ def _signature(space: HiddenSpace) -> object:
     rows = [(each.dims, each.places.shape, each.powers, each.odd) for each in members_of(space)]
     if isinstance(space, UnitSpace):
         return space.size, space.scales, space.permutes, space.signed, *rows
+    if isinstance(space, GroupedUnits):
+        return space.count, *(_signature(slot) for slot in space.slots)
     if isinstance(space, HeadSpace):
         return len(space.heads), space.copies, *rows
     return space.kind, space.size, *rows
 
 
+def _unsigned(space: HiddenSpace) -> HiddenSpace:
+    if isinstance(space, UnitSpace) and space.signed:
+        return replace(space, signed=False)
+    if isinstance(space, GroupedUnits) and any(slot.signed for slot in space.slots):
+        return replace(space, slots=tuple(replace(slot, signed=False) for slot in space.slots))
+    return space
+
+
+def _signs(space: HiddenSpace) -> list[HiddenSpace]:
+    """A space with its signs; of several slots with those of all, then of each alone."""
+    if not isinstance(space, GroupedUnits) or len(space.slots) == 1:
+        return [space]
+    one = [tuple(replace(slot, signed=slot.signed and n == k) for n, slot in enumerate(space.slots))
+           for k in range(len(space.slots))]  # fmt: skip
+    return [space, *(replace(space, slots=slots) for slots in one)]
+
+
 def _weaker(space: HiddenSpace) -> list[HiddenSpace]:
     """A space, then less and less of it."""
+    if isinstance(space, GroupedUnits):
+        bare = _unsigned(space)
+        inner = replace(space, permutes=False)
+        return [*_signs(space), bare, *_signs(inner), _unsigned(inner)]
     if isinstance(space, UnitSpace):
         return [space, *(replace(space, signed=s, permutes=p) for p, s in ((space.permutes, False), (False, False)))]
     if isinstance(space, HeadSpace):
