@@ -82,9 +82,7 @@ def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Callable[[AxisR
     found = []
     for (slot, classes), own, odd_part in zip(slots, inner, odd_parts, strict=True):
         order = (groups[:, None] * own.shape[2] + own[np.arange(count), groups]).reshape(-1).astype(np.intp)
-        found.append(
-            UnitsMove(order, _scales(slot, _kinds(classes, a, b, order)), _signs(slot, odd_part, order))
-        )
+        found.append(UnitsMove(order, _scales(slot, _kinds(classes, a, b, order)), _signs(slot, odd_part, order)))
     return GroupsMove(tuple(found))
 
 
