@@ -149,7 +149,7 @@ class _Reader:
         """One field for each axis. Convolutions with groups have one input space for each group, stacks of matrices
         one gauge for each matrix, and an axis of size 1 that is summed over or written has a scale of its own."""
         uses = set(uses_of(node))
-        groups = max((groups_of(user, node) for user in node.users), default=1)
+        groups = groups_of(node, shape)
         if groups > 1:
             return self._grouped_fields(shape, groups)
         sides = matrix_sides(node, shape) if len(shape) > 2 else None
