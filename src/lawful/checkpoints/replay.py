@@ -58,12 +58,12 @@ def replay_beside(
         for node in exported.graph.nodes:
             if node.op == "output":
                 return [
-                    [tensor.double() for tensor in tensors_in(_filled(node.args[0], held, kind))] for held in values
+                    [tensor.double() for tensor in tensors_in(filled(node.args[0], held, kind))] for held in values
                 ]
             if node.op == "placeholder":
                 if node.name in places:
                     for held, (_, inputs) in zip(values, runs, strict=True):
-                        held[node] = _wide(inputs[places[node.name]], kind)
+                        held[node] = widened(inputs[places[node.name]], kind)
                 continue
             looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
             of: Mapping[str, torch.Tensor] | None = None
@@ -74,10 +74,10 @@ def replay_beside(
                     for given in node.all_input_nodes:
                         if given.op == "placeholder" and given.name not in places:
                             stored = _stored(exported, tensors, given)
-                            fetched[given] = stored.detach() if looked_up else _wide(stored, kind)
+                            fetched[given] = stored.detach() if looked_up else widened(stored, kind)
                 at = {**held, **fetched}
-                made = node.target(*_filled(node.args, at, kind), **_filled(node.kwargs, at, kind))
-                held[node] = _wide(made, kind) if looked_up else made
+                made = node.target(*filled(node.args, at, kind), **filled(node.kwargs, at, kind))
+                held[node] = widened(made, kind) if looked_up else made
                 for given in ending.get(node, ()):
                     held.pop(given, None)
     raise AssertionError("a graph without an output")
@@ -100,11 +100,12 @@ def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node:
     return exported.tensors[node.name] if own else tensors[str(name)]
 
 
-def _wide(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+def widened(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """A tensor in the floating type that is used, if it is floating."""
     return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
 
 
-def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype) -> Any:
+def filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype) -> Any:
     """Arguments with nodes replaced by values, and floating types by the one that is used."""
 
     def wide(each: Any) -> Any:

@@ -1,0 +1,99 @@
+"""Modules that choose (experts, by the largest of some numbers): what a trial did not reach, it did not try.
+
+Outputs that stay say something of a space only if they depend on it. Where nothing is chosen every random trial reaches
+everything; where an expert is not taken, anything may be done to it, and nothing is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import fx
+
+from lawful.checkpoints.element import as_rows
+from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace
+from lawful.checkpoints.replay import filled, widened
+from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.symmetry.check import tensors_in
+
+LOOKED_UP = {"embedding", "index", "index_select", "gather"}
+Masks = Mapping[str, torch.Tensor]  # of each tensor the entries on which outputs depend
+
+
+def chooses(exported: ExportedModule) -> bool:
+    """Whether whole numbers (places, yes or no) are made of numbers that depend on weights, or pick whole matrices.
+
+    >>> from torch import nn
+    >>> from lawful.network.modules.export import export_module
+    >>> class Largest(nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).topk(1).values
+    >>> chooses(export_module(Largest(3, 4), [(2, 3)])), chooses(export_module(nn.Linear(3, 4), [(2, 3)]))
+    (True, False)
+    """
+    moving = {node for node in exported.graph.nodes if node.op == "placeholder" and node.name in exported.trained}
+    for node in exported.graph.nodes:
+        if node.op != "call_function" or not moving.intersection(node.all_input_nodes):
+            continue
+        moving.add(node)
+        first = node.all_input_nodes[0]
+        if operator_name(node.target) in LOOKED_UP and first.op == "placeholder" and first.meta["val"].ndim > 2:
+            return True
+        made = node.meta.get("val")
+        several = made if isinstance(made, (tuple, list)) else (made,)
+        if any(isinstance(each, torch.Tensor) and not each.is_floating_point() for each in several):
+            return True
+    return False
+
+
+def reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
+    """The entries of parameters along which outputs have a derivative, in float64."""
+    values: dict[fx.Node, object] = {}
+    leaves: dict[str, torch.Tensor] = {}
+    with torch.enable_grad():
+        for node in exported.graph.nodes:
+            if node.op == "placeholder":
+                name = exported.names.get(node.name)
+                if node.name in exported.inputs:
+                    values[node] = widened(inputs[exported.inputs.index(node.name)], torch.float64)
+                elif name in tensors:
+                    stored = widened(tensors[str(name)], torch.float64)
+                    if node.name in exported.trained:
+                        leaves[str(name)] = stored = stored.clone().requires_grad_()
+                    values[node] = stored
+                else:
+                    values[node] = widened(exported.tensors[node.name], torch.float64)
+            elif node.op == "output":
+                found = [each for each in tensors_in(filled(node.args[0], values, torch.float64)) if each.requires_grad]
+                total = sum(each.sin().sum() for each in found)  # a sum of its own would not see what is centred
+                slopes = torch.autograd.grad(total, list(leaves.values()), allow_unused=True) if found else ()
+                made = zip(leaves.items(), slopes, strict=False)
+                return {name: slope != 0 for (name, _), slope in made if slope is not None}
+            else:
+                given = (filled(each, values, torch.float64) for each in (node.args, node.kwargs))
+                arguments, options = given
+                values[node] = node.target(*arguments, **options)
+    raise AssertionError("a graph without an output")
+
+
+def seen(space: HiddenSpace, masks: Masks) -> bool:
+    """Whether outputs depend on some numbers of everything in a space that goes a way of its own: heads, groups."""
+    if isinstance(space, HeadSpace):
+        return all(_any(block.members, masks) for head in space.heads for block in head)
+    if isinstance(space, GroupedUnits):
+        return all(_any(part.members, masks) for slot in space.slots for part in slot.split(space.count))
+    return _any(space.members, masks)
+
+
+def _any(members: Sequence[AxisRows], masks: Masks) -> bool:
+    met = (as_rows(masks[rows.tensor], rows.dims)[torch.as_tensor(np.unique(rows.places))] for rows in members
+           if rows.tensor in masks)  # fmt: skip
+    return any(bool(each.any()) for each in met)
+
+
+def joined(one: Masks, two: Masks) -> Masks:
+    """What either has reached."""
+    return {name: one[name] | two[name] if name in one and name in two else (one if name in one else two)[name]
+            for name in (*one, *(name for name in two if name not in one))}  # fmt: skip
