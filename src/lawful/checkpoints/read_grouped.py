@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lawful.checkpoints.group import AxisRows, GroupedUnits, UnitSpace
+from lawful.checkpoints.group import AxisRows, GroupedUnits, HiddenSpace, UnitSpace, members_of
 from lawful.types import Indices
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -57,6 +57,41 @@ def grouped(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace | Gro
         else:
             found += [space for slot in taken for space in slot]
     return [*(slot[0] for slot in single), *found]
+
+
+def routed(spaces: Sequence[HiddenSpace], shapes: Shapes) -> list[HiddenSpace]:
+    """Spaces, with the rows of what weighs or chooses between stacked matrices (experts) joined to these: along axes as
+    long as the stack that nothing else moves, of the tensors that stand nearest to it in the module."""
+    order = {name: place for place, name in enumerate(shapes)}
+    moving = {(rows.tensor, d) for space in spaces for rows in members_of(space) for d in rows.dims}
+    stacks = [space for space in spaces if isinstance(space, GroupedUnits) and _stacked(space, shapes)]
+    free = [(name, d) for name, shape in shapes.items() for d, size in enumerate(shape)
+            if len(shape) < 3 and (name, d) not in moving and any(size == stack.count for stack in stacks)]  # fmt: skip
+    beside: dict[int, list[AxisRows]] = defaultdict(list)
+    for name, d in free:
+        fitting = [stack for stack in stacks if stack.count == shapes[name][d]]
+        near = min(fitting, key=lambda stack: min(abs(order[rows.tensor] - order[name]) for rows in members_of(stack)))
+        places = np.arange(near.count, dtype=np.intp)[:, None]
+        beside[id(near)].append(AxisRows(name, (d,), places, (), odd=False))
+    found: list[HiddenSpace] = []
+    for space in spaces:
+        if isinstance(space, GroupedUnits) and (rows := beside.get(id(space))):
+            router = UnitSpace(rows[0].tensor, space.count, tuple(rows), 0, permutes=False, signed=False)
+            space = replace(space, slots=(*space.slots, router))
+        found.append(space)
+    return found
+
+
+def _stacked(space: GroupedUnits, shapes: Shapes) -> bool:
+    """Whether groups are the matrices of stacks, along the first dimension."""
+    for slot in space.slots:
+        group = np.repeat(np.arange(space.count), slot.size // space.count)[:, None]
+        for rows in slot.members:
+            if 0 not in rows.dims or len(shapes[rows.tensor]) < 3 or shapes[rows.tensor][0] != space.count:
+                return False
+            if not (_along(rows, [0], shapes[rows.tensor]) == group).all():
+                return False
+    return True
 
 
 def _kind(space: UnitSpace) -> object:

@@ -14,6 +14,7 @@ from lawful.symmetry.motion import Shape, index_fields
 CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 6, "conv_transpose2d": 6,
                 "conv_transpose3d": 6, "convolution": 8}  # where the number of groups stands  # fmt: skip
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
+STACKED = {"matmul", "bmm", "baddbmm", "_grouped_mm", "grouped_mm_fallback"}  # products with a stack of matrices
 MATRICES = PRODUCTS - set(CONVOLUTIONS)
 IN_ORDER = {"view", "reshape", "_unsafe_view", "squeeze", "unsqueeze", "flatten", "unflatten", "contiguous", "clone", "to",
             "_to_copy"}  # entries stay one after the other  # fmt: skip
