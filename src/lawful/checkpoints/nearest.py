@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from lawful.checkpoints.element import BlockMove, GroupsMove, SpaceMove, UnitsMove
-from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.element import BlockMove, GroupsMove, SpaceMove, UnitsMove, frames, moved
+from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.nearest_blocks import SURE, TINY, nearest_heads, nearest_matrix
+from lawful.checkpoints.streamed import MadeTensors
 from lawful.checkpoints.unit_rows import Tensors, columns_of, row_lengths
 from lawful.types import Floats, Indices, Mask
 
@@ -63,27 +64,37 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows]
 
 
 def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> GroupsMove:
-    """Groups are matched by what is left between them after the units of each pair of groups are matched."""
-    count = space.count
-    total, inner = np.zeros((count, count)), []
-    slots = [(slot, _classes(slot, usable)) for slot in space.slots]
-    odd_parts = []
-    for slot, classes in slots:
-        odd_part, cost = _costs(slot, [_feature(*kind, members, a, b) for kind, members in classes.items()])
-        size = slot.size // count
-        table = cost.numpy().reshape(count, size, count, size).swapaxes(1, 2)
-        own = np.tile(np.arange(size), (count, count, 1))
-        if slot.permutes and size > 1:
-            own = np.array([[linear_sum_assignment(table[i, j])[1] for j in range(count)] for i in range(count)])
-        total += np.take_along_axis(table, own[..., None], 3)[..., 0].sum(2)
-        inner.append(own)
-        odd_parts.append(odd_part)
-    groups = linear_sum_assignment(total)[1] if space.permutes else np.arange(count)
+    """First the order of groups, by what is left between two of them once their units are matched; then the units of
+    each. Slots of very many units have no say in the order, if there are others."""
+    groups, counted = np.arange(space.count), [slot for slot in space.slots if slot.size <= MOST_ASSIGNED]
+    if space.permutes:
+        total = sum(_between(space.count, slot, a, b, usable) for slot in counted or space.slots)
+        groups = linear_sum_assignment(total)[1].astype(np.intp)
+    sizes = [slot.size // space.count for slot in space.slots]
+    orders = [(groups[:, None] * size + np.arange(size)).reshape(-1) for size in sizes]
+    whole = [UnitsMove(order, np.ones((slot.size, slot.scales)), np.ones(slot.size))
+             for slot, order in zip(space.slots, orders, strict=True)]  # fmt: skip
+    alone = OrbitGroup((space,), (), {rows.tensor: tuple(b[rows.tensor].shape) for rows in members_of(space)}, 0)
+    acting = frames(alone, {0: GroupsMove(tuple(whole))})
+    ordered = MadeTensors(alone.shapes, lambda name: moved(b, acting, [name]))
     found = []
-    for (slot, classes), own, odd_part in zip(slots, inner, odd_parts, strict=True):
-        order = (groups[:, None] * own.shape[2] + own[np.arange(count), groups]).reshape(-1).astype(np.intp)
-        found.append(UnitsMove(order, _scales(slot, _kinds(classes, a, b, order)), _signs(slot, odd_part, order)))
+    for slot, order, size in zip(space.slots, orders, sizes, strict=True):
+        parts = [_units(part, a, ordered, usable) for part in slot.split(space.count)]
+        inside = np.concatenate([number * size + part.order for number, part in enumerate(parts)])
+        scales, signs = (np.concatenate(each) for each in zip(*((p.scales, p.signs) for p in parts), strict=True))
+        found.append(UnitsMove(order[inside], scales, signs))
     return GroupsMove(tuple(found))
+
+
+def _between(count: int, slot: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> Floats:
+    """For each group of A and each of B what is left between their units."""
+    kinds = _classes(slot, usable).items()
+    cost = _costs(slot, [_feature(*kind, members, a, b) for kind, members in kinds])[1].numpy()
+    tables = cost.reshape(count, slot.size // count, count, -1).swapaxes(1, 2)
+    if not slot.permutes or slot.size == count:
+        return np.asarray(np.trace(tables, axis1=2, axis2=3))
+    left = [[table[linear_sum_assignment(table)].sum() for table in row] for row in tables]
+    return np.array(left)
 
 
 def _kinds(classes: Classes, a: Tensors, b: Tensors, order: Indices) -> list[tuple[tuple[float, ...], RowLengths]]:

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from lawful.checkpoints.element import as_rows
-from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace
+from lawful.checkpoints.group import HiddenSpace, members_of
 from lawful.checkpoints.replay import filled, widened
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
@@ -72,25 +72,16 @@ def reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], input
                 made = zip(leaves.items(), slopes, strict=False)
                 return {name: slope != 0 for (name, _), slope in made if slope is not None}
             else:
-                given = (filled(each, values, torch.float64) for each in (node.args, node.kwargs))
-                arguments, options = given
+                arguments, options = (filled(each, values, torch.float64) for each in (node.args, node.kwargs))
                 values[node] = node.target(*arguments, **options)
     raise AssertionError("a graph without an output")
 
 
 def seen(space: HiddenSpace, masks: Masks) -> bool:
-    """Whether outputs depend on some numbers of everything in a space that goes a way of its own: heads, groups."""
-    if isinstance(space, HeadSpace):
-        return all(_any(block.members, masks) for head in space.heads for block in head)
-    if isinstance(space, GroupedUnits):
-        return all(_any(part.members, masks) for slot in space.slots for part in slot.split(space.count))
-    return _any(space.members, masks)
-
-
-def _any(members: Sequence[AxisRows], masks: Masks) -> bool:
-    met = (as_rows(masks[rows.tensor], rows.dims)[torch.as_tensor(np.unique(rows.places))] for rows in members
-           if rows.tensor in masks)  # fmt: skip
-    return any(bool(each.any()) for each in met)
+    """Whether outputs depend on some numbers of a space in each of its tensors; its units all go the same way."""
+    met = (as_rows(masks[rows.tensor], rows.dims)[torch.as_tensor(np.unique(rows.places))]
+           for rows in members_of(space) if rows.tensor in masks)  # fmt: skip
+    return all(bool(each.any()) for each in met)
 
 
 def joined(one: Masks, two: Masks) -> Masks:

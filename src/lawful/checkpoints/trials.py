@@ -34,6 +34,10 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
         kept = tuple(space for space in given.group.spaces if space not in unseen)
         given = replace(given, group=replace(given.group, spaces=kept))
         notes = [f"{space.name}: not all of it is chosen in a trial, so that it is not used" for space in unseen]
+    elif probe.chooses and (given.large or not given.wide):
+        kept = tuple(_unsigned(space) for space in given.group.spaces)
+        given = replace(given, group=replace(given.group, spaces=kept))
+        notes = ["what a trial reaches of a large module that chooses is not known: no signs are used"]
     spaces = given.group.spaces
     plain = [_unsigned(space) for space in spaces]
     whole, unsigned = probe.first(given.group, replace(given.group, spaces=tuple(plain)))
@@ -134,6 +138,7 @@ class _Probe:
         self.numbers = {name: number for number, name in enumerate(self.own)}
         self.noise = MadeTensors(self.own, self._noise)
         self.trials: list[_Trial] = []
+        self.chooses = chooses(given.exported)
 
     def first(self, *groups: OrbitGroup) -> list[bool]:
         """Whether the outputs stay with each of these groups: trials and members beside each other, so that the random
@@ -163,7 +168,7 @@ class _Probe:
 
     def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace]:
         """The spaces that no trial tries; inputs are added for as long as they reach more."""
-        if not (self.given.wide and chooses(self.given.exported)):
+        if not self.chooses or not self.given.wide or self.given.large:
             return []
         theta = self._theta(0.25)
         masks = reached(self.given.exported, theta, self.many[0])

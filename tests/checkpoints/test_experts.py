@@ -1,0 +1,111 @@
+"""Experts that change places with the rows of what chooses between them; and what no trial chose is not taken for more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checkpoints.test_architectures import compared, moved
+from torch import nn
+from torch.nn import functional
+
+from lawful.checkpoints.folds import State
+from lawful.checkpoints.group import GroupedUnits
+from lawful.checkpoints.read_architecture import read_architecture
+from lawful.checkpoints.same import same_checkpoints
+
+
+class Stacked(nn.Module):
+    """Experts as a stack of matrices, weighed by a softmax; with `named`, the experts differ in more than weights."""
+
+    def __init__(self, *, named: bool = False) -> None:
+        super().__init__()
+        self.router = nn.Linear(3, 4)
+        self.up, self.down = nn.Parameter(torch.randn(4, 3, 5)), nn.Parameter(torch.randn(4, 5, 2))
+        self.register_buffer("size", torch.arange(1.0, 5.0) if named else torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = functional.gelu(torch.einsum("bi,eih->beh", x, self.up))
+        weights = self.router(x).softmax(-1) * self.size
+        return (weights[..., None] * torch.einsum("beh,eho->beo", hidden, self.down)).sum(1)
+
+
+class Chosen(nn.Module):
+    """The two best of four experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(3, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Linear(5, 2)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        best, places = self.router(x).topk(2, -1)
+        weights = torch.zeros(len(x), 4, dtype=x.dtype).scatter(-1, places, best.softmax(-1))
+        return torch.stack([weights[:, k, None] * expert(x) for k, expert in enumerate(self.experts)]).sum(0)
+
+
+def exchange(state: State) -> None:
+    order = torch.tensor([2, 3, 1, 0])
+    moved(state, order, *((name, 0) for name in ("router.weight", "router.bias", "up", "down")))
+    inside = torch.stack([torch.randperm(5) for _ in range(4)])
+    state["up"] = state["up"].gather(2, inside[:, None].expand(-1, 3, -1))
+    state["down"] = state["down"].gather(1, inside[..., None].expand(-1, -1, 2))
+
+
+def test_experts_change_places_with_their_rows_of_the_router() -> None:
+    torch.manual_seed(0)
+    found = compared(Stacked(), exchange, "3")
+    assert (found.verdict, found.within) == ("equal", "exactly")
+
+
+def test_experts_without_their_rows_of_the_router_are_another_function() -> None:
+    torch.manual_seed(1)
+    found = read_architecture(Stacked(), "3")
+    other = found.state()
+    moved(other, torch.tensor([1, 0, 2, 3]), ("up", 0), ("down", 0))
+    assert same_checkpoints(found, found.state(), other).verdict == "different"
+
+
+def test_experts_that_something_else_tells_apart_stay_in_their_places() -> None:
+    torch.manual_seed(2)
+    found = read_architecture(Stacked(named=True), "3")
+    (space,) = found.group.spaces
+    assert isinstance(space, GroupedUnits)
+    assert not space.permutes
+    other = found.state()
+    exchange(other)
+    assert same_checkpoints(found, found.state(), other).verdict == "different"
+
+
+@pytest.mark.parametrize(("seed", "number"), [(0, 2), (2, 0)])
+def test_signs_of_an_expert_that_the_first_inputs_do_not_choose_are_no_symmetry(seed: int, number: int) -> None:
+    torch.manual_seed(seed)
+    found = read_architecture(Chosen(), "3", seed=seed)
+    assert len(found.group.spaces) == 4
+    other = found.state()
+    for name in (f"experts.{number}.0.weight", f"experts.{number}.0.bias", f"experts.{number}.2.weight"):
+        other[name] = -other[name]
+    assert same_checkpoints(found, found.state(), other).verdict == "different"
+
+
+def test_units_inside_of_chosen_experts_change_places() -> None:
+    torch.manual_seed(3)
+
+    def change(state: State) -> None:
+        for number in range(4):
+            axes = [(f"experts.{number}.{name}", d) for name, d in (("0.weight", 0), ("0.bias", 0), ("2.weight", 1))]
+            moved(state, torch.randperm(5), *axes)
+
+    assert compared(Chosen(), change, "3").verdict == "equal"
+
+
+def test_experts_that_are_modules_of_their_own_are_not_exchanged() -> None:
+    """The same function: but that numbers went from one tensor to another is not seen."""
+    torch.manual_seed(4)
+
+    def change(state: State) -> None:
+        moved(state, torch.tensor([1, 0, 2, 3]), ("router.weight", 0), ("router.bias", 0))
+        for name in ("0.weight", "0.bias", "2.weight", "2.bias"):
+            one, two = f"experts.0.{name}", f"experts.1.{name}"
+            state[one], state[two] = state[two], state[one]
+
+    assert compared(Chosen(), change, "3").verdict == "undecided"
