@@ -1,4 +1,4 @@
-"""Experts that change places with the rows of what chooses between them; and what no trial chose is not taken for more."""
+"""Experts that change places with the rows of what chooses between them; and what no trial has chosen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from checkpoints.test_architectures import compared, moved
 from torch import nn
 from torch.nn import functional
 
+from lawful import same
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import GroupedUnits
 from lawful.checkpoints.read_architecture import read_architecture
@@ -40,7 +41,17 @@ class Chosen(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         best, places = self.router(x).topk(2, -1)
         weights = torch.zeros(len(x), 4, dtype=x.dtype).scatter(-1, places, best.softmax(-1))
-        return torch.stack([weights[:, k, None] * expert(x) for k, expert in enumerate(self.experts)]).sum(0)
+        return self.added([weights[:, k, None] * expert(x) for k, expert in enumerate(self.experts)])
+
+    def added(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(parts).sum(0)
+
+
+class Rewritten(Chosen):
+    """The same in other calls."""
+
+    def added(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        return parts[0] + parts[1] + parts[2] + parts[3]
 
 
 def exchange(state: State) -> None:
@@ -109,3 +120,16 @@ def test_experts_that_are_modules_of_their_own_are_not_exchanged() -> None:
             state[one], state[two] = state[two], state[one]
 
     assert compared(Chosen(), change, "3").verdict == "undecided"
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_a_rewrite_is_tried_in_all_experts(number: int | None) -> None:
+    torch.manual_seed(5)
+    one, two = Chosen(), Rewritten()
+    with torch.no_grad():
+        one.router.bias[1] -= 4  # seldom chosen
+    two.load_state_dict(one.state_dict())
+    if number is not None:
+        two.experts[number][1] = nn.Tanh()  # type: ignore[index]
+    found = same(one, two, input="3").verdict
+    assert found == "equal" if number is None else found != "equal"

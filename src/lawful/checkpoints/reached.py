@@ -6,18 +6,20 @@ everything; where an expert is not taken, anything may be done to it, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import fx
 
+from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.group import HiddenSpace, members_of
 from lawful.checkpoints.replay import filled, widened
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 
+MOST_INPUTS = 24  # after which what was never chosen is let go
 LOOKED_UP = {"embedding", "index", "index_select", "gather"}
 Masks = Mapping[str, torch.Tensor]  # of each tensor the entries on which outputs depend
 
@@ -84,7 +86,18 @@ def seen(space: HiddenSpace, masks: Masks) -> bool:
     return all(bool(each.any()) for each in met)
 
 
-def joined(one: Masks, two: Masks) -> Masks:
-    """What either has reached."""
-    return {name: one[name] | two[name] if name in one and name in two else (one if name in one else two)[name]
-            for name in (*one, *(name for name in two if name not in one))}  # fmt: skip
+def reaching(
+    given: CheckpointArchitecture, tensors: Mapping[str, torch.Tensor], seed: int, enough: Callable[[Masks], bool]
+) -> tuple[list[list[torch.Tensor]], Masks]:
+    """Random inputs, more and more of them until what they reach together is enough (or for long enough)."""
+    many = [given.draw_inputs(seed)]
+    masks = reached(given.exported, tensors, many[0])
+    for more in range(1, MOST_INPUTS):
+        if enough(masks):
+            break
+        inputs = given.draw_inputs(seed + more)
+        own = reached(given.exported, tensors, inputs)
+        if any(name not in masks or bool((own[name] & ~masks[name]).any()) for name in own):
+            many.append(inputs)
+            masks = {**masks, **{name: masks[name] | mask if name in masks else mask for name, mask in own.items()}}
+    return many, masks

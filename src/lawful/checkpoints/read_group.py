@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import connected_components
 from lawful.checkpoints.group import (
     AxisPlace,
     AxisRows,
-    HiddenSpace,
     Kind,
     MatrixBlock,
     OrbitGroup,

@@ -57,9 +57,7 @@ def replay_beside(
     with torch.no_grad(), _nothing_random():
         for node in exported.graph.nodes:
             if node.op == "output":
-                return [
-                    [tensor.double() for tensor in tensors_in(filled(node.args[0], held, kind))] for held in values
-                ]
+                return [[tensor.double() for tensor in tensors_in(filled(node.args[0], held, kind))] for held in values]
             if node.op == "placeholder":
                 if node.name in places:
                     for held, (_, inputs) in zip(values, runs, strict=True):

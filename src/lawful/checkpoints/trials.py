@@ -16,13 +16,12 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import Fold, State, StatisticsFold
 from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.random_members import random_member
-from lawful.checkpoints.reached import chooses, joined, reached, seen
+from lawful.checkpoints.reached import Masks, chooses, reaching, seen
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.errors import LawfulError
 
 FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
 BESIDE = 4  # sets of spaces that are tried at a time
-MORE_INPUTS = 24  # after which what was never chosen is let go
 FAR_OUT = 1e-5  # of the outputs' size, with large gains and biases
 
 
@@ -170,19 +169,12 @@ class _Probe:
         """The spaces that no trial tries; inputs are added for as long as they reach more."""
         if not self.chooses or not self.given.wide or self.given.large:
             return []
-        theta = self._theta(0.25)
-        masks = reached(self.given.exported, theta, self.many[0])
-        left = [space for space in spaces if not seen(space, masks)]
-        for more in range(1, MORE_INPUTS):
-            if not left:
-                break
-            inputs = self.given.draw_inputs(self.seed + more)
-            further = joined(masks, reached(self.given.exported, theta, inputs))
-            if any(bool((further[name] != masks[name]).any()) if name in masks else True for name in further):
-                self.many.append(inputs)
-                masks = further
-            left = [space for space in left if not seen(space, masks)]
-        return left
+
+        def left(masks: Masks) -> list[HiddenSpace]:
+            return [space for space in spaces if not seen(space, masks)]
+
+        self.many, masks = reaching(self.given, self._theta(0.25), self.seed, lambda masks: not left(masks))
+        return left(masks)
 
     def _noise(self, name: str) -> State:
         """Random numbers for one tensor; rows of matrices are about as long as 1."""

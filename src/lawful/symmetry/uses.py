@@ -16,8 +16,8 @@ CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 6, "c
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
 STACKED = {"matmul", "bmm", "baddbmm", "_grouped_mm", "grouped_mm_fallback"}  # products with a stack of matrices
 MATRICES = PRODUCTS - set(CONVOLUTIONS)
-IN_ORDER = {"view", "reshape", "_unsafe_view", "squeeze", "unsqueeze", "flatten", "unflatten", "contiguous", "clone", "to",
-            "_to_copy"}  # entries stay one after the other  # fmt: skip
+IN_ORDER = {"view", "reshape", "_unsafe_view", "squeeze", "unsqueeze", "flatten", "unflatten", "contiguous", "clone",
+            "to", "_to_copy"}  # entries stay one after the other  # fmt: skip
 MOVES = {"t", "transpose", "permute", "numpy_T", "mT", "view", "reshape", "contiguous", "clone", "to", "_to_copy",
          "unsqueeze", "squeeze", "flatten", "unflatten", "_unsafe_view"}  # fmt: skip
 

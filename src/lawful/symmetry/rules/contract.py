@@ -162,8 +162,8 @@ def mm(step: Step, self: Motion, mat2: Motion) -> Motion:
 def grouped_product(step: Step, input: Motion, weight: Motion, offs: Motion | None = None, *rest: object) -> Motion:
     """`z[s] = x[s] W[e(s)]`: rows in the order of the matrix (the expert) that reads each; data say where each begins.
 
-    Nobody knows e(s). Rows are dealt out evenly, and stand for any rows of their expert: what happens to them one by one
-    holds for these too, and what picks or adds up rows demands that all act alike.
+    Nobody knows e(s). Rows are dealt out evenly, and stand for any rows of their expert: what happens to them one by
+    one holds for these too, and what picks or adds up rows demands that all act alike.
     """
     count, rows = weight.shape[0], input.shape[0]
     if len(weight.shape) != 3 or len(input.shape) != 2 or rows < count or offs is None or any(rest):
