@@ -129,8 +129,10 @@ class OrbitGroup:
         """The subgroup that leaves groups of units where they are: each of them is a space by itself."""
         found: list[HiddenSpace] = []
         for space in self.spaces:
-            slots = space.slots if isinstance(space, GroupedUnits) else ()
-            found += [each for slot in slots for each in slot.split(space.count)] if slots else [space]
+            if isinstance(space, GroupedUnits):
+                found += [each for slot in space.slots for each in slot.split(space.count)]
+            else:
+                found.append(space)
         return replace(self, spaces=tuple(found))
 
 

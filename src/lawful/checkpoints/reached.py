@@ -16,6 +16,7 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.group import HiddenSpace, members_of
 from lawful.checkpoints.replay import filled, widened
+from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 
@@ -51,7 +52,23 @@ def chooses(exported: ExportedModule) -> bool:
 
 
 def reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
-    """The entries of parameters along which outputs have a derivative, in float64."""
+    """The entries of parameters along which outputs have a derivative, in float64.
+
+    >>> from torch import nn
+    >>> from lawful.network.modules.export import export_module
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+    >>> sizes = {"0.weight": (2, 2), "0.bias": (2,), "2.weight": (1, 2), "2.bias": (1,)}
+    >>> given = {name: torch.ones(size) for name, size in sizes.items()} | {"0.weight": torch.tensor([[1, 0], [0, 2.0]])}
+    >>> reached(export_module(net, [(1, 2)]), given, [torch.tensor([[1.0, -1.0]])])["0.weight"].tolist()
+    [[True, True], [False, False]]
+    """
+    try:
+        return _reached(exported, tensors, inputs)
+    except (RuntimeError, NotImplementedError) as error:
+        raise Unsupported(f"no derivatives: {error}") from None
+
+
+def _reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
     values: dict[fx.Node, object] = {}
     leaves: dict[str, torch.Tensor] = {}
     with torch.enable_grad():
@@ -62,17 +79,22 @@ def reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], input
                     values[node] = widened(inputs[exported.inputs.index(node.name)], torch.float64)
                 elif name in tensors:
                     stored = widened(tensors[str(name)], torch.float64)
-                    if node.name in exported.trained:
-                        leaves[str(name)] = stored = stored.clone().requires_grad_()
+                    if node.name in exported.trained and node.users:
+                        leaves[str(name)] = stored.clone().requires_grad_()
+                        stored = leaves[str(name)].clone()  # which may be overwritten
                     values[node] = stored
                 else:
                     values[node] = widened(exported.tensors[node.name], torch.float64)
             elif node.op == "output":
                 found = [each for each in tensors_in(filled(node.args[0], values, torch.float64)) if each.requires_grad]
-                total = sum(each.sin().sum() for each in found)  # a sum of its own would not see what is centred
-                slopes = torch.autograd.grad(total, list(leaves.values()), allow_unused=True) if found else ()
-                made = zip(leaves.items(), slopes, strict=False)
-                return {name: slope != 0 for (name, _), slope in made if slope is not None}
+                sums = [each.sin().sum() for each in found]  # a plain sum would not see what is centred
+                slopes: Sequence[torch.Tensor | None] = [None] * len(leaves)
+                if sums:
+                    slopes = torch.autograd.grad(sums, list(leaves.values()), allow_unused=True)
+                return {
+                    name: torch.zeros_like(leaf, dtype=torch.bool) if slope is None else slope.isfinite() & (slope != 0)
+                    for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
+                }
             else:
                 arguments, options = (filled(each, values, torch.float64) for each in (node.args, node.kwargs))
                 values[node] = node.target(*arguments, **options)

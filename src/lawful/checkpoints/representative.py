@@ -17,7 +17,7 @@ from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows,
 from lawful.checkpoints.find_folds import Folding
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State, fold
-from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.quantise import quantised, rounding_error
 from lawful.checkpoints.read_architecture import read_architecture
@@ -182,7 +182,7 @@ def _in_order(group: OrbitGroup, state: State, notes: list[str], moves: dict[int
                 move = UnitsMove(order, base.scales, signs)
         elif isinstance(space, HeadSpace) and space.permutes:
             move = _heads_in_order(space, current, notes)
-        elif not isinstance(space, HeadSpace) and space.kind.startswith("O"):
+        elif isinstance(space, MatrixBlock) and space.kind.startswith("O"):
             notes.append(f"{space.name}: rotations of a space of {space.size} change no norm and are left as they are")
         if move is not None:
             names = list(dict.fromkeys(rows.tensor for rows in members_of(space)))

@@ -18,7 +18,7 @@ from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, Orbit
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.reached import Masks, chooses, reaching, seen
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 
 FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
 BESIDE = 4  # sets of spaces that are tried at a time
@@ -29,14 +29,8 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     """Drop what changes the outputs: if all together do, signs are tried on top of the rest, that space by space."""
     probe = _Probe(given, seed)
     notes: list[str] = []
-    if unseen := probe.unseen(given.group.spaces):
-        kept = tuple(space for space in given.group.spaces if space not in unseen)
-        given = replace(given, group=replace(given.group, spaces=kept))
-        notes = [f"{space.name}: not all of it is chosen in a trial, so that it is not used" for space in unseen]
-    elif probe.chooses and (given.large or not given.wide):
-        kept = tuple(_unsigned(space) for space in given.group.spaces)
-        given = replace(given, group=replace(given.group, spaces=kept))
-        notes = ["what a trial reaches of a large module that chooses is not known: no signs are used"]
+    if chooses(given.exported):
+        given, notes = _reached(given, probe)
     spaces = given.group.spaces
     plain = [_unsigned(space) for space in spaces]
     whole, unsigned = probe.first(given.group, replace(given.group, spaces=tuple(plain)))
@@ -64,6 +58,18 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     if given.group.left_out:
         notes.append(f"{given.group.left_out} scales that several spaces share are not used")
     return replace(given, group=group, notes=tuple(notes))
+
+
+def _reached(given: CheckpointArchitecture, probe: _Probe) -> tuple[CheckpointArchitecture, list[str]]:
+    """Without what no trial of a module that chooses tries; if that is not known, without signs, which trials decide."""
+    unseen = probe.unseen(given.group.spaces)
+    if unseen is None:
+        kept = [_unsigned(space) for space in given.group.spaces]
+        notes = ["it chooses between its parts, and which of them a trial reaches is not known: no signs are used"]
+    else:
+        kept = [space for space in given.group.spaces if space not in unseen]
+        notes = [f"{space.name}: no trial has chosen all of it, and it is not used" for space in unseen]
+    return replace(given, group=replace(given.group, spaces=tuple(kept))), notes
 
 
 def _signature(space: HiddenSpace) -> object:
@@ -137,7 +143,6 @@ class _Probe:
         self.numbers = {name: number for number, name in enumerate(self.own)}
         self.noise = MadeTensors(self.own, self._noise)
         self.trials: list[_Trial] = []
-        self.chooses = chooses(given.exported)
 
     def first(self, *groups: OrbitGroup) -> list[bool]:
         """Whether the outputs stay with each of these groups: trials and members beside each other, so that the random
@@ -165,15 +170,18 @@ class _Probe:
         several = [outputs[place : place + count] for place in range(count, len(outputs), count)]
         return [all(trial.kept(after) for trial, after in zip(self.trials, each, strict=True)) for each in several]
 
-    def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace]:
-        """The spaces that no trial tries; inputs are added for as long as they reach more."""
-        if not self.chooses or not self.given.wide or self.given.large:
-            return []
+    def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace] | None:
+        """The spaces that no trial tries, if that is known; inputs are added for as long as they reach more."""
+        if not self.given.wide or self.given.large:
+            return None
 
         def left(masks: Masks) -> list[HiddenSpace]:
             return [space for space in spaces if not seen(space, masks)]
 
-        self.many, masks = reaching(self.given, self._theta(0.25), self.seed, lambda masks: not left(masks))
+        try:
+            self.many, masks = reaching(self.given, self._theta(0.25), self.seed, lambda masks: not left(masks))
+        except Unsupported:
+            return None
         return left(masks)
 
     def _noise(self, name: str) -> State:
