@@ -368,7 +368,7 @@ def test_the_stream_of_a_mixer_of_tokens_changes_places() -> None:
 
 
 class StateSpace(nn.Module):
-    """A selective recurrence over two steps, as Mamba writes it: the weight of its convolution is reshaped on the way."""
+    """A selective recurrence over two steps, as Mamba writes it: the weight of its convolution is reshaped first."""
 
     def __init__(self) -> None:
         super().__init__()

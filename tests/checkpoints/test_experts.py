@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from checkpoints.test_architectures import compared, moved
@@ -52,6 +54,63 @@ class Rewritten(Chosen):
 
     def added(self, parts: list[torch.Tensor]) -> torch.Tensor:
         return parts[0] + parts[1] + parts[2] + parts[3]
+
+
+@torch.library.custom_op("lawful_tests::grouped_mm_fallback", mutates_args=())
+def grouped_product(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    """Rows in the order of their experts, each times the matrix of its own; `offs` says where each ends."""
+    expert = (torch.arange(len(input))[:, None] >= offs).sum(1)
+    return torch.einsum("sk,skn->sn", input, weight[expert])
+
+
+@grouped_product.register_fake
+def _(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    return input.new_empty(len(input), weight.shape[2])
+
+
+def _backward(context: Any, slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    input, weight, offs = context.saved_tensors
+    expert = (torch.arange(len(input))[:, None] >= offs).sum(1)
+    own = torch.einsum("sk,sn->skn", input, slope)
+    return torch.einsum("sn,skn->sk", slope, weight[expert]), torch.zeros_like(weight).index_add(0, expert, own), None
+
+
+grouped_product.register_autograd(_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+
+class Sorted(nn.Module):
+    """Tokens sorted by the two experts that each of them has chosen, as transformers has it; around it a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.router, self.head = nn.Embedding(9, 4), nn.Linear(4, 3, bias=False), nn.Linear(4, 2)
+        self.up, self.down = nn.Parameter(torch.randn(3, 10, 4)), nn.Parameter(torch.randn(3, 4, 5))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.table(tokens).flatten(0, 1)
+        weights, places = self.router(x).softmax(-1).topk(2, -1)
+        expert, order = places.flatten().sort()
+        offs = torch.histc(expert.float(), 3, 0, 2).cumsum(0)
+        gate, up = grouped_product(x[order // 2], self.up.transpose(1, 2), offs).chunk(2, -1)
+        y = grouped_product(functional.silu(gate) * up, self.down.transpose(1, 2), offs)
+        back = torch.empty_like(order).index_put((order,), torch.arange(len(order)))
+        return self.head(x + (y * weights.flatten()[order, None])[back].unflatten(0, (-1, 2)).sum(1))
+
+
+def test_experts_of_sorted_tokens_change_places_and_so_does_their_stream() -> None:
+    torch.manual_seed(7)
+
+    def change(state: State) -> None:
+        moved(state, torch.tensor([2, 0, 1]), ("router.weight", 0), ("up", 0), ("down", 0))
+        moved(state, torch.randperm(4), ("table.weight", 1), ("router.weight", 1), ("up", 2), ("down", 1),
+              ("head.weight", 1))  # fmt: skip
+        for number in range(3):
+            order = torch.randperm(5)
+            state["up"][number] = state["up"][number][torch.cat([order, 5 + order])]
+            state["down"][number] = state["down"][number][:, order]
+
+    found = compared(Sorted(), change, "6:int")
+    assert (found.verdict, found.within) == ("equal", "exactly")
 
 
 def exchange(state: State) -> None:

@@ -58,7 +58,7 @@ def reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], input
     >>> from lawful.network.modules.export import export_module
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
     >>> sizes = {"0.weight": (2, 2), "0.bias": (2,), "2.weight": (1, 2), "2.bias": (1,)}
-    >>> given = {name: torch.ones(size) for name, size in sizes.items()} | {"0.weight": torch.tensor([[1, 0], [0, 2.0]])}
+    >>> given = {name: torch.ones(size) for name, size in sizes.items()} | {"0.weight": torch.eye(2) * 2}
     >>> reached(export_module(net, [(1, 2)]), given, [torch.tensor([[1.0, -1.0]])])["0.weight"].tolist()
     [[True, True], [False, False]]
     """

@@ -61,7 +61,7 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
 
 
 def _reached(given: CheckpointArchitecture, probe: _Probe) -> tuple[CheckpointArchitecture, list[str]]:
-    """Without what no trial of a module that chooses tries; if that is not known, without signs, which trials decide."""
+    """Without what no trial of a module that chooses tries; if that is not known, without signs: trials decide them."""
     unseen = probe.unseen(given.group.spaces)
     if unseen is None:
         kept = [_unsigned(space) for space in given.group.spaces]
