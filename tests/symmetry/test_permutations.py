@@ -163,3 +163,24 @@ def test_units_of_recurrent_layers_permute(layer: Any, kinds: list[int]) -> None
     _, classes, difference = shuffled(module, (4, 2), 1)
     assert classes == len(kinds)
     assert difference < 1e-9
+
+
+class Mixed(nn.Module):
+    """Tokens mixed by a map with a bias, channel by channel; then the tokens that some number is largest for."""
+
+    def __init__(self, *, bent: bool = False) -> None:
+        super().__init__()
+        self.a, self.tokens, self.b = nn.Linear(3, 5), nn.Linear(4, 4), nn.Linear(5, 2)
+        self.register_buffer("bias", torch.randn(5, 4) if bent else torch.randn(1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.tokens(torch.tanh(self.a(x)).transpose(1, 2)) + self.bias).transpose(1, 2)
+        return self.b(h.flatten(0, 1)[x.sum(-1).flatten().topk(3).indices])
+
+
+@pytest.mark.parametrize("bent", [False, True])
+def test_channels_pass_a_bias_of_tokens_and_a_choice_of_tokens(bent: bool) -> None:
+    torch.manual_seed(0)
+    found = symmetries(Mixed(bent=bent), (4, 3))
+    assert found.log10_discrete == pytest.approx(0.0 if bent else math.log10(math.factorial(5)))
+    assert shuffled(Mixed(bent=bent).double(), (4, 3), 1)[2] < 1e-9

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, then
+from lawful.checkpoints.element import GroupsMove, HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, then
 from lawful.checkpoints.group import AxisPlace, AxisRows, OrbitGroup, members_of
 from lawful.checkpoints.nearest import nearest
 from lawful.checkpoints.streamed import MadeTensors
@@ -86,6 +86,8 @@ def _rearranges(move: SpaceMove, still: float) -> bool:
     """Whether anything changes places, or turns by more than rounding explains."""
     if isinstance(move, UnitsMove):
         return not np.array_equal(move.order, np.arange(len(move.order))) or bool((move.signs < 0).any())
+    if isinstance(move, GroupsMove):
+        return any(_rearranges(slot, still) for slot in move.slots)
     if isinstance(move, HeadsMove):
         still = np.array_equal(move.order, np.arange(len(move.order)))
         return not still or any(not np.array_equal(row, np.arange(len(row))) for row in move.copies)

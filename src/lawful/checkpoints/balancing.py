@@ -17,6 +17,7 @@ import torch
 
 from lawful.checkpoints.element import (
     BlockMove,
+    GroupsMove,
     HeadsMove,
     SpaceMove,
     UnitsMove,
@@ -86,6 +87,8 @@ def _error(state: Mapping[str, torch.Tensor]) -> float:
 def _size(move: SpaceMove) -> float:
     if isinstance(move, UnitsMove):
         return float(np.abs(np.log(move.scales)).max(initial=0.0))
+    if isinstance(move, GroupsMove):
+        return max(_size(slot) for slot in move.slots)
     matrices = [move.matrix] if isinstance(move, BlockMove) else [m for head in move.matrices for m in head]
     return max((float(np.abs(np.abs(np.linalg.det(m)) - 1)) if len(m) < 3 else float(np.abs(m - np.eye(len(m))).max())
                 for m in matrices), default=0.0)  # fmt: skip
@@ -104,7 +107,7 @@ def _step(
         matrix = _block(space, state, objective, notes)
         return None if matrix is None else BlockMove(matrix)
     base = identity(space)
-    if not isinstance(base, HeadsMove):
+    if not isinstance(space, HeadSpace) or not isinstance(base, HeadsMove):
         return None
     found = [[_block(block, state, objective, notes) for block in head] for head in space.heads]
     matrices = [

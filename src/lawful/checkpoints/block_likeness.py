@@ -18,7 +18,16 @@ from lawful.checkpoints.align import search, shiftless
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import SpaceMove, frames, moved
 from lawful.checkpoints.folds import State
-from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group import (
+    AxisRows,
+    GroupedUnits,
+    HeadSpace,
+    HiddenSpace,
+    MatrixBlock,
+    OrbitGroup,
+    UnitSpace,
+    members_of,
+)
 from lawful.checkpoints.sketch import NUMBERS, likeness, named_numbers
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.types import Floats
@@ -51,9 +60,10 @@ class BlockSketches:
 
     def _outside(self, space: HiddenSpace) -> HiddenSpace | None:
         members = tuple(rows for rows in members_of(space) if not self.within(rows.tensor))
-        if not members or (isinstance(space, HeadSpace) and len(members) < len(members_of(space))):
+        whole = isinstance(space, (HeadSpace, GroupedUnits))
+        if not members or (whole and len(members) < len(members_of(space))):
             return None
-        return space if isinstance(space, HeadSpace) else replace(space, members=members)
+        return replace(space, members=members) if isinstance(space, (UnitSpace, MatrixBlock)) else space
 
     def inner(self, moves: Mapping[int, SpaceMove]) -> Inner:
         """Tensors of blocks with one axis in the spaces of that block, and nothing else that may move."""
@@ -62,8 +72,7 @@ class BlockSketches:
         for number, space in enumerate(self.architecture.group.spaces):
             if number in moves:
                 continue
-            blocks = [block for head in space.heads for block in head] if isinstance(space, HeadSpace) else [space]
-            for block in blocks:
+            for block in _blocks(space):
                 for rows in block.members:
                     found.setdefault(rows.tensor, []).extend(_parts(block, rows))
                     places.setdefault(rows.tensor, set()).add(rows.dims)
@@ -103,6 +112,12 @@ def block_likeness(
     theirs = np.concatenate([blocks.sketches(state, {}, inner, count) for state in firsts])
     mean = theirs.mean(0)
     return np.array([likeness(each, theirs, mean) for each in mine])
+
+
+def _blocks(space: HiddenSpace) -> Sequence[UnitSpace | MatrixBlock]:
+    if isinstance(space, HeadSpace):
+        return [block for head in space.heads for block in head]
+    return space.slots if isinstance(space, GroupedUnits) else [space]
 
 
 def _parts(block: UnitSpace | MatrixBlock, rows: AxisRows) -> list[tuple[str, AxisRows]]:

@@ -17,6 +17,7 @@ import torch
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.common_form import Bridge, FormMatching, NoPlace
 from lawful.checkpoints.folds import State
+from lawful.checkpoints.reached import chooses, reaching
 from lawful.checkpoints.slots import Slots, read_slots
 from lawful.checkpoints.sources import TensorSource
 from lawful.errors import Unsupported
@@ -72,9 +73,9 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
                     tensor = scale * (tensor.double() + 0.5 * noise)
                 tensor = tensor.abs() if name.endswith("running_var") else tensor
             theta[name] = tensor
-        inputs = guest.draw_inputs(seed)
-        one = guest.replays(theta, [inputs])[0]
-        two = bridge.architecture.replays(made(bridge.guest, theta), [inputs])[0]
+        many = _inputs(bridge.architecture, guest, theta, seed)
+        one = [tensor for each in guest.replays(theta, many) for tensor in each]
+        two = [tensor for each in bridge.architecture.replays(made(bridge.guest, theta), many) for tensor in each]
         if [tensor.shape for tensor in one] != [tensor.shape for tensor in two]:
             return False
         size = max((float(tensor.abs().max()) for tensor in one), default=0.0)
@@ -82,6 +83,19 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
         if not gap <= (AGREE_SINGLE if _loose(bridge.architecture, guest) else AGREE) * size:
             return False
     return True
+
+
+def _inputs(
+    host: CheckpointArchitecture, guest: CheckpointArchitecture, theta: State, seed: int
+) -> list[list[torch.Tensor]]:
+    """Random inputs; of modules that choose so many that all tensors matter to some output."""
+    if not (chooses(host.exported) or chooses(guest.exported)):
+        return [guest.draw_inputs(seed)]
+    if guest.wide and not guest.large:
+        many, masks = reaching(guest, theta, seed, lambda masks: all(bool(mask.any()) for mask in masks.values()))
+        if all(bool(mask.any()) for mask in masks.values()):
+            return many
+    raise Unsupported("a module chooses between its parts, and not all of them could be tried")
 
 
 def _loose(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> bool:

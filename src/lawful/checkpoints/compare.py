@@ -25,7 +25,7 @@ from lawful.checkpoints.distances import (
     moved_distance,
     rounding_noise,
 )
-from lawful.checkpoints.element import AxisFrame, BlockMove, SpaceMove, UnitsMove, frames, identity, moved
+from lawful.checkpoints.element import AxisFrame, BlockMove, GroupsMove, SpaceMove, UnitsMove, frames, identity, moved
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisPlace, MatrixBlock, OrbitGroup
 from lawful.checkpoints.snap import snapped
@@ -167,8 +167,9 @@ def _conditioning(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> float:
     worst = 1.0
     for number, move in moves.items():
         space = group.spaces[number]
-        if isinstance(move, UnitsMove):
-            worst = max(worst, *(float(max(s.max(), 1 / s.min())) for s in move.scales.T), 1.0)
+        if isinstance(move, (UnitsMove, GroupsMove)):
+            units = move.slots if isinstance(move, GroupsMove) else (move,)
+            worst = max(worst, *(float(max(s.max(), 1 / s.min())) for each in units for s in each.scales.T), 1.0)
         elif not (isinstance(space, MatrixBlock) and space.kind in ("O", "O fixing 1")):
             given = [move.matrix] if isinstance(move, BlockMove) else [m for head in move.matrices for m in head]
             worst = max(worst, *(float(np.linalg.cond(matrix)) for matrix in given))

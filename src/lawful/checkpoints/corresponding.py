@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group import HeadSpace
+from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace
 from lawful.checkpoints.opening import ApartPair
 from lawful.shown import Shown
 
@@ -54,7 +54,10 @@ def corresponding(pair: ApartPair) -> Correspondence:
 
 
 def _sizes(architecture: CheckpointArchitecture) -> dict[str, int]:
-    return {
-        space.name: len(space.heads) if isinstance(space, HeadSpace) else space.size
-        for space in architecture.group.spaces
-    }
+    return {space.name: _size(space) for space in architecture.group.spaces}
+
+
+def _size(space: HiddenSpace) -> int:
+    if isinstance(space, HeadSpace):
+        return len(space.heads)
+    return space.slots[0].size if isinstance(space, GroupedUnits) else space.size

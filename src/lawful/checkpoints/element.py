@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, HiddenSpace, MatrixBlock, OrbitGroup, UnitSpace
+from lawful.checkpoints.group import (
+    AxisPlace,
+    AxisRows,
+    GroupedUnits,
+    HeadSpace,
+    HiddenSpace,
+    MatrixBlock,
+    OrbitGroup,
+    UnitSpace,
+)
 from lawful.types import Floats, Indices
 
 SPREAD = 0.3  # of the logarithm of a random scale
@@ -23,6 +32,13 @@ class UnitsMove:
     order: Indices
     scales: Floats  # units × scales
     signs: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GroupsMove:
+    """A move of the units of each slot that keeps groups together, and exchanges them in all slots alike."""
+
+    slots: tuple[UnitsMove, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +57,15 @@ class BlockMove:
     matrix: Floats
 
 
-SpaceMove = UnitsMove | HeadsMove | BlockMove
+SpaceMove = UnitsMove | GroupsMove | HeadsMove | BlockMove
 
 
 def identity(space: HiddenSpace) -> SpaceMove:
     """The move that changes nothing."""
     if isinstance(space, UnitSpace):
-        return UnitsMove(np.arange(space.size), np.ones((space.size, space.scales)), np.ones(space.size))
+        return _unmoved(space)
+    if isinstance(space, GroupedUnits):
+        return GroupsMove(tuple(_unmoved(slot) for slot in space.slots))
     if isinstance(space, MatrixBlock):
         return BlockMove(np.eye(space.size))
     count = len(space.heads)
@@ -55,11 +73,16 @@ def identity(space: HiddenSpace) -> SpaceMove:
     return HeadsMove(np.arange(count), np.tile(np.arange(space.copies), (count, 1)), matrices)
 
 
+def _unmoved(space: UnitSpace) -> UnitsMove:
+    return UnitsMove(np.arange(space.size), np.ones((space.size, space.scales)), np.ones(space.size))
+
+
 def then(first: SpaceMove, second: SpaceMove) -> SpaceMove:
     """The move that does the first, then the second."""
     if isinstance(first, UnitsMove) and isinstance(second, UnitsMove):
-        order = second.order
-        return UnitsMove(first.order[order], second.scales * first.scales[order], second.signs * first.signs[order])
+        return _units_then(first, second)
+    if isinstance(first, GroupsMove) and isinstance(second, GroupsMove):
+        return GroupsMove(tuple(_units_then(one, two) for one, two in zip(first.slots, second.slots, strict=True)))
     if isinstance(first, HeadsMove) and isinstance(second, HeadsMove):
         order = second.order
         copies = np.stack([first.copies[order[h]][second.copies[h]] for h in range(len(order))])
@@ -73,16 +96,28 @@ def then(first: SpaceMove, second: SpaceMove) -> SpaceMove:
     raise TypeError(f"a {type(second).__name__} cannot follow a {type(first).__name__}")
 
 
+def _units_then(first: UnitsMove, second: UnitsMove) -> UnitsMove:
+    order = second.order
+    return UnitsMove(first.order[order], second.scales * first.scales[order], second.signs * first.signs[order])
+
+
 def inverse(move: SpaceMove) -> SpaceMove:
     """The move that undoes another."""
     if isinstance(move, BlockMove):
         return BlockMove(np.asarray(np.linalg.inv(move.matrix), dtype=np.float64))
-    back = np.argsort(move.order)
     if isinstance(move, UnitsMove):
-        return UnitsMove(back, 1 / move.scales[back], move.signs[back])
+        return _units_back(move)
+    if isinstance(move, GroupsMove):
+        return GroupsMove(tuple(_units_back(each) for each in move.slots))
+    back = np.argsort(move.order)
     copies = np.argsort(move.copies[back], axis=1)
     matrices = tuple(tuple(np.linalg.inv(matrix) for matrix in move.matrices[h]) for h in back)
     return HeadsMove(back, copies, matrices)
+
+
+def _units_back(move: UnitsMove) -> UnitsMove:
+    back = np.argsort(move.order)
+    return UnitsMove(back, 1 / move.scales[back], move.signs[back])
 
 
 Seen = Callable[[torch.Tensor], torch.Tensor]
@@ -189,8 +224,10 @@ Frames = Mapping[AxisPlace, AxisFrame]
 def frames(
     group: OrbitGroup, moves: Mapping[int, SpaceMove], names: Collection[str] | None = None
 ) -> dict[AxisPlace, AxisFrame]:
-    """What moves of some spaces (by their number) do to every axis of every tensor (or of some)."""
+    """What moves of some spaces (by their number) do to every axis of every tensor (or of some), in order: rows that
+    follow others (whole groups, which those exchange) come after them."""
     found: dict[AxisPlace, AxisFrame] = {}
+    last: set[AxisPlace] = set()
 
     def wanted(rows: AxisRows) -> bool:
         return names is None or rows.tensor in names
@@ -209,6 +246,17 @@ def frames(
                 frame = at(rows)
                 frame.source[rows.places] = rows.places[move.order]
                 frame.factor[rows.places] = _factor(space, rows, move)[:, None]
+        elif isinstance(space, GroupedUnits) and isinstance(move, GroupsMove):
+            for slot, units in zip(space.slots, move.slots, strict=True):
+                for rows in filter(wanted, slot.members):
+                    order = units.order
+                    if space.follows(rows):
+                        size = slot.size // space.count
+                        order = np.arange(slot.size) // size * size + order % size
+                        last.add(rows.place)
+                    frame = at(rows)
+                    frame.source[rows.places] = rows.places[order]
+                    frame.factor[rows.places] = _factor(slot, rows, units)[:, None]
         elif isinstance(space, MatrixBlock) and isinstance(move, BlockMove):
             _mix(filter(wanted, space.members), space.kind, move.matrix, at)
         elif isinstance(space, HeadSpace) and isinstance(move, HeadsMove):
@@ -221,7 +269,7 @@ def frames(
                         copies = move.copies[h] if rows.places.shape[1] == space.copies else slice(None)
                         at(rows).source[rows.places] = before.places[:, copies]
                     _mix(filter(wanted, block.members), block.kind, matrix, at)
-    return found
+    return {place: found[place] for place in sorted(found, key=last.__contains__)} if last else found
 
 
 def _mix(members: Iterable[AxisRows], kind: str, matrix: Floats, at: Callable[[AxisRows], AxisFrame]) -> None:
@@ -261,7 +309,7 @@ def moved(
     found = {}
     for name in names if names is not None else list(tensors):
         tensor, own = tensors[name], False
-        for dims, frame in places[name]:
+        for dims, frame in reversed(places[name]) if back else places[name]:
             after = frame.undoes(tensor, dims, seen=seen) if back else frame.acts(tensor, dims, seen=seen, copied=own)
             own, tensor = own or after is not tensor, after
         found[name] = tensor
@@ -299,9 +347,10 @@ def draw(
 
 def _drawn(space: HiddenSpace, rng: np.random.Generator, trial: int | None, mirrored: bool) -> SpaceMove:
     if isinstance(space, UnitSpace):
-        order = _order(space.size, rng, trial) if space.permutes else np.arange(space.size)
-        signs = _signs(space.size, rng, trial) if space.signed else np.ones(space.size)
-        return UnitsMove(order, np.exp(rng.normal(scale=SPREAD, size=(space.size, space.scales))), signs)
+        return _drawn_units(space, _order(space.size, rng, trial) if space.permutes else None, rng, trial)
+    if isinstance(space, GroupedUnits):
+        groups = _order(space.count, rng, trial) if space.permutes else np.arange(space.count)
+        return GroupsMove(tuple(_drawn_units(s, _in_groups(s, groups, rng, trial), rng, trial) for s in space.slots))
     if isinstance(space, MatrixBlock):
         if mirrored and space.size >= MIRRORED and space.kind in ("O", "O fixing 1"):
             return BlockMove(_mirror(space, rng))
@@ -313,6 +362,19 @@ def _drawn(space: HiddenSpace, rng: np.random.Generator, trial: int | None, mirr
     )
     matrices = tuple(tuple(_matrix(block, rng) for block in head) for head in space.heads)
     return HeadsMove(order, copies, matrices)
+
+
+def _drawn_units(space: UnitSpace, order: Indices | None, rng: np.random.Generator, trial: int | None) -> UnitsMove:
+    signs = _signs(space.size, rng, trial) if space.signed else np.ones(space.size)
+    scales = np.exp(rng.normal(scale=SPREAD, size=(space.size, space.scales)))
+    return UnitsMove(np.arange(space.size) if order is None else order, scales, signs)
+
+
+def _in_groups(slot: UnitSpace, groups: Indices, rng: np.random.Generator, trial: int | None) -> Indices:
+    """An order of units whose groups are in a given order."""
+    size = slot.size // len(groups)
+    inner = [_order(size, rng, trial) if slot.permutes else np.arange(size) for _ in groups]
+    return np.concatenate([group * size + own for group, own in zip(groups, inner, strict=True)])
 
 
 def _order(count: int, rng: np.random.Generator, trial: int | None) -> Indices:

@@ -25,7 +25,17 @@ from lawful.checkpoints.coloured import ColouredNumbers, NodeAxis, NumberTable
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State, StatisticsFold
-from lawful.checkpoints.group import AxisPlace, AxisRows, HeadSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group import (
+    AxisPlace,
+    AxisRows,
+    GroupedUnits,
+    HeadSpace,
+    HiddenSpace,
+    MatrixBlock,
+    OrbitGroup,
+    UnitSpace,
+    members_of,
+)
 from lawful.checkpoints.powers_of_two import take_out_scales
 from lawful.checkpoints.written import signature
 from lawful.errors import Unsupported
@@ -65,7 +75,8 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     True
     """
     check_numbers(state, "the checkpoint")
-    group = _raw_group(architecture)
+    loose, groups = _loosened(architecture.group)
+    group = _raw_group(replace(architecture, group=loose))
     turning = [space for space in group.spaces if isinstance(space, MatrixBlock) and space.kind.startswith("O")]
     if turning:
         words = f"rotations act on {turning[0].name}, and rounding moves every number: no exact hash is shared"
@@ -79,7 +90,7 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     dead, shifted = _leave_out_dead(architecture, wide)
     take_out_scales(group, wide)
     try:
-        numbers = _relations(group, wide)
+        numbers = _relations(group, groups, wide)
     except Unsupported as error:
         return OrbitHash(None, str(error))
     numbers.settle_signs()
@@ -116,6 +127,22 @@ def _leave_out_dead(
         else:
             shifted.update(dict.fromkeys(laws.parameters))
     return tuple(dead), tuple(shifted)
+
+
+Groups = list[tuple[GroupedUnits, int]]  # and the number of its first slot among all spaces
+
+
+def _loosened(group: OrbitGroup) -> tuple[OrbitGroup, Groups]:
+    """Units in groups as units that may go anywhere; which group they belong to is a relation of its own."""
+    spaces: list[HiddenSpace] = []
+    groups: Groups = []
+    for space in group.spaces:
+        if isinstance(space, GroupedUnits):
+            groups.append((space, len(spaces)))
+            spaces += [replace(slot, permutes=True) for slot in space.slots]
+        else:
+            spaces.append(space)
+    return replace(group, spaces=tuple(spaces)), groups
 
 
 def _raw_group(architecture: CheckpointArchitecture) -> OrbitGroup:
@@ -185,8 +212,8 @@ class _Axes:
             own[dims] = self.numbers.axis(f"{name} {dims}", count)
         return own[dims]
 
-    def take(self, space: UnitSpace) -> None:
-        """The rows of a space belong to its units."""
+    def take(self, space: UnitSpace) -> NDArray[np.int64]:
+        """The rows of a space belong to its units, the nodes that are returned."""
         nodes = self.numbers.nodes(space.name, space.size, space.permutes, space.signed)
         for rows in space.members:
             axis = self.at(rows.tensor, rows.dims)
@@ -194,6 +221,7 @@ class _Axes:
             axis.copies[rows.places] = np.arange(rows.places.shape[1])
             if rows.odd and space.signed:
                 self.signed.add(rows.place)
+        return nodes
 
     def relation(self, name: str) -> NumberTable:
         """A whole tensor."""
@@ -207,14 +235,15 @@ class _Axes:
         return NumberTable(name, flat, axes, [(name, dims) in self.signed for dims in order])
 
 
-def _relations(group: OrbitGroup, wide: Mapping[str, Floats]) -> ColouredNumbers:
+def _relations(group: OrbitGroup, groups: Groups, wide: Mapping[str, Floats]) -> ColouredNumbers:
     """Every tensor as numbers between nodes: units, heads, and fixed places."""
     found = ColouredNumbers()
     axes = _Axes(found, wide)
     in_heads: dict[AxisPlace, NDArray[np.bool_]] = {}
-    for space in group.spaces:
+    units: dict[int, NDArray[np.int64]] = {}
+    for number, space in enumerate(group.spaces):
         if isinstance(space, UnitSpace):
-            axes.take(space)
+            units[number] = axes.take(space)
             continue
         for rows in members_of(space):
             count = int(np.prod([wide[rows.tensor].shape[d] for d in rows.dims], dtype=int))
@@ -231,7 +260,23 @@ def _relations(group: OrbitGroup, wide: Mapping[str, Floats]) -> ColouredNumbers
             _head_relations(found, space.heads, space.copies, space.permutes, axes)
         elif isinstance(space, MatrixBlock):
             _head_relations(found, ((space,),), 1, False, axes)
+    for whole, first in groups:
+        _group_relations(found, whole, [units[first + number] for number in range(len(whole.slots))])
     return found
+
+
+def _group_relations(found: ColouredNumbers, space: GroupedUnits, units: Sequence[NDArray[np.int64]]) -> None:
+    """Which units belong to which group, in every slot; and to which place in it, if they have to stay there."""
+    groups = found.nodes(f"groups of {space.name}", space.count, space.permutes, False)
+    for number, (slot, nodes) in enumerate(zip(space.slots, units, strict=True)):
+        size = slot.size // space.count
+        tables = [("group", groups, np.repeat(np.eye(space.count), size, axis=1))]
+        if not slot.permutes:
+            places = found.nodes(f"places in groups of {space.name} {number}", size, False, False)
+            tables.append(("place", places, np.tile(np.eye(size), space.count)))
+        for word, others, table in tables:
+            both = [NodeAxis(each, np.zeros(len(each), dtype=np.int64)) for each in (others, nodes)]
+            found.relations.append(NumberTable(f"{number} {word} of {space.name}", table, both, [False, False]))
 
 
 def _head_relations(

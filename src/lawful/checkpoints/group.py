@@ -1,8 +1,9 @@
 """The group that acts on the weights of an architecture without changing its function, as spaces to be aligned.
 
-Everything comes from the symmetries that are read from the graph. Three kinds of spaces:
+Everything comes from the symmetries that are read from the graph. Four kinds of spaces:
 
 - `UnitSpace`: hidden units (neurons, channels, coordinates of a stream) that may change places, with scales and signs;
+- `GroupedUnits`: units in groups (of a grouped convolution, of a GroupNorm) that may change places as wholes;
 - `MatrixBlock`: a hidden space on which all of GL(m), O(m), O(m) fixing the vector 1, or a complex number for each
   rotary pair acts;
 - `HeadSpace`: blocks that belong together, head by head, and whole heads that may change places. Rows of a head that
@@ -11,8 +12,11 @@ Everything comes from the symmetries that are read from the graph. Three kinds o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
+
+import numpy as np
 
 from lawful.symmetry.families import SpaceLaws
 from lawful.types import Indices
@@ -52,6 +56,38 @@ class UnitSpace:
     permutes: bool
     signed: bool
 
+    def split(self, count: int) -> list[UnitSpace]:
+        """As many spaces of as many units each."""
+        parts = [np.split(rows.places, count) for rows in self.members]
+        return [
+            replace(self, size=self.size // count, members=tuple(
+                replace(rows, places=places[k]) for rows, places in zip(self.members, parts, strict=True)))
+            for k in range(count)
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedUnits:
+    """Groups of units that may change places as wholes, the same in every slot: what a group reads and what it writes.
+
+    A slot holds the units of all groups, group after group, as many in each; those of one group may change places among
+    themselves if the slot permutes. The permutations of a slot are a wreath product.
+    """
+
+    name: str
+    slots: tuple[UnitSpace, ...]
+    count: int
+    permutes: bool
+
+    def follows(self, rows: AxisRows) -> bool:
+        """Whether other rows take whole groups of this tensor along: these then only move inside of each group.
+
+        A weight (o, i/g) of a grouped convolution has its groups along o; they are not to be exchanged twice.
+        """
+        others = [each for each in members_of(self) if each.tensor == rows.tensor and each.dims != rows.dims]
+        leading = min([rows, *others], key=lambda each: (len(each.dims), each.dims))
+        return leading.dims != rows.dims and bool(set(leading.dims) & set(rows.dims))
+
 
 @dataclass(frozen=True, eq=False)
 class MatrixBlock:
@@ -77,7 +113,7 @@ class HeadSpace:
     permutes: bool
 
 
-HiddenSpace = UnitSpace | MatrixBlock | HeadSpace
+HiddenSpace = UnitSpace | GroupedUnits | MatrixBlock | HeadSpace
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +125,27 @@ class OrbitGroup:
     shapes: dict[str, tuple[int, ...]]
     left_out: int
 
+    def with_groups_in_place(self) -> OrbitGroup:
+        """The subgroup that leaves groups of units where they are: each of them is a space by itself."""
+        found: list[HiddenSpace] = []
+        for space in self.spaces:
+            if isinstance(space, GroupedUnits):
+                found += [each for slot in space.slots for each in slot.split(space.count)]
+            else:
+                found.append(space)
+        return replace(self, spaces=tuple(found))
+
 
 def members_of(space: HiddenSpace) -> tuple[AxisRows, ...]:
     """All rows that a space moves."""
     if isinstance(space, HeadSpace):
         return tuple(rows for head in space.heads for block in head for rows in block.members)
+    if isinstance(space, GroupedUnits):
+        return tuple(rows for slot in space.slots for rows in slot.members)
     return space.members
+
+
+def unit_spaces(spaces: Iterable[HiddenSpace]) -> list[UnitSpace]:
+    """The units of some spaces, those of groups too, as if nothing held the groups together."""
+    found = [space.slots if isinstance(space, GroupedUnits) else (space,) for space in spaces]
+    return [space for several in found for space in several if isinstance(space, UnitSpace)]

@@ -24,7 +24,7 @@ from lawful.checkpoints.changes import NearestTensors, TensorChange, change_of, 
 from lawful.checkpoints.compare import WeightComparison
 from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.folds import State
-from lawful.checkpoints.group import AxisRows, UnitSpace
+from lawful.checkpoints.group import AxisRows, UnitSpace, unit_spaces
 from lawful.checkpoints.nearest import assign
 from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
@@ -218,7 +218,7 @@ def _held(matrices: Sequence[NearestTensors]) -> SharesHeld | None:
 
 
 def _agreements(found: WeightComparison, one: Tensors) -> tuple[Agreement, ...]:
-    spaces = [each for each in found.architecture.group.spaces if isinstance(each, UnitSpace) and each.permutes]
+    spaces = [each for each in unit_spaces(found.architecture.group.spaces) if each.permutes]
     split = [(space, parts) for space in spaces if space.size > 1 and (parts := _parts(space, one)) is not None]
     result = []
     for space, parts in split:

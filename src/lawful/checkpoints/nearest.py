@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from lawful.checkpoints.element import BlockMove, SpaceMove, UnitsMove
-from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.element import BlockMove, GroupsMove, SpaceMove, UnitsMove, frames, moved
+from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.nearest_blocks import SURE, TINY, nearest_heads, nearest_matrix
+from lawful.checkpoints.streamed import MadeTensors
 from lawful.checkpoints.unit_rows import Tensors, columns_of, row_lengths
 from lawful.types import Floats, Indices, Mask
 
@@ -26,17 +27,27 @@ def nearest(
     """The move of one space, found from those of its members that are usable; `near` if B was aligned once already."""
     if isinstance(space, UnitSpace):
         return _units(space, a, b, usable)
+    if isinstance(space, GroupedUnits):
+        return _groups(space, a, b, usable)
     if isinstance(space, HeadSpace):
         return nearest_heads(space, a, b)
     return BlockMove(nearest_matrix(space, a, b, [rows for rows in space.members if usable(rows)], near=near))
 
 
-def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
-    """Of many units those that a few columns tell apart are matched by these, the others by all columns."""
-    classes: dict[tuple[tuple[float, ...], bool], list[AxisRows]] = defaultdict(list)
+Classes = dict[tuple[tuple[float, ...], bool], list[AxisRows]]  # rows by what scales and signs do to them
+
+
+def _classes(space: UnitSpace, usable: Callable[[AxisRows], bool]) -> Classes:
+    found: Classes = defaultdict(list)
     for rows in space.members:
         if usable(rows):
-            classes[rows.powers, rows.odd].append(rows)
+            found[rows.powers, rows.odd].append(rows)
+    return found
+
+
+def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
+    """Of many units those that a few columns tell apart are matched by these, the others by all columns."""
+    classes = _classes(space, usable)
     order, signs = np.arange(space.size), np.ones(space.size)
     rest = free = np.arange(space.size)
     if space.permutes and space.size >= MANY_UNITS:
@@ -49,8 +60,46 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows]
         if space.permutes:
             order[rest] = free[assign(cost)]
         signs[rest] = _signs(space, odd_part, np.searchsorted(free, order[rest]))
-    lengths = [(powers, _lengths(members, a, b, order)) for (powers, _), members in classes.items() if any(powers)]
-    return UnitsMove(order, _scales(space, lengths), signs)
+    return UnitsMove(order, _scales(space, _kinds(classes, a, b, order)), signs)
+
+
+def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> GroupsMove:
+    """First the order of groups, by what is left between two of them once their units are matched; then the units of
+    each. Slots of very many units have no say in the order, if there are others."""
+    groups, counted = np.arange(space.count), [slot for slot in space.slots if slot.size <= MOST_ASSIGNED]
+    if space.permutes:
+        total = sum(_between(space.count, slot, a, b, usable) for slot in counted or space.slots)
+        groups = linear_sum_assignment(total)[1].astype(np.intp)
+    sizes = [slot.size // space.count for slot in space.slots]
+    orders = [(groups[:, None] * size + np.arange(size)).reshape(-1) for size in sizes]
+    whole = [UnitsMove(order, np.ones((slot.size, slot.scales)), np.ones(slot.size))
+             for slot, order in zip(space.slots, orders, strict=True)]  # fmt: skip
+    alone = OrbitGroup((space,), (), {rows.tensor: tuple(b[rows.tensor].shape) for rows in members_of(space)}, 0)
+    acting = frames(alone, {0: GroupsMove(tuple(whole))})
+    ordered = MadeTensors(alone.shapes, lambda name: moved(b, acting, [name]))
+    found = []
+    for slot, order, size in zip(space.slots, orders, sizes, strict=True):
+        parts = [_units(part, a, ordered, usable) for part in slot.split(space.count)]
+        inside = np.concatenate([number * size + part.order for number, part in enumerate(parts)])
+        scales, signs = (np.concatenate(each) for each in zip(*((p.scales, p.signs) for p in parts), strict=True))
+        found.append(UnitsMove(order[inside], scales, signs))
+    return GroupsMove(tuple(found))
+
+
+def _between(count: int, slot: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> Floats:
+    """For each group of A and each of B what is left between their units."""
+    kinds = _classes(slot, usable).items()
+    cost = _costs(slot, [_feature(*kind, members, a, b) for kind, members in kinds])[1].numpy()
+    tables = cost.reshape(count, slot.size // count, count, -1).swapaxes(1, 2)
+    if not slot.permutes or slot.size == count:
+        return np.asarray(np.trace(tables, axis1=2, axis2=3))
+    left = [[table[linear_sum_assignment(table)].sum() for table in row] for row in tables]
+    return np.array(left)
+
+
+def _kinds(classes: Classes, a: Tensors, b: Tensors, order: Indices) -> list[tuple[tuple[float, ...], RowLengths]]:
+    """The lengths of rows on which scales act."""
+    return [(powers, _lengths(members, a, b, order)) for (powers, _), members in classes.items() if any(powers)]
 
 
 def _told_apart(space: UnitSpace, features: list[RowProducts]) -> tuple[Indices, Floats]:

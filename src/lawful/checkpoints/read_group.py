@@ -13,13 +13,13 @@ from scipy.sparse.csgraph import connected_components
 from lawful.checkpoints.group import (
     AxisPlace,
     AxisRows,
-    HiddenSpace,
     Kind,
     MatrixBlock,
     OrbitGroup,
     UnitSpace,
     members_of,
 )
+from lawful.checkpoints.read_grouped import grouped, routed
 from lawful.checkpoints.read_heads import HeadReader
 from lawful.symmetry.cells import Cells
 from lawful.symmetry.families import MatrixLaws
@@ -45,7 +45,7 @@ def read_group(demands: Demands, gains: set[str], biases: Mapping[str, str]) -> 
     heads, used = HeadReader(demands, reader.solution, reader.sides, reader.unit, biases).read(blocks)
     single = [block for number, block in blocks.items() if number not in used]
     units, left_out = reader.units(used)
-    spaces: list[HiddenSpace] = [*single, *heads, *units]
+    spaces = routed([*single, *heads, *grouped(units, demands.shapes)], demands.shapes)
     order = {name: place for place, name in enumerate(demands.shapes)}
     spaces.sort(key=lambda space: min(order[rows.tensor] for rows in members_of(space)))
     shifts = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[0]

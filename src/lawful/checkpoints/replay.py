@@ -61,7 +61,7 @@ def replay_beside(
             if node.op == "placeholder":
                 if node.name in places:
                     for held, (_, inputs) in zip(values, runs, strict=True):
-                        held[node] = wide(inputs[places[node.name]], kind)
+                        held[node] = widened(inputs[places[node.name]], kind)
                 continue
             looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
             of: Mapping[str, torch.Tensor] | None = None
@@ -71,11 +71,11 @@ def replay_beside(
                     of, fetched = tensors, {}
                     for given in node.all_input_nodes:
                         if given.op == "placeholder" and given.name not in places:
-                            held_by = stored(exported, tensors, given)
-                            fetched[given] = held_by.detach() if looked_up else wide(held_by, kind)
+                            own = stored(exported, tensors, given)
+                            fetched[given] = own.detach() if looked_up else widened(own, kind)
                 at = {**held, **fetched}
                 made = node.target(*filled(node.args, at, kind), **filled(node.kwargs, at, kind))
-                held[node] = wide(made, kind) if looked_up else made
+                held[node] = widened(made, kind) if looked_up else made
                 for given in ending.get(node, ()):
                     held.pop(given, None)
     raise AssertionError("a graph without an output")
@@ -98,7 +98,7 @@ def stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: 
     return exported.tensors[node.name] if own else tensors[str(name)]
 
 
-def wide(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
+def widened(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
     """A tensor in the type that is used, unless it holds whole numbers or truth values."""
     return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows,
 from lawful.checkpoints.find_folds import Folding
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State, fold
-from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.quantise import quantised, rounding_error
 from lawful.checkpoints.read_architecture import read_architecture
@@ -115,12 +115,15 @@ def _balanced(
 ) -> tuple[State, int, list[str], tuple[CheckpointArchitecture, dict[int, SpaceMove]]]:
     """A member of the orbit as it is stored, after how many sweeps, what was left alone, and the way back."""
     found = read_architecture(module, input, folding=folding)
+    whole = [space for space in found.group.spaces if isinstance(space, GroupedUnits)]
+    found = replace(found, group=found.group.with_groups_in_place())
     wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in opened.state.items()}
     folded = fold(wide, found.folds)
     balanced = balance(found.group, folded, "range" if purpose == "range" else "norm", seed)
     state, notes = folded | balanced.state, [*found.notes, *balanced.notes]
     if purpose == "canonical":
         state = _in_order(found.group, state, notes, balanced.moves)
+        notes += [f"{space.name}: its {space.count} groups are left in their order" for space in whole]
     stored = {
         name: tensor.to(opened.state[name].dtype) if tensor.is_floating_point() else tensor
         for name, tensor in state.items()
@@ -179,7 +182,7 @@ def _in_order(group: OrbitGroup, state: State, notes: list[str], moves: dict[int
                 move = UnitsMove(order, base.scales, signs)
         elif isinstance(space, HeadSpace) and space.permutes:
             move = _heads_in_order(space, current, notes)
-        elif not isinstance(space, HeadSpace) and space.kind.startswith("O"):
+        elif isinstance(space, MatrixBlock) and space.kind.startswith("O"):
             notes.append(f"{space.name}: rotations of a space of {space.size} change no norm and are left as they are")
         if move is not None:
             names = list(dict.fromkeys(rows.tensor for rows in members_of(space)))

@@ -21,7 +21,7 @@ import torch
 
 from lawful.checkpoints.align import shiftless
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group import AxisRows, HeadSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group import AxisRows, HeadSpace, MatrixBlock, OrbitGroup, members_of
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.types import Floats
 
@@ -81,7 +81,7 @@ def _labelled(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
     """The tensors of which one axis belongs to one space and all others have names, with the kind of that space."""
     found: dict[str, list[tuple[str, AxisRows]]] = defaultdict(list)
     for space in group.spaces:
-        kind = "heads" if isinstance(space, HeadSpace) else "units" if isinstance(space, UnitSpace) else space.kind
+        kind = "heads" if isinstance(space, HeadSpace) else space.kind if isinstance(space, MatrixBlock) else "units"
         for rows in members_of(space):
             found[rows.tensor].append((kind, rows))
     alone = {name: entries[0] for name, entries in found.items() if len(entries) == 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lawful.checkpoints.element import BlockMove, HeadsMove, SpaceMove, UnitsMove
+from lawful.checkpoints.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove
 from lawful.types import Floats
 
 SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
@@ -18,9 +18,9 @@ def snapped(move: SpaceMove, unit: float) -> SpaceMove:
     """
     near = max(SNAP, SNAP_UNITS * unit)
     if isinstance(move, UnitsMove):
-        powers = np.exp2(np.round(np.log2(move.scales)))
-        meant = bool((np.abs(move.scales / powers - 1) < near).all())
-        return UnitsMove(move.order, powers, move.signs) if meant else move
+        return _snapped_units(move, near)
+    if isinstance(move, GroupsMove):
+        return GroupsMove(tuple(_snapped_units(slot, near) for slot in move.slots))
     if isinstance(move, BlockMove):
         clean = _permutation(move.matrix, near)
         return move if clean is None else BlockMove(clean)
@@ -30,6 +30,12 @@ def snapped(move: SpaceMove, unit: float) -> SpaceMove:
             move.order, move.copies, tuple(tuple(_unturned(matrix, near) for matrix in head) for head in move.matrices)
         )
     return HeadsMove(move.order, move.copies, tuple(tuple(m for m in head if m is not None) for head in cleaned))
+
+
+def _snapped_units(move: UnitsMove, near: float) -> UnitsMove:
+    powers = np.exp2(np.round(np.log2(move.scales)))
+    meant = bool((np.abs(move.scales / powers - 1) < near).all())
+    return UnitsMove(move.order, powers, move.signs) if meant else move
 
 
 def _unturned(matrix: Floats, near: float) -> Floats:

@@ -7,17 +7,18 @@ random weights in float64, and the outputs have to stay.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import Fold, State, StatisticsFold
-from lawful.checkpoints.group import HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.random_members import random_member
+from lawful.checkpoints.reached import Masks, chooses, reaching, seen
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 
 FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
 BESIDE = 4  # sets of spaces that are tried at a time
@@ -28,8 +29,10 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     """Drop what changes the outputs: if all together do, signs are tried on top of the rest, that space by space."""
     probe = _Probe(given, seed)
     notes: list[str] = []
+    if chooses(given.exported):
+        given, notes = _reached(given, probe)
     spaces = given.group.spaces
-    plain = [replace(space, signed=False) if isinstance(space, UnitSpace) else space for space in spaces]
+    plain = [_unsigned(space) for space in spaces]
     whole, unsigned = probe.first(given.group, replace(given.group, spaces=tuple(plain)))
     settled: dict[int, HiddenSpace]
     signed: dict[int, HiddenSpace] = {}
@@ -37,13 +40,13 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
         settled = dict(enumerate(spaces))
     elif unsigned:
         settled = dict(enumerate(plain))
-        turned = [number for number, space in enumerate(spaces) if isinstance(space, UnitSpace) and space.signed]
-        signed = probe.settle({number: [spaces[number]] for number in turned})
+        turned = [number for number, space in enumerate(spaces) if plain[number] is not space]
+        signed = probe.settle({number: _signs(spaces[number]) for number in turned})
     else:
         if not probe.stays(given.folds, replace(given.group, spaces=())):
             raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
         settled, signed = {}, probe.settle({number: _weaker(space) for number, space in enumerate(spaces)})
-        notes = [
+        notes += [
             f"{space.name}: what was read of its symmetries changed the outputs and is not used"
             for number, space in enumerate(spaces)
             if number not in signed
@@ -57,18 +60,53 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     return replace(given, group=group, notes=tuple(notes))
 
 
+def _reached(given: CheckpointArchitecture, probe: _Probe) -> tuple[CheckpointArchitecture, list[str]]:
+    """Without what no trial of a module that chooses tries; if that is not known, without signs: trials decide them."""
+    unseen = probe.unseen(given.group.spaces)
+    if unseen is None:
+        kept = [_unsigned(space) for space in given.group.spaces]
+        notes = ["it chooses between its parts, and which of them a trial reaches is not known: no signs are used"]
+    else:
+        kept = [space for space in given.group.spaces if space not in unseen]
+        notes = [f"{space.name}: no trial has chosen all of it, and it is not used" for space in unseen]
+    return replace(given, group=replace(given.group, spaces=tuple(kept))), notes
+
+
 def _signature(space: HiddenSpace) -> object:
     """What spaces of layers that look alike have in common."""
     rows = [(each.dims, each.places.shape, each.powers, each.odd) for each in members_of(space)]
     if isinstance(space, UnitSpace):
         return space.size, space.scales, space.permutes, space.signed, *rows
+    if isinstance(space, GroupedUnits):
+        return space.count, *(_signature(slot) for slot in space.slots)
     if isinstance(space, HeadSpace):
         return len(space.heads), space.copies, *rows
     return space.kind, space.size, *rows
 
 
+def _unsigned(space: HiddenSpace) -> HiddenSpace:
+    if isinstance(space, UnitSpace) and space.signed:
+        return replace(space, signed=False)
+    if isinstance(space, GroupedUnits) and any(slot.signed for slot in space.slots):
+        return replace(space, slots=tuple(replace(slot, signed=False) for slot in space.slots))
+    return space
+
+
+def _signs(space: HiddenSpace) -> list[HiddenSpace]:
+    """A space with its signs; of several slots with those of all, then of each alone."""
+    if not isinstance(space, GroupedUnits) or len(space.slots) == 1:
+        return [space]
+    one = [tuple(replace(slot, signed=slot.signed and n == k) for n, slot in enumerate(space.slots))
+           for k in range(len(space.slots))]  # fmt: skip
+    return [space, *(replace(space, slots=slots) for slots in one)]
+
+
 def _weaker(space: HiddenSpace) -> list[HiddenSpace]:
     """A space, then less and less of it."""
+    if isinstance(space, GroupedUnits):
+        bare = _unsigned(space)
+        inner = replace(space, permutes=False)
+        return [*_signs(space), bare, *_signs(inner), _unsigned(inner)]
     if isinstance(space, UnitSpace):
         return [space, *(replace(space, signed=s, permutes=p) for p, s in ((space.permutes, False), (False, False)))]
     if isinstance(space, HeadSpace):
@@ -81,6 +119,7 @@ class _Trial:
     """Random weights and what the module computes with them; `near` is how much of that may change by rounding."""
 
     theta: Mapping[str, torch.Tensor]
+    inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
     near: float
 
@@ -93,12 +132,13 @@ class _Probe:
     """Outputs at random weights before and after.
 
     The weights have nothing to do with those that the module has: near zero even GELU is odd. They are of ordinary size
-    once, and once with gains and biases so large that activations are seen far out.
+    once, and once with gains and biases so large that activations are seen far out. A module that chooses is tried with
+    more inputs, those that reach what the others did not.
     """
 
     def __init__(self, given: CheckpointArchitecture, seed: int) -> None:
         self.given, self.seed = given, seed
-        self.inputs = given.draw_inputs(seed)
+        self.many = [given.draw_inputs(seed)]
         self.own = given.state()
         self.numbers = {name: number for number, name in enumerate(self.own)}
         self.noise = MadeTensors(self.own, self._noise)
@@ -108,19 +148,41 @@ class _Probe:
         """Whether the outputs stay with each of these groups: trials and members beside each other, so that the random
         numbers of each tensor are drawn once."""
         given = self.given
-        thetas = [self._theta(vectors) for vectors in (0.25, 30.0)]
-        members = [self._member(given.folds, group, theta, n) for group in groups for n, theta in enumerate(thetas)]
-        outputs = given.beside([(state, self.inputs) for state in (*thetas, *members)])
-        for theta, found, near in zip(thetas, outputs, (given.tolerance, max(FAR_OUT, given.tolerance)), strict=False):
+        usual, far_out = (self._theta(vectors) for vectors in (0.25, 30.0))
+        plans = [(usual, self.many[0], given.tolerance), (far_out, self.many[0], max(FAR_OUT, given.tolerance))]
+        plans += [(usual, inputs, given.tolerance) for inputs in self.many[1:]]
+        runs = [(theta, inputs) for theta, inputs, _ in plans]
+        runs += [
+            (self._member(given.folds, group, theta, n), inputs)
+            for group in groups
+            for n, (theta, inputs, _) in enumerate(plans)
+        ]
+        outputs = given.beside(runs)
+        count = len(plans)
+        for (theta, inputs, near), found in zip(plans, outputs, strict=False):
             if all(bool(torch.isfinite(tensor).all()) for tensor in found):
                 size = max((float(tensor.abs().max()) for tensor in found), default=0.0)
-                self.trials.append(_Trial(theta, found, near * size))
+                self.trials.append(_Trial(theta, inputs, found, near * size))
         if not self.trials:
             raise LawfulError("the module computes no finite numbers with random weights")
-        if len(self.trials) < len(thetas):
+        if len(self.trials) < count:
             return [self.stays(given.folds, group) for group in groups]
-        pairs = [outputs[place : place + 2] for place in range(2, len(outputs), 2)]
-        return [all(trial.kept(after) for trial, after in zip(self.trials, pair, strict=True)) for pair in pairs]
+        several = [outputs[place : place + count] for place in range(count, len(outputs), count)]
+        return [all(trial.kept(after) for trial, after in zip(self.trials, each, strict=True)) for each in several]
+
+    def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace] | None:
+        """The spaces that no trial tries, if that is known; inputs are added for as long as they reach more."""
+        if not self.given.wide or self.given.large:
+            return None
+
+        def left(masks: Masks) -> list[HiddenSpace]:
+            return [space for space in spaces if not seen(space, masks)]
+
+        try:
+            self.many, masks = reaching(self.given, self._theta(0.25), self.seed, lambda masks: not left(masks))
+        except Unsupported:
+            return None
+        return left(masks)
 
     def _noise(self, name: str) -> State:
         """Random numbers for one tensor; rows of matrices are about as long as 1."""
@@ -150,16 +212,19 @@ class _Probe:
     ) -> Mapping[str, torch.Tensor]:
         shifted = bool(group.spaces) or not self.given.group.spaces
         folded = folded_tensors(theta, folds)
-        return random_member(group, folded, self.seed, shifted=shifted, trial=number, mirrored=True)
+        return random_member(group, folded, self.seed, shifted=shifted, trial=number % 2, mirrored=True)
 
     def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
         """Whether the outputs stay after folds, members of the group that try all of it, and random shifts."""
-        for number in range(2):
-            trial = self.trials[number % len(self.trials)]
+        for number, trial in self._each():
             state = self._member(folds, group, trial.theta, number)
-            if not trial.kept(self.given.replays(state, [self.inputs])[0]):
+            if not trial.kept(self.given.replays(state, [trial.inputs])[0]):
                 return False
         return True
+
+    def _each(self) -> list[tuple[int, _Trial]]:
+        """All trials with their numbers: at least two, since two members generate the group."""
+        return [(n, self.trials[n % len(self.trials)]) for n in range(max(2, len(self.trials)))]
 
     def settle(self, proposals: Mapping[int, list[HiddenSpace]]) -> dict[int, HiddenSpace]:
         """Of each space by its number the first proposal that keeps the outputs, if there is one.
@@ -193,12 +258,12 @@ class _Probe:
     def _kept(self, sets: list[tuple[HiddenSpace, ...]]) -> list[bool]:
         """Which sets of spaces keep the outputs, a few of them tried beside each other."""
         kept = list(range(len(sets)))
-        for number in range(2):
-            trial, found = self.trials[number % len(self.trials)], []
+        for number, trial in self._each():
+            found: list[int] = []
             for few in (kept[start : start + BESIDE] for start in range(0, len(kept), BESIDE)):
                 groups = [replace(self.given.group, spaces=sets[place]) for place in few]
                 states = [self._member(self.given.folds, group, trial.theta, number) for group in groups]
-                outputs = self.given.beside([(state, self.inputs) for state in states])
+                outputs = self.given.beside([(state, trial.inputs) for state in states])
                 found += [place for place, after in zip(few, outputs, strict=True) if trial.kept(after)]
             kept = found
         return [place in kept for place in range(len(sets))]

@@ -8,7 +8,7 @@ from typing import Any
 from lawful.checkpoints.apart import ApartVerdict
 from lawful.checkpoints.compare import WeightComparison
 from lawful.checkpoints.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
-from lawful.checkpoints.group import HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
 from lawful.checkpoints.same import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.verbs import Aligned
 from lawful.report.representatives import KINDS
@@ -114,6 +114,12 @@ def _space_words(space: HiddenSpace) -> str:
         acts = [word for word, on in (("permutations", space.permutes), ("scales", space.scales),
                                       ("signs", space.signed)) if on]  # fmt: skip
         return f"{space.name}: {space.size} units, {' and '.join(acts) or 'fixed'}"
+    if isinstance(space, GroupedUnits):
+        sizes = " and ".join(str(slot.size // space.count) for slot in space.slots)
+        acts = [word for word, on in (("permutations", space.permutes), ("permutations inside", any(
+            slot.permutes for slot in space.slots)), ("scales", any(slot.scales for slot in space.slots)),
+            ("signs", any(slot.signed for slot in space.slots))) if on]  # fmt: skip
+        return f"{space.name}: {space.count} groups of {sizes} units, {' and '.join(acts) or 'fixed'}"
     if isinstance(space, HeadSpace):
         acting = [block for block in space.heads[0] if block.kind != "still"]
         kinds = " and ".join(dict.fromkeys(f"{block.kind}({block.size})" for block in acting)) or "as they are"

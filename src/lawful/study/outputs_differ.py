@@ -18,7 +18,7 @@ from torch import fx
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.certificate import digest
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
-from lawful.checkpoints.replay import filled, stored, wide
+from lawful.checkpoints.replay import filled, stored, widened
 from lawful.checkpoints.same import OutputReplay
 from lawful.errors import Unsupported
 from lawful.laws.certificate import program_json
@@ -103,9 +103,9 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
         for node in exported.graph.nodes:
             if node in own:
                 held = given.get(own[node])
-                values[node] = wide(stored(exported, state, node), torch.float64) if held is None else held
+                values[node] = widened(stored(exported, state, node), torch.float64) if held is None else held
             elif node.op == "placeholder" and node in used:
-                values[node] = wide(replay.inputs[exported.inputs.index(node.name)], torch.float64)
+                values[node] = widened(replay.inputs[exported.inputs.index(node.name)], torch.float64)
             elif node.op == "call_function":
                 # a view of what attention returns may need a copy where attention is carried out in another way
                 target = torch.ops.aten.reshape.default if operator_name(node.target) == "view" else node.target

@@ -147,6 +147,13 @@ class Step:
             field = first
         return field
 
+    def alike(self, field: torch.Tensor, dim: int) -> torch.Tensor:
+        """Demand that a field acts in the same way everywhere along a dimension; returned with size 1 there."""
+        first = field.narrow(dim, 0, 1)
+        if dim in varying(field):
+            self.gauges.same(field, first.expand(field.shape), line=[d for d in varying(field) if d != dim])
+        return first
+
     def plain(self, *shapes: Shape) -> Motion | tuple[Motion, ...]:
         """Results that no gauge or shift moves."""
         sizes = shapes or self.shapes

@@ -27,7 +27,7 @@ from lawful.symmetry.rules import KEEPS_SQUARES, RULES
 from lawful.symmetry.rules.arithmetic import homogeneous
 from lawful.symmetry.rules.attention import note_heads
 from lawful.symmetry.shifts import Shifts
-from lawful.symmetry.uses import CONVOLUTIONS, PRODUCTS, groups_of, matrix_sides, uses_of
+from lawful.symmetry.uses import CONVOLUTIONS, PRODUCTS, STACKED, groups_of, matrix_sides, uses_of
 
 PASSES_CONSTANTS = {"add", "sub", "linear", "addmm", "to", "_to_copy", "contiguous", "clone", "alias"} | (
     set(CONVOLUTIONS)
@@ -149,13 +149,13 @@ class _Reader:
         """One field for each axis. Convolutions with groups have one input space for each group, stacks of matrices
         one gauge for each matrix, and an axis of size 1 that is summed over or written has a scale of its own."""
         uses = set(uses_of(node))
-        groups = max((groups_of(user, node) for user in node.users), default=1)
+        groups = groups_of(node, shape)
         if groups > 1:
             return self._grouped_fields(shape, groups)
         sides = matrix_sides(node, shape) if len(shape) > 2 else None
         if sides is not None:
             return tuple(on(axes, shape, self.gauges.fresh(math.prod(shape[axis] for axis in axes))) for axes in sides)
-        if len(shape) > 2 and uses & {"matmul", "bmm", "baddbmm"}:
+        if len(shape) > 2 and uses & STACKED:
             return self._stacked_fields(shape)
         found = [on([axis], shape, self.gauges.fresh(size)) for axis, size in enumerate(shape) if size > 1]
         ends = shape[:2] if uses & set(CONVOLUTIONS) else shape

@@ -14,7 +14,10 @@ from lawful.symmetry.motion import Shape, index_fields
 CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 6, "conv_transpose2d": 6,
                 "conv_transpose3d": 6, "convolution": 8}  # where the number of groups stands  # fmt: skip
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", *CONVOLUTIONS}
+STACKED = {"matmul", "bmm", "baddbmm", "_grouped_mm", "grouped_mm_fallback"}  # products with a stack of matrices
 MATRICES = PRODUCTS - set(CONVOLUTIONS)
+IN_ORDER = {"view", "reshape", "_unsafe_view", "squeeze", "unsqueeze", "flatten", "unflatten", "contiguous", "clone",
+            "to", "_to_copy"}  # entries stay one after the other  # fmt: skip
 MOVES = {"t", "transpose", "permute", "numpy_T", "mT", "view", "reshape", "contiguous", "clone", "to", "_to_copy",
          "unsqueeze", "squeeze", "flatten", "unflatten", "_unsafe_view"}  # fmt: skip
 
@@ -30,12 +33,18 @@ def uses_of(node: fx.Node) -> Iterable[str]:
                 yield name
 
 
-def groups_of(user: fx.Node, weight: fx.Node) -> int:
-    """The number of groups of a convolution that reads this weight; 1 for any other use."""
-    place = CONVOLUTIONS.get(operator_name(user.target))
-    if place is None or user.args[1] is not weight:
-        return 1
-    return int(user.args[place] if len(user.args) > place else user.kwargs.get("groups", 1))  # type: ignore[arg-type]
+def groups_of(weight: fx.Node, shape: Shape) -> int:
+    """The most groups of a convolution that reads this weight in its own shape, whatever shapes it had in between."""
+    found = 1
+    for user in weight.users:
+        name = operator_name(user.target)
+        place = CONVOLUTIONS.get(name)
+        if name in IN_ORDER:
+            found = max(found, groups_of(user, shape))
+        elif place is not None and user.args[1] is weight and tuple(weight.meta["val"].shape) == tuple(shape):
+            given = user.args[place] if len(user.args) > place else user.kwargs.get("groups", 1)
+            found = max(found, int(given))  # type: ignore[arg-type]
+    return found
 
 
 def matrix_sides(node: fx.Node, shape: Shape) -> tuple[tuple[int, ...], ...] | None:

@@ -35,6 +35,7 @@ def _named(rule: Rule, names: str) -> dict[str, Rule]:
 RULES: dict[str, Rule] = {
     "linear": contract.linear,
     "matmul": contract.matmul,
+    **_named(contract.grouped_product, "_grouped_mm grouped_mm_fallback"),
     "addmm": contract.addmm,
     "baddbmm": contract.baddbmm,
     "embedding": lookup.embedding,

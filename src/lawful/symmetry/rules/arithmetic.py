@@ -19,31 +19,41 @@ def add_values(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
     """`z = x + k y`: both must move alike, `M_x = M_y = M_z`; shifts add up.
 
     A tensor of zeros fits any gauge. Fields are matched by the dimensions along which they change; one without a
-    partner is pinned, because the other summand stands still.
+    partner is pinned, because the other summand stands still. Permutations pass where that is the same for all of them.
     """
     if x.zero or y.zero:
         kept = step.spread(y if x.zero else x)
         shifts = step.shifts.scaled(kept.shifts, factor) if x.zero else kept.shifts
         return replace(kept, shifts=shifts, zero=x.zero and y.zero, steady=False)
+    shapes = x.shape, y.shape
     x, y = step.spread(x), step.spread(y)
     waiting = list(y.gauges)
     found: list[torch.Tensor] = []
+    still: list[torch.Tensor] = []
     for field in x.gauges:
         place = _partner(field, waiting)
         if place is None and len(x.gauges) == len(y.gauges) == 1 and not (varying(field) and varying(waiting[0])):
             place = 0
         if place is None:
-            step.gauges.pin(field, step.name)
+            still += _pinned(step, field, shapes[1])
         else:
             other = waiting.pop(place)
             step.gauges.same(field, other)
             found.append(min(field, other, key=lambda labels: len(varying(labels))))
     for field in waiting:
-        step.gauges.pin(field, step.name)
+        still += _pinned(step, field, shapes[0])
     shifts = step.shifts.plus(x.shifts, step.shifts.scaled(y.shifts, factor))
     matched = len(found) == len(x.gauges) == len(y.gauges) == 1
     absorber = y.absorber if matched and factor == 1 and y.absorber is not None else x.absorber if matched else None
-    return Motion(step.shape, tuple(found), shifts, steady=x.steady and y.steady, absorber=absorber)
+    return Motion(step.shape, (*found, *still), shifts, steady=x.steady and y.steady, absorber=absorber)
+
+
+def _pinned(step: Step, field: torch.Tensor, other: Shape) -> list[torch.Tensor]:
+    """Pin a field beside a summand that does not move with it; it is kept if that is constant along its dimensions."""
+    sizes = (1,) * (field.dim() - len(other)) + tuple(other)
+    constant = bool(varying(field)) and all(sizes[d] == 1 for d in varying(field))
+    step.gauges.pin(field, step.name, permutes=constant)
+    return [field] if constant else []
 
 
 def _partner(field: torch.Tensor, others: Sequence[torch.Tensor]) -> int | None:

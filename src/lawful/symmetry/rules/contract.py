@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from lawful.symmetry.labels import broadcast, varying
+from lawful.symmetry.labels import broadcast, compact, varying
 from lawful.symmetry.motion import Motion, Shape, Step
 from lawful.symmetry.rules.arithmetic import add_values, multiply_fields, scale
 from lawful.symmetry.shifts import Shift
@@ -157,6 +157,33 @@ def matmul(step: Step, self: Motion, other: Motion) -> Motion:
 def mm(step: Step, self: Motion, mat2: Motion) -> Motion:
     """Matrix product."""
     return matmul(step, self, mat2)
+
+
+def grouped_product(step: Step, input: Motion, weight: Motion, offs: Motion | None = None, *rest: object) -> Motion:
+    """`z[s] = x[s] W[e(s)]`: rows in the order of the matrix (the expert) that reads each; data say where each begins.
+
+    Nobody knows e(s). Rows are dealt out evenly, and stand for any rows of their expert: what happens to them one by
+    one holds for these too, and what picks or adds up rows demands that all act alike.
+    """
+    count, rows = weight.shape[0], input.shape[0]
+    if len(weight.shape) != 3 or len(input.shape) != 2 or rows < count or offs is None or any(rest):
+        step.pin(input, weight)
+        return Motion(step.shape)
+    expert = torch.arange(rows) * count // rows
+    x = step.settled(input)
+    if not all(torch.equal(field, field[_first(expert)][expert]) for field in x.gauges):
+        x = replace(x, gauges=tuple(step.alike(field, 0).expand(x.shape) for field in x.gauges))
+    step.shifts.drop(x.shifts)
+    step.pin(replace(weight, gauges=()), offs)
+    left = Motion((rows, 1, x.shape[1]), tuple(field.reshape(rows, 1, -1) for field in x.gauges))
+    right = Motion((rows, *weight.shape[1:]), tuple(compact(field[expert]) for field in weight.gauges))
+    product = contract(replace(step, shape=(rows, 1, weight.shape[2])), left, right, 1)
+    return Motion(step.shape, tuple(compact(field.reshape(step.shape)) for field in product.gauges))
+
+
+def _first(expert: torch.Tensor) -> torch.Tensor:
+    """The first row of each expert."""
+    return torch.searchsorted(expert, torch.arange(int(expert[-1]) + 1))
 
 
 def linear(step: Step, input: Motion, weight: Motion, bias: Motion | None = None) -> Motion:

@@ -93,20 +93,39 @@ def _joined(lines: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
 
 
 def index(step: Step, self: Motion, indices: Sequence[Motion | None]) -> Motion:
-    """Entries picked by index tensors: moved like the labels if the indices are fixed, seen otherwise."""
+    """Entries picked by index tensors: moved like the labels if the indices are fixed.
+
+    If they depend on data, what acts alike on all that is picked from passes, where one dimension is picked from.
+    """
     known = [None if place is None else place.known for place in indices]
     if any(place is not None and fixed is None for place, fixed in zip(indices, known, strict=True)):
-        step.pin(self)
-        return Motion(step.shape)
+        given = [(dim, place) for dim, place in enumerate(indices) if place is not None]
+        return _picked(step, self, *given[0]) if len(given) == 1 else _seen(step, self)
     return step.regrouped(self, lambda labels: step.target(labels, known))
 
 
 def index_select(step: Step, self: Motion, dim: int, index: Motion) -> Motion:
     """Slices picked by an index tensor."""
     if index.known is None:
-        step.pin(self)
-        return Motion(step.shape)
+        return _picked(step, self, dim % len(self.shape), index)
     return step.regrouped(self, lambda labels: step.target(labels, dim, index.known))
+
+
+def _seen(step: Step, value: Motion) -> Motion:
+    step.pin(value)
+    return Motion(step.shape)
+
+
+def _picked(step: Step, value: Motion, dim: int, places: Motion) -> Motion:
+    """Slices along one dimension, nobody knows which: gauges pass that act on all of them alike."""
+    if value.raw is not None:
+        return _seen(step, value)
+    step.pin(places)
+    x = step.settled(value)
+    step.shifts.drop(x.shifts)
+    size = (*x.shape[:dim], *(1 for _ in places.shape), *x.shape[dim + 1 :])
+    gauges = tuple(step.alike(field, dim).reshape(size).expand(step.shape) for field in x.gauges)
+    return Motion(step.shape, gauges)
 
 
 def getitem(step: Step, parts: Any, place: int) -> Any:
