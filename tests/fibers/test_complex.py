@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from math import comb
 
@@ -9,12 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+import lawful
 from lawful import Mlp
 from lawful.fibers import Domain, Stack, cells
+from lawful.fibers.catalogue import count_regions
 from lawful.fibers.cells import OutOfTime
 from lawful.fibers.disguise import hiding_network, random_network
 from lawful.fibers.genericity import genericity
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges
+from lawful.fibers.region_certificate import certificate
+from lawful.network.formats.json_graph import decode
 
 
 @pytest.mark.parametrize(("inputs", "neurons"), [(1, 5), (2, 6), (3, 5), (4, 3)])
@@ -22,6 +27,25 @@ def test_a_generic_arrangement_has_as_many_regions_as_zaslavsky_counts(inputs: i
     network = random_network(inputs, neurons, 1, seed=inputs)
     expected = sum(comb(neurons, k) for k in range(inputs + 1))
     assert len(list(cells(Stack.of(network)))) == expected
+
+
+@pytest.mark.parametrize("inputs", [1, 3, 7])
+def test_what_does_not_bend_cuts_nothing(inputs: int) -> None:
+    """Linear neurons, and values that skip a layer, have no sides: a line has one region, `x + relu(x - 1)` two."""
+    rng = np.random.default_rng(inputs)
+    line = Mlp([rng.normal(size=(3, inputs)), rng.normal(size=(1, 3))], slopes=[1.0])
+    bent = Mlp([np.ones((1, inputs)), [[1.0], [-2.0]], [[1.0, 1.0]]], [[-1.0], None, None], [1.0, 0.0])
+    assert [count_regions(network, None).regions for network in (line, bent)] == [1, 2]
+    for network in (line, bent):
+        assert lawful.verify(certificate(network, None, count_regions(network, None).regions)).facts["regions"] <= 2
+    names = [f"x{place}" for place in range(inputs)]
+    edges = [*([name, "h", 1.0] for name in names), *([name, "g", 2.0] for name in names), ["h", "g", 1.0],
+             *([name, "y", -1.0] for name in names), ["h", "y", 1.0], ["g", "y", 3.0], ["h", "l", 1.0],
+             ["l", "y", 1.0]]  # fmt: skip
+    graph = {"inputs": names, "outputs": ["y"], "edges": edges, "biases": {"h": -1.0, "g": -4.0},
+             "activation": {"h": "relu", "g": "leaky_relu(0.5)", "l": "linear"}}  # fmt: skip
+    found = count_regions(decode(json.dumps(graph).encode()), (-1.0, 3.0), each=True, facets=True)
+    assert (found.regions, len(found.each or ()), found.facets and found.facets.facets) == (3, 3, 2)
 
 
 @pytest.mark.parametrize("widths", [(2, 4, 3, 1), (3, 3, 4, 2), (2, 3, 3, 2, 1)])

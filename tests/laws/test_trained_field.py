@@ -130,6 +130,10 @@ def test_hooks() -> None:
     module[0].weight.register_hook(lambda slope: 0 * slope)
     with pytest.raises(Unsupported, match=r"0\.weight"):
         count_laws(module)
+    module = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    module[0].register_full_backward_hook(lambda part, given, taken: (3 * given[0],))  # the input's gradient is None
+    with pytest.raises(Unsupported, match="backward pass fails: TypeError"):
+        count_laws(module)
 
 
 def test_positions_are_no_tokens() -> None:

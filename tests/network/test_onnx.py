@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.formats.files import read
+from lawful.network.formats.onnx_reader import load
 
 RNG = np.random.default_rng(0)
 
@@ -328,3 +329,28 @@ def test_other_graphs_are_refused_in_one_line(name: str, tmp_path: Path) -> None
     with pytest.raises(LawfulError, match=words) as caught:
         read(tmp_path / "net.onnx")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "options"), [("LeakyRelu", {"alpha": 0.01}), ("HardSigmoid", {"alpha": 0.2})])
+def test_settings_left_out_are_those_of_the_standard(kind: str, options: dict[str, float], tmp_path: Path) -> None:
+    """ONNX's settings are in single precision, written down or not."""
+    tensors, found = {"a": normal(3, 2), "b": normal(2, 1)}, []
+    for number, given in enumerate(({}, options)):
+        nodes = [node("MatMul", "x,a", "h"), node(kind, "h", "r", **given), node("MatMul", "r,b", "y")]
+        onnx.save(model(nodes, tensors, ["N", 3]), tmp_path / f"{number}.onnx")
+        found.append(read(tmp_path / f"{number}.onnx").to_dag())
+    assert np.array_equal(found[0].slopes, found[1].slopes)
+    assert np.array_equal(found[0].theta, found[1].theta)
+
+
+def test_whole_numbers_are_not_computed_with(tmp_path: Path) -> None:
+    """A quotient of integers is rounded, and their sums overflow: only the inputs are numbers like others."""
+    tensors = {"three": np.array([3]), "a": normal(2, 2).astype(np.float32)}
+    cast = [node("Cast", "q", "f", to=TensorProto.FLOAT), node("MatMul", "f,a", "y")]
+    onnx.save(model([node("Div", "x,three", "q"), *cast], tensors, ["N", 2], TensorProto.INT64), tmp_path / "d.onnx")
+    with pytest.raises(Unsupported, match="whole numbers"):
+        load(tmp_path / "d.onnx")
+    onnx.save(model([node("Identity", "x", "q"), *cast], tensors, ["N", 2], TensorProto.INT64), tmp_path / "i.onnx")
+    told = load(tmp_path / "i.onnx").reading
+    assert told is not None
+    assert any("whole numbers" in said for said in told.assumed)

@@ -410,8 +410,40 @@ def test_ends_of_modules_that_differ() -> None:
     zeros = plain(nn.Sequential(layer, nn.LogSoftmax(1), nn.ReLU()))
     assert isinstance(zeros, ModuleNetwork)  # no end that can be left out: it is zero everywhere
     rows = nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (2, 2)))
-    with pytest.raises(Unsupported, match=r"softmax\(1\) at its end, the second softmax at its end"):
+    with pytest.raises(Unsupported, match=r"softmax\(1, of 2×2\) at its end, the second softmax\(of 2×2\) at its end"):
         package.same(nn.Sequential(rows, nn.Softmax(1)), nn.Sequential(rows, nn.Softmax(2)))
+    six = nn.Linear(3, 6)
+    wide, tall = (nn.Sequential(six, nn.Unflatten(1, shape), nn.Softmax(-1)) for shape in ((2, 3), (3, 2)))
+    with pytest.raises(Unsupported, match=r"softmax\(of 2×3\) at its end, the second softmax\(of 3×2\) at its end"):
+        package.same(wide, tall)
+
+
+def grouped(shape: list[int], kind: str, opset: int = 17, **settings: Any) -> Any:
+    """A linear map to six numbers in a table of some shape, and an operator on it."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["z"], transB=1),
+        helper.make_node("Reshape", ["z", "shape"], ["t"]),
+        helper.make_node(kind, ["t"], ["y"], **settings),
+    ]
+    held = [numpy_helper.from_array(numbers(6, 3), "w"), numpy_helper.from_array(np.array([-1, *shape]), "shape")]
+    ends = [helper.make_tensor_value_info(name, FLOAT, sizes) for name, sizes in (("x", ["batch", 3]), ("y", None))]
+    return helper.make_model(
+        helper.make_graph(nodes, "net", ends[:1], ends[1:], held),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=8,
+    )
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "ArgMax"])
+def test_ends_over_tables_of_other_shapes_differ(kind: str) -> None:
+    """Softmax over rows of three is not softmax over rows of two, nor is an older version's over the whole table."""
+    assert package.same(grouped([2, 3], kind), grouped([2, 3], kind)).verdict == "equal"
+    with pytest.raises(Unsupported, match="only equal ends can be left out"):
+        package.same(grouped([2, 3], kind), grouped([3, 2], kind))
+    if kind == "Softmax":
+        with pytest.raises(Unsupported, match="only equal ends can be left out"):
+            package.same(grouped([2, 3], kind, 11, axis=1), grouped([2, 3], kind, 13, axis=1))
+        assert package.same(grouped([6], kind), grouped([6], kind, 11)).verdict == "equal"
 
 
 def test_probabilities_of_a_smooth_classifier() -> None:

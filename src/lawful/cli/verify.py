@@ -84,6 +84,7 @@ def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     ways: tuple[Callable[[], Iterator[Any]], ...] = (
         lambda: _data(Path(text)),
         lambda: _run(Path(text)),
+        lambda: _channels(Path(text)),
         lambda: _module(text, reading),
     )
     found: list[str] = []
@@ -127,6 +128,20 @@ def _run(path: Path) -> Iterator[Any]:
         yield load_network(path)
 
 
+def _channels(path: Path) -> Iterator[Any]:
+    """An ONNX file with convolutions as the weights of its channels."""
+    from lawful.study.prune import convolutional_file
+
+    if (model := convolutional_file(path)) is not None:
+        import torch
+
+        from lawful.pruning.channel_certificate import weights_digest
+        from lawful.pruning.onnx_channels import weights_of
+
+        held = {name: torch.from_numpy(array.copy()) for name, array in weights_of(model).items()}
+        yield Names((weights_digest(held),))
+
+
 def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
     """A module as a chain of layers, as its weights, and as the program that its laws are about."""
     from torch import nn
@@ -136,7 +151,7 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
     from lawful.verify.channel_program import digest_of as weights_digest_of
     from lawful.verify.module_pruning import digest_of
 
-    if not is_module(text) and reading["model"] is None:
+    if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":
         return
     module = open_trained(open_anything(text, **reading))
     if isinstance(module, nn.Module):

@@ -35,7 +35,7 @@ class AffineMaps:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack.floating()
-        self.slopes = stack.slopes
+        self.slopes = [stack.bends(layer) for layer in range(stack.hidden)]  # neuron by neuron
         self.sizes = [np.abs(weight) for weight in self.stack.weights]
         inexact = stack.exact
         self.given = UNIT if inexact else 0.0  # rationals were rounded to floats
@@ -87,8 +87,7 @@ class AffineMaps:
                 below = rational(np.concatenate([np.eye(count), np.zeros((count, 1))], axis=1))
             else:
                 below = self.exact(number - 1, pattern)
-                slope = flint.fmpq(*float(self.slopes[number - 1]).as_integer_ratio())
-                gain = np.array([flint.fmpq(1) if on else slope for on in pattern[number - 1]], dtype=object)
+                gain = rational(np.where(pattern[number - 1], 1.0, self.slopes[number - 1]))
                 below = below * gain[:, None]
             shape = len(bias), self.stack.widths[0] + 1
             if len(below):

@@ -14,10 +14,12 @@ from lawful.fibers.cells import cells, count_cells
 from lawful.fibers.domain import Domain
 from lawful.fibers.fingerprint import Library, fingerprint
 from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges, segment
-from lawful.fibers.same import same, stack_of
+from lawful.fibers.same import same
+from lawful.fibers.skips_as_layers import layered
 from lawful.fibers.stack import Stack
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
+from lawful.network.assemble import as_mlp
 from lawful.shown import Shown
 from lawful.types import Floats
 
@@ -55,7 +57,7 @@ def count_regions(
 ) -> RegionCount:
     """Enumerate the regions over R^d or a box, until done or out of time."""
     start = time.perf_counter()
-    stack = stack_of(network)
+    stack = _bending(network)
     domain = _domain(stack.widths[0], box)
     counted, listed = None, None
     if each:
@@ -70,6 +72,12 @@ def count_regions(
         except OutOfTime:
             complete = False
     return RegionCount(count, complete, domain, taken, counted, None if listed is None else tuple(listed))
+
+
+def _bending(network: Mlp | Dag) -> Stack:
+    """The network as layers that bend where it does, and nowhere else."""
+    mlp = network if isinstance(network, Mlp) else as_mlp(network)
+    return layered(network, paired=False) if mlp is None else Stack.of(mlp)  # type: ignore[arg-type]
 
 
 def _listed(stack: Stack, domain: Domain, deadline: float, tick: Callable[[], None]) -> tuple[list[Cell], bool]:
@@ -94,7 +102,7 @@ def draw_regions(
     network: Mlp | Dag, box: tuple[ArrayLike, ArrayLike] | None
 ) -> tuple[list[Floats], list[tuple[int, bool, Floats]], Domain]:
     """Polygons of the regions in the plane, and the facets as (layer, visible, ends)."""
-    stack = stack_of(network)
+    stack = _bending(network)
     if stack.widths[0] != 2 or box is None:
         raise LawfulError("a picture needs a network of two inputs and a box: --box -3,3")
     domain = _domain(2, box)

@@ -26,9 +26,10 @@ FAR = 1024.0  # their apex, in natural units: nearly everything happens inside t
 def cells(stack: Stack, domain: Domain | None = None, *, deadline: float | None = None) -> Iterator[Cell]:
     """All regions, lazily, in any dimension, over all of space or a box (P4 Section 3: the canonical complex).
 
-    Layer by layer a region is cut by the neurons that change sign on it. Few inputs: the region's corners tell, and no
-    linear program is solved; many inputs: a tree of linear programs. Floats decide where their error bounds allow it,
-    rationals everywhere else, so that a finished walk has found all regions at any scale. Raises `OutOfTime`.
+    Layer by layer a region is cut by the neurons that bend and change sign on it. Few inputs: the region's corners
+    tell, and no linear program is solved; many inputs: a tree of linear programs. Floats decide where their error
+    bounds allow it, rationals everywhere else, so that a finished walk has found all regions at any scale. Raises
+    `OutOfTime`.
 
     >>> from lawful.network import Mlp
     >>> lines = Mlp([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[1.0, 1.0, 1.0]]], [[0.0, 0.0, -1.0], [0.0]])
@@ -128,7 +129,8 @@ class _Cutter:
         if number == self.maps.stack.hidden:
             return _Task(cell, number, below, pattern[-1] if pattern else np.zeros(0, dtype=bool), NOTHING, pattern)
         rows = self.maps.layer(number, self.maps.activate(number - 1, below, pattern[-1]) if number else below)
-        return _Task(cell, number, rows, np.zeros(len(rows.values), dtype=bool), np.arange(len(rows.values)), pattern)
+        straight = self.maps.slopes[number] == 1.0  # such neurons have no sides
+        return _Task(cell, number, rows, straight, np.flatnonzero(~straight), pattern)
 
     def step(self, task: _Task) -> list[_Task]:
         """Decide all neurons that do not cut; cut by the first that does, or go to the next layer."""
@@ -177,7 +179,7 @@ def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], sums: 
         rows = cell.rows[facets]
     else:
         every = region_rows(maps, pattern)
-        slanted = [np.flatnonzero(rows[:, :-1].any(axis=1)) for rows in every]
+        slanted = [np.flatnonzero(rows[:, :-1].any(axis=1) & (maps.slopes[at] != 1.0)) for at, rows in enumerate(every)]
         names = tuple((layer, j) for layer, chosen in enumerate(slanted) for j in chosen.tolist())
         rows = np.concatenate([rows[chosen] for rows, chosen in zip(every, slanted, strict=True)])
     rows = rows / np.sqrt((rows[:, :-1] ** 2).sum(axis=1, keepdims=True))

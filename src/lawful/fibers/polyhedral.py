@@ -101,15 +101,15 @@ def gradient_jump(stack: Stack, active: Cell, neuron: Neuron) -> Floats:
     layer, j = neuron
     below = np.eye(stack.widths[0])
     for k in range(layer):
-        below = np.where(active.pattern[k], 1.0, stack.slopes[k])[:, None] * (stack.weights[k] @ below)
+        below = np.where(active.pattern[k], 1.0, stack.bends(k))[:, None] * (stack.weights[k] @ below)
     above = stack.weights[layer + 1][:, j]
     sizes = np.abs(above)
     for k in range(layer + 1, stack.hidden):
-        gain = np.where(active.pattern[k], 1.0, stack.slopes[k])
+        gain = np.where(active.pattern[k], 1.0, stack.bends(k))
         above, sizes = stack.weights[k + 1] @ (gain * above), np.abs(stack.weights[k + 1]) @ (np.abs(gain) * sizes)
     above = np.where(np.abs(above) > ROUNDING * sizes, above, 0.0)
     length = float(np.linalg.norm(stack.weights[layer][j] @ below))
-    return np.asarray(above * length * (1 - stack.slopes[layer]))
+    return np.asarray(above * length * (1 - stack.bends(layer)[j]))
 
 
 def check_time(deadline: float | None) -> None:

@@ -106,6 +106,10 @@ class _Walk:
             values, bounds = value_of(rows.values, errors, point)
             sure = np.abs(values) > bounds
         while at < len(bits):
+            if self.maps.slopes[number][at] == 1.0:  # it has no sides
+                bits[at] = True
+                at += 1
+                continue
             sides: dict[bool, Floats | None] = {}
             if point is not None and sure[at]:
                 sides[bool(values[at] > 0)] = point
@@ -138,13 +142,16 @@ class _Walk:
     def ruled_out(self, number: int, pattern: tuple[Bits, ...]) -> dict[bool, Bits]:
         """Neurons that cannot be active, and that cannot be inactive, whatever the layer below is on the region.
 
-        What active neurons pass on is not negative, what others do is not positive: signs of weights decide.
+        What active neurons pass on is not negative, what others do is not positive: signs of weights decide. Neurons
+        that do not bend pass on either.
         """
         stack = self.maps.stack
         if number == 0 or self.maps.source.exact:
             none = np.zeros(stack.widths[number + 1], dtype=bool)
             return {True: none, False: none}
-        terms = stack.weights[number] * np.where(pattern[-1], 1.0, -stack.slopes[number - 1])
+        slopes = self.maps.slopes[number - 1]
+        terms = stack.weights[number] * np.where(pattern[-1], 1.0, -slopes)
+        terms[(stack.weights[number] != 0) & (slopes == 1.0)] = np.nan
         bias = stack.biases[number]
         return {
             True: (terms <= 0).all(axis=1) & (bias <= 0),

@@ -120,6 +120,8 @@ class _Prover:
 
     def neuron(self, place: _Place, affine: Array, active: list[bool], rows: list[Array], point: Point) -> None:
         """Ask on which sides of the neuron's zero set the region has an interior; `point` lies inside."""
+        if self.layers.stacks[place.network].slopes[place.layer] == 1.0:  # neurons that do not bend have no sides
+            active = [True] * len(affine)
         if len(active) == len(affine):
             self.layer(self.layers.leave(place, affine, active), rows, point)
             return

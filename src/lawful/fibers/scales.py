@@ -33,14 +33,15 @@ def _radius(stacks: tuple[Stack, ...], scales: Floats) -> float:
     """How far out the first layer with biases bends, if the first layer has none; 1 for homogeneous networks."""
     stack = stacks[0].balanced(scales)
     values = np.random.default_rng(0).normal(size=(16, len(scales)))
-    for weight, bias, slope in zip(stack.weights, stack.biases, (*stack.slopes, 1.0), strict=True):
+    for layer, (weight, bias) in enumerate(zip(stack.weights, stack.biases, strict=True)):
         values = values @ weight.T
         if not bias.size:  # a layer that has lost all its neurons: what follows is constant
             return 1.0
         sizes = float(np.sqrt((values**2).mean())), float(np.sqrt((bias**2).mean()))
         if all(0 < size < np.inf for size in sizes):
             return float(np.exp2(np.round(np.log2(sizes[1] / sizes[0]))))
-        values = np.where(values > 0, values, slope * values)
+        if layer < stack.hidden:
+            values = np.where(values > 0, values, stack.bends(layer) * values)
     return 1.0
 
 

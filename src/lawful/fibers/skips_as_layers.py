@@ -16,11 +16,12 @@ from lawful.network import Dag, Role
 _Known = dict[int, dict[int, Any]]  # node -> its value as a combination of the places in a layer
 
 
-def layered(dag: Dag) -> Stack:
+def layered(dag: Dag, *, paired: bool = True) -> Stack:
     """The same function without skips, exactly: in rationals where floats would have to round.
 
     A value that is never negative (the output of a ReLU) passes a layer through one neuron, any other value v through
-    the pair `σ(v) − σ(−v) = (1 + slope) v`.
+    the pair `σ(v) − σ(−v) = (1 + slope) v`. Without pairs it passes through one neuron that does not bend, so that no
+    kink is there that the graph has not.
 
     >>> from lawful.network import Architecture
     >>> dag = Architecture.parse("2-3-3-1 relu bias skip(0,2)").initialise(seed=0)
@@ -34,14 +35,14 @@ def layered(dag: Dag) -> Stack:
         into[head].append(edge)
     last_use = np.zeros(len(dag.names), dtype=np.intp)
     np.maximum.at(last_use, dag.tails, levels[dag.heads])
-    number = _exact if _rounds(dag) else float
+    number = _exact if _rounds(dag, paired) else float
     known: _Known = {int(node): {place: number(1.0)} for place, node in enumerate(dag.inputs)}
     width = len(dag.inputs)
-    weights, biases, slopes = [], [], []
+    weights, biases, slopes, own = [], [], [], []
     for level in range(1, depth + 1):
         nodes = [int(v) for v in np.flatnonzero(levels == level) if dag.roles[v] in (Role.HIDDEN, Role.OUTPUT)]
         final = level == depth
-        slope = 1.0 if final else _slope(dag, nodes, level)
+        slope = 1.0 if final or not paired else _slope(dag, nodes, level)
         carried = [] if final else [node for node in known if last_use[node] > level]
         rows: list[Array] = []
         bias: list[Any] = []
@@ -53,7 +54,7 @@ def layered(dag: Dag) -> Stack:
             bias.append(shift)
         for node in carried:
             row = np.array([known[node].get(place, number(0.0)) for place in range(width)])
-            if dag.roles[node] == Role.HIDDEN and dag.slopes[node] == 0.0:
+            if not paired or (dag.roles[node] == Role.HIDDEN and dag.slopes[node] == 0.0):
                 fresh[node] = {len(rows): number(1.0)}
                 rows.append(row)
             else:
@@ -64,7 +65,10 @@ def layered(dag: Dag) -> Stack:
         weights.append(np.array(rows).reshape(len(rows), width))
         biases.append(np.array(bias))
         slopes.append(slope)
+        own.append(np.array([*(float(dag.slopes[node]) for node in nodes), *[1.0] * (len(rows) - len(nodes))]))
         known, width = fresh, len(rows)
+    if not paired:
+        return Stack(tuple(weights), tuple(biases), (), tuple(own[:-1]))
     return Stack(tuple(weights), tuple(biases), tuple(slopes[:-1]))
 
 
@@ -72,11 +76,11 @@ def _exact(value: float) -> Any:
     return flint.fmpq(*float(value).as_integer_ratio())
 
 
-def _rounds(dag: Dag) -> bool:
+def _rounds(dag: Dag, paired: bool) -> bool:
     """Whether floats would round: shares `1 / (1 + slope)` that are no powers of two, or parallel edges."""
     shares = 1 / (1 + dag.slopes[dag.hidden][dag.slopes[dag.hidden] != -1.0])
     parallel = len(np.unique(np.stack([dag.tails, dag.heads]), axis=1).T) < len(dag.heads)
-    return parallel or bool((np.frexp(shares)[0] != 0.5).any())
+    return parallel or (paired and bool((np.frexp(shares)[0] != 0.5).any()))
 
 
 def _levels(dag: Dag) -> NDArray[np.intp]:

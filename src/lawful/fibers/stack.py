@@ -23,12 +23,14 @@ Array = NDArray[Any]
 class Stack:
     """`x → W_L σ(… σ(W_1 x + b_1) …) + b_L` whose numbers are all floats, or all exact rationals (`flint.fmpq`).
 
-    Unlike an `Mlp` it always has biases, and a hidden layer may have lost all its neurons.
+    Unlike an `Mlp` it always has biases, and a hidden layer may have lost all its neurons. Where the neurons of a layer
+    differ in their slopes, `own` has them one by one, and `slopes` is empty.
     """
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
     slopes: tuple[float, ...]
+    own: tuple[Floats, ...] | None = None
 
     @classmethod
     def of(cls, mlp: Mlp, *, exact: bool = False) -> Stack:
@@ -74,6 +76,10 @@ class Stack:
     def widths(self) -> tuple[int, ...]:
         """Sizes of all layers, input first."""
         return (self.weights[0].shape[1], *(len(weight) for weight in self.weights))
+
+    def bends(self, layer: int) -> Floats:
+        """The slopes of a hidden layer's neurons below zero; one of slope 1 does not bend at all."""
+        return np.full(len(self.weights[layer]), self.slopes[layer]) if self.own is None else self.own[layer]
 
     def row(self, layer: int) -> Array:
         """`[W_l | b_l]`, with layers counted from 0."""
@@ -146,7 +152,7 @@ class Stack:
                 weight, bias = weight / before[:, None], bias / before
             weights.append(weight)
             biases.append(bias)
-        return Stack(tuple(weights), tuple(biases), self.slopes)
+        return replace(stack, weights=tuple(weights), biases=tuple(biases))
 
     def exact_outputs(self, point: ArrayLike) -> tuple[Fraction, ...]:
         """The outputs at a point of floats, with no rounding at all.

@@ -85,6 +85,11 @@ def prune_onnx(model: onnx.ModelProto, *, fold: bool = False, seed: int = 0) -> 
     )  # fmt: skip
 
 
+def weights_of(model: onnx.ModelProto) -> dict[str, Singles]:
+    """The weights of a file by name, as a certificate of its pruning has them: rows first."""
+    return {name: array.astype(np.float32) for name, array in _arrays(OnnxReader(model)).items()}
+
+
 def _arrays(reader: OnnxReader) -> dict[str, Floats]:
     """The weights of all operations, rows first, in float64."""
     names = [name for each in reader.program.operations for name in each.tensors.values() if name is not None]

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, shape_inference
 
+from lawful.network.formats.onnx_file import opset_of
+from lawful.network.formats.onnx_options import options_of
 from lawful.pruning.program import Arguments, ChannelProgram, Operation, Spot
 
 ELEMENTWISE = {"Relu": "relu", "Abs": "abs", "Neg": "neg", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus",
@@ -61,7 +63,7 @@ class OnnxReader:
         )
 
     def _understood(self, node: Any, sources: list[str]) -> bool:
-        kind, options = node.op_type, {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        kind, options = node.op_type, options_of(node, opset_of(self.model))
         spot, alone = self.program.spots[sources[0]], len(sources) == 1 and node.input[0] == sources[0]
         if kind == "Conv" and alone:
             return self._convolution(node, sources[0], options)
@@ -72,7 +74,7 @@ class OnnxReader:
                 return False
             roles = dict(zip(("weight", "bias", "mean", "variance"), node.input[1:5], strict=True))
             return self.program.passes(
-                "norm", node.output[0], sources, spot, roles, arguments=(float(options.get("epsilon", 1e-5)),)
+                "norm", node.output[0], sources, spot, roles, arguments=(float(options["epsilon"]),)
             )
         if kind in ("Identity", "Dropout") and alone:
             return self.program.passes("copy", node.output[0], sources, spot)
@@ -157,7 +159,7 @@ class OnnxReader:
         function = ELEMENTWISE[node.op_type]
         arguments: Arguments = ()
         if function == "leaky_relu":
-            arguments = (float(np.float32(options.get("alpha", 0.01))),)
+            arguments = (float(options["alpha"]),)
         elif function == "softplus":
             arguments = (1.0, 1e300)
         elif function == "hardtanh":

@@ -241,7 +241,8 @@ def _cell_json(cell: Cell) -> dict[str, Any]:
 
 def regions_text(result: Mapping[str, Any]) -> str:
     """How many regions, and what the facets say."""
-    head = f"{result['regions']:,} regions" if result["complete"] else f"at least {result['regions']:,} regions"
+    many = "1 region" if result["regions"] == 1 else f"{result['regions']:,} regions"
+    head = many if result["complete"] else f"at least {many}"
     lines = [f"{head} on {result['domain']} ({result['seconds']:.2f} s, {result['per_second']:,.0f} a second)"]
     if not result["complete"]:
         lines.append("  The time limit ended the count: give --time")

@@ -1,7 +1,7 @@
 """Exactly how many regions a network has: a point inside each, and a proof that all other patterns are empty.
 
-A region is an open set of inputs on which every hidden neuron keeps its side. The walk meets every pattern that is not
-shown to be empty; a point strictly inside shows that a region is there.
+A region is an open set of inputs on which every hidden neuron that bends keeps its side. The walk meets every pattern
+that is not shown to be empty; a point strictly inside shows that a region is there.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ def check(body: dict[str, Any]) -> Finding:
     stated = whole(given["regions"], "regions", 0)
     need(stated == regions, f"there are {regions} regions, not the {stated} stated")
     many = "1 region" if regions == 1 else f"{regions} regions"
-    words = f"{short(digest)} has exactly {many} on {domain}, open sets on which every hidden neuron keeps its side"
-    return Finding(words, {"regions": regions, "domain": domain}, (digest,))
+    meant = "open sets on which every hidden neuron that bends keeps its side"
+    return Finding(
+        f"{short(digest)} has exactly {many} on {domain}, {meant}", {"regions": regions, "domain": domain}, (digest,)
+    )
 
 
 def _rational(value: object) -> Rational:

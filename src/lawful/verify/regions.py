@@ -65,6 +65,8 @@ def walked(
                 after = _Place(place.network + 1, 0, identity, maps, place.rows)
                 waiting.append((after, _entered(nets, after), []))
             continue
+        if nets[place.network].slopes[place.layer] == ONE:  # neurons that do not bend have no sides
+            active = [True] * len(affine)
         if len(active) == len(affine):
             steps += size
             afford(steps)

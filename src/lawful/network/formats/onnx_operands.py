@@ -36,6 +36,7 @@ class Reader:
     entangled: list[str] = field(default_factory=list)
     computed: bool = False  # whether weights were worked out from others
     outputs: frozenset[str] = frozenset()  # names that the file gives its results
+    integers: set[str] = field(default_factory=set)  # names of tensors of whole numbers: divided, they are rounded
 
     def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a tensor as the file sees it."""

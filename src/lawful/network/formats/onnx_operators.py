@@ -75,7 +75,7 @@ def _batch_norm(
         raise Unsupported("it is in training mode")
     held = fixed("mean", mean), fixed("variance", var), fixed("scale", scale), fixed("bias", offset)
     value, reader.computed = _inner(reader, value_of(first)), True
-    return _outer(reader, operations.normalise(value, *held, options.get("epsilon", 1e-5)))
+    return _outer(reader, operations.normalise(value, *held, options["epsilon"]))
 
 
 def _scaler(reader: Reader, options: Options, first: Operand) -> Value:
@@ -181,7 +181,7 @@ def _clip(reader: Reader, options: Options, first: Operand, low: Operand = None,
 
 
 def _hard_sigmoid(reader: Reader, options: Options, first: Operand) -> Value:
-    held = value_of(first).scaled(options.get("alpha", 0.2)).shifted(options.get("beta", 0.5))
+    held = value_of(first).scaled(options["alpha"]).shifted(options["beta"])
     return operations.clip(reader.assembly, held, 0.0, 1.0)
 
 
@@ -253,7 +253,7 @@ def _cast(reader: Reader, options: Options, first: Operand) -> Operand:
 WEIGHED: dict[str, Callable[..., Operand]] = {"Gemm": _gemm, "MatMul": _matmul, "Add": _add}
 PLAIN: dict[str, Callable[..., Operand]] = {
     "Relu": lambda reader, options, first: reader.assembly.activate(value_of(first), 0.0),
-    "LeakyRelu": lambda reader, options, first: reader.assembly.activate(value_of(first), options.get("alpha", 0.01)),
+    "LeakyRelu": lambda reader, options, first: reader.assembly.activate(value_of(first), options["alpha"]),
     "PRelu": _prelu,
     "Identity": lambda reader, options, first: first,
     "Dropout": _dropout,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,15 @@ import numpy as np
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.assemble import Assembly, Value, sizes
 from lawful.network.dag import Dag
-from lawful.network.formats import onnx_file, onnx_graph
+from lawful.network.formats import onnx_file, onnx_graph, onnx_tails
 from lawful.network.formats.limits import check_entries
 from lawful.network.formats.onnx_constants import COMPUTED, computed
 from lawful.network.formats.onnx_operands import Operand, Reader
 from lawful.network.formats.onnx_operators import OTHERS, PLAIN, WEIGHED
+from lawful.network.formats.onnx_options import options_of
 from lawful.network.formats.onnx_refusals import DOMAINS, unread
 from lawful.network.formats.onnx_regrouping import PLAIN_MOVES, moves, split
+from lawful.network.formats.onnx_tails import CutOff
 from lawful.network.mlp import Mlp
 from lawful.network.names import check_names
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, listed, rounded_inside
@@ -30,45 +30,9 @@ MOVES = moves()
 OPERATORS = {**WEIGHED, **PLAIN, **MOVES, **OTHERS}
 BATCH = 3  # samples with which sizes are computed where the file leaves the batch open
 ROWS = "the first axis of the input, of size"
-TAILS = ("Softmax", "LogSoftmax", "Sigmoid", "ArgMax", "ArgMin", "Hardmax", "TopK")
-AFTER = (
-    "Identity",
-    "Cast",
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "ArgMax",
-    "ArgMin",
-    "TopK",
-    "Sub",
-    "Concat",
-    "ArrayFeatureExtractor",
-    "Binarizer",
-    "ZipMap",
-    "LabelEncoder",
-    "Greater",
-    "GreaterOrEqual",
-    "Less",
-    "LessOrEqual",
-    "Equal",
-    "Where",
-    "Not",
-)  # what makes labels and tables of probabilities
 FLOATS = ("float", "bfloat")
-
-
-@dataclass(frozen=True, eq=False)
-class CutOff:
-    """What a tail such as Softmax makes of a pending tensor: not followed further.
-
-    `trail` is all that was done to it since, names apart: two tails are one if their trails are. It is empty for the
-    operator alone, along the last axis.
-    """
-
-    value: Value
-    operator: str
-    trail: str = ""
+REAL = (0, 1, 10, 11, 16)  # TensorProto's undefined, FLOAT, FLOAT16, DOUBLE and BFLOAT16
+WHOLE = "its inputs are whole numbers: answers are about real ones"
 
 
 Known = dict[str, Operand | CutOff]
@@ -100,13 +64,13 @@ def network_of(
         reader = Reader(Assembly(shape), folder, batch, onnx_file.opset_of(model), outputs=ends)
         known: Known = dict(constants)
         try:
-            found = _run(reader, model, inputs[0].name, known, drop_useless)
+            found = _run(reader, model, inputs[0], known, drop_useless)
         except LawfulError as error:
             obstacles.append((len(known), error))
             continue
         if batch == BATCH and any(node.op_type in ("Shape", "Size") for node in graph.node):
             twin = Reader(Assembly(shape), folder, BATCH + 1, reader.opset, outputs=ends)
-            again = _run(twin, model, inputs[0].name, dict(constants), drop_useless)
+            again = _run(twin, model, inputs[0], dict(constants), drop_useless)
             if not np.array_equal(found.theta, again.theta):
                 raise Unsupported("computes with the size of the batch")
         if batch not in (0, BATCH) or (batch == BATCH and _states_batch(inputs[0])):
@@ -120,9 +84,10 @@ def _states_batch(entry: Any) -> bool:
     return len(shape) > 0 and shape[0].HasField("dim_value") and shape[0].dim_value > 0
 
 
-def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool) -> Mlp | Dag:
-    constants = set(known)
+def _run(reader: Reader, model: Any, entry: Any, known: Known, drop_useless: bool) -> Mlp | Dag:
+    constants, name, whole = set(known), entry.name, entry.type.tensor_type.elem_type not in REAL
     known[name] = reader.assembly.input()
+    reader.integers = {name} if whole else set()
     used: Counter[str] = Counter()
     for node in model.graph.node:
         _apply(reader, node, known, used, constants)
@@ -134,7 +99,7 @@ def _run(reader: Reader, model: Any, name: str, known: Known, drop_useless: bool
     stored = sum(math.prod(each.shape) for each in layers if each.dtype.startswith(FLOATS))
     if network.parameters != stored:
         reasons.append(f"the file holds {stored:,} weights and its graph {network.parameters:,}")
-    assumed = (*reading.assumed, *rounded_inside(layers, reader.assembly.casts))
+    assumed = (*reading.assumed, *rounded_inside(layers, reader.assembly.casts), *([WHOLE] if whole else []))
     found = Reading(
         "onnx",
         layers,
@@ -171,26 +136,6 @@ def _result(model: Any, known: Known) -> tuple[Value, Reading]:
     mark = f" ({hashlib.sha256(trails.encode()).hexdigest()[:8]})" if first.trail or len(cut) > 1 else ""
     tail = first.operator + mark
     return first.value, Reading("onnx", assumed=(said,), ignored=ignored if len(cut) > 1 else (), tail=tail)
-
-
-def _cuts(operands: Iterable[Any]) -> list[CutOff]:
-    return [operand for operand in operands if isinstance(operand, CutOff)]
-
-
-def _trail(node: Any, operands: Sequence[Any], place: int) -> str:
-    """An operation after the cut, with its settings and constants, as one word; names do not count."""
-    told = hashlib.sha256(f"{node.op_type}|{place}".encode())
-    for entry in sorted(node.attribute, key=lambda each: str(each.name)):
-        told.update(entry.SerializeToString(deterministic=True))
-    for operand in operands:
-        if isinstance(operand, CutOff):
-            told.update(f"|{operand.operator}:{operand.trail}".encode())
-        elif isinstance(operand, np.ndarray):
-            numbers = operand.tolist()
-            told.update(f"|{operand.dtype.kind}{operand.shape}{numbers}".encode())
-        else:
-            told.update(b"|value" if operand is not None else b"|none")
-    return told.hexdigest()
 
 
 def _layers(model: Any, used: Counter[str]) -> tuple[TensorReading, ...]:
@@ -246,6 +191,7 @@ def _apply(reader: Reader, node: Any, known: Known, used: Counter[str], constant
         if name and name in known:
             raise InvalidNetwork(f"{place} computes {name[:80]!r}, which exists already")
     try:
+        _check_numbers(reader, node)
         results = _results(reader, node, operands)
     except LawfulError as error:
         raise type(error)(f"{place}: {error}") from None
@@ -258,33 +204,28 @@ def _apply(reader: Reader, node: Any, known: Known, used: Counter[str], constant
             reader.entangled.append(f"{node.op_type} shares, fixes or folds weights")
     for name, result in zip(node.output, results, strict=False):
         known[name] = result
+        if isinstance(result, Value) and node.op_type != "Cast" and not reader.integers.isdisjoint(node.input):
+            reader.integers.add(name)
+
+
+def _check_numbers(reader: Reader, node: Any) -> None:
+    """Whole numbers round what is divided, and overflow: they may be moved, and cast, but not computed with."""
+    if node.op_type in ("Cast", "Shape", "Split", "Identity", *MOVES) or reader.integers.isdisjoint(node.input):
+        return
+    raise Unsupported("computes with whole numbers before they are cast to real ones")
 
 
 def _results(reader: Reader, node: Any, operands: list[Operand | CutOff]) -> list[Operand | CutOff]:
-    from onnx.helper import get_attribute_value
-
-    cut = next((operand for operand in operands if isinstance(operand, CutOff)), None)
     pending = [operand for operand in operands if isinstance(operand, Value)]
-    if cut is not None:
-        shifted = node.op_type == "Sub" and not isinstance(operands[0], np.ndarray)  # but 1 - p is a probability too
-        mixed = pending or any(each.value is not cut.value for each in _cuts(operands))
-        if mixed or shifted or node.op_type not in AFTER:
-            raise Unsupported(f"follows {cut.operator}, which is no piecewise linear function")
-        return [replace(cut, trail=_trail(node, operands, place)) for place in range(len(node.output))]
+    if any(isinstance(operand, CutOff) for operand in operands):
+        return list(onnx_tails.follow(reader, node, operands))
     if node.domain not in DOMAINS:
         raise unread(node)
     if not pending:
         return _folded(reader, node, operands)
-    options = {entry.name: get_attribute_value(entry) for entry in node.attribute}
-    if node.op_type in TAILS:
-        rank = len(pending[0].shape) + bool(reader.batch)
-        default = 1 if reader.opset < 13 and node.op_type.endswith("max") else -1
-        usual = node.op_type == "Sigmoid" or options.get("axis", default) in (-1, rank - 1)
-        usual = usual and node.op_type in ("Sigmoid", "Softmax", "LogSoftmax")
-        return [
-            CutOff(pending[0], node.op_type, "" if usual else _trail(node, operands, place))
-            for place in range(len(node.output))
-        ]
+    options = options_of(node, reader.opset)
+    if node.op_type in onnx_tails.TAILS:
+        return list(onnx_tails.begin(reader, node, options, operands, pending[0]))
     plain = [operand for operand in operands if not isinstance(operand, CutOff)]
     if node.op_type == "Shape":
         whole = reader.whole(pending[0].shape)

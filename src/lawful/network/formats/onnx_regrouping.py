@@ -66,8 +66,10 @@ def _slice(labels: Labels, options: Options, *operands: Operand) -> Labels:
         steps = _ints("steps", operands[3]) if len(operands) > 3 and operands[3] is not None else [1] * len(starts)
     chosen = [slice(None)] * labels.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        low = None if step < 0 and end < -labels.shape[axis] else end
-        chosen[axis] = slice(start, low, step)
+        size = labels.shape[axis]
+        if step < 0:  # counted down from the first entry at least, to before it at most
+            start, end = max(start, -size), None if end < -size else end
+        chosen[axis] = slice(start, end, step)
     return labels[tuple(chosen)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -186,14 +187,20 @@ def _stays(node: fx.Node) -> bool:
 
 
 def _told(node: fx.Node) -> str:
-    """An operation with its settings, axes counted from the front; along the last axis, its name alone."""
+    """An operation with its settings, axes counted from the front; along the only axis of a sample, its name alone.
+
+    Along one of several axes it is another function for another shape.
+    """
     name, first = operator_name(node.target).strip("_"), node.all_input_nodes[0].meta["val"]
-    settings = [
+    settings: list[Any] = [
         part for part in (*node.args, *node.kwargs.values()) if not isinstance(part, fx.Node) and part is not None
     ]
     if operator_name(node.target) in TAILS:
         settings = [part for part in settings if isinstance(part, int) and not isinstance(part, bool)]
         settings = [part for part in settings if part % first.ndim != first.ndim - 1]
+    shape = tuple(int(size) for size in first.shape[1:])
+    if "sigmoid" not in name and math.prod(shape[:-1]) != 1:
+        settings.append(f"of {sizes(shape)}")
     return f"{name}({', '.join(map(str, settings))})" if settings else name
 
 

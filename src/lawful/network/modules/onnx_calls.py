@@ -108,12 +108,11 @@ def _gelu(options: Options, first: Operand) -> torch.Tensor:
 
 
 def _selu(options: Options, first: Operand) -> torch.Tensor:
-    alpha, gamma = options.get("alpha", 1.6732632423543772), options.get("gamma", 1.0507009873554805)
-    return functional.elu(tensor(first), alpha) * float(gamma)
+    return functional.elu(tensor(first), options["alpha"]) * float(options["gamma"])
 
 
 def _hard_sigmoid(options: Options, first: Operand) -> torch.Tensor:
-    return torch.clamp(options.get("alpha", 0.2) * tensor(first) + options.get("beta", 0.5), 0.0, 1.0)
+    return torch.clamp(options["alpha"] * tensor(first) + options["beta"], 0.0, 1.0)
 
 
 def _dropout(options: Options, first: Operand, ratio: Operand = None, training: Operand = None) -> Operand:
@@ -177,7 +176,7 @@ CALLS: dict[str, Call] = {
     "Softmax": _softmax(torch.softmax),
     "LogSoftmax": _softmax(torch.log_softmax),
     "Relu": _one(torch.relu),
-    "LeakyRelu": lambda options, first: functional.leaky_relu(tensor(first), options.get("alpha", 0.01)),
+    "LeakyRelu": lambda options, first: functional.leaky_relu(tensor(first), options["alpha"]),
     "PRelu": _prelu,
     "Clip": _clip,
     "Abs": _one(torch.abs),
@@ -194,13 +193,13 @@ CALLS: dict[str, Call] = {
     "Gelu": _gelu,
     "Softplus": _one(functional.softplus),
     "Softsign": _one(functional.softsign),
-    "Elu": lambda options, first: functional.elu(tensor(first), options.get("alpha", 1.0)),
-    "Celu": lambda options, first: functional.celu(tensor(first), options.get("alpha", 1.0)),
+    "Elu": lambda options, first: functional.elu(tensor(first), options["alpha"]),
+    "Celu": lambda options, first: functional.celu(tensor(first), options["alpha"]),
     "Selu": _selu,
     "Mish": _one(functional.mish),
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _one(functional.hardswish),
-    "ThresholdedRelu": lambda options, first: functional.threshold(tensor(first), options.get("alpha", 1.0), 0.0),
+    "ThresholdedRelu": lambda options, first: functional.threshold(tensor(first), options["alpha"], 0.0),
     "Dropout": _dropout,
     "Identity": lambda options, first: first,
     "Scaler": _scaler,

@@ -70,7 +70,7 @@ def _batch_norm(options: Options, first: Operand, *held: Operand) -> torch.Tenso
     if options.get("training_mode", 0):
         raise Unsupported("it is in training mode")
     scale, offset, mean, variance = (tensor(each) for each in held)
-    return functional.batch_norm(tensor(first), mean, variance, scale, offset, False, 0.0, options.get("epsilon", 1e-5))
+    return functional.batch_norm(tensor(first), mean, variance, scale, offset, False, 0.0, options["epsilon"])
 
 
 def _layer_norm(options: Options, first: Operand, scale: Operand, offset: Operand = None) -> torch.Tensor:
@@ -78,20 +78,18 @@ def _layer_norm(options: Options, first: Operand, scale: Operand, offset: Operan
     shape = tuple(value.shape[options.get("axis", -1) % value.ndim :])
     if tuple(gain.shape) != shape:
         raise Unsupported("its gain has another shape than what it normalises")
-    return functional.layer_norm(
-        value, shape, gain, None if offset is None else tensor(offset), options.get("epsilon", 1e-5)
-    )
+    return functional.layer_norm(value, shape, gain, None if offset is None else tensor(offset), options["epsilon"])
 
 
 def _rms_norm(options: Options, first: Operand, scale: Operand) -> torch.Tensor:
     value, gain = tensor(first), tensor(scale)
     shape = tuple(value.shape[options.get("axis", -1) % value.ndim :])
-    return functional.rms_norm(value, shape, gain, options.get("epsilon", 1e-5))
+    return functional.rms_norm(value, shape, gain, options["epsilon"])
 
 
 def _instance_norm(options: Options, first: Operand, scale: Operand, offset: Operand) -> torch.Tensor:
     return functional.instance_norm(
-        tensor(first), None, None, tensor(scale), tensor(offset), True, 0.0, options.get("epsilon", 1e-5)
+        tensor(first), None, None, tensor(scale), tensor(offset), True, 0.0, options["epsilon"]
     )
 
 

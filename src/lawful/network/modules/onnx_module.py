@@ -15,6 +15,7 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats import onnx_file
 from lawful.network.formats.limits import check_numbers
 from lawful.network.formats.onnx_constants import COMPUTED, computed
+from lawful.network.formats.onnx_options import options_of
 from lawful.network.formats.onnx_refusals import DOMAINS, unread
 from lawful.network.modules.onnx_calls import CALLS
 from lawful.network.modules.onnx_moves import split
@@ -41,8 +42,6 @@ class OnnxModule(nn.Module):
     def __init__(self, model: Any, folder: Path) -> None:
         """Read the graph; nodes on which no answer depends are left out."""
         super().__init__()
-        from onnx.helper import get_attribute_value
-
         graph = model.graph
         if graph.sparse_initializer:
             raise Unsupported("sparse initializers are not supported")
@@ -54,7 +53,7 @@ class OnnxModule(nn.Module):
         self.nodes = _needed(graph, self.outputs)
         for node in self.nodes:
             _check_known(node)
-        self.options = [{each.name: get_attribute_value(each) for each in node.attribute} for node in self.nodes]
+        self.options = [options_of(node, self.opset) for node in self.nodes]
         for node in self.nodes:
             if node.op_type == "Constant":
                 held[node.output[0]] = computed(node, [], self.opset, folder)[0]

@@ -91,7 +91,10 @@ def _slopes(
     output = _output(module, leaves, inputs)
     if not output.requires_grad:
         return {name: torch.zeros_like(at) for name, at in leaves.items()}
-    found = torch.autograd.grad((output * weights).sum(), list(leaves.values()), allow_unused=True)
+    try:
+        found = torch.autograd.grad((output * weights).sum(), list(leaves.values()), allow_unused=True)
+    except Exception as error:  # code of one's own: a hook, or a backward pass
+        raise Unsupported(f"the module's backward pass fails: {type(error).__name__}: {str(error)[:120]}") from None
     return {
         name: torch.zeros_like(at) if part is None else part
         for (name, at), part in zip(leaves.items(), found, strict=True)
