@@ -134,3 +134,10 @@ def test_a_head_that_is_tied_in_one_module_is_the_same_function() -> None:
     with torch.no_grad():
         own.head.weight[3, 1] *= 1.5
     assert same(tied, own, input=GPT).verdict == "different"
+
+
+def test_what_is_dropped_in_training_alone_is_no_difference() -> None:
+    one = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.1), nn.Linear(4, 2))
+    two = copy.deepcopy(one)
+    two[2] = nn.Dropout(0.5)
+    assert same(one, two, input=(3,)).verdict == "equal"

@@ -60,7 +60,10 @@ def _calls(exported: ExportedModule, named: bool, numbered: bool = True) -> Iter
             digest = "" if moving else hashlib.sha256(tensor.double().cpu().numpy().tobytes()).hexdigest()[:16]
             yield "tensor", f" {tuple(tensor.shape)} {digest}"
     for node in exported.calls:
-        given = fx.node.map_arg((node.args, tuple(sorted(node.kwargs.items()))), number)
+        args = node.args
+        if operator_name(node.target) == "dropout" and args[2:] == (False,):
+            args = (args[0], "any share", False)  # nothing is dropped in evaluation
+        given = fx.node.map_arg((args, tuple(sorted(node.kwargs.items()))), number)
         yield operator_name(node.target), f"({', '.join(map(str, given[0]))}{_keywords(given[1])})"
         number(node)
 
