@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.checkpoints.changes import _levels
-from lawful.checkpoints.kinship import Kinship, kinship
+from lawful.checkpoints.kinship import Agreement, Kinship, _judged, kinship
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoints
 
 TOKENS, LENGTH = 48, 8
@@ -176,3 +178,10 @@ def test_numbers_rounded_or_on_grids_are_named() -> None:
     grid = (low + step * ((groups - low) / step).round()).reshape(24, 64)
     assert _levels(grid) == 16
     assert _levels(groups.reshape(24, 64)) is None
+
+
+@pytest.mark.parametrize(("agree", "word"), [(1, "stranger"), (12, "undecided")])
+def test_more_agreement_than_chance_makes_no_stranger(agree: int, word: str) -> None:
+    """A far sibling may agree on a fifth of few units, and so may strangers whose stream was aligned by them."""
+    verdict: Any = SimpleNamespace(verdict="different")
+    assert _judged(verdict, [Agreement(name, 64, agree, 0.02) for name in "ab"], [], None)[0] == word

@@ -89,3 +89,55 @@ def test_another_base_of_rotary_positions_is_different() -> None:
     one, two = Rotary(10.0), Rotary(11.0)
     two.load_state_dict(one.state_dict())
     assert same(one, two, input="5,6").verdict == "different"
+
+
+class _Settings(dict[str, int | None]):
+    def to_dict(self) -> dict[str, int | None]:
+        return dict(self)
+
+
+class _Windowed(nn.Module):
+    """Sums over the last tokens, all of them or those in a window."""
+
+    def __init__(self, window: int | None) -> None:
+        super().__init__()
+        self.config = _Settings(window=window)
+        self.token, self.head = nn.Embedding(20, 6), nn.Linear(6, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(ids.shape[1])
+        seen = place[None] <= place[:, None]
+        if self.config["window"] is not None:
+            seen = seen & (place[None] > place[:, None] - self.config["window"])
+        found: torch.Tensor = self.head(torch.tanh(seen.to(self.token.weight) @ self.token(ids)))
+        return found
+
+
+@pytest.mark.parametrize("window", [6, 4096])
+def test_a_window_that_short_inputs_do_not_reach_is_not_equal(window: int) -> None:
+    torch.manual_seed(0)
+    one, two = _Windowed(None), _Windowed(window)
+    two.load_state_dict(one.state_dict())
+    short = same(one, two, input="4:int")
+    assert short.verdict == "undecided"
+    assert f"--input {window + 1}:int" in short.reason
+    if window < 10:
+        assert same(one, two, input=f"{window + 1}:int").verdict == "different"
+    assert two.training
+
+
+def test_a_head_that_is_tied_in_one_module_is_the_same_function() -> None:
+    torch.manual_seed(0)
+    tied, own = make("gpt-tied"), make("gpt")
+    own.load_state_dict({**tied.state_dict(), "head.weight": tied.state_dict()["token.weight"]}, strict=False)
+    assert same(tied, own, input=GPT).verdict == "equal"
+    with torch.no_grad():
+        own.head.weight[3, 1] *= 1.5
+    assert same(tied, own, input=GPT).verdict == "different"
+
+
+def test_what_is_dropped_in_training_alone_is_no_difference() -> None:
+    one = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.1), nn.Linear(4, 2))
+    two = copy.deepcopy(one)
+    two[2] = nn.Dropout(0.5)
+    assert same(one, two, input=(3,)).verdict == "equal"

@@ -197,10 +197,11 @@ def test_bad_input(tmp_path, lawful):
     save_file(state, tmp_path / "good.safetensors")
     save_file(state | {"0.weight": torch.full((32, 64), float("nan"))}, tmp_path / "nan.safetensors")
     (tmp_path / "cut.safetensors").write_bytes((tmp_path / "good.safetensors").read_bytes()[:200])
+    (tmp_path / "link.safetensors").symlink_to(tmp_path / "nowhere")
     index = tmp_path / "i.sqlite"
     done = index_folder([tmp_path], index)
     assert done.added == 1
-    assert len(done.failed) == 2
+    assert len(done.failed) == 3
     with pytest.raises(LawfulError, match="NaN or infinite"):  # the other blocks of its sketch would say something
         find(tmp_path / "nan.safetensors", index, model=lambda: _perceptron(0), input=(64,))
     with pytest.raises(LawfulError, match="no such file"):

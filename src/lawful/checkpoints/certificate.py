@@ -23,6 +23,7 @@ from lawful.errors import Unsupported
 from lawful.types import Floats, Indices
 
 BATCH = 2**22  # numbers that are widened together
+STILL_INVERSE = 1e-3  # what rounding may do to the product of a matrix and its inverse
 KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 1
 
 
@@ -127,7 +128,7 @@ class _Matrices:
     def __init__(self, *, narrow: bool) -> None:
         self.found: list[Floats] = []
         self.partners: list[int] = []
-        self.kind = "<f4" if narrow else "<f8"
+        self.narrow = narrow
         self._places: dict[bytes, int] = {}
 
     def place(self, matrix: Floats, partner: Floats) -> int:
@@ -146,11 +147,19 @@ class _Matrices:
         return self._places[key]
 
     def json(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """All of them; in fewer bits only if they are still inverse to each other then."""
         return [
-            {"size": len(matrix), "values": _packed(matrix, self.kind), "partner": partner}
+            {
+                "size": len(matrix),
+                "values": _packed(matrix, self._kind(matrix, self.found[partner])),
+                "partner": partner,
+            }
             for matrix, partner in zip(self.found, self.partners, strict=True)
         ]
+
+    def _kind(self, matrix: Floats, partner: Floats) -> str:
+        still = self.narrow and (np.abs(matrix) @ np.abs(partner).T).max() < STILL_INVERSE * 2.0**23
+        return "<f4" if still else "<f8"
 
 
 def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from lawful.shown import Shown
 
 Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
 RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
+BY_CHANCE = 0.1  # of strangers, at most; or three units of a small space
 NEAR, FAR = 0.15, 0.5  # relative distances: of a child that was tuned, of strangers at least
 WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
 LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices
@@ -159,7 +160,7 @@ def _judged(
             each.tensor for each in distances if each.relative > FAR and each.product < RELATED * each.squares[0]
         ]
         return _told_by_shares(apart, held, foreign, words)
-    chance = max(UNRELATED if units < 200 else 0.1, 3 * max((1 / each.units for each in agreements), default=1.0))
+    chance = max(BY_CHANCE, 3 * max(1 / each.units for each in agreements))
     if share <= min(chance, UNRELATED) and apart > FAR:
         shared = [each.tensor for each in distances if each.relative < NEAR]
         shared += [each.space for each in agreements if each.units >= FEWEST and each.share >= RELATED]
@@ -175,7 +176,7 @@ def _told_by_shares(apart: float, held: SharesHeld | None, foreign: list[str], w
     """Which kind of relative B is."""
     if apart < NEAR:
         words += f"; of A, {listed(foreign, 4)} were replaced" if foreign else ""
-        return "child", f"{words} (which of the two came first is not told)"
+        return "child", f"{words} (which of the two came first, or a third before both, is not told)"
     if held is None:
         return "relative", words
     (low, middle, high), (_, other, _) = held.of_first, held.of_second

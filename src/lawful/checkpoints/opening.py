@@ -62,6 +62,7 @@ class CheckpointPair:
     second: OpenCheckpoint
     rewritten: tuple[str, ...] = ()
     others: tuple[CheckpointPair, ...] = ()  # the same two in other forms that they may share
+    as_written: ApartPair | None = None  # the same two, each in its own module, if these are written in two ways
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +134,8 @@ def open_both(
         for bridge in bridges:
             sources = (bridge.guest, bridge.host) if turned else (bridge.host, bridge.guest)
             a, b = (_in_form(each, how) for each, how in zip(opened, sources, strict=True))
-            pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words))
+            own = ApartPair((found, other), *opened, "")
+            pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=own))
         return replace(pairs[0], others=tuple(pairs[1:]))
     words = first_difference(found.exported, other.exported, calls_alike=False)
     return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))

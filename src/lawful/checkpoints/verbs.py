@@ -10,6 +10,7 @@ import torch
 from lawful.checkpoints.apart import ApartVerdict, apart
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import unfold
+from lawful.checkpoints.longer import told_by_longer
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, fold_clusters, working_types
@@ -132,8 +133,19 @@ def decide(pair: CheckpointPair, *, seed: int = 0) -> tuple[CheckpointPair, Chec
         for other in pair.others:
             again = same_checkpoints(other.architecture, other.first.state, other.second.state, seed=seed)
             if again.verdict == "equal":
-                return other, again
-    return pair, by_theorem(pair, found)
+                return other, _at_any_length(other, again)
+    return pair, by_theorem(pair, _at_any_length(pair, found))
+
+
+def _at_any_length(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerdict:
+    """Modules that are written in two ways were tried at one size of inputs: a longer one may tell them apart."""
+    if found.verdict != "equal" or pair.as_written is None:
+        return found
+    reason = told_by_longer(pair.as_written, found.epsilon or 0.0)
+    if reason is not None:
+        return replace(found, verdict="undecided", within=None, epsilon=None, reason=reason)
+    sizes = ", ".join("x".join(map(str, tensor.shape[1:])) for tensor in pair.as_written.architectures[0].inputs)
+    return replace(found, reason=f"{found.reason} (the modules were tried with inputs of size {sizes})")
 
 
 def by_theorem(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerdict:

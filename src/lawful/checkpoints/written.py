@@ -18,7 +18,7 @@ def written_alike(found: CheckpointArchitecture, other: nn.Module) -> bool:
     own = found.module
     if {n: t.shape for n, t in own.named_parameters()} != {n: t.shape for n, t in other.named_parameters()}:
         return False
-    return signature(found.exported) == signature(export_module(other.eval(), list(found.inputs)))
+    return signature(found.exported) == signature(export_module(other, list(found.inputs)))
 
 
 def signature(exported: ExportedModule, *, named: bool = True) -> list[str]:
@@ -28,8 +28,9 @@ def signature(exported: ExportedModule, *, named: bool = True) -> list[str]:
 
 def first_difference(one: ExportedModule, two: ExportedModule, *, calls_alike: bool) -> str | None:
     """The first call in which graphs differ, whatever their parameters are called: of the same calls with other
-    constants, or of some other calls if these are few."""
-    calls = [list(_calls(each, named=False)) for each in (one, two)]
+    constants (not those on other tensors: a head may be tied in one of them), or of some other calls if these are
+    few."""
+    calls = [list(_calls(each, named=False, numbered=not calls_alike)) for each in (one, two)]
     if len(calls[0]) != len(calls[1]):
         return None
     names = [[name for name, _ in each] for each in calls]
@@ -41,10 +42,12 @@ def first_difference(one: ExportedModule, two: ExportedModule, *, calls_alike: b
     return f"{name}{mine} in A, {other}{theirs} in B"[:300]
 
 
-def _calls(exported: ExportedModule, named: bool) -> Iterator[tuple[str, str]]:
+def _calls(exported: ExportedModule, named: bool, numbered: bool = True) -> Iterator[tuple[str, str]]:
     numbers: dict[str, str] = {}
 
     def number(node: fx.Node) -> str:
+        if not numbered:
+            return "%"
         return numbers.setdefault(node.name, f"%{len(numbers)}")
 
     for node in exported.graph.nodes:
@@ -57,7 +60,10 @@ def _calls(exported: ExportedModule, named: bool) -> Iterator[tuple[str, str]]:
             digest = "" if moving else hashlib.sha256(tensor.double().cpu().numpy().tobytes()).hexdigest()[:16]
             yield "tensor", f" {tuple(tensor.shape)} {digest}"
     for node in exported.calls:
-        given = fx.node.map_arg((node.args, tuple(sorted(node.kwargs.items()))), number)
+        args = node.args
+        if operator_name(node.target) == "dropout" and args[2:] == (False,):
+            args = (args[0], "any share", False)  # nothing is dropped in evaluation
+        given = fx.node.map_arg((args, tuple(sorted(node.kwargs.items()))), number)
         yield operator_name(node.target), f"({', '.join(map(str, given[0]))}{_keywords(given[1])})"
         number(node)
 

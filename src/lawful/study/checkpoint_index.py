@@ -81,9 +81,14 @@ def index_folder(
     """
     with _opened(Path(index), write=True) as store:
         new: list[tuple[Path, int, int]] = []
+        failed: list[tuple[str, str]] = []
         kept = 0
         for path in checkpoints_in(places):
-            seen = path.stat() if path.is_file() else _weights_of(path).stat()
+            try:
+                seen = path.stat() if not path.is_dir() else _weights_of(path).stat()
+            except OSError as error:  # a link to nothing, or a file that has gone meanwhile
+                failed.append((str(path), error.strerror or "cannot be read"))
+                continue
             row = store.execute("select size, changed from checkpoints where path = ?", (str(path),)).fetchone()
             if row == (seen.st_size, seen.st_mtime_ns):
                 kept += 1
@@ -93,17 +98,18 @@ def index_folder(
             rows = _one_by_one(new, model, input)
         else:
             rows = _many(new, Path(index), model, input, scheduler, workers)
-        failed: list[tuple[str, str]] = []
+        added = 0
         for (path, size, changed), found in rows:
             if isinstance(found, str):
                 failed.append((str(path), found))
             else:
+                added += 1
                 store.execute("insert or replace into checkpoints values (?, ?, ?, ?, ?, ?, ?)",
                               (str(path), size, changed, *found))  # fmt: skip
                 store.commit()
             if progress is not None:
                 progress()
-    return Indexed(str(index), len(new) - len(failed), kept, tuple(failed))
+    return Indexed(str(index), added, kept, tuple(failed))
 
 
 NewFile = tuple[Path, int, int]  # with its size and when it was changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,31 +27,32 @@ class ListedFrame(NamedTuple):
     factor: Array
     blocks: list[tuple[Places, Array]]
     rotations: set[int]  # which of the blocks are orthogonal
+    numbers: list[tuple[int, Places]]  # the number of the matrix of each block, and its rows
 
 
-def read_matrices(value: object) -> tuple[list[Array], set[int], float]:
-    """Matrices, each with a partner that is its inverse transposed; which of them are their own, so orthogonal; and how
-    far from that they are at most."""
+def read_matrices(value: object) -> tuple[list[Array], list[int], float]:
+    """Matrices, each with a partner that is its inverse transposed (orthogonal ones are their own); and how far their
+    products with these are from 1 at most."""
     found, partners = [], []
     for each in listed(value, "matrices", most=1_000_000):
         parts = record(each, "matrices", "size values partner")
         size = whole(parts["size"], "matrices", 1, 100_000)
         found.append(_unpacked(parts["values"], "matrices", size * size).reshape(size, size))
         partners.append(whole(parts["partner"], "matrices", 0))
-    off = 0.0
+    off = relative = 0.0
     for matrix, partner in zip(found, partners, strict=True):
         need(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
         gap = np.abs(matrix @ found[partner].T - np.eye(len(matrix)))
-        inverse = float(gap.sum(1).max()) < 0.5  # then some inverse there is, by Neumann's series
-        need(inverse or np.linalg.matrix_rank(matrix) == len(matrix), "a matrix has no inverse")
+        need(float(gap.sum(1).max()) < 0.5, "a matrix is not inverse to its partner")  # so it has one: Neumann's series
+        off = max(off, float(gap.max(initial=0.0)))
         gap /= np.maximum(np.abs(matrix) @ np.abs(found[partner]).T, 1.0)
-        off = max(off, float(gap.max()))
-    need(off <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
-    return found, {number for number, partner in enumerate(partners) if number == partner}, off
+        relative = max(relative, float(gap.max()))
+    need(relative <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
+    return found, partners, off
 
 
 def read_frames(
-    value: object, matrices: list[Array], orthogonal: set[int], shapes: Shapes
+    value: object, matrices: list[Array], partners: list[int], shapes: Shapes
 ) -> dict[str, list[ListedFrame]]:
     """For each tensor what happens to its axes, each at most once."""
     found: dict[str, list[ListedFrame]] = {}
@@ -59,12 +60,13 @@ def read_frames(
         parts = record(each, "frames", "tensor dims source factor blocks")
         name = name_of(parts["tensor"], shapes, "frames")
         own = found.setdefault(name, [])
-        own.append(_frame(parts, matrices, orthogonal, shapes[name]))
-        need(len({frame.dims for frame in own}) == len(own), "an axis is moved twice")
+        own.append(_frame(parts, matrices, partners, shapes[name]))
+        dims = [d for frame in own for d in frame.dims]
+        need(len(set(dims)) == len(dims), "an axis is moved twice")
     return found
 
 
-def _frame(parts: dict[str, Any], matrices: list[Array], orthogonal: set[int], shape: tuple[int, ...]) -> ListedFrame:
+def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], shape: tuple[int, ...]) -> ListedFrame:
     dims = tuple(wholes(parts["dims"], "frames", 0, len(shape) - 1, most=len(shape)))
     need(len(set(dims)) == len(dims), "a dimension is named twice")
     count = int(np.prod([shape[d] for d in dims], dtype=int))
@@ -73,18 +75,19 @@ def _frame(parts: dict[str, Any], matrices: list[Array], orthogonal: set[int], s
     factor = _unpacked(parts["factor"], "frames", count)
     need(bool((factor != 0).all()), "a row is multiplied by zero")
     blocks: list[tuple[Places, Array]] = []
-    rotations: set[int] = set()
+    numbers: list[tuple[int, Places]] = []
     used = np.zeros(count, dtype=bool)
     for each in listed(parts["blocks"], "frames", most=1_000_000):
         entry = record(each, "blocks", "rows matrix")
         number = whole(entry["matrix"], "blocks", 0, len(matrices) - 1)
         matrix = matrices[number]
-        rotations |= {len(blocks)} if number in orthogonal else set()
         rows = np.array([_line(line, count, len(matrix)) for line in listed(entry["rows"], "blocks", most=count)])
         need(rows.ndim == 2 and len(np.unique(rows)) == rows.size and not used[rows].any(), "rows are mixed twice")
         used[rows.reshape(-1)] = True
         blocks.append((rows, matrix))
-    return ListedFrame(dims, source, factor, blocks, rotations)
+        numbers.append((number, rows))
+    rotations = {place for place, (number, _) in enumerate(numbers) if partners[number] == number}
+    return ListedFrame(dims, source, factor, blocks, rotations, numbers)
 
 
 def _line(value: object, count: int, size: int) -> list[int]:
@@ -153,6 +156,18 @@ def _along(tensor: Array, frame: ListedFrame, seen: Callable[[Array], Array], wi
         for line in table if number not in without else ():
             rows[line] = seen(matrix) @ rows[line]
     return np.transpose(rows.reshape([shape[d] for d in order]), np.argsort(order))
+
+
+def acted_on(tensor: Array, frames: list[ListedFrame]) -> Iterator[tuple[int, int]]:
+    """Each matrix by its number, with how many numbers other than zero of a tensor it acts on."""
+    for frame in frames:
+        if frame.numbers:
+            others = tuple(d for d in range(tensor.ndim) if d not in frame.dims)
+            counts = np.count_nonzero(
+                np.transpose(tensor, (*frame.dims, *others)).reshape(len(frame.source), -1), axis=1
+            )
+            for number, rows in frame.numbers:
+                yield number, int(counts[frame.source][rows].sum())
 
 
 def terms_of(frames: list[ListedFrame]) -> int:
