@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 
+CLOSE = 2**20  # numbers that are widened together
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
@@ -65,7 +67,9 @@ def replay_beside(
                     for held, (_, inputs) in zip(values, runs, strict=True):
                         held[node] = _wide(inputs[places[node.name]], kind)
                 continue
-            looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
+            call = operator_name(node.target)
+            looked_up = call == "embedding"  # a few rows of a large table: widened afterwards
+            as_stored = looked_up or call == "linear"
             of: Mapping[str, torch.Tensor] | None = None
             fetched: dict[fx.Node, torch.Tensor] = {}
             for held, (tensors, _) in zip(values, runs, strict=True):
@@ -74,9 +78,10 @@ def replay_beside(
                     for given in node.all_input_nodes:
                         if given.op == "placeholder" and given.name not in places:
                             stored = _stored(exported, tensors, given)
-                            fetched[given] = stored.detach() if looked_up else _wide(stored, kind)
+                            fetched[given] = stored.detach() if as_stored else _wide(stored, kind)
                 at = {**held, **fetched}
-                made = node.target(*_filled(node.args, at, kind), **_filled(node.kwargs, at, kind))
+                run = _linear if call == "linear" else node.target
+                made = run(*_filled(node.args, at, kind), **_filled(node.kwargs, at, kind))
                 held[node] = _wide(made, kind) if looked_up else made
                 for given in ending.get(node, ()):
                     held.pop(given, None)
@@ -102,6 +107,22 @@ def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node:
 
 def _wide(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
     return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
+
+
+def _linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`W x + b`, with the stored numbers of W widened a few rows at a time: as many as a processor keeps close.
+
+    >>> weight, values = torch.randn(9, 2**19).bfloat16(), torch.randn(3, 2**19)
+    >>> torch.allclose(_linear(values, weight), values @ weight.float().T, rtol=1e-4, atol=1e-2)
+    True
+    """
+    wide = values.dtype
+    bias = None if bias is None else bias.to(wide)
+    if weight.dtype == wide:
+        return functional.linear(values, weight, bias)
+    parts = weight.split(max(CLOSE // max(weight.shape[-1], 1), 1))
+    found = torch.cat([functional.linear(values, part.to(wide)) for part in parts], dim=-1)
+    return found if bias is None else found + bias
 
 
 def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype) -> Any:
