@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
@@ -30,12 +31,12 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     notes: list[str] = []
     spaces = given.group.spaces
     plain = [replace(space, signed=False) if isinstance(space, UnitSpace) else space for space in spaces]
-    whole, unsigned = probe.first(given.group, replace(given.group, spaces=tuple(plain)))
+    whole = probe.first(given.group)
     settled: dict[int, HiddenSpace]
     signed: dict[int, HiddenSpace] = {}
     if whole:
         settled = dict(enumerate(spaces))
-    elif unsigned:
+    elif probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
         settled = dict(enumerate(plain))
         turned = [number for number, space in enumerate(spaces) if isinstance(space, UnitSpace) and space.signed]
         signed = probe.settle({number: [spaces[number]] for number in turned})
@@ -104,12 +105,12 @@ class _Probe:
         self.noise = MadeTensors(self.own, self._noise)
         self.trials: list[_Trial] = []
 
-    def first(self, *groups: OrbitGroup) -> list[bool]:
-        """Whether the outputs stay with each of these groups: trials and members beside each other, so that the random
-        numbers of each tensor are drawn once."""
+    def first(self, group: OrbitGroup) -> bool:
+        """Whether the outputs stay with a group: trials and members beside each other, so that the random numbers of
+        each tensor are drawn once."""
         given = self.given
         thetas = [self._theta(vectors) for vectors in (0.25, 30.0)]
-        members = [self._member(given.folds, group, theta, n) for group in groups for n, theta in enumerate(thetas)]
+        members = [self._member(given.folds, group, theta, n) for n, theta in enumerate(thetas)]
         outputs = given.beside([(state, self.inputs) for state in (*thetas, *members)])
         for theta, found, near in zip(thetas, outputs, (given.tolerance, max(FAR_OUT, given.tolerance)), strict=False):
             if all(bool(torch.isfinite(tensor).all()) for tensor in found):
@@ -118,16 +119,17 @@ class _Probe:
         if not self.trials:
             raise LawfulError("the module computes no finite numbers with random weights")
         if len(self.trials) < len(thetas):
-            return [self.stays(given.folds, group) for group in groups]
-        pairs = [outputs[place : place + 2] for place in range(2, len(outputs), 2)]
-        return [all(trial.kept(after) for trial, after in zip(self.trials, pair, strict=True)) for pair in pairs]
+            return self.stays(given.folds, group)
+        return all(trial.kept(after) for trial, after in zip(self.trials, outputs[2:], strict=True))
 
     def _noise(self, name: str) -> State:
-        """Random numbers for one tensor; rows of matrices are about as long as 1."""
+        """Random numbers for one tensor, uniform because these are drawn fastest; rows of matrices are about as long as
+        1."""
         tensor = self.own[name]
-        generator = torch.Generator().manual_seed(self.seed * len(self.own) + self.numbers[name])
-        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).double()
-        return {name: noise.mul_(tensor[0].numel() ** -0.5) if tensor.ndim > 1 else noise}
+        random = np.random.Generator(np.random.SFC64([self.seed, self.numbers[name]]))
+        noise = torch.as_tensor(random.random(tuple(tensor.shape)))
+        width = tensor[0].numel() if tensor.ndim > 1 else 1
+        return {name: noise.sub_(0.5).mul_((12 / width) ** 0.5)}
 
     def _theta(self, vectors: float) -> Mapping[str, torch.Tensor]:
         """Random weights; vectors (gains, biases) vary by so much around 1."""
