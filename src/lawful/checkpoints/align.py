@@ -107,7 +107,9 @@ def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]
 
 def shiftless_alone(tensor: torch.Tensor, name: str, shifts: tuple[SpaceLaws, ...]) -> torch.Tensor:
     """One tensor without all that shifts may do to it, whatever they do to others meanwhile."""
-    found = [_only(laws, name) for laws in shifts if name in laws.parameters and isinstance(laws, (SumLaws, ColumnLaws))]
+    found = [
+        _only(laws, name) for laws in shifts if name in laws.parameters and isinstance(laws, (SumLaws, ColumnLaws))
+    ]
     own = {(type(laws), laws.weights.indices.tobytes(), laws.weights.data.tobytes(),
             *((axis.dims, picked.tobytes()) for axis, picked in zip(laws.axes, laws.picked, strict=True))): laws
            for laws in found}  # fmt: skip

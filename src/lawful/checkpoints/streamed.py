@@ -27,13 +27,15 @@ from lawful.checkpoints.folds import (
 )
 from lawful.types import Indices
 
-KEPT = 2**30  # bytes of tensors that are kept once they are made, all together
+KEPT = 2**28  # bytes of tensors that are kept once they are made, all together: more saves no time on GPT-2 small
+FEW = 2  # of the largest
 COARSE = 2.0**-12  # numbers stored with less than this precision are worked with in float32
 MANY = 2**22  # if there are so many of them in a tensor
 
 
 class _Shelf:
-    """The tensors that were made last, whoever made them, up to so many bytes together."""
+    """The tensors that were made last, whoever made them, up to so many bytes together; of large tensors a few, since
+    one step looks at several of A's and of B's again and again."""
 
     def __init__(self) -> None:
         self.held: OrderedDict[tuple[int, str], torch.Tensor] = OrderedDict()
@@ -43,7 +45,8 @@ class _Shelf:
         self.drop(key)
         self.held[key] = tensor
         self.bytes += tensor.nbytes
-        while self.bytes > KEPT and self.held:
+        room = max(KEPT, FEW * max(each.nbytes for each in self.held.values()))
+        while self.bytes > room and self.held:
             self.bytes -= self.held.popitem(last=False)[1].nbytes
 
     def get(self, key: tuple[int, str]) -> torch.Tensor | None:
