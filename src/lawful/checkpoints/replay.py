@@ -120,7 +120,7 @@ def _linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     bias = None if bias is None else bias.to(wide)
     if weight.dtype == wide:
         return functional.linear(values, weight, bias)
-    parts = weight.split(max(CLOSE // max(weight.shape[-1], 1), 1))
+    parts = torch.split(weight, max(CLOSE // max(weight.shape[-1], 1), 1))
     found = torch.cat([functional.linear(values, part.to(wide)) for part in parts], dim=-1)
     return found if bias is None else found + bias
 

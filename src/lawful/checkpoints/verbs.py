@@ -90,8 +90,8 @@ def brought(pair: CheckpointPair, found: WeightComparison) -> MadeTensors:
 def _square_apart(one: torch.Tensor, two: torch.Tensor | None = None) -> float:
     """`‖one − two‖²`, or `‖one‖²`, part by part: large tensors are not widened as a whole."""
     total = 0.0
-    others = None if two is None else two.reshape(-1).split(PART)
-    for number, part in enumerate(one.reshape(-1).split(PART)):
+    others = None if two is None else torch.split(two.reshape(-1), PART)
+    for number, part in enumerate(torch.split(one.reshape(-1), PART)):
         apart = part.double() if others is None else part.double() - others[number].double()
         total += float(torch.linalg.vector_norm(apart)) ** 2
     return total
