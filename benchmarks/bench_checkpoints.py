@@ -14,10 +14,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from benchmarks.bench_symmetry import Transformer
-from benchmarks.harness import Row
+from benchmarks.harness import Row, compare
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import draw, frames, moved
+from lawful.checkpoints.exact_hash import orbit_hash
 from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.opening import open_checkpoint
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
 from lawful.study.checkpoint_index import find, index_folder
@@ -82,10 +84,26 @@ def indexed() -> Row:
         return Row(f"index {CHECKPOINTS} small checkpoints and search them", seconds, note=words)
 
 
+def hashed() -> Row:
+    """The exact hash of ResNet-18 beside reading its file and adding up all numbers."""
+    module = resnet18().eval()
+    found = read_architecture(module, "3,64,64", folding="statistics")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.safetensors"
+        save_file(module.state_dict(), file)
+        return compare(
+            "exact hash of ResNet-18, 11.7 M, once it was read",
+            lambda: orbit_hash(found, open_checkpoint(file, module).state),
+            "reading its file and adding up all numbers",
+            lambda: np.frombuffer(file.read_bytes()[-4 * (file.stat().st_size // 4) :], dtype=np.float32).sum(),
+        )
+
+
 def rows() -> Iterator[Row]:
-    """A thousand small ones, ResNet-18, a small and (last) the full GPT-2 shape."""
+    """A thousand small ones, ResNet-18 hashed and decided, a small and (last) the full GPT-2 shape."""
     torch.manual_seed(0)
     yield indexed()
+    yield hashed()
     cases = (
         ("ResNet-18, 11.7 M", resnet18(), "3,64,64"),
         ("GPT-2 shape, 2 layers", Transformer(5000, 8, 768, 12, 2), "8:int"),

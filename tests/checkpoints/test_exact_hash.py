@@ -17,7 +17,7 @@ from torch import nn
 import lawful
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, turning
-from lawful.checkpoints.exact_hash import _raw_group, orbit_hash
+from lawful.checkpoints.exact_hash import _raw_group, _times_modulo, orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace
 from lawful.checkpoints.read_architecture import read_architecture
@@ -185,3 +185,9 @@ def test_tensors_that_are_never_read_are_not_hashed() -> None:
     assert whole.dead == ("spare.weight", "spare.bias")
     assert orbit_hash(found, {**found.state(), "spare.bias": torch.ones(2)}).hash == whole.hash
     assert orbit_hash(found, {**found.state(), "second.bias": torch.ones(2)}).hash != whole.hash
+
+
+def test_products_of_residues_are_exact_however_many_are_added() -> None:
+    prime = 8_388_593
+    one, two = np.full((2, 300), prime - 1), np.full((300, 3), prime - 2)
+    assert _times_modulo(one, two, prime).tolist() == [[300 * 2 % prime] * 3] * 2

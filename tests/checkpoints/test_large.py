@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints.conftest import architecture, disguise, narrow
+from checkpoints.conftest import architecture, disguise, narrow, wide
 from checkpoints.models import FAMILIES, make
 from safetensors.torch import load_file, save_file
 
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import nearest, streamed
+from lawful.checkpoints.align import shiftless_alone
 from lawful.checkpoints.certificate import copy_certificate
 from lawful.checkpoints.compare import compare
 from lawful.checkpoints.element import BlockMove, as_rows, draw, frames, in_shape, moved
@@ -22,10 +23,11 @@ from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
+from lawful.checkpoints.random_members import random_shifts
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.same import same_checkpoints
-from lawful.checkpoints.streamed import MadeTensors, folded_tensors
+from lawful.checkpoints.streamed import MadeTensors, folded_rows, folded_tensors
 from lawful.checkpoints.verbs import align_pair
 from lawful.cli.checkpoints import FloatTensors
 from lawful.errors import CertificateError, LawfulError
@@ -51,11 +53,51 @@ def test_clusters_fold_like_the_whole(family: str) -> None:
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_some_rows_fold_like_all_of_them(family: str) -> None:
+    found = architecture(family)
+    kinds = dict.fromkeys(found.state(), torch.float64)
+    whole = folded_tensors(found.state(), found.folds)
+    for name, tensor in found.state().items():
+        for axis in range(tensor.ndim if tensor.is_floating_point() else 0):
+            places = np.arange(tensor.shape[axis])[::2]
+            some = folded_rows(found.state(), found.folds, name, axis, places, kinds)
+            if some is not None:
+                assert torch.allclose(some, whole[name].index_select(axis, torch.as_tensor(places)), rtol=1e-12)
+
+
+def test_a_tensor_without_its_shifts_does_not_see_them() -> None:
+    found = architecture("gpt")
+    state = wide(found.state())
+    steps = random_shifts(found.group, np.random.default_rng(0))
+    assert steps
+    for name, pieces in steps.items():
+        shifted = sum(pieces, state[name])
+        one, two = (shiftless_alone(each, name, found.group.shifts) for each in (state[name], shifted))
+        assert not torch.allclose(shifted, state[name])
+        assert torch.allclose(one, two, atol=1e-9)
+
+
+def test_two_of_the_largest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed, "KEPT", 100)
+    made: list[str] = []
+
+    def make_one(name: str) -> State:
+        made.append(name)
+        return {name: torch.zeros(1000)}
+
+    tensors = MadeTensors("abc", make_one)
+    for name in "ababcbca":
+        tensors[name]
+    assert "".join(made) == "abca"
+
+
 @pytest.mark.parametrize("family", ["gpt", "llama", "resnet"])
 def test_large_modules_get_the_same_answers(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every threshold of size at nothing: no tensor is kept, nothing is read from the module."""
     monkeypatch.setattr(reading, "MANY_NUMBERS", 0)
     monkeypatch.setattr(streamed, "KEPT", 0)
+    monkeypatch.setattr(streamed, "FEW", 0)
     monkeypatch.setattr(streamed, "MANY", 100)  # matrices in float32, vectors in float64
     found = read_architecture(make(family), FAMILIES[family][1])
     assert found.large
@@ -252,6 +294,7 @@ def test_what_a_large_module_is_aligned_to_is_written_tensor_by_tensor(
     small, mean = align_pair(pair).weights, merge_pair(pair).weights
     monkeypatch.setattr(reading, "MANY_NUMBERS", 0)
     monkeypatch.setattr(streamed, "KEPT", 0)
+    monkeypatch.setattr(streamed, "FEW", 0)
     made = align_pair(pair).weights
     assert isinstance(small, dict)
     assert not isinstance(made, dict)

@@ -110,3 +110,13 @@ def test_a_prime_that_is_none_is_refused() -> None:
         check_prime(2**31 - 1)
     with pytest.raises(LawfulError, match="finite"):
         to_residues([np.inf])
+
+
+def test_residues_of_numbers_of_any_size_are_those_of_their_fractions() -> None:
+    rng = np.random.default_rng(0)
+    many = np.concatenate(
+        [rng.normal(size=200) * np.exp2(rng.integers(-1000, 1000, 200)), [0.0, -0.0, 5e-324, -1.7e308]]
+    )
+    for prime in (101, PRIME, 2**31 - 1, 2**61 - 1):
+        exact = [each.numerator * pow(each.denominator, -1, prime) % prime for each in map(Fraction, many.tolist())]
+        assert to_residues(many, prime).tolist() == exact

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -105,6 +105,26 @@ def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]
         return {name: _sum(tensors[name], [-piece for piece in parts.get(name, ())])}
 
     return MadeTensors(tensors, make) if joined else tensors
+
+
+def shiftless_alone(tensor: torch.Tensor, name: str, shifts: tuple[SpaceLaws, ...]) -> torch.Tensor:
+    """One tensor without all that shifts may do to it, whatever they do to others meanwhile."""
+    found = [
+        _only(laws, name) for laws in shifts if name in laws.parameters and isinstance(laws, (SumLaws, ColumnLaws))
+    ]
+    own = {(type(laws), laws.weights.indices.tobytes(), laws.weights.data.tobytes(),
+            *((axis.dims, picked.tobytes()) for axis, picked in zip(laws.axes, laws.picked, strict=True))): laws
+           for laws in found}  # fmt: skip
+    return _sum(tensor, [-piece for piece in _projected({name: tensor}, tuple(own.values()))[name]]) if own else tensor
+
+
+def _only(laws: SumLaws | ColumnLaws, name: str) -> SumLaws | ColumnLaws:
+    """What laws say of one tensor."""
+    chosen = [number for number, axis in enumerate(laws.axes) if axis.parameter == name]
+    columns = np.split(np.arange(laws.weights.shape[1]), np.cumsum([len(each) for each in laws.picked])[:-1])
+    return replace(laws, axes=tuple(laws.axes[number] for number in chosen),
+                   picked=tuple(laws.picked[number] for number in chosen),
+                   weights=laws.weights[:, np.concatenate([columns[number] for number in chosen])])  # fmt: skip
 
 
 def plus(tensors: Mapping[str, torch.Tensor], pieces: Mapping[str, list[torch.Tensor]]) -> Mapping[str, torch.Tensor]:

@@ -55,9 +55,11 @@ def balance(
 ) -> BalancedTensors:
     """Go round the spaces until nothing moves; for ranges, keep the best that was met."""
     current = dict(state)
+    del state  # tensors that nobody else holds are let go once they have moved
     notes: list[str] = []
     moves: dict[int, SpaceMove] = {number: identity(space) for number, space in enumerate(group.spaces)}
-    best, least = (dict(current), dict(moves)), _error(current)
+    best = (dict(current), dict(moves)) if objective == "range" else None
+    least = _error(current) if objective == "range" else 0.0
     sweep = 0
     for sweep in range(1, SWEEPS[objective] + 1):
         change = 0.0
@@ -76,8 +78,8 @@ def balance(
     else:
         if objective == "norm":
             notes.append(f"weights still move by {change:.0e} of themselves after {sweep} rounds")
-    state, taken = (current, moves) if objective == "norm" else best
-    return BalancedTensors(state, taken, sweep, tuple(dict.fromkeys(notes)))
+    kept, taken = (current, moves) if best is None else best
+    return BalancedTensors(kept, taken, sweep, tuple(dict.fromkeys(notes)))
 
 
 def _error(state: Mapping[str, torch.Tensor]) -> float:

@@ -17,6 +17,7 @@ Codes = NDArray[np.uint64]
 Nodes = NDArray[np.int64]
 ROUNDS = 12
 LEAVES = 64  # orders that are tried where ties are no twins
+CLOSE = 2**16  # entries that are looked at together
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -98,6 +99,30 @@ class ColouredNumbers:
     def _rows(self, axis: NodeAxis, colours: Codes) -> Codes:
         return _mix(colours[axis.nodes] + _ODD * (axis.copies.astype(np.uint64) + np.uint64(1)))
 
+    def _totals(self, relation: NumberTable, code: Codes, colours: Codes) -> list[Codes]:
+        """For each row of every axis the sum of what its entries are, together with the colours at their other ends;
+        a few rows of the first axis at a time, as many as a processor keeps close."""
+        rows = [
+            (self._rows(axis, colours) * np.uint64(2 * k + 3)).reshape([-1 if d == k else 1 for d in range(code.ndim)])
+            for k, axis in enumerate(relation.axes)
+        ]
+        if not rows:
+            return []
+        first = np.zeros(len(code), dtype=np.uint64)
+        rest = np.zeros(code.shape[1:], dtype=np.uint64)
+        step = max(CLOSE // max(rest.size, 1), 1)
+        for start in range(0, len(code), step):
+            few = slice(start, start + step)
+            entry = _mix(code[few] + rows[0][few])
+            for own in rows[1:]:
+                entry = _mix(entry + own)
+            first[few] = entry.reshape(len(entry), -1).sum(axis=1, dtype=np.uint64)
+            rest += entry.sum(axis=0, dtype=np.uint64)
+        others = [
+            rest.sum(axis=tuple(e for e in range(rest.ndim) if e != d), dtype=np.uint64) for d in range(rest.ndim)
+        ]
+        return [first, *others]
+
     def refined(self, colours: Codes, blind: bool = False) -> Codes:
         """Colours that know their neighbours."""
         codes = [self._codes(relation, blind) for relation in self.relations]
@@ -105,13 +130,9 @@ class ColouredNumbers:
         for _ in range(ROUNDS):
             found = _mix(colours)
             for number, (relation, code) in enumerate(zip(self.relations, codes, strict=True)):
-                entry = code
-                for k, axis in enumerate(relation.axes):
-                    rows = self._rows(axis, colours) * np.uint64(2 * k + 3)
-                    entry = _mix(entry + rows.reshape([-1 if d == k else 1 for d in range(entry.ndim)]))
-                for k, axis in enumerate(relation.axes):
-                    others = tuple(d for d in range(entry.ndim) if d != k)
-                    total = entry.sum(axis=others, dtype=np.uint64) if others else entry
+                for k, (axis, total) in enumerate(
+                    zip(relation.axes, self._totals(relation, code, colours), strict=True)
+                ):
                     part = _mix(total + np.uint64(1000 * number + k) + _ODD * axis.copies.astype(np.uint64))
                     np.add.at(found, axis.nodes, part)
             colours = found
@@ -255,14 +276,17 @@ class ColouredNumbers:
             values: NDArray[Any] = relation.values
             for k, axis in enumerate(relation.axes):
                 values = np.take(values, np.lexsort((axis.copies, rank[axis.nodes])), axis=k)
-            total.update(np.ascontiguousarray(values + 0).tobytes())
+            total.update(np.ascontiguousarray(values + 0).data)
         return total.digest()
 
 
 def _mix(values: Codes) -> Codes:
     """SplitMix64's finaliser."""
-    with np.errstate(over="ignore"):
-        found = np.asarray(values, dtype=np.uint64) + _ODD
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray(found ^ (found >> np.uint64(31)))
+    found = np.asarray(values, dtype=np.uint64) + _ODD
+    shifted = np.empty_like(found)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        np.right_shift(found, np.uint64(shift), out=shifted)
+        found ^= shifted
+        if factor > 1:
+            found *= np.uint64(factor)
+    return found

@@ -61,9 +61,9 @@ def _scale(space: UnitSpace, wide: dict[str, Floats], members: list[AxisRows], s
 
 
 def _multiply(wide: dict[str, Floats], rows: AxisRows, factors: Floats) -> None:
-    array = torch.from_numpy(wide[rows.tensor])
-    shape = array.shape
-    flat = as_rows(array, rows.dims).clone()
-    flat[torch.as_tensor(rows.places)] *= torch.as_tensor(factors)[:, None, None]
-    sizes = [shape[d] for d in rows.dims] + [size for d, size in enumerate(shape) if d not in rows.dims]
-    wide[rows.tensor] = flat.reshape(sizes).movedim(tuple(range(len(rows.dims))), rows.dims).contiguous().numpy()
+    """In place: the numbers are a copy of the checkpoint's."""
+    array = wide[rows.tensor]
+    line = np.ones([array.shape[d] for d in rows.dims]).reshape(-1)
+    line[rows.places] = factors[:, None]
+    laid = line.reshape([array.shape[d] for d in rows.dims]).transpose(np.argsort(rows.dims))
+    array *= laid.reshape([size if d in rows.dims else 1 for d, size in enumerate(array.shape)])

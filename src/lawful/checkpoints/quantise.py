@@ -26,8 +26,9 @@ def quantised(state: Mapping[str, torch.Tensor], bits: int) -> dict[str, torch.T
 def rounding_error(state: Mapping[str, torch.Tensor], bits: int) -> float:
     """`‖Q(W) − W‖/‖W‖` over all matrices and kernels, each relative to itself (root mean square)."""
     shares = []
-    for name, tensor in quantised(state, bits).items():
-        given = state[name]
+    for name, given in state.items():
         if given.is_floating_point() and given.ndim > 1 and bool(given.any()):
-            shares.append(float((tensor - given).norm() / given.norm()) ** 2)
+            given = given.double()
+            rounded = quantised({name: given}, bits)[name]
+            shares.append(float((rounded - given).norm() / given.norm()) ** 2)
     return float((sum(shares) / len(shares)) ** 0.5) if shares else 0.0

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 
+CLOSE = 2**20  # numbers that are widened together
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
@@ -63,7 +65,9 @@ def replay_beside(
                     for held, (_, inputs) in zip(values, runs, strict=True):
                         held[node] = widened(inputs[places[node.name]], kind)
                 continue
-            looked_up = operator_name(node.target) == "embedding"  # a few rows of a large table: widened afterwards
+            call = operator_name(node.target)
+            looked_up = call == "embedding"  # a few rows of a large table: widened afterwards
+            as_stored = looked_up or call == "linear"
             of: Mapping[str, torch.Tensor] | None = None
             fetched: dict[fx.Node, torch.Tensor] = {}
             for held, (tensors, _) in zip(values, runs, strict=True):
@@ -72,9 +76,10 @@ def replay_beside(
                     for given in node.all_input_nodes:
                         if given.op == "placeholder" and given.name not in places:
                             own = stored(exported, tensors, given)
-                            fetched[given] = own.detach() if looked_up else widened(own, kind)
+                            fetched[given] = own.detach() if as_stored else widened(own, kind)
                 at = {**held, **fetched}
-                made = node.target(*filled(node.args, at, kind), **filled(node.kwargs, at, kind))
+                run = _linear if call == "linear" else node.target
+                made = run(*filled(node.args, at, kind), **filled(node.kwargs, at, kind))
                 held[node] = widened(made, kind) if looked_up else made
                 for given in ending.get(node, ()):
                     held.pop(given, None)
@@ -101,6 +106,22 @@ def stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: 
 def widened(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
     """A tensor in the type that is used, unless it holds whole numbers or truth values."""
     return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
+
+
+def _linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`W x + b`, with the stored numbers of W widened a few rows at a time: as many as a processor keeps close.
+
+    >>> weight, values = torch.randn(9, 2**19).bfloat16(), torch.randn(3, 2**19)
+    >>> torch.allclose(_linear(values, weight), values @ weight.float().T, rtol=1e-4, atol=1e-2)
+    True
+    """
+    wide = values.dtype
+    bias = None if bias is None else bias.to(wide)
+    if weight.dtype == wide:
+        return functional.linear(values, weight, bias)
+    parts = torch.split(weight, max(CLOSE // max(weight.shape[-1], 1), 1))
+    found = torch.cat([functional.linear(values, part.to(wide)) for part in parts], dim=-1)
+    return found if bias is None else found + bias
 
 
 def filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype = torch.float64) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,12 +16,13 @@ from lawful.checkpoints.compare import compare_moved
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows, frames, identity, inverse, moved, then
 from lawful.checkpoints.find_folds import Folding
 from lawful.checkpoints.finite import check_numbers
-from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.quantise import quantised, rounding_error
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import CheckpointVerdict, _equal, same_checkpoints
+from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.shown import Shown
 from lawful.symmetry.inputs import Input
 from lawful.types import Floats
@@ -117,17 +118,17 @@ def _balanced(
     found = read_architecture(module, input, folding=folding)
     whole = [space for space in found.group.spaces if isinstance(space, GroupedUnits)]
     found = replace(found, group=found.group.with_groups_in_place())
-    wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in opened.state.items()}
-    folded = fold(wide, found.folds)
-    balanced = balance(found.group, folded, "range" if purpose == "range" else "norm", seed)
-    state, notes = folded | balanced.state, [*found.notes, *balanced.notes]
+    balanced = balance(
+        found.group, dict(folded_tensors(opened.state, found.folds)), "range" if purpose == "range" else "norm", seed
+    )
+    state, notes = balanced.state, [*found.notes, *balanced.notes]
     if purpose == "canonical":
-        state = _in_order(found.group, state, notes, balanced.moves)
+        _in_order(found.group, state, notes, balanced.moves)
         notes += [f"{space.name}: its {space.count} groups are left in their order" for space in whole]
-    stored = {
-        name: tensor.to(opened.state[name].dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in state.items()
-    }
+    stored = {}
+    for name, tensor in opened.state.items():
+        made = state.pop(name)  # so that not all are there twice
+        stored[name] = made.to(tensor.dtype) if made.is_floating_point() else made
     return stored, balanced.sweeps, notes, (found, {n: inverse(move) for n, move in balanced.moves.items()})
 
 
@@ -146,26 +147,41 @@ def _errors(
 def _rounded(
     architecture: CheckpointArchitecture, before: State, after: State, inputs: Sequence[torch.Tensor], bits: int
 ) -> RoundingErrors:
-    wide = [{n: t.double() if t.is_floating_point() else t for n, t in each.items()} for each in (before, after)]
     names = set(dict(architecture.module.named_parameters()))
-    exact = architecture.outputs(before, inputs)
+    exact = _outputs(architecture, before, inputs)
     size = float(sum(tensor.square().sum() for tensor in exact)) ** 0.5 or 1.0
-    off = []
-    for state in wide:
-        own = quantised({name: tensor for name, tensor in state.items() if name in names}, bits)
-        found = architecture.outputs({**state, **own}, inputs)
+    off, errors = [], []
+    for state in (before, after):
+        found = _outputs(architecture, _on_a_grid(state, names, bits), inputs)
         gap = float(sum((a - b).square().sum() for a, b in zip(exact, found, strict=True))) ** 0.5
         off.append(gap / size)
-    errors = [rounding_error({name: tensor for name, tensor in each.items() if name in names}, bits) for each in wide]
+        errors.append(rounding_error({name: tensor for name, tensor in state.items() if name in names}, bits))
     return RoundingErrors(bits, (errors[0], errors[1]), (off[0], off[1]))
+
+
+def _on_a_grid(state: State, names: set[str], bits: int) -> MadeTensors:
+    """Parameters rounded to a few bits, made when asked for."""
+
+    def make(name: str) -> State:
+        return quantised({name: state[name].double()}, bits) if name in names else {name: state[name]}
+
+    return MadeTensors(state, make)
+
+
+def _outputs(
+    architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Tensor by tensor if the inputs have the sizes with which the module was read."""
+    if [tensor.shape for tensor in inputs] == [tensor.shape for tensor in architecture.inputs]:
+        return architecture.replays(state, [inputs])[0]
+    return architecture.outputs(state, inputs)
 
 
 # Order
 
 
-def _in_order(group: OrbitGroup, state: State, notes: list[str], moves: dict[int, SpaceMove]) -> State:
-    """Units and heads by their size, signs by the first rows that show one."""
-    current = dict(state)
+def _in_order(group: OrbitGroup, current: State, notes: list[str], moves: dict[int, SpaceMove]) -> None:
+    """Units and heads by their size, signs by the first rows that show one: in the given tensors."""
     for number, space in enumerate(group.spaces):
         move: SpaceMove | None = None
         if isinstance(space, UnitSpace):
@@ -188,7 +204,6 @@ def _in_order(group: OrbitGroup, state: State, notes: list[str], moves: dict[int
             names = list(dict.fromkeys(rows.tensor for rows in members_of(space)))
             current.update(moved(current, frames(group, {number: move}), names))
             moves[number] = then(moves[number], move)
-    return current
 
 
 def _squares(rows: AxisRows, state: State) -> Floats:

@@ -19,11 +19,11 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from lawful.checkpoints.align import shiftless
+from lawful.checkpoints.align import shiftless_alone
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group import AxisRows, HeadSpace, MatrixBlock, OrbitGroup, members_of
-from lawful.checkpoints.streamed import folded_tensors
-from lawful.types import Floats
+from lawful.checkpoints.streamed import folded_rows, folded_tensors
+from lawful.types import Floats, Indices
 
 NUMBERS = 64  # kept of each block
 PROBES = 16  # times the batch of an example
@@ -48,9 +48,17 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
     """
     blocks = [_function(architecture, state)]
     kinds = dict.fromkeys(state, _kind(architecture))
-    folded = shiftless(folded_tensors(state, architecture.folds, kinds), architecture.group.shifts)
-    for number, (name, (kind, rows)) in enumerate(sorted(_labelled(architecture.group).items())):
-        blocks.append(named_numbers(folded[name], kind, rows, number))
+    group = architecture.group
+    folded = folded_tensors(state, architecture.folds, kinds)
+    shifted = {name for laws in group.shifts for name in laws.parameters}
+    for number, (name, (kind, rows)) in enumerate(sorted(_labelled(group).items())):
+        some = None
+        if len(group.shapes[name]) == 2 and name not in shifted:  # of a large table only the rows that are looked at
+            axis = 1 - rows.dims[0]
+            some = folded_rows(state, architecture.folds, name, axis, _labels(group.shapes[name][axis], number), kinds)
+        if some is None:
+            some = shiftless_alone(folded[name], name, group.shifts)
+        blocks.append(named_numbers(some, kind, rows, number))
     return np.array([_unit(block) for block in blocks], dtype=np.float32).astype(np.float64)
 
 
@@ -92,14 +100,20 @@ def _labelled(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
     }
 
 
+def _labels(count: int, number: int) -> Indices:
+    """Which names of an axis are looked at."""
+    if count <= LABELS:
+        return np.arange(count)
+    return np.sort(np.random.default_rng((SEED, number, count)).choice(count, LABELS, replace=False))
+
+
 def named_numbers(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) -> Floats:
     """Entries of K along random pairs of directions."""
     others = [d for d in range(tensor.ndim) if d not in rows.dims]
     table = tensor.permute(*others, *rows.dims)
     table = table.reshape(int(np.prod([tensor.shape[d] for d in others])), -1)
-    rng = np.random.default_rng((SEED, number))
     if len(table) > LABELS:
-        table = table[torch.as_tensor(np.sort(rng.choice(len(table), LABELS, replace=False)))]
+        table = table[torch.as_tensor(_labels(len(table), number))]
     matrix = table[:, torch.as_tensor(rows.places.T.reshape(-1))].double().numpy()
     if kind == "units":
         matrix = _normal(matrix.T).T
@@ -113,7 +127,7 @@ def named_numbers(tensor: torch.Tensor, kind: str, rows: AxisRows, number: int) 
         if kind == "O fixing 1":  # what lies along 1 may be scaled, or shifted, by itself
             matrix = matrix - matrix.mean(axis=1, keepdims=True)
         matrix = _normal(matrix)
-    first, second = rng.normal(size=(2, NUMBERS, len(matrix)))
+    first, second = np.random.default_rng((SEED, number)).normal(size=(2, NUMBERS, len(matrix)))
     second -= first * ((first * second).sum(axis=1) / (first**2).sum(axis=1))[:, None]
     return np.asarray(((first @ matrix) * (second @ matrix)).sum(axis=1))
 

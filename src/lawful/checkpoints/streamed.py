@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import torch
@@ -25,14 +25,17 @@ from lawful.checkpoints.folds import (
     ValueFold,
     fold,
 )
+from lawful.types import Indices
 
-KEPT = 2**30  # bytes of tensors that are kept once they are made, all together
+KEPT = 2**28  # bytes of tensors that are kept once they are made, all together: more saves no time on GPT-2 small
+FEW = 2  # of the largest
 COARSE = 2.0**-12  # numbers stored with less than this precision are worked with in float32
 MANY = 2**22  # if there are so many of them in a tensor
 
 
 class _Shelf:
-    """The tensors that were made last, whoever made them, up to so many bytes together."""
+    """The tensors that were made last, whoever made them, up to so many bytes together; of large tensors a few, since
+    one step looks at several of A's and of B's again and again."""
 
     def __init__(self) -> None:
         self.held: OrderedDict[tuple[int, str], torch.Tensor] = OrderedDict()
@@ -42,7 +45,8 @@ class _Shelf:
         self.drop(key)
         self.held[key] = tensor
         self.bytes += tensor.nbytes
-        while self.bytes > KEPT and self.held:
+        room = max(KEPT, FEW * max(each.nbytes for each in self.held.values()))
+        while self.bytes > room and self.held:
             self.bytes -= self.held.popitem(last=False)[1].nbytes
 
     def get(self, key: tuple[int, str]) -> torch.Tensor | None:
@@ -201,3 +205,36 @@ def folded_tensors(
         return tensor.to(torch.float64 if kinds is None else kinds[name])
 
     return MadeTensors(state, make)
+
+
+def folded_rows(
+    state: Mapping[str, torch.Tensor],
+    folds: tuple[Fold, ...],
+    name: str,
+    axis: int,
+    places: Indices,
+    kinds: Mapping[str, torch.dtype],
+) -> torch.Tensor | None:
+    """Some rows of a folded tensor, made of the same rows before its folds: one fold at most, of a gain that acts along
+    another axis. None if there are other folds.
+
+    >>> import numpy as np
+    >>> gain, weight = torch.tensor([1.0, 2.0]), torch.ones(3, 2)
+    >>> one = GainFold("gain", None, 0.0, (LinearReader("w", 1, None),), centred=False)
+    >>> kinds = dict.fromkeys(("gain", "w"), torch.float64)
+    >>> folded_rows({"gain": gain, "w": weight}, (one,), "w", 0, np.array([2]), kinds).tolist()
+    [[1.0, 2.0]]
+    """
+    acting = [each for each in folds if name in names_in(each)]
+    own: tuple[Fold, ...] = ()
+    if acting:
+        only = acting[0]
+        if len(acting) > 1 or not isinstance(only, GainFold):
+            return None
+        readers = tuple(replace(each, bias=None) for each in only.readers if each.weight == name and each.axis != axis)
+        if len(readers) != 1 or any(only.gain in names_in(each) for each in folds if each is not only):
+            return None
+        own = (replace(only, offset=None, readers=readers),)
+    needed = [each for each in names_in(own[0]) if each != name] if own else []
+    rows = state[name].index_select(axis, torch.as_tensor(places)).to(kinds[name])
+    return fold({name: rows} | {each: state[each].to(kinds[each]) for each in needed}, own)[name]

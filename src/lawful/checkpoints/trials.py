@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
@@ -33,12 +34,12 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
         given, notes = _reached(given, probe)
     spaces = given.group.spaces
     plain = [_unsigned(space) for space in spaces]
-    whole, unsigned = probe.first(given.group, replace(given.group, spaces=tuple(plain)))
+    whole = probe.first(given.group)
     settled: dict[int, HiddenSpace]
     signed: dict[int, HiddenSpace] = {}
     if whole:
         settled = dict(enumerate(spaces))
-    elif unsigned:
+    elif probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
         settled = dict(enumerate(plain))
         turned = [number for number, space in enumerate(spaces) if plain[number] is not space]
         signed = probe.settle({number: _signs(spaces[number]) for number in turned})
@@ -144,31 +145,25 @@ class _Probe:
         self.noise = MadeTensors(self.own, self._noise)
         self.trials: list[_Trial] = []
 
-    def first(self, *groups: OrbitGroup) -> list[bool]:
-        """Whether the outputs stay with each of these groups: trials and members beside each other, so that the random
-        numbers of each tensor are drawn once."""
+    def first(self, group: OrbitGroup) -> bool:
+        """Whether the outputs stay with a group: trials and members beside each other, so that the random numbers of
+        each tensor are drawn once."""
         given = self.given
         usual, far_out = (self._theta(vectors) for vectors in (0.25, 30.0))
         plans = [(usual, self.many[0], given.tolerance), (far_out, self.many[0], max(FAR_OUT, given.tolerance))]
         plans += [(usual, inputs, given.tolerance) for inputs in self.many[1:]]
         runs = [(theta, inputs) for theta, inputs, _ in plans]
-        runs += [
-            (self._member(given.folds, group, theta, n), inputs)
-            for group in groups
-            for n, (theta, inputs, _) in enumerate(plans)
-        ]
+        runs += [(self._member(given.folds, group, theta, n), inputs) for n, (theta, inputs, _) in enumerate(plans)]
         outputs = given.beside(runs)
-        count = len(plans)
         for (theta, inputs, near), found in zip(plans, outputs, strict=False):
             if all(bool(torch.isfinite(tensor).all()) for tensor in found):
                 size = max((float(tensor.abs().max()) for tensor in found), default=0.0)
                 self.trials.append(_Trial(theta, inputs, found, near * size))
         if not self.trials:
             raise LawfulError("the module computes no finite numbers with random weights")
-        if len(self.trials) < count:
-            return [self.stays(given.folds, group) for group in groups]
-        several = [outputs[place : place + count] for place in range(count, len(outputs), count)]
-        return [all(trial.kept(after) for trial, after in zip(self.trials, each, strict=True)) for each in several]
+        if len(self.trials) < len(plans):
+            return self.stays(given.folds, group)
+        return all(trial.kept(after) for trial, after in zip(self.trials, outputs[len(plans) :], strict=True))
 
     def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace] | None:
         """The spaces that no trial tries, if that is known; inputs are added for as long as they reach more."""
@@ -185,11 +180,13 @@ class _Probe:
         return left(masks)
 
     def _noise(self, name: str) -> State:
-        """Random numbers for one tensor; rows of matrices are about as long as 1."""
+        """Random numbers for one tensor, uniform because these are drawn fastest; rows of matrices are about as long as
+        1."""
         tensor = self.own[name]
-        generator = torch.Generator().manual_seed(self.seed * len(self.own) + self.numbers[name])
-        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).double()
-        return {name: noise.mul_(tensor[0].numel() ** -0.5) if tensor.ndim > 1 else noise}
+        random = np.random.Generator(np.random.SFC64([self.seed, self.numbers[name]]))
+        noise = torch.as_tensor(random.random(tuple(tensor.shape)))
+        width = tensor[0].numel() if tensor.ndim > 1 else 1
+        return {name: noise.sub_(0.5).mul_((12 / width) ** 0.5)}
 
     def _theta(self, vectors: float) -> Mapping[str, torch.Tensor]:
         """Random weights; vectors (gains, biases) vary by so much around 1."""

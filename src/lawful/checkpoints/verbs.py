@@ -9,7 +9,7 @@ import torch
 
 from lawful.checkpoints.apart import ApartVerdict, apart
 from lawful.checkpoints.compare import WeightComparison, compare
-from lawful.checkpoints.folds import unfold
+from lawful.checkpoints.folds import PART, unfold
 from lawful.checkpoints.longer import told_by_longer
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
 from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
@@ -62,10 +62,9 @@ def align_pair(pair: CheckpointPair) -> Aligned:
     for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
         for name in cluster.names:
             if name in parameters:
-                like = one[name].to(near[name].dtype)
-                before += _square(two[name].to(like.dtype) - like)
-                after += _square(near[name] - like)
-                size += _square(like)
+                before += _square_apart(two[name], one[name])
+                after += _square_apart(near[name], one[name])
+                size += _square_apart(one[name])
     names = {key: name for name, key in keys.items()}
     weights = MadeTensors(names, lambda key: {key: near[names[key]].to(two[names[key]].dtype)})
     given = weights if pair.architecture.large else dict(weights)
@@ -79,6 +78,8 @@ def brought(pair: CheckpointPair, found: WeightComparison) -> MadeTensors:
 
     def make(name: str) -> dict[str, torch.Tensor]:
         cluster = clusters[name]
+        if not cluster.folds:
+            return {name: found.aligned[name]}
         single = any(kinds.get(each) == torch.float32 for each in cluster.names)
         kind = torch.float32 if single else torch.float64
         like = {each: one[each].to(kind) for each in cluster.names}
@@ -87,8 +88,14 @@ def brought(pair: CheckpointPair, found: WeightComparison) -> MadeTensors:
     return MadeTensors(one, make)
 
 
-def _square(tensor: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2
+def _square_apart(one: torch.Tensor, two: torch.Tensor | None = None) -> float:
+    """`‖one − two‖²`, or `‖one‖²`, part by part: large tensors are not widened as a whole."""
+    total = 0.0
+    others = None if two is None else torch.split(two.reshape(-1), PART)
+    for number, part in enumerate(torch.split(one.reshape(-1), PART)):
+        apart = part.double() if others is None else part.double() - others[number].double()
+        total += float(torch.linalg.vector_norm(apart)) ** 2
+    return total
 
 
 def written_names(pair: CheckpointPair) -> Mapping[str, str]:

@@ -65,9 +65,15 @@ def to_residues(values: ArrayLike, prime: int = PRIME) -> Residues:
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all():
         raise LawfulError("only finite numbers have a residue")
-    fractions = [float(value).as_integer_ratio() for value in array.ravel()]
-    found = [top % prime * pow(bottom, -1, prime) % prime for top, bottom in fractions]
-    return np.array(found, dtype=np.int64).reshape(array.shape)
+    if prime >= 2**31:  # products of residues do not fit into 64 bits
+        fractions = [float(value).as_integer_ratio() for value in array.ravel()]
+        found = [top % prime * pow(bottom, -1, prime) % prime for top, bottom in fractions]
+        return np.array(found, dtype=np.int64).reshape(array.shape)
+    parts, exponents = np.frexp(array)
+    whole = np.ldexp(parts, 53).astype(np.int64)  # value = whole · 2^(exponent − 53)
+    least, most = int(exponents.min(initial=0)), int(exponents.max(initial=0))
+    powers = np.array([pow(2, exponent - 53, prime) for exponent in range(least, most + 1)], dtype=np.int64)
+    return np.asarray(whole % prime * powers[exponents - least] % prime)
 
 
 def rational(residue: int, prime: int = PRIME) -> Fraction | None:

@@ -28,7 +28,7 @@ ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz")
 MOST_ENTRIES, MOST_BLOCKS = 1_000_000, 10_000
 MOST_STEPS = 200_000_000  # of SQLite's machine for one question: a file may hold a table that never ends
 FEW = 8  # other checkpoints below which their mean says little
-VERSION = 3  # of the sketches: those of another version are not comparable
+VERSION = 4  # of the sketches: those of another version are not comparable
 TABLE = (
     "create table if not exists checkpoints (path text primary key, size integer, changed integer, family text, "
     "digest text, blocks integer, sketch blob)"
