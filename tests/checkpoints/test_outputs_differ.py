@@ -35,7 +35,7 @@ def evidence(family: str) -> tuple[CheckpointPair, Any, dict[str, Any], Files]:
     pair, found = decide(given)
     assert found.verdict == "different"
     assert found.replay is not None
-    certificate = outputs_certificate(pair, found.replay, retrace(pair, found.replay))
+    certificate = outputs_certificate(*retrace(pair, found.replay))
     return pair, found.replay, certificate, [tensors(each.tensors) for each in (pair.first, pair.second)]
 
 
@@ -139,10 +139,47 @@ def test_two_modules_without_a_common_form_have_a_list_each() -> None:
     pair = open_both(one, two, input=(3,))
     assert isinstance(pair, ApartPair)
     found = apart(pair)
-    certificate = outputs_certificate(pair, found.replay, retrace(pair, found.replay))
+    certificate = outputs_certificate(*retrace(pair, found.replay))
     assert len(certificate["steps"]) == 2
     seen = verify(json.dumps(certificate), *(tensors(module.state_dict()) for module in (one, two)))
     assert seen.statement.startswith("two lists of")
+
+
+def test_a_rewrite_that_forgot_a_step_is_retraced_in_both_modules() -> None:
+    """Gate and up joined, up twice as large: each file is read by the steps of its own module."""
+
+    class Split(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.up, self.down = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.both, self.down = nn.Linear(3, 8), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gate, up = self.both(x).chunk(2, -1)
+            return self.down(nn.functional.silu(gate) * up)
+
+    torch.manual_seed(0)
+    one, two = Split(), Joined()
+    state = {"both.weight": torch.cat([one.gate.weight, 2 * one.up.weight]),
+             "both.bias": torch.cat([one.gate.bias, one.up.bias]),
+             "down.weight": one.down.weight, "down.bias": one.down.bias}  # fmt: skip
+    two.load_state_dict(state)
+    pair = open_both(one, two, input=(3,))
+    assert isinstance(pair, CheckpointPair)
+    assert pair.rewritten
+    _, found = decide(pair)
+    assert (found.verdict, found.replay is None) == ("different", False)
+    assert found.replay is not None
+    certificate = outputs_certificate(*retrace(pair, found.replay))
+    assert len(certificate["steps"]) == 2
+    assert verify(json.dumps(certificate), *(tensors(module.state_dict()) for module in (one, two))).facts["apart"] > 0
 
 
 def test_steps_that_are_not_the_module_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

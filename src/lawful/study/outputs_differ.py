@@ -7,7 +7,6 @@ steps on the numbers of its file (the programs that proofs of laws use), which `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +38,7 @@ AGREE = 1e-6  # of the gap, how far the steps may be from what was replayed
 class RetracedOutput:
     """One output of a checkpoint as steps on the numbers of some of its tensors."""
 
+    checkpoint: OpenCheckpoint
     program: Program
     names: tuple[str, ...]
     value: float
@@ -56,12 +56,11 @@ def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[Ret
     >>> np.allclose((a.value, b.value), found.replay.outputs)
     True
     """
-    if isinstance(pair, CheckpointPair) and pair.rewritten:
-        raise Unsupported("the two are written in different ways, and steps are listed for one way only")
-    both = pair.architectures if isinstance(pair, ApartPair) else (pair.architecture, pair.architecture)
+    own = pair if isinstance(pair, ApartPair) else pair.as_written or pair
+    both = own.architectures if isinstance(own, ApartPair) else (own.architecture, own.architecture)
     one, two = (
         _retraced(architecture, checkpoint, replay)
-        for architecture, checkpoint in zip(both, (pair.first, pair.second), strict=True)
+        for architecture, checkpoint in zip(both, (own.first, own.second), strict=True)
     )
     gap = abs(replay.outputs[0] - replay.outputs[1])
     for found, right in zip((one, two), replay.outputs, strict=True):
@@ -70,19 +69,17 @@ def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[Ret
     return one, two
 
 
-def outputs_certificate(
-    pair: CheckpointPair | ApartPair, replay: OutputReplay, retraced: Sequence[RetracedOutput]
-) -> dict[str, Any]:
+def outputs_certificate(one: RetracedOutput, two: RetracedOutput) -> dict[str, Any]:
     """What a separate program needs to compute both outputs again; half of the gap is claimed."""
-    steps = [program_json(each.program) for each in retraced]
-    files = pair.first, pair.second
+    both = one, two
+    steps = [program_json(each.program) for each in both]
     return {
         "kind": KIND,
         "version": VERSION,
-        "about": [digest(each) for each in files],
+        "about": [digest(each.checkpoint) for each in both],
         "steps": steps[:1] if steps[0] == steps[1] else steps,
-        "tensors": [[each.keys[name] for name in own.names] for each, own in zip(files, retraced, strict=True)],
-        "apart": abs(replay.outputs[0] - replay.outputs[1]) / 2,
+        "tensors": [[each.checkpoint.keys[name] for name in each.names] for each in both],
+        "apart": abs(one.value - two.value) / 2,
     }
 
 
@@ -118,7 +115,7 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
     with torch.no_grad():
         program = lower_function(output, [state[name].shape for name in names], MOST_ENTRIES)
     theta = np.concatenate([np.zeros(0), *(state[name].double().reshape(-1).numpy() for name in names)])
-    return RetracedOutput(program, names, _value(program, theta))
+    return RetracedOutput(checkpoint, program, names, _value(program, theta))
 
 
 def _value(program: Program, theta: Floats) -> float:

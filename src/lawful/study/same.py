@@ -115,7 +115,7 @@ def _retraced(
     if found.verdict != "different" or replay is None:
         return found, None
     try:
-        steps = retrace(pair, replay)
+        one, two = retrace(pair, replay)
     except Unsupported:
         return found, None
-    return replace(found, retraced=True), lambda: outputs_certificate(pair, replay, steps)
+    return replace(found, retraced=True), lambda: outputs_certificate(one, two)
