@@ -43,7 +43,7 @@ def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes) -> dict[str, int
     for name, shape in shapes.items():
         size = int(np.prod(shape, dtype=int))
         added = shifts.get(name, [])
-        own = np.count_nonzero(sum(added)) if sum(map(_constants, added)) >= size else 0
+        own = int(np.count_nonzero(sum(added))) if sum(map(_constants, added)) >= size else 0
         for frame in frames.get(name, []):
             if len(frame.source) == size:
                 own = max(own, int((~_among(np.abs(frame.factor), shared)).sum()))
