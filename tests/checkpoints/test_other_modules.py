@@ -11,6 +11,10 @@ from checkpoints.models import make
 from torch import nn
 
 from lawful.checkpoints import same
+from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.opening import open_checkpoints
+from lawful.checkpoints.verbs import decide
+from lawful.verify import verify
 
 GPT, LLAMA, IMAGE = "3:int", "3:int", "3,8,8"
 
@@ -141,3 +145,30 @@ def test_what_is_dropped_in_training_alone_is_no_difference() -> None:
     two = copy.deepcopy(one)
     two[2] = nn.Dropout(0.5)
     assert same(one, two, input=(3,)).verdict == "equal"
+
+
+class _Unread(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.unread, self.last = nn.Linear(3, 4), nn.Linear(3, 5), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(torch.relu(self.first(x)))
+        return found
+
+
+def test_a_tensor_that_nothing_reads_may_hold_anything_and_the_certificate_says_so() -> None:
+    one = _Unread()
+    two = {name: tensor.clone() for name, tensor in one.state_dict().items()}
+    pair = open_checkpoints(one, dict(two), input=(3,))
+    assert decide(pair)[1].within == "exactly"
+    two["unread.weight"] *= 2
+    pair = open_checkpoints(one, two, input=(3,))
+    verdict = decide(pair)[1]
+    assert verdict.verdict == "equal"
+    assert "left out, since no output sees them: unread.weight" in verdict.reason
+    files = [{n: t.double().numpy() for n, t in each.items()} for each in (one.state_dict(), two)]
+    found = verify(copy_certificate(pair, verdict), *files)
+    assert f"{15 + 5} numbers that are not zero are left out as dead: unread.bias, unread.weight" in found.statement
+    two["first.weight"][0] *= 2
+    assert decide(open_checkpoints(one, two, input=(3,)))[1].verdict == "different"

@@ -52,10 +52,7 @@ def told_by_longer(pair: ApartPair, within: float) -> str | None:
 
 def differing_sizes(one: nn.Module, two: nn.Module, tokens: int) -> dict[int, str]:
     """Whole numbers that inputs of so many tokens do not reach, in settings in which two modules differ."""
-    settings = [
-        config.to_dict() if callable(getattr(config := getattr(each, "config", None), "to_dict", None)) else {}
-        for each in (one, two)
-    ]
+    settings = [_settings(each) for each in (one, two)]
     found: dict[int, str] = {}
     for key in sorted({*settings[0], *settings[1]} - NOT_COMPARED):
         values = [each.get(key) for each in settings]
@@ -63,6 +60,11 @@ def differing_sizes(one: nn.Module, two: nn.Module, tokens: int) -> dict[int, st
             words = f"{key} is {values[0]} in A, {values[1]} in B"[:100]
             found |= {number: words for value in values for number in _whole(value) if number >= tokens}
     return found
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    told = getattr(getattr(module, "config", None), "to_dict", None)
+    return dict(told()) if callable(told) else {}
 
 
 def _whole(value: Any) -> Iterator[int]:

@@ -134,8 +134,8 @@ def open_both(
         for bridge in bridges:
             sources = (bridge.guest, bridge.host) if turned else (bridge.host, bridge.guest)
             a, b = (_in_form(each, how) for each, how in zip(opened, sources, strict=True))
-            own = ApartPair((found, other), *opened, "")
-            pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=own))
+            apart = ApartPair((found, other), *opened, "")
+            pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=apart))
         return replace(pairs[0], others=tuple(pairs[1:]))
     words = first_difference(found.exported, other.exported, calls_alike=False)
     return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))

@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.find_folds import Folding, find_folds, gains_of
-from lawful.checkpoints.folds import Fold, LinearReader, ValueFold
+from lawful.checkpoints.folds import DropFold, Fold, LinearReader, ValueFold
 from lawful.checkpoints.group import HeadSpace, OrbitGroup
 from lawful.checkpoints.read_group import read_group
 from lawful.checkpoints.trials import tried
@@ -44,10 +44,18 @@ def read_architecture(
     biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
     group = read_group(read_graph(exported), gains_of(exported), biases)
     folds += _value_folds(group, readers) if folding == "all" else ()
+    folds += _never_read(module, whole) if folding == "all" else ()
     wide = _carried_out(whole)
     tolerance = AGREE_SINGLE if casts(whole) and not wide else AGREE
     found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, (), wide)
     return tried(found, seed)
+
+
+def _never_read(module: nn.Module, exported: ExportedModule) -> tuple[Fold, ...]:
+    """Parameters that no call of the graph reads: whatever they hold, the function is the same."""
+    read = {exported.names[each.name] for node in exported.calls for each in node.all_input_nodes
+            if each.name in exported.names}  # fmt: skip
+    return tuple(DropFold(name) for name, tensor in module.named_parameters() if name not in read and tensor.ndim)
 
 
 def _in_evaluation(module: nn.Module) -> nn.Module:

@@ -15,11 +15,12 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.distances import NOISES
 from lawful.checkpoints.element import frames, moved
-from lawful.checkpoints.folds import State
+from lawful.checkpoints.folds import DropFold, State
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.network.modules.export import operator_name
+from lawful.network.reading import listed
 from lawful.shown import Shown
 
 TRIALS = 4
@@ -121,6 +122,9 @@ def _equal(found: WeightComparison) -> CheckpointVerdict:
     unit = max(each.unit for each in worked)
     words = f"each entry within {epsilon:.1e} of {'the sum of its terms' if sums else 'itself'}"
     words += f"; stored numbers are rounded at {unit:.1e}"
+    dropped = {each.tensor for each in found.architecture.folds if isinstance(each, DropFold)}
+    if unseen := [each.tensor for each in worked if each.tensor in dropped]:
+        words += f"; left out, since no output sees them: {listed(unseen, 4)}"
     return CheckpointVerdict("equal", within, epsilon, words, found, None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -97,8 +97,8 @@ class FoldedTensors:
     def _clear(self, name: str) -> None:
         self.state[name], self.sizes[name] = np.zeros_like(self.raw[name]), np.zeros_like(self.raw[name])
 
-    def _lost(self, name: str, count: int) -> None:
-        if count:
+    def _lost(self, name: str, count: SupportsInt) -> None:
+        if int(count):
             self.dropped[name] = self.dropped.get(name, 0) + int(count)
 
     def _multiply(self, name: str, axis: int, factor: Array, size: Array) -> None:

@@ -7,6 +7,7 @@ count.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,10 +28,10 @@ def need_partners(frames: Frames, matrices: Sequence[Array], partners: Sequence[
 
     `seen` counts, for each matrix, the numbers other than zero on which it acts.
     """
-    acting = [number for own in frames.values() for frame in own for number, rows in frame.numbers for _ in rows]
-    for number in set(acting):
+    acting = Counter(number for own in frames.values() for frame in own for number, rows in frame.numbers for _ in rows)
+    for number in acting:
         partner = partners[number]
-        places = acting.count(number) + (acting.count(partner) if partner != number else 0)
+        places = acting[number] + (acting[partner] if partner != number else 0)
         need(partner in acting and places > 1, "a matrix acts without its inverse on any other axis")
         count = seen.get(number, 0) + (seen.get(partner, 0) if partner != number else 0)
         need(count == 0 or count > matrices[number].size, "a matrix has as many numbers as it acts on")
@@ -43,7 +44,7 @@ def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes) -> dict[str, int
     for name, shape in shapes.items():
         size = int(np.prod(shape, dtype=int))
         added = shifts.get(name, [])
-        own = np.count_nonzero(sum(added)) if sum(map(_constants, added)) >= size else 0
+        own = int(np.count_nonzero(sum(added))) if sum(map(_constants, added)) >= size else 0
         for frame in frames.get(name, []):
             if len(frame.source) == size:
                 own = max(own, int((~_among(np.abs(frame.factor), shared)).sum()))
