@@ -15,6 +15,7 @@ from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import GroupedUnits
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
+from lawful.symmetry import symmetries
 
 
 class Stacked(nn.Module):
@@ -192,3 +193,11 @@ def test_a_rewrite_is_tried_in_all_experts(number: int | None) -> None:
         two.experts[number][1] = nn.Tanh()  # type: ignore[index]
     found = same(one, two, input="3").verdict
     assert found == "equal" if number is None else found != "equal"
+
+
+def test_scales_of_sorted_experts_are_checked_generators() -> None:
+    torch.manual_seed(8)
+    found = symmetries(Sorted(), "6:int", check=True)
+    sizes = [space.size for space in found.spaces if {"up", "down"} <= set(space.parameters)]
+    assert sorted(sizes) == [4, 15]  # the stream; the units of all experts, between their linear half and `down`
+    assert found.checked is not None

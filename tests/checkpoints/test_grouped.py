@@ -148,3 +148,16 @@ def test_the_standard_place_says_that_groups_stay() -> None:
     found = represent(OpenCheckpoint(state, {name: name for name in state}, "net"), net, "canonical", input=(3, 4, 4))
     assert found.verdict.verdict == "equal"
     assert any("groups are left in their order" in note for note in found.notes)
+
+
+def test_a_convolution_that_makes_several_channels_of_each_is_read() -> None:
+    torch.manual_seed(7)
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.SiLU(), nn.Conv2d(4, 8, 1, groups=4), nn.SiLU(), nn.Conv2d(8, 2, 1))
+
+    def change(state: State) -> None:
+        order = torch.randperm(4)
+        wide = torch.stack([2 * order, 2 * order + 1], 1).flatten()
+        moved(state, order, ("0.weight", 0), ("0.bias", 0))
+        moved(state, wide, ("2.weight", 0), ("2.bias", 0), ("4.weight", 1))
+
+    assert compared(drawn(net), change, "3,4,4").verdict != "different"

@@ -13,6 +13,7 @@ from lawful.checkpoints.folds import Fold, State, fold
 from lawful.checkpoints.group import OrbitGroup
 from lawful.checkpoints.replay import replay_beside
 from lawful.checkpoints.streamed import folded_tensors
+from lawful.errors import Unsupported
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.export import ExportedModule
 from lawful.symmetry.check import random_inputs, tensors_in
@@ -79,13 +80,19 @@ class CheckpointArchitecture:
         return replay_beside(self.exported, runs, kind)
 
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the module computes with these tensors, in float64."""
+        """What the module computes with these tensors, in float64; by its graph, where only that can."""
         wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
         wide = fold(wide, self.virtual) if self.virtual else wide
         with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.default_generator.manual_seed(0)
-            found = called_with(self.module, wide, tuple(inputs))
+            try:
+                found = called_with(self.module, wide, tuple(inputs))
+            except RuntimeError as error:  # an operation without float64
+                fits = [tensor.shape for tensor in inputs] == [tensor.shape for tensor in self.inputs]
+                if not self.wide or not fits:
+                    raise Unsupported(f"the module does not compute in float64: {error}") from None
+                return replay_beside(self.exported, [(wide, inputs)])[0]
         return [tensor.double() for tensor in tensors_in(found)]
 
     def draw_inputs(self, seed: int) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lawful.checkpoints.group import AxisRows, GroupedUnits, HiddenSpace, UnitSpace, members_of
+from lawful.checkpoints.group import AxisPlace, AxisRows, GroupedUnits, HiddenSpace, UnitSpace, members_of
 from lawful.types import Indices
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -33,7 +33,7 @@ def grouped(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace | Gro
     [(3, 6)]
     """
     kinds: dict[object, Slot] = defaultdict(list)
-    for space in spaces:
+    for space in _apart(spaces, shapes):
         kinds[_kind(space)].append(space)
     several = [slot for slot in kinds.values() if len(slot) > 1 and slot[0].permutes]
     single = [[space] for slot in kinds.values() if slot not in several for space in slot]
@@ -92,6 +92,19 @@ def _stacked(space: GroupedUnits, shapes: Shapes) -> bool:
             if not (_along(rows, [0], shapes[rows.tensor]) == group).all():
                 return False
     return True
+
+
+def _apart(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace]:
+    """Those that share no rows with one before: where a convolution makes several channels of each, what it reads and
+    what it writes would move the same rows twice."""
+    taken: dict[AxisPlace, set[int]] = defaultdict(set)
+    found = []
+    for space in spaces:
+        if not any(taken[rows.place].intersection(rows.places.ravel().tolist()) for rows in space.members):
+            found.append(space)
+            for rows in space.members:
+                taken[rows.place].update(rows.places.ravel().tolist())
+    return found
 
 
 def _kind(space: UnitSpace) -> object:
