@@ -16,7 +16,7 @@ import pytest
 from lawful.flow.runs import load
 from lawful.study.sweep import Finished, Plan, Store
 
-GRAPH = {"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 2.0], ["h", "y", -1.0]]}
+GRAPH: dict[str, Any] = {"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 2.0], ["h", "y", -1.0]]}
 
 
 def graph(path: Path, **changes: object) -> Path:
@@ -282,3 +282,18 @@ def test_names_with_spaces_and_letters_of_all_kinds(lawful: Any, tmp_path: Path)
     lawful("flow", folder / "模型 2.safetensors", "--until", "0.01", "--out", folder / "ein Lauf")
     assert lawful("drift", folder / "ein Lauf", "--json").json["laws"] == 1
     assert "größe" in lawful("audit", net, "--quick", "--html", folder / "é.html").stdout
+
+
+def test_numbers_at_the_ends_of_what_doubles_hold(lawful: Any, tmp_path: Path) -> None:
+    wide = graph(tmp_path / "wide.json", edges=[["a", "h", 1.7e308], ["h", "y", 1.7e308], ["a", "g", 5e-324],
+                 ["g", "y", 1e308]], biases={"g": 1.7e308})  # fmt: skip
+    skip = graph(tmp_path / "skip.json", edges=[["a", "h", 1.0], ["h", "y", 1.0], ["a", "y", 1.0]])
+    assert "larger than doubles" in lawful("canonical", wide, code=2).stderr
+    assert lawful("laws", wide, "--json").json["laws"] == 2
+    assert "--within" in lawful("distance", wide, wide, "--box=-1,1", "--within", "1e400", code=2).stderr
+    pair = graph(tmp_path / "pair.json", edges=[*GRAPH["edges"], ["a", "g", 1.0], ["g", "y", 1.0]])
+    assert "smaller" in lawful("prune", pair, "--tolerance", "0.1", "--box=-1e308,1e308", code=2).stderr
+    assert "--seed" in lawful("laws", "1-1-1 relu", "--seed=-1", code=2).stderr
+    assert "--points" in lawful("path", skip, skip, "--points", "9" * 20, code=2).stderr
+    assert "skips" in lawful("fiber", skip, "--sample", "1", "--out", tmp_path / "members", code=2).stderr
+    assert not (tmp_path / "members").exists()

@@ -78,7 +78,9 @@ def components(
 def path(
     start: Annotated[str, typer.Argument(metavar="A", help="Network at the start.")],
     stop: Annotated[str, typer.Argument(metavar="B", help="Network at the end, of the same shape.")],
-    points: Annotated[int, typer.Option(help="How many points of the path to sample and check.", min=2)] = 50,
+    points: Annotated[
+        int, typer.Option(help="How many points of the path to sample and check.", min=2, max=1_000_000)
+    ] = 50,
     out: Annotated[Path | None, typer.Option(help="Save the points: .npz with `time` and `theta`.")] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Total difference of balance to allow for [default: rounding of weights].")

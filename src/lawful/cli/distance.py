@@ -153,6 +153,8 @@ def _asked(file: Path) -> tuple[Fraction | None, str | None]:
 
 def _fraction(text: str) -> Fraction:
     try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
+        found = Fraction(text)
+        float(found)  # which doubles can hold
+        return found
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise LawfulError(f"--within takes a number such as 0.05 or 1/20, not {text[:40]!r}") from None

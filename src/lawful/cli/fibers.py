@@ -112,9 +112,10 @@ def fiber(
     found = describe_fiber(_reduced(named), domain, named.seed)
     samples = None
     if out is not None:
+        members = found.sample(sample, named.seed)
         make_folder(out)
         files = [out / f"sample-{number}.safetensors" for number in range(sample)]
-        for file, mlp in zip(files, found.sample(sample, named.seed), strict=True):
+        for file, mlp in zip(files, members, strict=True):
             write(mlp, file)
         samples = [str(file) for file in files]
     result = fiber_json(found.summary, samples)

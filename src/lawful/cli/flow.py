@@ -76,7 +76,7 @@ def flow(
     model: ModelOption = None,
     order: OrderOption = None,
     input_size: InputOption = None,
-    seed: Annotated[int | None, typer.Option(help="Seed for random weights and data. [default: 0]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed for random weights and data. [default: 0]", min=0)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Integrate the gradient flow of a network on data, kinks included, and store the run (exit 1 on a blow-up)."""

@@ -25,7 +25,7 @@ NetworkArgument = Annotated[
     str, typer.Argument(metavar="NETWORK", help="File, folder, module:factory, architecture, or - for standard input.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.", min=0)]
 ActivationOption = Annotated[
     str | None, typer.Option("--activation", help="For weights alone: relu, leaky_relu(SLOPE), linear, tanh, ...")
 ]

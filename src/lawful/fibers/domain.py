@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers.stack import Array, quotient
-from lawful.network.intervals import EPSILON, NORMAL, activated, affine
+from lawful.network.intervals import EPSILON, NORMAL, activated, affine, between
 from lawful.types import Floats
 
 
@@ -111,7 +111,7 @@ class Domain:
         points = scale * rng.normal(size=shape)
         points = np.where(finite_low & ~finite_high, low + np.abs(points), points)
         points = np.where(~finite_low & finite_high, high - np.abs(points), points)
-        return np.where(finite_low & finite_high, low + (high - low) * rng.uniform(size=shape), points)
+        return np.where(finite_low & finite_high, between(low, high, rng.uniform(size=shape)), points)
 
     def centre(self) -> Floats:
         """A point inside."""

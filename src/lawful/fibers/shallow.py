@@ -306,6 +306,8 @@ def factorise(matrix: Array, scale: Floats, tolerance: float) -> tuple[Array, Ar
         right = np.array(reduced.tolist(), dtype=object).reshape(matrix.shape)[:rank]
         pivots = [next(k for k, item in enumerate(row) if item != 0) for row in right]
         return matrix[:, pivots], right
+    if not np.isfinite(matrix).all():
+        raise Unsupported("products of its weights are larger than doubles can be: rescale the network")
     basis, values, right = np.linalg.svd(matrix, full_matrices=False)
     signs = np.where(right.sum(axis=1) < 0, -1.0, 1.0)
     basis, right = basis * signs, right * signs[:, None]

@@ -43,6 +43,12 @@ class _Interval:
 
     def witness(self) -> float | None:
         """A double strictly inside, of few digits where there is room."""
+        try:
+            return self._inside()
+        except OverflowError:  # an end is larger than doubles can be
+            return None
+
+    def _inside(self) -> float | None:
         if self.low is None:
             below = 1.0 if self.high is None else float(np.floor(float(self.high)) - 1)
             return below if self.high is None or below < self.high else None

@@ -12,6 +12,17 @@ SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 EPSILON = float(np.finfo(np.float64).eps)
 
 
+def between(low: Floats, high: Floats, shares: Floats) -> Floats:
+    """`low + (high − low) share`, also where the difference is larger than doubles can be.
+
+    >>> between(np.array([-1.5e308, 0.0]), np.array([1.5e308, 4.0]), np.array([0.5, 0.25])).tolist()
+    [0.0, 1.0]
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        plain = low + (high - low) * shares
+        return np.asarray(np.where(np.isfinite(high - low), plain, low * (1 - shares) + high * shares))
+
+
 def affine(weights: Floats, biases: Floats | None, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """The range of each row of `W x + b` for `low ≤ x ≤ high`, where ends may be infinite and `0 · ∞ = 0`.
 

@@ -16,10 +16,12 @@ from itertools import combinations
 
 import numpy as np
 
+from lawful.errors import Unsupported
 from lawful.fibers.distance.bound import bound
 from lawful.fibers.distance.layers import layers_of
 from lawful.fibers.distance.pair import align
 from lawful.network import Mlp
+from lawful.network.intervals import between
 from lawful.types import Floats
 
 SAMPLES = 2000
@@ -80,7 +82,10 @@ class Search:
         else:
             self.low, self.high = boxes_around(data, around, box)
             self.batch = np.concatenate([data[:SAMPLES], near_samples(data, around, box, seed)])
-        self.values = mlp.activations(self.batch)[1:-1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.values = mlp.activations(self.batch)[1:-1]
+            if not all(np.isfinite(np.square(values).sum()) for values in self.values):
+                raise Unsupported("on this box neurons grow beyond what doubles hold: give a smaller one")
         self.orders = {ridge: self._order(ridge) for ridge in (RIDGES if len(self.low) == 1 else NEAR_RIDGES)}
         self._layers = layers_of(mlp)
 
@@ -237,7 +242,7 @@ class Search:
 def samples(box: Box, seed: int) -> Floats:
     """Points of a box, their coordinates at either end as often as between."""
     rng = np.random.default_rng(seed)
-    where, inside = rng.random((SAMPLES, len(box[0]))), rng.uniform(*box, (SAMPLES, len(box[0])))
+    where, inside = rng.random((SAMPLES, len(box[0]))), between(*box, rng.random((SAMPLES, len(box[0]))))
     return np.where(where < 0.25, box[0], np.where(where > 0.75, box[1], inside))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lawful.network.intervals import between
 from lawful.types import Floats
 
 SAMPLES, BATCH = 20_000, 4_000
@@ -46,7 +47,7 @@ class Candidates:
         """Random points, some of them on faces of the box, then a climb from the best, along gradients if known."""
         kept: list[tuple[Floats, Floats]] = []
         for _ in range(SAMPLES // BATCH):
-            points = rng.uniform(self.low, self.high, (BATCH, len(self.low)))
+            points = between(self.low, self.high, rng.random((BATCH, len(self.low))))
             snapped = rng.random(points.shape) < 0.3
             points = np.where(snapped, np.where(rng.random(points.shape) < 0.5, self.low, self.high), points)
             scores = self.offer(points)
