@@ -111,12 +111,16 @@ def prune(
         _curve(found, {"box": region, "data": batch, "around": around}, plot, as_json)
         return
     options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
+    dtype = None
+    if out is not None:
+        from lawful.network.formats.files import stored_type, write
+
+        dtype = stored_type(found, out, found.reading)
     with told("looking for neurons to remove") as tick:
-        pruning = _pruned(found, options | {"around": around, "seconds": seconds, "tick": tick}, certificate, certify)
+        options |= {"around": around, "seconds": seconds, "tick": tick}
+        pruning = _pruned(found, options, certificate, certify, dtype)
     stored = None
     if out is not None:
-        from lawful.network.formats.files import write
-
         stored = write(pruning.network, out, like=found.reading)
     if as_json:
         measured = measure(pruning, batch, named.seed)
@@ -126,8 +130,8 @@ def prune(
         say_rounding(stored, certificate)
 
 
-def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certify: bool) -> Any:
-    """The pruning; with its evidence, where that is asked for."""
+def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certify: bool, dtype: str | None) -> Any:
+    """The pruning; with its evidence, where that is asked for: about the numbers that are stored."""
     if certificate is None and not certify:
         from lawful.pruning.prune import prune as run
 
@@ -135,7 +139,7 @@ def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certi
     from lawful.pruning.evidence import prune_with_certificate
     from lawful.verify import verify
 
-    pruning, proof = prune_with_certificate(found, **options)
+    pruning, proof = prune_with_certificate(found, dtype=dtype, **options)
     if certify:
         options["tick"]("re-checking")
         verify(proof)

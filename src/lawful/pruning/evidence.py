@@ -23,6 +23,7 @@ from lawful.network.digest import digest, with_layers
 from lawful.network.opening import Source, open_graph
 from lawful.pruning.certificate import certificate
 from lawful.pruning.prune import Pruning, prune
+from lawful.pruning.stored import stored
 
 ROOM = 2.0**-16  # relative: the two networks are bounded as a whole, not step by step
 
@@ -35,13 +36,14 @@ def prune_with_certificate(
     around: float | None = None,
     seconds: float = 60.0,
     tick: Callable[[str], None] = lambda words: None,
+    dtype: str | None = None,
     **options: Any,
 ) -> tuple[Pruning, dict[str, Any]]:
     """The smaller network, and what `lawful verify` needs to re-check its bound.
 
     Where stand-ins and linear relaxations remove more than a replay can follow, the bound is that of the two networks'
     distance, found within `seconds`; if it is not, what a replay follows is the answer. A bound `around` samples is
-    re-checked on the box around each of them.
+    re-checked on the box around each of them. With a `dtype` all of this is about the network as it is stored then.
 
     >>> from lawful.network import Architecture
     >>> found, proof = prune_with_certificate(Architecture.parse("2-6-1 relu bias").initialise(seed=0), tolerance=0.2)
@@ -53,12 +55,14 @@ def prune_with_certificate(
         found = prune(opened, tolerance=np.asarray(tolerance) / (1 + 2 * ROOM), keep=keep, around=around,
                       seconds=seconds, tick=tick, **options)  # fmt: skip
         if found.around is not None:
-            return _near_samples(found)
-    exact = None if keep is not None else prune(opened, tolerance=tolerance, **options, replayable=True)
+            return _near_samples(stored(found, dtype))
+    exact = None
+    if keep is None:
+        exact = stored(prune(opened, tolerance=tolerance, **options, replayable=True), dtype)
     if exact is not None and exact.box is None:
         return exact, certificate(exact)
     allowed = np.asarray(tolerance) / (1 + 2 * ROOM)
-    found = prune(opened, tolerance=allowed, keep=keep, seconds=seconds, tick=tick, **options)
+    found = stored(prune(opened, tolerance=allowed, keep=keep, seconds=seconds, tick=tick, **options), dtype)
     if exact is not None and found.neurons_after >= exact.neurons_after:
         return exact, certificate(exact)
     if found.box is None:

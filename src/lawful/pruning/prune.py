@@ -88,7 +88,7 @@ class Pruning(Shown):
 
     @property
     def rounding(self) -> float:
-        """Largest change of any output that storing folded weights as float64 can cause, on the box or on [−1, 1]."""
+        """Largest change of any output that storing weights can cause, on the box or on [−1, 1]."""
         return sum(stage.rounding for stage in self.stages) if self.compared is None else 0.0
 
     @property

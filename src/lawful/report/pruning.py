@@ -84,7 +84,7 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement | None, out: Path | 
         lines.append(f"no output moves by more than {pruning.bound:.3g} {where}{share}")
     if pruning.rounding:
         inside = "[-1, 1]" if pruning.box is None else "the box"
-        lines.append(f"storing folded weights as float64 adds at most {pruning.rounding:.1g} on {inside}")
+        lines.append(f"storing weights adds at most {pruning.rounding:.1g} on {inside}")
     if seen is not None and seen.on_data is not None:
         lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
     if seen is not None:
@@ -93,6 +93,8 @@ def pruning_text(pruning: Pruning, seen: PruningMeasurement | None, out: Path | 
         lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
         lines.append(f"rank J = {seen.rank} before")
     for step in pruning.stages:
+        if not step.removed:  # weights that were only rounded
+            continue
         lines.append(named(f"  {len(step.removed)} {step.kind} ({WHY[step.kind]})", step.removed))
     if out is not None:
         lines.append(f"written to {out}")

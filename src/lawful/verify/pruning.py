@@ -83,7 +83,7 @@ def _statement(
     moved = f"no output moves by more than {_up(bound)!r} {where}" if bound else f"no output changes {where}"
     if rounding:
         on = "on [-1, 1]" if box is None else "there"
-        moved += f", but for the rounding of folded weights, which moves none by more than {_up(rounding)!r} {on}"
+        moved += f", but for the rounding of weights, which moves none by more than {_up(rounding)!r} {on}"
     gone = f"{before - after} of {before} hidden neurons of {short(digests[0])} are gone in {short(digests[1])}"
     return f"{gone}: {moved}"
 

@@ -179,9 +179,14 @@ def _near(stage: Replay) -> None:
         substitute(stage.expected, name, form)
 
 
+def _stored(stage: Replay) -> None:
+    """Nothing goes; what the weights are rounded by is bounded as in every stage."""
+    need(not stage.evidence and not stage.carriers, f"{stage.where}: something is said of a neuron")
+
+
 RULES = {
     "silent": _silent, "constant": _constant, "dead": _dead, "duplicate": _duplicate, "opposite": _opposite,
-    "linear": _linear, "joined": _joined, "near": _near,
+    "linear": _linear, "joined": _joined, "near": _near, "stored": _stored,
 }  # fmt: skip
 
 

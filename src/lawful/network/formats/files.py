@@ -185,6 +185,20 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
     return _written(path, stored, exact)
 
 
+def stored_type(network: Mlp | Dag, path: str | Path, like: Reading | None = None) -> str | None:
+    """The type of numbers in which `write` would store a network, if it is one for all of them and one that rounds."""
+    kind, like = Path(path).suffix.lower(), network.reading if like is None else like
+    if kind == ".json" or (kind not in ENDINGS and not isinstance(network, Mlp)):
+        return None
+    if kind == ".onnx":
+        _, types, exact = _encode(network, "onnx", like, None, "")
+    else:
+        exact = arrays.arrays_of(network, like)
+        types = _types(network, exact, like, None)
+    kinds = {types.get(name, EXACT) for name, array in exact.items() if array.dtype.kind == "f"}
+    return kinds.pop() if len(kinds) == 1 and kinds != {EXACT} else None
+
+
 def _folder_source(like: Reading) -> Path | None:
     """The index or the file of weights of a checkpoint that is a folder."""
     source = Path(like.source)

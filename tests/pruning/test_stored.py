@@ -1,0 +1,64 @@
+"""Prunings that are stored in float32: the certificate is about the numbers in the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lawful.errors import LawfulError
+from lawful.network import Mlp
+from lawful.network.formats.files import read, write
+from lawful.pruning.certificate import certificate
+from lawful.pruning.prune import prune
+from lawful.pruning.stored import stored
+from lawful.verify import verify
+
+
+def network() -> Mlp:
+    """Numbers of float32; two neurons are multiples of each other, and one is constant."""
+    rng = np.random.default_rng(0)
+    shapes = [((6, 3), 6), ((5, 6), 5), ((2, 5), 2)]
+    weights = [rng.normal(size=shape).astype(np.float32).astype(np.float64) for shape, _ in shapes]
+    biases = [rng.normal(size=size).astype(np.float32).astype(np.float64) for _, size in shapes]
+    weights[0][4], biases[0][4] = 0.5 * weights[0][1], 0.5 * biases[0][1]
+    weights[0][2], biases[0][2] = 0.0, 0.3125
+    return Mlp(weights, biases)
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pt", "onnx", "npz"])
+def test_what_is_written_is_what_is_certified(lawful: Callable[..., Any], tmp_path: Path, ending: str) -> None:
+    a, b, proof = (str(tmp_path / name) for name in (f"a.{ending}", f"b.{ending}", "proof.json"))
+    write(network(), a, dtype="float32")
+    found = lawful("prune", a, "--out", b, "--certificate", proof, "--json").json
+    assert found["neurons_after"] == 9
+    seen = lawful("verify", proof, a, b, "--json").json
+    assert "but for the rounding of weights" in seen["statement"]
+    assert np.array_equal(read(b).theta, read(b).theta.astype(np.float32))
+
+
+def test_the_bound_of_what_is_stored_holds_and_cannot_be_lowered() -> None:
+    found = stored(prune(network()), "float16")
+    change = found.measured(2000)
+    assert 0 < change <= found.rounding
+    proof = json.loads(json.dumps(certificate(found)))
+    assert verify(proof).facts["neurons_after"] == 9
+    last = proof["stages"][-1]
+    assert last["kind"] == "stored"
+    for key, value in (("rounding", last["rounding"] / 2), ("evidence", [[3, None]]), ("kind", "silent")):
+        forged = json.loads(json.dumps(proof))
+        forged["stages"][-1][key] = value
+        if key == "kind":  # the same stage by another name, with a neuron that is said to be silent
+            forged["stages"][-1]["evidence"] = [[3, None]]
+        with pytest.raises(LawfulError):
+            verify(forged)
+
+
+def test_numbers_that_fit_need_no_stage() -> None:
+    found = prune(Mlp([[[1.0], [2.0]], [[1.0, 0.5]]], [[0.0, 0.0], [0.0]]))
+    assert stored(found, "float32") is found
+    assert stored(found, None) is found
