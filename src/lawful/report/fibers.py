@@ -201,7 +201,7 @@ def described_json(found: DescribedFiber) -> dict[str, Any]:
 def identifiable_text(result: Mapping[str, Any]) -> str:
     """Whether the function determines the parameters, and why."""
     answer = {True: "IDENTIFIABLE", False: "NOT IDENTIFIABLE", None: "UNDECIDED"}[result["identifiable"]]
-    lines = [f"{answer}, up to order and scale of the neurons"]
+    lines = [f"{answer}, up to order and scale of the neurons, among networks with biases"]
     for reason in list(result["reasons"])[:8]:
         lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     if len(result["reasons"]) > 8:
