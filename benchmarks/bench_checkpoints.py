@@ -16,10 +16,11 @@ from torch import nn
 from benchmarks.bench_symmetry import Transformer
 from benchmarks.harness import Row, compare
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import draw, frames, moved
+from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.exact_hash import orbit_hash
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.opening import open_checkpoint
+from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
 from lawful.study.checkpoint_index import find, index_folder

@@ -17,8 +17,9 @@ from written_alike import written
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import streamed
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import draw, frames, moved
+from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import _in_evaluation, read_architecture
 
 READERS = ("checkpoints.opening", "checkpoints.representative", "study.checkpoint_sketches", "study.orbit_hashes")

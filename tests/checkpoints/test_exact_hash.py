@@ -16,7 +16,8 @@ from torch import nn
 
 import lawful
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, turning
+from lawful.checkpoints.axis_frames import frames, moved
+from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, identity, turning
 from lawful.checkpoints.exact_hash import _raw_group, _times_modulo, orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace

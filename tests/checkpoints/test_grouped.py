@@ -10,12 +10,14 @@ import torch
 from checkpoints.test_architectures import compared, drawn, moved
 from torch import nn
 
-from lawful.checkpoints.element import draw, frames, identity, inverse, then
-from lawful.checkpoints.element import moved as acted
+from lawful.checkpoints.axis_frames import frames
+from lawful.checkpoints.axis_frames import moved as acted
+from lawful.checkpoints.element import identity, inverse, then
 from lawful.checkpoints.exact_hash import orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import GroupedUnits
 from lawful.checkpoints.opening import OpenCheckpoint
+from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.representative import represent
 from lawful.checkpoints.same import same_checkpoints

@@ -16,14 +16,15 @@ from safetensors.torch import load_file, save_file
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints import nearest, streamed
 from lawful.checkpoints.align import shiftless_alone
+from lawful.checkpoints.axis_frames import as_rows, frames, in_shape, moved
 from lawful.checkpoints.certificate import copy_certificate
 from lawful.checkpoints.compare import compare
-from lawful.checkpoints.element import BlockMove, as_rows, draw, frames, in_shape, moved
+from lawful.checkpoints.element import BlockMove
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
-from lawful.checkpoints.random_members import random_shifts
+from lawful.checkpoints.random_members import draw, random_shifts
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.replay import replay
 from lawful.checkpoints.same import same_checkpoints

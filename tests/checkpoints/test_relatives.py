@@ -14,11 +14,12 @@ from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 from torch import nn
 
-from lawful.checkpoints.element import draw, frames, moved
+from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import fold
 from lawful.checkpoints.merge import barrier, merge_pair
 from lawful.checkpoints.opening import open_checkpoints
+from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.sketch import sketch
 from lawful.errors import LawfulError

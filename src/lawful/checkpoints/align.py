@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from lawful.checkpoints.element import GroupsMove, HeadsMove, SpaceMove, UnitsMove, frames, identity, moved, then
+from lawful.checkpoints.axis_frames import frames, moved
+from lawful.checkpoints.element import GroupsMove, HeadsMove, SpaceMove, UnitsMove, identity, then
 from lawful.checkpoints.group import AxisPlace, AxisRows, OrbitGroup, members_of
 from lawful.checkpoints.nearest import nearest
 from lawful.checkpoints.streamed import MadeTensors

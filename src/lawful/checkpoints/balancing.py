@@ -15,19 +15,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.checkpoints.element import (
-    BlockMove,
-    GroupsMove,
-    HeadsMove,
-    SpaceMove,
-    UnitsMove,
-    as_rows,
-    frames,
-    identity,
-    moved,
-    then,
-    turning,
-)
+from lawful.checkpoints.axis_frames import as_rows, frames, moved
+from lawful.checkpoints.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove, identity, then, turning
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, HeadSpace, HiddenSpace, MatrixBlock, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.quantise import rounding_error

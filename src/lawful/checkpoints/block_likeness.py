@@ -16,7 +16,8 @@ import torch
 
 from lawful.checkpoints.align import search, shiftless
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import SpaceMove, frames, moved
+from lawful.checkpoints.axis_frames import frames, moved
+from lawful.checkpoints.element import SpaceMove
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import (
     AxisRows,

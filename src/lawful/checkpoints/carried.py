@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import AxisFrame, moved
+from lawful.checkpoints.axis_frames import AxisFrame, moved
 from lawful.checkpoints.folds import (
     CentreFold,
     Fold,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.checkpoints.element import AxisFrame
+from lawful.checkpoints.axis_frames import AxisFrame
 from lawful.checkpoints.folds import CentreFold, DropFold, Fold, GainFold, MoveFold, StatisticsFold
 from lawful.checkpoints.group import AxisPlace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint

@@ -16,6 +16,7 @@ import torch
 
 from lawful.checkpoints.align import Alignment, plus, search, shift_parts
 from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.axis_frames import AxisFrame, frames, moved
 from lawful.checkpoints.carried import computed
 from lawful.checkpoints.distances import (
     WORKED,
@@ -25,7 +26,7 @@ from lawful.checkpoints.distances import (
     moved_distance,
     rounding_noise,
 )
-from lawful.checkpoints.element import AxisFrame, BlockMove, GroupsMove, SpaceMove, UnitsMove, frames, identity, moved
+from lawful.checkpoints.element import BlockMove, GroupsMove, SpaceMove, UnitsMove, identity
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisPlace, MatrixBlock, OrbitGroup
 from lawful.checkpoints.snap import snapped

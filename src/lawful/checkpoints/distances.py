@@ -8,8 +8,8 @@ from math import inf
 
 import torch
 
+from lawful.checkpoints.axis_frames import AxisFrame, moved
 from lawful.checkpoints.carried import unscaled
-from lawful.checkpoints.element import AxisFrame, moved
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.group import AxisPlace
 from lawful.checkpoints.streamed import FoldCluster, rounding_unit, stored_size

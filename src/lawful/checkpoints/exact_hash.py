@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.axis_frames import as_rows
 from lawful.checkpoints.coloured import ColouredNumbers, NodeAxis, NumberTable
-from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State, StatisticsFold
 from lawful.checkpoints.group import (

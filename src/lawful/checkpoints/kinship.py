@@ -20,9 +20,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from lawful.checkpoints.axis_frames import as_rows
 from lawful.checkpoints.changes import NearestTensors, TensorChange, change_of, nearest_tensors
 from lawful.checkpoints.compare import WeightComparison
-from lawful.checkpoints.element import as_rows
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, UnitSpace, unit_spaces
 from lawful.checkpoints.nearest import assign

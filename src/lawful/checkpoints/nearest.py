@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from lawful.checkpoints.element import BlockMove, GroupsMove, SpaceMove, UnitsMove, frames, moved
+from lawful.checkpoints.axis_frames import frames, moved
+from lawful.checkpoints.element import BlockMove, GroupsMove, SpaceMove, UnitsMove
 from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
 from lawful.checkpoints.nearest_blocks import SURE, TINY, nearest_heads, nearest_matrix
 from lawful.checkpoints.streamed import MadeTensors

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lawful.checkpoints.element import as_rows
+from lawful.checkpoints.axis_frames import as_rows
 from lawful.checkpoints.group import AxisPlace, AxisRows, OrbitGroup, UnitSpace, members_of
 from lawful.types import Floats
 

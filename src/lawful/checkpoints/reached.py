@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import as_rows
+from lawful.checkpoints.axis_frames import as_rows
 from lawful.checkpoints.group import HiddenSpace, members_of
 from lawful.checkpoints.replay import filled, widened
 from lawful.errors import Unsupported

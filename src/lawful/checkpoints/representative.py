@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.axis_frames import as_rows, frames, moved
 from lawful.checkpoints.balancing import balance
 from lawful.checkpoints.compare import compare_moved
-from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, as_rows, frames, identity, inverse, moved, then
+from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, identity, inverse, then
 from lawful.checkpoints.find_folds import Folding
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State

@@ -12,9 +12,9 @@ from torch import fx
 
 from lawful.checkpoints.align import plus
 from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.distances import NOISES
-from lawful.checkpoints.element import frames, moved
 from lawful.checkpoints.folds import DropFold, State
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit

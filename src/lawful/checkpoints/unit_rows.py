@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from lawful.checkpoints.element import as_rows
+from lawful.checkpoints.axis_frames import as_rows
 from lawful.checkpoints.group import AxisRows
 from lawful.types import Floats
 

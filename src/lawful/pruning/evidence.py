@@ -21,9 +21,9 @@ from lawful.fibers.distance.layers import layers_of
 from lawful.fibers.distance.pair import align
 from lawful.network.digest import digest, with_layers
 from lawful.network.opening import Source, open_graph
+from lawful.pruning.as_stored import stored
 from lawful.pruning.certificate import certificate
 from lawful.pruning.prune import Pruning, prune
-from lawful.pruning.stored import stored
 
 ROOM = 2.0**-16  # relative: the two networks are bounded as a whole, not step by step
 

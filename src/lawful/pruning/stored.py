@@ -1,45 +1,65 @@
-"""A pruning whose result is stored in fewer bits: one more stage, which removes nothing and rounds."""
+"""A pruned module as the bytes of a file that runs without its class: a graph and its weights."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
+import copy
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+import torch
+from torch import nn
 
-from lawful.network.formats.files import stored_as
-from lawful.network.reading import carrying
-from lawful.pruning.bounds import defect_bound, make_box
-from lawful.pruning.prune import UNIT_BOX, Pruning, Stage
-from lawful.pruning.rebuild import rounding_defects
+from lawful.errors import Unsupported
+from lawful.network.modules.onnx_network import resized
+from lawful.pruning.loading import without_caches
 
 
-def stored(pruning: Pruning, dtype: str | None) -> Pruning:
-    """The same with the numbers that a file of this type gives back, so that its certificate is about that file.
+def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]]) -> bytes | None:
+    """An ONNX file with smaller initializers, where a module came from one whose nodes still fit."""
+    if not source.is_file():
+        return None
+    generator = torch.Generator().manual_seed(0)
+    sizes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in examples]
+    whole = [isinstance(each, torch.Tensor) and not each.is_floating_point() for each in examples]
+    given = [
+        each if isinstance(each, torch.Tensor) and ids else torch.randn(size, generator=generator)
+        for each, size, ids in zip(examples, sizes, whole, strict=True)
+    ]
+    return resized(source, module, given)
 
-    >>> from lawful.network import Mlp
-    >>> from lawful.pruning.prune import prune
-    >>> found = prune(Mlp([[[1.0], [3.0]], [[0.1, 0.2]]], [[0.0, 0.0], [0.0]]))
-    >>> half = stored(found, "float16")
-    >>> half.network.weights[1], 0 < half.rounding < 1e-3
-    (array([[0.70019531]]), True)
-    """
-    if dtype is None:
-        return pruning
-    before = pruning.stages[-1].after if pruning.stages else pruning.original.to_dag()
-    after = before.with_theta(stored_as(before.theta, dtype))
-    changed = np.flatnonzero(after.theta != before.theta)
-    if not len(changed):
-        return pruning
-    errors = {
-        before.edge_name(int(edge)): Fraction(after.theta[edge]) - Fraction(before.theta[edge]) for edge in changed
-    }
-    box = make_box(before, UNIT_BOX) if pruning.box is None else pruning.box
-    rounding = defect_bound(after, rounding_defects(before, after, errors, box))
-    small = pruning.network.with_theta(stored_as(pruning.network.theta, dtype))
-    compared = pruning.compared
-    if compared is not None:
-        compared = tuple(float(np.nextafter(each + rounding, np.inf)) for each in compared)
-    stage = Stage("stored", before, after, {}, 0.0, rounding)
-    network = carrying(small, pruning.network.reading)
-    return replace(pruning, network=network, stages=(*pruning.stages, stage), compared=compared)
+
+def graph_bytes(module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]], suffix: str) -> bytes:
+    """`.pt2` (an exported program) or `.onnx`, for inputs like the examples."""
+    kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
+    given = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
+    whole = copy.deepcopy(module).eval()
+    without_caches(whole)
+    buffer = io.BytesIO()
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.export.export(whole, given, strict=False)
+            if suffix == ".onnx":
+                return _onnx(program)
+            torch.export.save(program, buffer)
+    except Exception as error:  # whatever an exporter does not know
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise Unsupported(f"PyTorch cannot write this module as {suffix}: {lines[0][:160]}") from None
+    return buffer.getvalue()
+
+
+def _onnx(program: Any) -> bytes:
+    found = torch.onnx.export(program, dynamo=True, verbose=False)
+    if found is None:
+        raise Unsupported("the exporter gave no file")
+    return bytes(found.model_proto.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

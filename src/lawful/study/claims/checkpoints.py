@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from lawful.checkpoints.align import search
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.element import frames, moved
+from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.group import OrbitGroup, UnitSpace
 from lawful.checkpoints.kinship import kinship
 from lawful.checkpoints.merge import merge_pair
