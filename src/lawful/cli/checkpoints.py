@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,8 +17,6 @@ from lawful.cli.source import (
     OrderOption,
 )
 
-if TYPE_CHECKING:
-    pass
 
 TokensOption = Annotated[
     list[str] | None,
