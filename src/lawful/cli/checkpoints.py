@@ -17,7 +17,6 @@ from lawful.cli.source import (
     OrderOption,
 )
 
-
 TokensOption = Annotated[
     list[str] | None,
     typer.Option("--input", help="Size of an input without the batch: 3,8,8, or 8:int for token ids."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -15,9 +15,6 @@ from lawful.flow.losses import Loss, checked, find_loss
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.opening import Source, open_graph, open_trained
 from lawful.types import Floats, Indices
-
-if TYPE_CHECKING:
-    pass
 
 
 class MlpProblem:
