@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from functools import cache
@@ -18,10 +19,12 @@ import lawful
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, identity, turning
-from lawful.checkpoints.exact_hash import _raw_group, _times_modulo, orbit_hash
+from lawful.checkpoints.exact_hash import _raw_group, orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace
+from lawful.checkpoints.number_tables import NodeAxis, NumberTable, ProductTable, times_modulo
 from lawful.checkpoints.read_architecture import read_architecture
+from lawful.errors import LawfulError
 
 
 @cache
@@ -191,4 +194,52 @@ def test_tensors_that_are_never_read_are_not_hashed() -> None:
 def test_products_of_residues_are_exact_however_many_are_added() -> None:
     prime = 8_388_593
     one, two = np.full((2, 300), prime - 1), np.full((300, 3), prime - 2)
-    assert _times_modulo(one, two, prime).tolist() == [[300 * 2 % prime] * 3] * 2
+    assert times_modulo(one, two, prime).tolist() == [[300 * 2 % prime] * 3] * 2
+
+
+@pytest.mark.parametrize("family", ["gpt", "gpt-tied", "vit", "llama-tied"])
+def test_products_that_are_not_multiplied_out_say_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members share the hash; a number of a head changed, or two columns of one factor exchanged, does not."""
+    monkeypatch.setattr("lawful.checkpoints.exact_hash.WRITTEN_OUT", 0)
+    found = read(family)
+    state = wide(found)
+    mark = orbit_hash(found, state)
+    assert mark.hash is not None, mark.reason
+    for seed in (1, 2):
+        assert orbit_hash(found, exact_member(found, state, seed)) == mark
+    space = next(each for each in _raw_group(found).spaces if isinstance(each, HeadSpace))
+    rows = next(r for block in space.heads[0] if block.kind == "GL" for r in block.members if state[r.tensor].ndim == 2)
+    changed, swapped = state[rows.tensor].clone(), state[rows.tensor].clone()
+    changed[1, 1] = np.nextafter(float(changed[1, 1]), 9.0)
+    swapped[[0, 1]] = swapped[[1, 0]]
+    for other in (changed, swapped):
+        assert orbit_hash(found, {**state, rows.tensor: other}).hash not in (None, mark.hash)
+
+
+def test_a_product_of_deficient_rank_is_not_guessed() -> None:
+    """Its first columns and rows would not determine it."""
+    axes = [NodeAxis(np.arange(size), np.zeros(size, dtype=np.int64)) for size in (1, 4, 4)]
+    left, right = np.array([[[1, 2, 3, 4], [5, 6, 7, 8]]]), np.array([[[1, 0, 0, 0], [2, 0, 3, 4]]])
+    table = ProductTable("of one head", [left], [right], (8_388_593,), axes, [False] * 3)
+    with pytest.raises(LawfulError, match="deficient rank"):
+        table.digest(hashlib.sha256(), [axis.nodes for axis in axes])
+
+
+def test_products_are_what_they_are_multiplied_out() -> None:
+    """Sums of rows, with and without squares, against the table of all entries."""
+    rng = np.random.default_rng(0)
+    prime = 8_388_593
+    left, right = (rng.integers(0, prime, (3, 2, size)) for size in (5, 4))
+    axes = [NodeAxis(np.arange(size), np.zeros(size, dtype=np.int64)) for size in (3, 5, 4)]
+    table = ProductTable("heads", [left], [right], (prime,), axes, [False, True, True])
+    whole = np.einsum("hdi,hdj->hij", left.astype(object), right.astype(object)) % prime
+    weights = rng.integers(0, prime, 4)
+    for squared in (False, True):
+        sums = (whole ** (1 + squared) * weights).sum(axis=2) % prime
+        dense = NumberTable("", sums[..., None].astype(np.int64), axes[:2], [False, False], np.array([prime]))
+        assert np.array_equal(table._along(1, weights.astype(np.uint64), squared=squared), dense.prepared(blind=False))
+    flipped = -np.ones(5)
+    table.turn(1, flipped)
+    assert np.array_equal(table.left[0], -left % prime)
+    assert table.stays({0: np.arange(3)})
+    assert not table.stays({2: np.array([1, 0, 2, 3])})

@@ -8,51 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Codes = NDArray[np.uint64]
-Nodes = NDArray[np.int64]
+from lawful.checkpoints.number_tables import Codes, NodeAxis, Nodes, Relation, mixed
+
 ROUNDS = 12
 LEAVES = 64  # orders that are tried where ties are no twins
-CLOSE = 2**16  # entries that are looked at together
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-
-
-@dataclass(eq=False)
-class NodeAxis:
-    """Which node each row of an axis belongs to, and which of its copies the row is."""
-
-    nodes: Nodes
-    copies: Nodes
-
-
-@dataclass(eq=False)
-class NumberTable:
-    """A tensor: values (or residues modulo `moduli` along a last axis), and whether signs of nodes act on each axis."""
-
-    name: str
-    values: NDArray[np.float64] | NDArray[np.int64]
-    axes: list[NodeAxis]
-    signed: list[bool]
-    moduli: Nodes | None = None
-
-    def times(self, signs: NDArray[np.float64]) -> NDArray[np.float64] | NDArray[np.int64]:
-        """The values with signs, which broadcast over the axes."""
-        if self.moduli is None:
-            return self.values * signs + 0.0
-        return np.where(signs[..., None] < 0, -self.values % self.moduli, self.values).astype(np.int64)
-
-    def codes(self, values: NDArray[np.float64] | NDArray[np.int64]) -> Codes:
-        """A number for each entry."""
-        if self.moduli is None:
-            return _mix(np.ascontiguousarray(values).view(np.uint64))
-        total = np.zeros(values.shape[:-1], dtype=np.uint64)
-        for place in range(values.shape[-1]):
-            total = _mix(total + values[..., place].astype(np.uint64) + np.uint64(place + 1))
-        return total
 
 
 @dataclass(eq=False)
@@ -69,7 +33,7 @@ class NodeSpace:
 class ColouredNumbers:
     """All tensors of a checkpoint as relations between nodes."""
 
-    relations: list[NumberTable] = field(default_factory=list)
+    relations: list[Relation] = field(default_factory=list)
     spaces: list[NodeSpace] = field(default_factory=list)
     colours: Codes = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     sign_ties: set[str] = field(default_factory=set)
@@ -80,7 +44,7 @@ class ColouredNumbers:
         first = len(self.colours)
         found = np.arange(first, first + size)
         start = np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
-        own = _mix(np.full(size, start) + (np.uint64(0) if permutes else np.arange(size, dtype=np.uint64)))
+        own = mixed(np.full(size, start) + (np.uint64(0) if permutes else np.arange(size, dtype=np.uint64)))
         self.colours = np.concatenate([self.colours, own])
         self.spaces.append(NodeSpace(name, found, permutes, signed))
         return found
@@ -91,49 +55,19 @@ class ColouredNumbers:
 
     # Colours
 
-    def _codes(self, relation: NumberTable, blind: bool) -> Codes:
-        whole = np.ones([1] * len(relation.axes))
-        found = relation.codes(relation.times(whole))
-        return found + relation.codes(relation.times(-whole)) if blind and any(relation.signed) else found
-
     def _rows(self, axis: NodeAxis, colours: Codes) -> Codes:
-        return _mix(colours[axis.nodes] + _ODD * (axis.copies.astype(np.uint64) + np.uint64(1)))
-
-    def _totals(self, relation: NumberTable, code: Codes, colours: Codes) -> list[Codes]:
-        """For each row of every axis the sum of what its entries are, together with the colours at their other ends;
-        a few rows of the first axis at a time, as many as a processor keeps close."""
-        rows = [
-            (self._rows(axis, colours) * np.uint64(2 * k + 3)).reshape([-1 if d == k else 1 for d in range(code.ndim)])
-            for k, axis in enumerate(relation.axes)
-        ]
-        if not rows:
-            return []
-        first = np.zeros(len(code), dtype=np.uint64)
-        rest = np.zeros(code.shape[1:], dtype=np.uint64)
-        step = max(CLOSE // max(rest.size, 1), 1)
-        for start in range(0, len(code), step):
-            few = slice(start, start + step)
-            entry = _mix(code[few] + rows[0][few])
-            for own in rows[1:]:
-                entry = _mix(entry + own)
-            first[few] = entry.reshape(len(entry), -1).sum(axis=1, dtype=np.uint64)
-            rest += entry.sum(axis=0, dtype=np.uint64)
-        others = [
-            rest.sum(axis=tuple(e for e in range(rest.ndim) if e != d), dtype=np.uint64) for d in range(rest.ndim)
-        ]
-        return [first, *others]
+        return mixed(colours[axis.nodes] + _ODD * (axis.copies.astype(np.uint64) + np.uint64(1)))
 
     def refined(self, colours: Codes, blind: bool = False) -> Codes:
         """Colours that know their neighbours."""
-        codes = [self._codes(relation, blind) for relation in self.relations]
+        known = [relation.prepared(blind=blind) for relation in self.relations]
         count = len(np.unique(colours))
         for _ in range(ROUNDS):
-            found = _mix(colours)
-            for number, (relation, code) in enumerate(zip(self.relations, codes, strict=True)):
-                for k, (axis, total) in enumerate(
-                    zip(relation.axes, self._totals(relation, code, colours), strict=True)
-                ):
-                    part = _mix(total + np.uint64(1000 * number + k) + _ODD * axis.copies.astype(np.uint64))
+            found = mixed(colours)
+            for number, (relation, prepared) in enumerate(zip(self.relations, known, strict=True)):
+                totals = relation.totals([self._rows(axis, colours) for axis in relation.axes], prepared)
+                for k, (axis, total) in enumerate(zip(relation.axes, totals, strict=True)):
+                    part = mixed(total + np.uint64(1000 * number + k) + _ODD * axis.copies.astype(np.uint64))
                     np.add.at(found, axis.nodes, part)
             colours = found
             now = len(np.unique(colours))
@@ -159,14 +93,14 @@ class ColouredNumbers:
             open_nodes[space.nodes] = False
             waiting.remove(space)
 
-    def _usable(self, relation: NumberTable, k: int, open_nodes: NDArray[np.bool_]) -> bool:
+    def _usable(self, relation: Relation, k: int, open_nodes: NDArray[np.bool_]) -> bool:
         return not any(
             sign and open_nodes[axis.nodes].any()
             for d, (axis, sign) in enumerate(zip(relation.axes, relation.signed, strict=True))
             if d != k
         )
 
-    def _members(self, space: NodeSpace) -> list[tuple[NumberTable, int]]:
+    def _members(self, space: NodeSpace) -> list[tuple[Relation, int]]:
         return [
             (relation, k)
             for relation in self.relations
@@ -184,20 +118,12 @@ class ColouredNumbers:
         for sign in (1.0, -1.0):
             total = np.zeros(len(colours), dtype=np.uint64)
             for number, (relation, k) in enumerate(members):
-                whole = np.ones([1] * len(relation.axes))
-                rows = np.moveaxis(relation.values, k, 0).reshape(len(relation.axes[k].nodes), -1)
-                shown = np.isin(relation.axes[k].nodes, space.nodes) & (rows != 0).any(1)
+                shown = np.isin(relation.axes[k].nodes, space.nodes) & relation.nonzero(k)
                 nonzero[relation.axes[k].nodes[shown]] = True
                 if not self._usable(relation, k, open_nodes):
                     continue
-                entry = relation.codes(relation.times(sign * whole))
-                for d, axis in enumerate(relation.axes):
-                    if d != k:
-                        own = self._rows(axis, colours) * np.uint64(2 * d + 3)
-                        entry = _mix(entry + own.reshape([-1 if e == d else 1 for e in range(entry.ndim)]))
-                others = tuple(d for d in range(entry.ndim) if d != k)
-                part = entry.sum(axis=others, dtype=np.uint64) if others else entry
-                part = _mix(part + np.uint64(number) + _ODD * relation.axes[k].copies.astype(np.uint64))
+                part = relation.towards(k, sign, [self._rows(axis, colours) for axis in relation.axes])
+                part = mixed(part + np.uint64(number) + _ODD * relation.axes[k].copies.astype(np.uint64))
                 np.add.at(total, relation.axes[k].nodes, part)
             sides.append(total)
         if bool(((sides[0] == sides[1]) & nonzero)[space.nodes].any()):
@@ -205,8 +131,7 @@ class ColouredNumbers:
         signs = np.ones(len(colours))
         signs[space.nodes] = np.where(sides[0][space.nodes] >= sides[1][space.nodes], 1.0, -1.0)
         for relation, k in members:
-            shape = [-1 if d == k else 1 for d in range(len(relation.axes))]
-            relation.values = relation.times(signs[relation.axes[k].nodes].reshape(shape))
+            relation.turn(k, signs[relation.axes[k].nodes])
 
     # Order
 
@@ -234,7 +159,7 @@ class ColouredNumbers:
             if self.left <= 0:
                 return None
             marked = colours.copy()
-            marked[node] = _mix(marked[node : node + 1] + np.uint64(7))[0]
+            marked[node] = mixed(marked[node : node + 1] + np.uint64(7))[0]
             one = self._best(self.refined(marked))
             if one is None:
                 return None
@@ -253,15 +178,14 @@ class ColouredNumbers:
     def _twins(self, one: int, two: int) -> bool:
         """Whether nothing changes when two nodes change places."""
         for relation in self.relations:
-            swapped: NDArray[Any] = relation.values
+            orders: dict[int, Nodes] = {}
             for k, axis in enumerate(relation.axes):
                 first, second = (np.flatnonzero(axis.nodes == node) for node in (one, two))
                 if len(first):
                     first, second = (each[np.argsort(axis.copies[each])] for each in (first, second))
-                    order = np.arange(len(axis.nodes))
-                    order[first], order[second] = second, first
-                    swapped = np.take(swapped, order, axis=k)
-            if swapped is not relation.values and not np.array_equal(swapped, relation.values):
+                    orders[k] = np.arange(len(axis.nodes))
+                    orders[k][first], orders[k][second] = second, first
+            if orders and not relation.stays(orders):
                 return False
         return True
 
@@ -272,21 +196,5 @@ class ColouredNumbers:
             rank[space.nodes[order]] = space.nodes
         total = hashlib.sha256()
         for relation in self.relations:
-            total.update(f"{relation.name} {relation.values.shape}\n".encode())
-            values: NDArray[Any] = relation.values
-            for k, axis in enumerate(relation.axes):
-                values = np.take(values, np.lexsort((axis.copies, rank[axis.nodes])), axis=k)
-            total.update(np.ascontiguousarray(values + 0).data)
+            relation.digest(total, [np.lexsort((axis.copies, rank[axis.nodes])) for axis in relation.axes])
         return total.digest()
-
-
-def _mix(values: Codes) -> Codes:
-    """SplitMix64's finaliser."""
-    found = np.asarray(values, dtype=np.uint64) + _ODD
-    shifted = np.empty_like(found)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        np.right_shift(found, np.uint64(shift), out=shifted)
-        found ^= shifted
-        if factor > 1:
-            found *= np.uint64(factor)
-    return found

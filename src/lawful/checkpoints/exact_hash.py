@@ -3,10 +3,10 @@
 Scales that are powers of two are taken out by exponents, signs and order by colours that depend on the numbers alone
 (each unit is coloured by the multiset of its weights and of the colours at their other ends, until colours split no
 more). Of a pair on which a matrix acts (queries and keys, values and outputs) the products `PᵀN` are taken, as exact
-residues modulo four primes. Parameters that no output sees (biases of keys, tensors that are never read) are left out;
-shifts of several numbers at once, which LayerNorm does not see, are named as not covered. What is hashed in the end, by
-SHA-256, is the graph and the numbers in the order of the colours: so equal hashes mean equal numbers, whatever the
-colours did.
+residues modulo four primes; large ones are not multiplied out. Parameters that no output sees (biases of keys, tensors
+that are never read) are left out; shifts of several numbers at once, which LayerNorm does not see, are named as not
+covered. What is hashed in the end, by SHA-256, is the graph and the numbers in the order of the colours: so equal
+hashes mean equal numbers, whatever the colours did.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.axis_frames import as_rows
-from lawful.checkpoints.coloured import ColouredNumbers, NodeAxis, NumberTable
+from lawful.checkpoints.coloured import ColouredNumbers
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State, StatisticsFold
 from lawful.checkpoints.group import (
@@ -36,6 +36,7 @@ from lawful.checkpoints.group import (
     UnitSpace,
     members_of,
 )
+from lawful.checkpoints.number_tables import NodeAxis, NumberTable, ProductTable, times_modulo
 from lawful.checkpoints.powers_of_two import take_out_scales
 from lawful.checkpoints.written import signature
 from lawful.errors import Unsupported
@@ -44,8 +45,8 @@ from lawful.symmetry.row_laws import SumLaws
 from lawful.types import Floats
 
 PRIMES = (8_388_593, 8_388_587, 8_388_581, 8_388_571)
-EXACT = 128  # products of two residues of 23 bits whose sum has 53
-MOST = 3e9  # products that are worth their time
+MOST = 3e9  # products of rotary pairs that are worth their time
+WRITTEN_OUT = 2**22  # entries of all products of a pair of tensors up to which they are multiplied out
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
         return OrbitHash(None, f"{words}; `lawful fingerprint --index` keeps a sketch instead")
     cost = _cost(group)
     if cost > MOST:
-        return OrbitHash(None, f"the products of its heads take {cost:.0e} steps, more than {MOST:.0e}")
+        return OrbitHash(None, f"the products of its rotary pairs take {cost:.0e} steps, more than {MOST:.0e}")
     wide = {
         name: tensor.detach().double().numpy().copy() for name, tensor in state.items() if tensor.is_floating_point()
     }
@@ -92,10 +93,10 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     take_out_scales(group, wide)
     try:
         numbers = _relations(group, groups, wide)
+        numbers.settle_signs()
+        done = numbers.canonical()
     except Unsupported as error:
         return OrbitHash(None, str(error))
-    numbers.settle_signs()
-    done = numbers.canonical()
     if done is None:
         ties = tuple(numbers.tied_spaces())
         return OrbitHash(None, f"units of {', '.join(ties)[:200]} are not told apart by their weights", ties)
@@ -181,7 +182,7 @@ def _cost(group: OrbitGroup) -> float:
     total = 0.0
     for space in group.spaces:
         heads = space.heads if isinstance(space, HeadSpace) else ((space,),) if isinstance(space, MatrixBlock) else ()
-        for block in (block for head in heads for block in head):
+        for block in (block for head in heads for block in head if block.kind == "rotary"):
             sides = [0, 0]
             for rows in block.members:
                 columns = int(np.prod(group.shapes[rows.tensor])) // max(
@@ -297,17 +298,21 @@ def _head_relations(
             found.relations.append(NumberTable(named, np.stack(parts), [nodes, inside, axes.at(*place)], signed))
         for one in (rows for rows in first.members if rows.powers[0] > 0):
             for two in (rows for rows in first.members if rows.powers[0] < 0):
-                table = []
-                for head in heads:
-                    block = head[slot]
-                    for copy in range(copies):
-                        sides = [_rows_of(block, rows, copy, copies, axes.wide) for rows in (one, two)]
-                        table.append(_product(block, *sides))
+                sides = [
+                    [_rows_of(head[slot], rows, copy, copies, axes.wide) for head in heads for copy in range(copies)]
+                    for rows in (one, two)
+                ]
                 places = [(rows.tensor, _rest(rows, axes.wide)) for rows in (one, two)]
-                others = [axes.at(*place) for place in places]
+                between = [nodes, *(axes.at(*place) for place in places)]
                 signed = [False, *(place in axes.signed for place in places)]
                 name = f"{slot} {one.tensor} {two.tensor}"
-                found.relations.append(NumberTable(name, np.stack(table), [nodes, *others], signed, _moduli(first)))
+                widths = [part[0].shape[1] for part in sides]
+                if first.kind == "GL" and count * widths[0] * widths[1] > WRITTEN_OUT and min(widths) >= first.size:
+                    left, right = ([to_residues(np.stack(part), prime) for prime in PRIMES] for part in sides)
+                    found.relations.append(ProductTable(name, left, right, PRIMES, between, signed))
+                    continue
+                table = np.stack([_product(first, *pair) for pair in zip(*sides, strict=True)])
+                found.relations.append(NumberTable(name, table, between, signed, _moduli(first)))
 
 
 def _rows_of(block: MatrixBlock, like: AxisRows, copy: int, copies: int, wide: Mapping[str, Floats]) -> Floats:
@@ -330,22 +335,9 @@ def _product(block: MatrixBlock, one: Floats, two: Floats) -> NDArray[np.int64]:
     for prime in PRIMES:
         left, right = (to_residues(part, prime).reshape(part.shape) for part in (one, two))
         if block.kind == "GL":
-            found.append(_times_modulo(left.T, right, prime))
+            found.append(times_modulo(left.T, right, prime))
             continue
         for a, b in block.pairs:
             found.append((np.outer(left[a], right[a]) + np.outer(left[b], right[b])) % prime)
             found.append((np.outer(left[b], right[a]) - np.outer(left[a], right[b])) % prime)
     return np.stack(found, -1)
-
-
-def _times_modulo(one: NDArray[np.int64], two: NDArray[np.int64], prime: int) -> NDArray[np.int64]:
-    """A product of matrices modulo a prime of 23 bits: sums of 128 products of residues are exact in float64.
-
-    >>> _times_modulo(np.array([[2, 3]]), np.array([[5], [7]]), 11)
-    array([[9]])
-    """
-    found = np.zeros((one.shape[0], two.shape[1]), dtype=np.int64)
-    for start in range(0, one.shape[1], EXACT):
-        part = one[:, start : start + EXACT].astype(np.float64) @ two[start : start + EXACT].astype(np.float64)
-        found += part.astype(np.int64) % prime
-    return found % prime
