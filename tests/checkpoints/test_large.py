@@ -211,7 +211,7 @@ def test_large_tensors_are_measured_in_parts(family: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("kind", ["O", "O fixing 1"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_a_reflection_acts_like_its_matrix(kind: Kind, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lawful.checkpoints.element.MIRRORED", 1)
+    monkeypatch.setattr("lawful.checkpoints.random_members.MIRRORED", 1)
     rows = AxisRows("w", (dim,), np.arange(6)[:, None], (1.0,))
     group = OrbitGroup((MatrixBlock("w", 6, kind, (rows,)),), (), {"w": (6, 6)}, 0)
     move = draw(group, np.random.default_rng(0), mirrored=True)[0]

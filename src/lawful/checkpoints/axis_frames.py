@@ -19,6 +19,7 @@ from lawful.checkpoints.group import (
     OrbitGroup,
     UnitSpace,
 )
+from lawful.errors import Unsupported
 from lawful.types import Floats, Indices
 
 Seen = Callable[[torch.Tensor], torch.Tensor]
@@ -222,6 +223,44 @@ def moved(
             own, tensor = own or after is not tensor, after
         found[name] = tensor
     return found
+
+
+def disjoint(by: Frames, shapes: Mapping[str, tuple[int, ...]]) -> dict[AxisPlace, AxisFrame]:
+    """The same with frames of axes that share dimensions joined to one, so that no row is moved twice.
+
+    A weight (o, i/g) of a grouped convolution has its outputs along o, and its inputs along o and i/g together.
+
+    >>> rows = AxisFrame(np.array([1, 0]), np.array([2.0, 3.0]))
+    >>> both = AxisFrame(np.array([1, 0, 2, 3]), np.ones(4))
+    >>> found = disjoint({("w", (0,)): rows, ("w", (0, 1)): both}, {"w": (2, 2)})
+    >>> [(place[1], frame.source.tolist(), frame.factor.tolist()) for place, frame in found.items()]
+    [((0, 1), [3, 2, 0, 1], [2.0, 2.0, 3.0, 3.0])]
+    """
+    found: dict[AxisPlace, AxisFrame] = {}
+    for (name, dims), frame in by.items():
+        own, place = frame, (name, dims)
+        for other in [each for each in found if each[0] == name and set(each[1]) & set(dims)]:
+            before, union = found.pop(other), tuple(sorted({*other[1], *place[1]}))
+            first, second = (
+                _spread(each, each_dims, union, shapes[name])
+                for each, each_dims in ((before, other[1]), (own, place[1]))
+            )
+            own = AxisFrame(first.source[second.source], second.factor * first.factor[second.source])
+            place = name, union
+        found[place] = own
+    return found
+
+
+def _spread(frame: AxisFrame, dims: tuple[int, ...], union: tuple[int, ...], shape: tuple[int, ...]) -> AxisFrame:
+    """A frame along more dimensions."""
+    if frame.blocks:
+        raise Unsupported("matrices act along dimensions that another axis shares")
+    numbers = torch.arange(int(np.prod([shape[d] for d in union], dtype=int))).reshape([shape[d] for d in union])
+    inside = tuple(union.index(d) for d in dims)
+    ones = torch.ones(numbers.shape, dtype=torch.float64)
+    source = AxisFrame(frame.source, np.ones(len(frame.source))).acts(numbers, inside)
+    factor = AxisFrame(np.arange(len(frame.source)), frame.factor).acts(ones, inside)
+    return AxisFrame(source.reshape(-1).numpy(), factor.reshape(-1).numpy())
 
 
 def as_rows(tensor: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.checkpoints.axis_frames import AxisFrame
+from lawful.checkpoints.axis_frames import AxisFrame, disjoint
 from lawful.checkpoints.folds import CentreFold, DropFold, Fold, GainFold, MoveFold, StatisticsFold
 from lawful.checkpoints.group import AxisPlace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
@@ -35,7 +35,8 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
         raise Unsupported("only an equality of checkpoints has a certificate")
     found = verdict.comparison
     matrices = _Matrices(narrow=_coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks}))
-    axes = [_frame_json(place, frame, matrices) for place, frame in found.frames.items()]
+    shapes = {name: tuple(tensor.shape) for name, tensor in pair.first.state.items()}
+    axes = [_frame_json(place, frame, matrices) for place, frame in disjoint(found.frames, shapes).items()]
     named = [
         name
         for name, tensor in pair.first.state.items()

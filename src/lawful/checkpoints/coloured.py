@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.checkpoints.number_tables import Codes, NodeAxis, Nodes, Relation, mixed
+from lawful.checkpoints.number_tables import Codes, NodeAxis, Nodes, NumberRelation, mixed
 
 ROUNDS = 12
 LEAVES = 64  # orders that are tried where ties are no twins
@@ -33,7 +33,7 @@ class NodeSpace:
 class ColouredNumbers:
     """All tensors of a checkpoint as relations between nodes."""
 
-    relations: list[Relation] = field(default_factory=list)
+    relations: list[NumberRelation] = field(default_factory=list)
     spaces: list[NodeSpace] = field(default_factory=list)
     colours: Codes = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     sign_ties: set[str] = field(default_factory=set)
@@ -93,14 +93,14 @@ class ColouredNumbers:
             open_nodes[space.nodes] = False
             waiting.remove(space)
 
-    def _usable(self, relation: Relation, k: int, open_nodes: NDArray[np.bool_]) -> bool:
+    def _usable(self, relation: NumberRelation, k: int, open_nodes: NDArray[np.bool_]) -> bool:
         return not any(
             sign and open_nodes[axis.nodes].any()
             for d, (axis, sign) in enumerate(zip(relation.axes, relation.signed, strict=True))
             if d != k
         )
 
-    def _members(self, space: NodeSpace) -> list[tuple[Relation, int]]:
+    def _members(self, space: NodeSpace) -> list[tuple[NumberRelation, int]]:
         return [
             (relation, k)
             for relation in self.relations

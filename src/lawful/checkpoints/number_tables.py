@@ -34,7 +34,7 @@ class Digest(Protocol):
         """Take them in."""
 
 
-class Relation(Protocol):
+class NumberRelation(Protocol):
     """A table with an axis for each kind of node; signs of nodes act on some axes. `rows` are colours, axis by axis."""
 
     name: str

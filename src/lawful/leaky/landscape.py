@@ -38,7 +38,7 @@ class IdentityMinimum:
 
 
 def minimise_identity_cost(
-    A: Floats, *, gamma: float = 1e-6, tolerance: float = 1e-4, iterations: int = 2000, seed: int = 0
+    A: Floats, *, gamma: float = 1e-6, tolerance: float = 1e-4, iterations: int = 20_000, seed: int = 0
 ) -> IdentityMinimum:
     """Descend on the cost of identity with bias from a representation with at least as many neurons as samples.
 
