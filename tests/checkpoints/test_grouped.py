@@ -17,11 +17,12 @@ from lawful.checkpoints.exact_hash import orbit_hash
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import GroupedUnits
 from lawful.checkpoints.opening import OpenCheckpoint
-from lawful.checkpoints.random_members import draw
+from lawful.checkpoints.random_members import draw, random_member
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.representative import represent
 from lawful.checkpoints.same import same_checkpoints
 from lawful.checkpoints.sketch import sketch
+from lawful.checkpoints.streamed import folded_tensors
 
 GROUPS = torch.tensor([2, 0, 1])
 
@@ -163,3 +164,20 @@ def test_a_convolution_that_makes_several_channels_of_each_is_read() -> None:
         moved(state, wide, ("2.weight", 0), ("2.bias", 0), ("4.weight", 1))
 
     assert compared(drawn(net), change, "3,4,4").verdict != "different"
+
+
+def test_scales_of_what_groups_read_and_write_are_told_one_after_the_other() -> None:
+    """Two stages of ResNeXt: everything is right once each space was seen, before all are seen again."""
+    from torchvision.models.resnet import Bottleneck, ResNet
+
+    torch.manual_seed(0)
+    whole = ResNet(Bottleneck, [1, 1, 1, 1], groups=4, width_per_group=4)
+    parts = whole.conv1, whole.bn1, nn.ReLU(), whole.layer1, whole.layer2
+    found = read_architecture(
+        drawn(nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 3))), (3, 8, 8)
+    )
+    assert sum(isinstance(space, GroupedUnits) for space in found.group.spaces) == 2
+    state = found.state()
+    other = random_member(found.group, folded_tensors(state, found.folds), 0)
+    seen = same_checkpoints(found, state, {name: other[name].to(tensor.dtype) for name, tensor in state.items()})
+    assert (seen.verdict, seen.comparison.alignment.passes) == ("equal", 1)

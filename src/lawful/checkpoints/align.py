@@ -55,11 +55,12 @@ def search(
 
     current = MadeTensors(group.shapes, make)
 
-    def usable(rows: AxisRows) -> bool:
-        return not any(touching[place] & waiting for place in axes[rows.tensor] if place != rows.place)
+    def usable(rows: AxisRows, own: int | None = None) -> bool:
+        return not any(touching[place] & waiting - {own} for place in axes[rows.tensor] if place != rows.place)
 
     def step(number: int) -> SpaceMove:
-        move = nearest(group.spaces[number], fixed, current, usable, near=not waiting)
+        space = group.spaces[number]
+        move = nearest(space, fixed, current, usable, inside=lambda rows: usable(rows, number), near=not waiting)
         total[number] = then(total[number], move)
         current.forget({rows.tensor for rows in members_of(group.spaces[number])})
         return move

@@ -22,14 +22,18 @@ MOST_ASSIGNED = 2048
 MANY_UNITS, FEW = 1024, 256  # of so many units those are matched first that so few columns of each tensor tell apart
 
 
+Usable = Callable[[AxisRows], bool]  # whether the other axes of their tensor are aligned
+
+
 def nearest(
-    space: HiddenSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool], *, near: bool = False
+    space: HiddenSpace, a: Tensors, b: Tensors, usable: Usable, *, inside: Usable, near: bool = False
 ) -> SpaceMove:
-    """The move of one space, found from those of its members that are usable; `near` if B was aligned once already."""
+    """The move of one space, found from those of its members that are usable (`inside`: but for other axes of the space
+    itself); `near` if B was aligned once already."""
     if isinstance(space, UnitSpace):
         return _units(space, a, b, usable)
     if isinstance(space, GroupedUnits):
-        return _groups(space, a, b, usable)
+        return _groups(space, a, b, usable, inside)
     if isinstance(space, HeadSpace):
         return nearest_heads(space, a, b)
     return BlockMove(nearest_matrix(space, a, b, [rows for rows in space.members if usable(rows)], near=near))
@@ -38,7 +42,7 @@ def nearest(
 Classes = dict[tuple[tuple[float, ...], bool], list[AxisRows]]  # rows by what scales and signs do to them
 
 
-def _classes(space: UnitSpace, usable: Callable[[AxisRows], bool]) -> Classes:
+def _classes(space: UnitSpace, usable: Usable) -> Classes:
     found: Classes = defaultdict(list)
     for rows in space.members:
         if usable(rows):
@@ -46,7 +50,7 @@ def _classes(space: UnitSpace, usable: Callable[[AxisRows], bool]) -> Classes:
     return found
 
 
-def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> UnitsMove:
+def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Usable) -> UnitsMove:
     """Of many units those that a few columns tell apart are matched by these, the others by all columns."""
     classes = _classes(space, usable)
     order, signs = np.arange(space.size), np.ones(space.size)
@@ -64,30 +68,43 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows]
     return UnitsMove(order, _scales(space, _kinds(classes, a, b, order)), signs)
 
 
-def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> GroupsMove:
+def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Usable, inside: Usable) -> GroupsMove:
     """First the order of groups, by what is left between two of them once their units are matched; then the units of
-    each. Slots of very many units have no say in the order, if there are others."""
+    each slot, those of which most is usable first: what others share with them is usable then."""
     groups, counted = np.arange(space.count), [slot for slot in space.slots if slot.size <= MOST_ASSIGNED]
     if space.permutes:
         total = sum(_between(space.count, slot, a, b, usable) for slot in counted or space.slots)
         groups = linear_sum_assignment(total)[1].astype(np.intp)
     sizes = [slot.size // space.count for slot in space.slots]
     orders = [(groups[:, None] * size + np.arange(size)).reshape(-1) for size in sizes]
-    whole = [UnitsMove(order, np.ones((slot.size, slot.scales)), np.ones(slot.size))
+    found = [UnitsMove(order, np.ones((slot.size, slot.scales)), np.ones(slot.size))
              for slot, order in zip(space.slots, orders, strict=True)]  # fmt: skip
     alone = OrbitGroup((space,), (), {rows.tensor: tuple(b[rows.tensor].shape) for rows in members_of(space)}, 0)
-    acting = frames(alone, {0: GroupsMove(tuple(whole))})
-    ordered = MadeTensors(alone.shapes, lambda name: moved(b, acting, [name]))
-    found = []
-    for slot, order, size in zip(space.slots, orders, sizes, strict=True):
-        parts = [_units(part, a, ordered, usable) for part in slot.split(space.count)]
-        inside = np.concatenate([number * size + part.order for number, part in enumerate(parts)])
+    solved: set[int] = set()
+
+    def usable_now(rows: AxisRows) -> bool:
+        open_rows = (each for number, slot in enumerate(space.slots) if number not in solved for each in slot.members)
+        shared = any(each.tensor == rows.tensor and each.place != rows.place for each in open_rows)
+        return usable(rows) or (not shared and inside(rows))
+
+    def share(number: int) -> float:
+        members = space.slots[number].members
+        sizes = [float(np.prod(alone.shapes[rows.tensor], dtype=float)) for rows in members]
+        return sum(size for size, rows in zip(sizes, members, strict=True) if usable_now(rows)) / sum(sizes)
+
+    while len(solved) < len(space.slots):
+        number = max((each for each in range(len(space.slots)) if each not in solved), key=share)
+        acting = frames(alone, {0: GroupsMove(tuple(found))})
+        ordered = MadeTensors(alone.shapes, lambda name, by=acting: moved(b, by, [name]))  # type: ignore[misc]
+        parts = [_units(part, a, ordered, usable_now) for part in space.slots[number].split(space.count)]
+        places = np.concatenate([group * sizes[number] + part.order for group, part in enumerate(parts)])
         scales, signs = (np.concatenate(each) for each in zip(*((p.scales, p.signs) for p in parts), strict=True))
-        found.append(UnitsMove(order[inside], scales, signs))
+        found[number] = UnitsMove(orders[number][places], scales, signs)
+        solved.add(number)
     return GroupsMove(tuple(found))
 
 
-def _between(count: int, slot: UnitSpace, a: Tensors, b: Tensors, usable: Callable[[AxisRows], bool]) -> Floats:
+def _between(count: int, slot: UnitSpace, a: Tensors, b: Tensors, usable: Usable) -> Floats:
     """For each group of A and each of B what is left between their units."""
     kinds = _classes(slot, usable).items()
     cost = _costs(slot, [_feature(*kind, members, a, b) for kind, members in kinds])[1].numpy()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from flint import arb
 from torch import fx
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
@@ -119,9 +120,16 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
 
 
 def _value(program: Program, theta: Floats) -> float:
-    """The output in float64; not a number where that overflows."""
-    none = np.zeros((1, 0))
+    """The output in float64; in balls where that overflows, as exponentials of large scores do."""
+    none, first = np.zeros((1, 0)), np.zeros(1, dtype=np.intp)
     with np.errstate(all="ignore"):
-        found = Sampled(program, theta, none, none).values(np.zeros(1, dtype=np.intp), {0: theta[None]})[-1]
+        found = Sampled(program, theta, none, none).values(first, {0: theta[None]})[-1]
     value = float(found[0].ravel()[0]) if 0 in found else 0.0
-    return value if math.isfinite(value) else math.nan
+    if math.isfinite(value):
+        return value
+    balls = np.array([arb(float(each)) for each in theta], dtype=object)
+    try:
+        found = Sampled(program, balls, none, none).values(first, {0: balls[None]})[-1]
+    except (ValueError, ArithmeticError):  # a sign that its ball does not tell
+        return math.nan
+    return float(found[0].ravel()[0].mid()) if 0 in found else 0.0
