@@ -41,6 +41,7 @@ def value(form: NormalForm, points: Floats) -> Floats:
 
 @settings(max_examples=60, deadline=None)
 @example(Stack((np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])), (np.zeros(1), np.zeros(2)), (0.5,)))
+@example(Stack((np.array([[0.0, 1.0, 1.0]]), np.array([[1.0], [1.0]])), (np.zeros(1), np.zeros(2)), (0.0,)))
 @given(shallow())
 def test_the_form_and_the_minimal_network_are_the_same_function(stack: Stack) -> None:
     rng = np.random.default_rng(0)
