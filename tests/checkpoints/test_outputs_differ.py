@@ -133,6 +133,27 @@ def test_a_gap_below_float64_is_seen_in_balls() -> None:
         verify(text, *files)
 
 
+def test_a_few_bytes_do_not_become_gigabytes_of_balls() -> None:
+    """Outer products of one column: four million numbers for a line of JSON each; and tensors that are not used."""
+    column = {"kind": "constant", "values": [1.0] * 2000}
+    outer = [{"kind": "matmul", "sources": [2, 2], "sizes": [1, 2000, 1, 2000]} for _ in range(2)]
+    total = [{"kind": "add", "sources": [3, 4]}, {"kind": "sum", "sources": [5], "sizes": [4_000_000]}]
+    text, files = by_hand([column, *outer, *total], 1.0, (2.0, 7.0))
+    with pytest.raises(Unsupported, match="more than 6,000,000 numbers"):
+        verify(text, *files)
+
+
+def test_tensors_that_do_not_fit_are_not_turned_into_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate may name all tensors of a file that is too large for that: sizes are compared first."""
+    text, files = by_hand([{"kind": "mul", "sources": [0, 0]}], 1.0, (2.0, 7.0))
+    more = [file | {"large": np.zeros(10)} for file in files]
+    about = [tensors_digest(file) for file in more]
+    named = json.dumps(json.loads(text) | {"tensors": [["w", "large"]] * 2, "about": about})
+    monkeypatch.setattr("lawful.verify.outputs_differ.np.isfinite", lambda values: pytest.fail("it was read"))
+    with pytest.raises(CertificateError, match="do not begin with"):
+        verify(named, *more)
+
+
 def test_two_modules_without_a_common_form_have_a_list_each() -> None:
     torch.manual_seed(0)
     one, two = (nn.Sequential(nn.Linear(3, width), nn.SiLU(), nn.Linear(width, 2)) for width in (4, 6))

@@ -130,7 +130,7 @@ def test_damaged_words_of_a_run(lawful: Any, stored: Path, tmp_path: Path, chang
         (run / file.name).write_bytes(file.read_bytes())
     words = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(words | change))
-    lawful("drift", run, code=2)
+    assert len(lawful("drift", run, code=2).stderr.splitlines()) == 1
 
 
 def test_a_small_trajectory_does_not_take_all_memory(stored: Path, tmp_path: Path, lawful: Any) -> None:
@@ -182,7 +182,7 @@ def test_damaged_stores(lawful: Any, stored: Path, tmp_path: Path, statement: st
 def test_stores_that_are_none(lawful: Any, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "results.sqlite").write_bytes(content)
     for verb in ("status", "report"):
-        lawful("sweep", verb, tmp_path, code=2)
+        assert len(lawful("sweep", verb, tmp_path, code=2).stderr.splitlines()) == 1
 
 
 def test_a_store_that_is_a_pipe_is_refused(lawful: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ statement about the architecture, which is not in the files: it is not checked h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 import numpy as np
 from flint import arb, arb_mat, ctx
 
-from lawful.errors import CertificateError
+from lawful.errors import CertificateError, Unsupported
 from lawful.verify.checkpoint_files import survey
 from lawful.verify.checkpoint_folds import Array
 from lawful.verify.finding import Finding, at_least, short
 from lawful.verify.program import ReadStep, read_steps
 from lawful.verify.schema import afford, listed, need, number, record
 
+MOST_ENTRIES = 6_000_000  # of all arrays of a list of steps: each is a ball
 PRECISIONS = (64, 128, 256, 512, 1024, 2048)
 Balls = list[Any]
 
@@ -34,17 +36,20 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     need(least > 0, "outputs that are nothing apart are no difference")
     programs = [read_steps(each) for each in listed(parts["steps"], "steps", most=2)]
     need(bool(programs), "no steps are listed")
-    surveys = [survey(file) for file in files]
-    given = [
-        _numbers(file, shapes, names)
-        for file, (_, shapes), names in zip(files, surveys, listed(parts["tensors"], "tensors", length=2), strict=True)
-    ]
-    pair = [(programs[0], given[0]), (programs[-1], given[1])]
-    for steps, numbers in pair:
-        need(steps[0].length == len(numbers), "the steps do not begin with the numbers of the tensors")
+    for steps in programs:
         need(steps[1].length == 0, "an input that is not in the certificate")
         need(steps[-1].length == 1, "the steps do not end with one output")
         afford(20.0 * sum(_work(step) for step in steps))
+        if sum(step.length for step in steps) > MOST_ENTRIES:
+            raise Unsupported(f"the steps of this certificate have more than {MOST_ENTRIES:,} numbers")
+    surveys = [survey(file) for file in files]
+    both = programs[0], programs[-1]
+    pair = [
+        (steps, _numbers(file, shapes, names, steps[0].length))
+        for steps, file, (_, shapes), names in zip(
+            both, files, surveys, listed(parts["tensors"], "tensors", length=2), strict=True
+        )
+    ]
     _need_apart(pair, least)
     digests = surveys[0][0], surveys[1][0]
     words = "one list of" if len(programs) == 1 else "two lists of"
@@ -57,13 +62,15 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     return Finding(statement, {"apart": least, "steps": count, "lists": len(programs)}, digests)
 
 
-def _numbers(file: Mapping[str, Array], shapes: Mapping[str, Any], names: object) -> list[float]:
-    """The numbers of some tensors of a file, laid end to end; no tensor twice."""
+def _numbers(file: Mapping[str, Array], shapes: Mapping[str, Any], names: object, count: int) -> list[float]:
+    """The numbers of some tensors of a file, laid end to end: so many; no tensor twice."""
+    tensors = listed(names, "tensors", most=100_000)
+    need(all(isinstance(name, str) and name in shapes for name in tensors), "a tensor that is not in its file")
+    need(len(set(tensors)) == len(tensors), "a tensor is named twice")
+    fits = sum(math.prod(shapes[name]) for name in tensors) == count
+    need(fits, "the steps do not begin with the numbers of the tensors")
     found: list[float] = []
-    seen = set()
-    for name in listed(names, "tensors", most=100_000):
-        need(isinstance(name, str) and name in shapes and name not in seen, "a tensor that is not in its file")
-        seen.add(name)
+    for name in tensors:
         values = np.asarray(file[name], dtype=np.float64)
         need(bool(np.isfinite(values).all()), "a number of the files is not finite")
         found += values.ravel().tolist()
