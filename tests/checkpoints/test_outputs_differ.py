@@ -222,3 +222,7 @@ def test_on_the_command_line(lawful: Callable[..., Any], tmp_path: Path, monkeyp
     assert (found["verdict"], found["certified"]) == ("different", True)
     assert "Not checked" in lawful("verify", "c.json", *files, "--json").json["statement"]
     lawful("verify", "c.json", *files[::-1], code=1)
+    Path("cut.json").write_text(Path("c.json").read_text()[:3000])
+    assert "cut.json: not a certificate" in lawful("verify", "cut.json", *files, code=2).stderr
+    Path("notes.py").write_text("no weights")
+    assert "notes.py: is no file" in lawful("verify", "c.json", "a.safetensors", "notes.py", code=2).stderr

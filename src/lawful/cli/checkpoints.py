@@ -62,9 +62,12 @@ class FloatTensors(Mapping[str, Any]):
     """The floating tensors of a file, each in float64 when it is asked for; its pages are let go then."""
 
     def __init__(self, path: Path) -> None:
+        from lawful.network.formats.reading import naming
         from lawful.network.modules.save import translated_state
 
-        self._held = {name: tensor for name, tensor in translated_state(path).items() if tensor.is_floating_point()}
+        with naming(path):
+            state = translated_state(path)
+        self._held = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
 
     def __getitem__(self, name: str) -> Any:
         import torch

@@ -55,9 +55,13 @@ def verify(
 
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     content = read_bytes(file, MOST_BYTES)
+    try:
+        of_files = speaks_of_files(content)
+    except NotACertificate as error:
+        raise NotACertificate(f"{file}: {error}") from None
     given: list[Any] = (
         [FloatTensors(Path(text)) for text in networks or []]
-        if speaks_of_files(content)
+        if of_files
         else [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in networks or []]
     )
     try:
