@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "lawful"
-GROUND = {"errors", "types", "extras", "figure", "shown", "version"}
+GROUND = {"errors", "types", "extras", "figure", "shown", "version", "outward", "sentences"}
 MAY_IMPORT = {
     "errors": set[str](),
     "types": set[str](),
@@ -19,7 +19,9 @@ MAY_IMPORT = {
     "extras": {"errors"},
     "figure": {"extras"},
     "shown": {"figure"},
-    "verify": {"errors"},
+    "outward": set[str](),
+    "sentences": {"outward"},
+    "verify": {"errors", "outward"},
     "exact": GROUND,
     "network": GROUND | {"exact"},
     "symmetry": GROUND | {"exact", "network"},

@@ -8,7 +8,7 @@ from typing import Any
 
 from flint import arb, arb_mat, fmpq
 
-from lawful.verify.finding import at_least, at_most
+from lawful.outward import at_least, at_most
 from lawful.verify.schema import need, numbers
 
 BITS = 320

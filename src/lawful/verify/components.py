@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import Any
 
 from lawful.verify.entries import EntryWiring, read_entries
-from lawful.verify.finding import Finding, at_least, at_most, short
+from lawful.outward import at_least, at_most
+from lawful.verify.finding import Finding, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import listed, need, record, truth, whole, wholes
 from lawful.verify.wiring import Wiring, read_wiring

@@ -16,7 +16,8 @@ import numpy as np
 from lawful.verify.distance_bounds import bounds, hidden_ends
 from lawful.verify.distance_layers import Floats, Places, Plain, Shared, deepened, plain_layers, shared_layers
 from lawful.verify.distance_spectral import Weights, spectral_gaps
-from lawful.verify.finding import Finding, at_least, at_most, digest_of, short
+from lawful.outward import at_least, at_most
+from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.schema import afford, exactly, listed, matrix, need, number, numbers, rational, record, wholes, word
 from lawful.verify.wiring import Wiring, read_tower, read_wiring
 

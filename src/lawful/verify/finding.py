@@ -7,7 +7,6 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from html import escape
 from types import MappingProxyType
@@ -66,26 +65,6 @@ def _bytes(code: str, values: Iterable[Any]) -> bytes:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()
-
-
-def at_most(value: Fraction, digits: int = 4) -> str:
-    """A rational in few digits, rounded upwards: what is true of it as an upper bound stays true.
-
-    >>> at_most(Fraction(1, 3)), at_least(Fraction(1, 3)), at_most(Fraction(1, 2)), at_most(Fraction(10) ** 30)
-    ('0.3334', '0.3333', '0.5', '1e+30')
-    """
-    return _decimal(value, digits, ROUND_CEILING)
-
-
-def at_least(value: Fraction, digits: int = 4) -> str:
-    """A rational in few digits, rounded downwards."""
-    return _decimal(value, digits, ROUND_FLOOR)
-
-
-def _decimal(value: Fraction, digits: int, rounding: str) -> str:
-    context = Context(prec=digits, rounding=rounding, Emax=MAX_EMAX, Emin=MIN_EMIN)
-    found = context.divide(Decimal(value.numerator), Decimal(value.denominator))
-    return f"{found.normalize(context):g}".lower()
 
 
 def short(digest: str) -> str:

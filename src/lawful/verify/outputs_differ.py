@@ -18,7 +18,8 @@ from flint import arb, arb_mat, ctx
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.checkpoint_files import survey
 from lawful.verify.checkpoint_folds import Array
-from lawful.verify.finding import Finding, at_least, short
+from lawful.outward import at_least
+from lawful.verify.finding import Finding, short
 from lawful.verify.program import ReadStep, read_steps
 from lawful.verify.schema import afford, listed, need, number, record
 

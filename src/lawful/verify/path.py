@@ -14,7 +14,8 @@ from typing import Any
 from lawful.errors import CertificateError
 from lawful.verify.components import read_graph
 from lawful.verify.entries import EntryWiring
-from lawful.verify.finding import Finding, at_least, at_most, short
+from lawful.outward import at_least, at_most
+from lawful.verify.finding import Finding, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import afford, listed, need, rational, record, whole, wholes
 from lawful.verify.wiring import Wiring

@@ -10,7 +10,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.finding import Finding, at_least, short
+from lawful.outward import at_least
+from lawful.verify.finding import Finding, short
 from lawful.verify.regions import check_regions
 from lawful.verify.schema import afford, listed, need, number, numbers, record, wholes, word
 from lawful.verify.steps import (
