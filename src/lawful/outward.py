@@ -14,8 +14,8 @@ from fractions import Fraction
 def at_most(value: Fraction | float, digits: int = 4) -> str:
     """An upper bound in few digits, rounded upwards.
 
-    >>> at_most(Fraction(1, 3)), at_most(0.2032366, 3), at_most(Fraction(1, 2)), at_most(Fraction(10) ** 30), at_most(0.0)
-    ('0.3334', '0.204', '0.5', '1e+30', '0')
+    >>> at_most(Fraction(1, 3)), at_most(0.2032366, 3), at_most(Fraction(1, 2)), at_most(0.0)
+    ('0.3334', '0.204', '0.5', '0')
     """
     return _decimal(value, digits, ROUND_CEILING)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -32,8 +33,11 @@ class Lock:
 
     @property
     def barrier(self) -> float:
-        """How close to zero the weight can come: `√min x_e`."""
-        return root(self.minimum)
+        """How close to zero the weight can come: `√min x_e`, rounded down, so that it is a bound as a float too."""
+        near = root(self.minimum)
+        while near and (math.isinf(near) or Fraction(near) ** 2 > self.minimum):
+            near = math.nextafter(near, 0.0)
+        return near
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +105,7 @@ def components(
     >>> dag = Architecture.parse("1-2-1").to_dag().with_theta([1.0, 3.0, -2.0, 1.0])
     >>> found = components(dag)
     >>> [(dag.edge_name(lock.edge), lock.sign, lock.barrier) for lock in found.locked]
-    [(('x0', 'h1.1'), 1, 2.8284271247461903), (('h1.0', 'y0'), -1, 1.7320508075688772)]
+    [(('x0', 'h1.1'), 1, 2.82842712474619), (('h1.0', 'y0'), -1, 1.7320508075688772)]
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """

@@ -11,6 +11,7 @@ from lawful.fibers.search import Counterexample
 from lawful.fibers.stack import Stack
 from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
+from lawful.outward import at_least, at_most
 
 METHOD = "certified bounds of the largest difference"
 
@@ -37,5 +38,5 @@ def within_outputs(
         gap = max(abs(one - other) for one, other in zip(*outputs, strict=True))
         shown = Counterexample(found.input, outputs, gap, Fraction(most))
         return Different(METHOD, "the outputs differ by more at this input", shown, domain, 0.0)
-    known = f"the largest difference lies between {found.lower_float:.3g} and {found.upper:.3g}"
+    known = f"the largest difference lies between {at_least(found.lower, 3)} and {at_most(found.upper, 3)}"
     return Undecided(METHOD, known, domain, 0.0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.figure import COLOURS, Figure, Panel, Series, Style
+from lawful.outward import at_most
 
 if TYPE_CHECKING:
     from lawful.components import Components, WeightPath
@@ -66,7 +67,7 @@ def level_sets(found: LevelSets) -> Figure:
     panel = Panel([*lines, here], f"{found.names[2]} at level {found.level:.4g}", found.names[0], found.names[1])
     caption = (
         f"Level sets of a law without a closed form: {found.names[2]} where the line of training passes on "
-        f"{found.level:.4g} (off by less than {found.error:.1g})."
+        f"{found.level:.4g} (off by less than {at_most(found.error, 1)})."
     )
     return Figure(caption, [panel])
 

@@ -19,6 +19,7 @@ from lawful.components import (
     locked_outputs,
 )
 from lawful.components.entries import Balanced
+from lawful.outward import at_least, at_most
 
 MOST = 12  # rows shown to people; JSON has them all
 
@@ -36,6 +37,7 @@ def components_json(found: Components, meanings: Sequence[OutputMeaning], exact:
                 "sign": lock.sign or None,
                 "barrier": lock.barrier,
                 "minimum": show(lock.minimum),
+                "exact_minimum": str(lock.minimum),
                 "side": lock.side,
                 "certificate": [dag.names[node] for node in found.stable_set(lock)],
             }
@@ -84,7 +86,7 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
         for lock in found.locked[:MOST]:
             nodes = [dag.names[node] for node in found.stable_set(lock)]
             sign = {1: "+", -1: "-", 0: "?"}[lock.sign]
-            lines.append(f"  {edge_words(dag, lock.edge):24} {sign:>4} {lock.barrier:>20.6g}  {_few(nodes)}")
+            lines.append(f"  {edge_words(dag, lock.edge):24} {sign:>4} {at_least(lock.barrier, 6):>20}  {_few(nodes)}")
         if len(found.locked) > MOST:
             lines.append(f"  ... and {len(found.locked) - MOST} more")
         lines.append(f"{len(found.free_bottlenecks)} other bottleneck edges are free")
@@ -134,7 +136,7 @@ def _meaning_text(dag: Balanced, meaning: OutputMeaning) -> list[str]:
     factors = [neuron.factor for neuron in meaning.locked if neuron.factor is not None]
     if factors:
         most = max(factors)
-        lines.append(f"  inputs times up to {most:.4g}, output divided by it, frees them without change:")
+        lines.append(f"  inputs times up to {at_most(most)}, output divided by it, frees them without change:")
         lines.append("  lawful rebalance NETWORK --balance unlock --out FILE")
     return lines
 
@@ -197,7 +199,7 @@ def path_text(found: WeightPath | Apart | Unsettled, dag: Balanced, points: int)
     exactly = "inside H(c) exactly" if not found.drift else f"which differ by {float(found.drift):.1e} in balance"
     return (
         f"a path of {pieces} joins them, {exactly}\n"
-        f"in float64 its balance is off by at most {found.residual(points):.1e} at {points} points"
+        f"in float64 its balance is off by at most {at_most(found.residual(points), 2)} at {points} points"
     )
 
 
@@ -234,7 +236,7 @@ def rebalanced_text(done: Rebalanced) -> str:
         f"balance reached to {done.residual:.1e} in {done.steps} Newton steps"
         if done.reached
         else f"out of reach for {len(done.unreachable)} neurons"
-    ) + f"\nneurons rescaled by factors up to {_largest(done):.4g}; locked weights now: {done.locked}"
+    ) + f"\nneurons rescaled by factors up to {at_most(_largest(done))}; locked weights now: {done.locked}"
 
 
 def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> str:
@@ -246,7 +248,9 @@ def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out
             f"out of reach for {len(names)} neurons, whose weights are all zero on one side: {_few(names)}",
             f"all others reached it to {done.residual:.1e} in {done.steps} Newton steps",
         ]
-    lines.append(f"neurons rescaled by factors up to {_largest(done):.4g}; outputs changed by {change:.1e} (relative)")
+    lines.append(
+        f"neurons rescaled by factors up to {at_most(_largest(done))}; outputs changed by {change:.1e} (relative)"
+    )
     lines.append(f"locked weights: {locked[0]} before, {locked[1]} after")
     lines.append("not written (give --out FILE)" if out is None else f"written to {out}")
     return "\n".join(lines)

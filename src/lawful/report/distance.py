@@ -5,6 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from lawful.outward import at_least, at_most
+from lawful.sentences.bounds import (
+    difference_exceeds,
+    difference_lies_between,
+    difference_stays_within,
+    is_monotone,
+    is_not_monotone,
+    property_fails,
+    property_holds,
+)
+
 if TYPE_CHECKING:
     from lawful.fibers.distance import Distance
     from lawful.fibers.distance.monotone import MonotoneCheck
@@ -37,26 +48,28 @@ def distance_json(found: Distance) -> dict[str, Any]:
 def distance_text(found: Distance) -> str:
     """The bounds for people: the verdict first."""
     words = NORMS[found.norm]
-    within = "" if found.within is None else f"{float(found.within):g}"
-    upper = f"{found.upper:.6g}" if found.upper < math.inf else "nothing known"
-    bounds = f"{float(found.lower):.6g} <= {words} <= {upper}"
-    head = {
-        "proved": f"PROVED: {words} <= {within} on the box (float64, rounded outwards)",
-        "violated": f"VIOLATED: {words} > {within} at the input below (exact rationals)",
-        "undecided": f"UNDECIDED: neither proved nor violated within {within}",
-        "bounded": bounds,
-    }[found.status]
-    lines = [head + (" (interrupted)" if found.interrupted else "")]
+    bounds = difference_lies_between(words, found.lower, found.upper)
+    lines = [_distance_head(found, words, bounds) + (" (interrupted)" if found.interrupted else "")]
     if found.status != "bounded":
         lines.append(f"  {bounds}")
     lines.append(f"  lower bound at  [{_numbers(found.input)}]")
     if len(found.per_output) > 1:
         for each in found.per_output[:MOST_SHOWN]:
-            lines.append(f"  output {each.output}: {float(each.lower):.6g} to {each.upper:.6g}")
+            lines.append(f"  output {each.output}: {at_least(each.lower, 6)} to {at_most(each.upper, 6)}")
         if len(found.per_output) > MOST_SHOWN:
             lines.append(f"  and {len(found.per_output) - MOST_SHOWN} more outputs")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
+
+
+def _distance_head(found: Distance, norm: str, bounds: str) -> str:
+    if found.within is None:
+        return bounds
+    if found.status == "proved":
+        return difference_stays_within(norm, found.within)
+    if found.status == "violated":
+        return difference_exceeds(norm, found.within)
+    return f"UNDECIDED: neither proved nor violated within {float(found.within):g}"
 
 
 def property_json(found: PropertyCheck) -> dict[str, Any]:
@@ -76,8 +89,8 @@ def property_text(found: PropertyCheck) -> str:
     """The verdict for people, then the evidence."""
     lines = [
         {
-            "holds": "HOLDS: no input of the box leads to what the file describes (float64, rounded outwards)",
-            "violated": "VIOLATED at the input below (exact rationals)",
+            "holds": property_holds(),
+            "violated": property_fails(),
             "undecided": "UNDECIDED: neither proved nor violated",
         }[found.status]
         + (" (interrupted)" if found.interrupted else "")
@@ -115,14 +128,13 @@ def monotone_text(found: MonotoneCheck) -> str:
     asked = "the outputs are" if len(found.outputs) > 1 else f"output {found.outputs[0]} is"
     how = "exact slopes, region by region" if found.tree == (0,) and found.regions else "float64, rounded outwards"
     how += ", and exact slopes on small boxes" if len(found.tree) > 1 and found.regions else ""
-    lines = [
-        {
-            "holds": f"HOLDS: {asked} monotone in {_directions(found)} on the box ({how})",
-            "violated": f"VIOLATED: output {found.output} goes the wrong way between these inputs (exact rationals)",
-            "undecided": f"UNDECIDED: whether {asked} monotone in {_directions(found)}",
-        }[found.status]
-        + (" (interrupted)" if found.interrupted else "")
-    ]
+    if found.status == "holds":
+        head = is_monotone(asked, _directions(found), how)
+    elif found.output is not None:
+        head = is_not_monotone(found.output)
+    else:
+        head = f"UNDECIDED: whether {asked} monotone in {_directions(found)}"
+    lines = [head + (" (interrupted)" if found.interrupted else "")]
     if found.inputs is not None and found.values is not None and found.output is not None:
         for point, values in zip(found.inputs, found.values, strict=True):
             lines.append(f"  [{_numbers(point)}]  output {found.output}: {float(values[found.output]):.9g}")

@@ -89,7 +89,7 @@ TABLE = {
     "components": """
         connected: boolean?, whether the invariant set is connected
         log2_components: integer, the number of locked weights
-        locked: array of object, each with its sign, barrier and the set of neurons that proves it
+        locked: array of object, each with its sign, the minimum of its square, barrier (the root) and the proof
         free_bottlenecks: array of array, only edges of a neuron that can be zero
         marginal: array of array, left open by the tolerance given
         balance: object, of every hidden neuron

@@ -4,9 +4,9 @@ A *definite* sentence states something about a network that could be false: "no 
 Screen, JSON, pages and the explorer take it from here, so that a sentence has one wording and one condition. Facts come
 in as plain arguments (numbers, names, counts); a finished sentence goes out. Nothing is computed here.
 
-Each file holds the sentences of one subject. A sentence is registered with what it claims, and `tests/sentences` tries to
-falsify every registered sentence on small networks whose truth is known by brute force: one without a falsifier fails
-the tests.
+Each file holds the sentences of one subject. A sentence is registered with what it claims, and `tests/sentences` tries
+to falsify every registered sentence on small networks whose truth is known by brute force: one without a falsifier
+fails the tests.
 """
 
 from __future__ import annotations

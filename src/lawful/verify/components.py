@@ -11,8 +11,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.entries import EntryWiring, read_entries
 from lawful.outward import at_least, at_most
+from lawful.verify.entries import EntryWiring, read_entries
 from lawful.verify.finding import Finding, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import listed, need, record, truth, whole, wholes

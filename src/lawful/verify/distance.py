@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from lawful.outward import at_least, at_most
 from lawful.verify.distance_bounds import bounds, hidden_ends
 from lawful.verify.distance_layers import Floats, Places, Plain, Shared, deepened, plain_layers, shared_layers
 from lawful.verify.distance_spectral import Weights, spectral_gaps
-from lawful.outward import at_least, at_most
 from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.schema import afford, exactly, listed, matrix, need, number, numbers, rational, record, wholes, word
 from lawful.verify.wiring import Wiring, read_tower, read_wiring

@@ -16,9 +16,9 @@ import numpy as np
 from flint import arb, arb_mat, ctx
 
 from lawful.errors import CertificateError, Unsupported
+from lawful.outward import at_least
 from lawful.verify.checkpoint_files import survey
 from lawful.verify.checkpoint_folds import Array
-from lawful.outward import at_least
 from lawful.verify.finding import Finding, short
 from lawful.verify.program import ReadStep, read_steps
 from lawful.verify.schema import afford, listed, need, number, record

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from lawful.errors import CertificateError
+from lawful.outward import at_least, at_most
 from lawful.verify.components import read_graph
 from lawful.verify.entries import EntryWiring
-from lawful.outward import at_least, at_most
 from lawful.verify.finding import Finding, short
 from lawful.verify.locks import check_locks
 from lawful.verify.schema import afford, listed, need, rational, record, whole, wholes

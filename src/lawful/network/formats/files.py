@@ -21,6 +21,7 @@ from lawful.network.formats.shards import refuse_lone_shard, weight_map, weights
 from lawful.network.formats.writing import check_target, write_bytes
 from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading, carrying, listed
+from lawful.outward import at_most
 
 EXACT = "float64"
 GROWTH, SPARE = 1.05, 4096  # how much larger than its source a file may become, for names
@@ -156,8 +157,8 @@ class Written:
         if not self.rounding:
             return f"{self.path}"
         return (
-            f"{self.path} (weights stored as {self.dtype}, each rounded by at most {self.relative:.1g} of itself, "
-            f"{self.rounding:.1g} at most)"
+            f"{self.path} (weights stored as {self.dtype}, each rounded by at most {at_most(self.relative, 1)} "
+            f"of itself, {at_most(self.rounding, 1)} at most)"
         )
 
 
