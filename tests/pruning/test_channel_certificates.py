@@ -111,7 +111,7 @@ def kind_of(given: Proof, kind: str) -> int:
         (put("sweeps", []), "other sizes"),
         (put("sweeps", 0, 0, 1, "silent"), "heard"),
         (put("sweeps", 0, 0, 0, [0, 0]), "must stay"),
-        (put("results", [1]), "must stay"),
+        (put("results", [1]), "lead to none of the results"),
         (put("others", {"x": "y"}), "digests"),
         (put("added", []), "lacks the bias"),
         (put("before", "head.weight", "dtype", "float64"), "other sizes"),

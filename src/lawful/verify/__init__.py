@@ -36,7 +36,7 @@ from lawful.verify import (
 )
 from lawful.verify.binding import matched, opened
 from lawful.verify.finding import Finding, Verified
-from lawful.verify.schema import VERSION, listed, on_the_clock, parse, whole
+from lawful.verify.schema import VERSION, listed, on_the_clock, parse, printable, whole
 
 __all__ = ["KINDS", "Verified", "speaks_of_files", "verify"]
 
@@ -113,4 +113,4 @@ def verify(certificate: Any, *networks: Any) -> Verified:
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    return Verified(kind, found.statement, found.facts, (*found.networks, *found.others), given)
+    return Verified(kind, printable(found.statement), found.facts, (*found.networks, *found.others), given)

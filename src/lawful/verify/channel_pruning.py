@@ -49,6 +49,7 @@ def check(body: dict[str, Any]) -> Finding:
             need(name in after, "a tensor is missing")
             after[name] = after[name].turned()
     results = wholes(given["results"], "results", 0, len(steps) - 1, most=1000)
+    _need_outputs(steps, results)
     sweeps = listed(given["sweeps"], "sweeps", most=10_000)
     size = sum(prod(tensor.shape) for tensor in before.values())
     afford(20.0 * size * (1 + len(sweeps)))  # a sweep looks at most once at every weight; the clock sees to the rest
@@ -69,6 +70,15 @@ def check(body: dict[str, Any]) -> Finding:
         "function of real numbers, for the program written in the certificate, but for the rounding of folded weights"
     )
     return Finding(words, {"channels_before": len(hidden), "channels_after": len(hidden) - gone}, digests)
+
+
+def _need_outputs(steps: list[ChannelStep], results: list[int]) -> None:
+    """Every weight leads to a result: a function without outputs, or with fewer, is the same as any other."""
+    leads = set(results)
+    for at in reversed(range(len(steps))):
+        if at in leads:
+            leads |= set(steps[at].sources)
+    need(all(at in leads for at, step in enumerate(steps) if step.tensors), "weights lead to none of the results")
 
 
 def record_of(value: object, where: str) -> dict[str, Any]:

@@ -53,7 +53,8 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     (digest_one, stored_one), (digest_two, stored_two) = (survey(file) for file in files)
     digests = digest_one, digest_two
     sources = read_sources(parts["tensors"])
-    grant(SECONDS * sum(math.prod(shape) for stored in (stored_one, stored_two) for shape in stored.values()))
+    numbers = sum(math.prod(shape) for stored in (stored_one, stored_two) for shape in stored.values())
+    grant(SECONDS * numbers)
     first, second = (
         FormTensors(file, stored, {name: pair[place] for name, pair in sources.items()})
         for place, (file, stored) in enumerate(zip(files, (stored_one, stored_two), strict=True))
@@ -61,10 +62,11 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     need(first.shapes == second.shapes, "tensors of A and B are of different sizes")
     shapes = second.shapes
     folds = listed(parts["folds"], "folds", most=100_000)
-    matrices, partners, off = read_matrices(parts["matrices"])
+    matrices, partners, off = read_matrices(parts["matrices"], numbers)
     frames = read_frames(parts["frames"], matrices, partners, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
-    own = own_numbers(frames, shifts, shapes)
+    made_up = first.constants | second.constants
+    own = own_numbers(frames, shifts, shapes, made_up)
     moved_only = {name_of(each, shapes, "moved") for each in listed(parts["moved"], "moved", most=1_000_000)}
     found = _Comparison(frames, shifts, moved_only)
     for names, joining in clusters(shapes, folds):

@@ -30,13 +30,17 @@ class ListedFrame(NamedTuple):
     numbers: list[tuple[int, Places]]  # the number of the matrix of each block, and its rows
 
 
-def read_matrices(value: object) -> tuple[list[Array], list[int], float]:
+def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], float]:
     """Matrices, each with a partner that is its inverse transposed (orthogonal ones are their own); and how far their
     products with these are from 1 at most."""
     found, partners = [], []
+    numbers = 0
     for each in listed(value, "matrices", most=1_000_000):
         parts = record(each, "matrices", "size values partner")
         size = whole(parts["size"], "matrices", 1, 100_000)
+        numbers += size * size
+        # A matrix explains something only if it acts on more numbers than it has: before anything is unpacked.
+        need(numbers <= most, "the matrices hold more numbers than the files")
         found.append(_unpacked(parts["values"], "matrices", size * size).reshape(size, size))
         partners.append(whole(parts["partner"], "matrices", 0))
     off = relative = 0.0

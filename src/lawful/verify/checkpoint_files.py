@@ -71,6 +71,11 @@ class FormTensors:
             return np.full(shape, number(parts["constant"], "tensors"))
         return self._joined(record(source, "tensors", "parts axis transposed rows"), taken)
 
+    @property
+    def constants(self) -> set[str]:
+        """The tensors that are constants of the certificate and no numbers of the file."""
+        return {name for name, source in self.sources.items() if isinstance(source, dict) and "constant" in source}
+
     def _room(self) -> int:
         return 4 * sum(math.prod(shape) for shape in self.stored.values()) + 1_000
 

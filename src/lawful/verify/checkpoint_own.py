@@ -37,9 +37,13 @@ def need_partners(frames: Frames, matrices: Sequence[Array], partners: Sequence[
         need(count == 0 or count > matrices[number].size, "a matrix has as many numbers as it acts on")
 
 
-def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes) -> dict[str, int]:
-    """Tensors, and how many of their numbers have a factor that acts on nothing else, or a constant each."""
-    shared = _shared_factors(frames, shapes)
+def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes, constants: set[str]) -> dict[str, int]:
+    """Tensors, and how many of their numbers have a factor that acts on nothing else, or a constant each.
+
+    Tensors that are constants in one of the files tell nothing: their numbers do not count, nor do their factors make
+    those of others known (a constant tensor of any shape can be listed with any factors).
+    """
+    shared = _shared_factors({name: own for name, own in frames.items() if name not in constants}, shapes)
     found: dict[str, int] = {}
     for name, shape in shapes.items():
         size = int(np.prod(shape, dtype=int))
@@ -48,6 +52,8 @@ def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes) -> dict[str, int
         for frame in frames.get(name, []):
             if len(frame.source) == size:
                 own = max(own, int((~_among(np.abs(frame.factor), shared)).sum()))
+        if name in constants:
+            own = size
         if own:
             found[name] = own
     return found

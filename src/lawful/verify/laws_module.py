@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from flint import arb, arb_mat, ctx, fmpz
 
+from lawful.errors import Unsupported
 from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.program import Fields, Table, dyadics, exactly, read_steps
 from lawful.verify.program_identity import Sample, identities
@@ -23,6 +24,7 @@ from lawful.verify.schema import afford, listed, need, number, numbers, rational
 
 KEYS = "laws parameters steps theta_bits theta sample_bits inputs weights words columns known classes precision"
 MOST_SAMPLES = 100_000
+MOST_ENTRIES = 4_000_000  # of all arrays of the program: two numbers of about 120 bytes for each, so 1 GB
 SURE = 100  # a false law may pass with a probability of 2^−100 at most
 
 
@@ -49,7 +51,11 @@ def check(body: dict[str, Any]) -> Finding:
     columns = wholes(given["columns"], "columns", 0, size - 1, length=len(words))
     need(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
     work = sum(step.length * (step.extra[2] if step.kind == "matmul" else 1) for step in steps)
-    afford(sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3 + 100.0 * work * len(data))
+    if (entries := sum(step.length for step in steps)) > MOST_ENTRIES:
+        raise Unsupported(f"the steps of this certificate have {entries:,} numbers, more than {MOST_ENTRIES:,}")
+    brackets = sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3
+    # Identities are evaluated with a value and a slope of 256 bits for every number, once for each sample.
+    afford(brackets + 100.0 * work * len(data) + 8.0 * (work + entries) * max(1, len(data)))
     before = ctx.prec
     ctx.prec = precision
     try:

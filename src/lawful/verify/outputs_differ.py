@@ -44,12 +44,15 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         if sum(step.length for step in steps) > MOST_ENTRIES:
             raise Unsupported(f"the steps of this certificate have more than {MOST_ENTRIES:,} numbers")
     surveys = [survey(file) for file in files]
+    need(len(programs) == 2 or surveys[0][0] != surveys[1][0], "the two files hold the same numbers")
+    names = listed(parts["tensors"], "tensors", length=2)
+    if len(programs) == 1 and set(surveys[0][1]) == set(surveys[1][1]):
+        # One list of steps reads both files alike; in another order it would tell a file from itself.
+        need(names[0] == names[1], "one list of steps reads the tensors of the two files in different orders")
     both = programs[0], programs[-1]
     pair = [
-        (steps, _numbers(file, shapes, names, steps[0].length))
-        for steps, file, (_, shapes), names in zip(
-            both, files, surveys, listed(parts["tensors"], "tensors", length=2), strict=True
-        )
+        (steps, _numbers(file, shapes, own, steps[0].length))
+        for steps, file, (_, shapes), own in zip(both, files, surveys, names, strict=True)
     ]
     _need_apart(pair, least)
     digests = surveys[0][0], surveys[1][0]

@@ -8,6 +8,7 @@ output reaches. An input that leads there is evaluated in rationals.
 from __future__ import annotations
 
 from fractions import Fraction
+from hashlib import sha256
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -27,6 +28,12 @@ from lawful.verify.distance_layers import Floats, Places, Plain, nothing, plain_
 from lawful.verify.finding import Finding, short
 from lawful.verify.schema import afford, exactly, listed, need, numbers, rational, record, truth, wholes
 
+LONGEST = 4_000  # characters of a question that a statement repeats; a longer one is named by its digest
+
+
+def _coefficient(value: Fraction) -> str:
+    return "" if value == 1 else f"{value}·"
+
 
 class HalfSpace(NamedTuple):
     """`coefficients · y <= bound`, or `<`."""
@@ -34,6 +41,10 @@ class HalfSpace(NamedTuple):
     coefficients: list[Fraction]
     bound: Fraction
     strict: bool
+
+    def __str__(self) -> str:
+        terms = [f"{_coefficient(a)}Y_{place}" for place, a in enumerate(self.coefficients) if a]
+        return f"{' + '.join(terms) or '0'} {'<' if self.strict else '<='} {self.bound}"
 
     def holds(self, outputs: list[Fraction]) -> bool:
         """Whether outputs lie in it."""
@@ -51,18 +62,27 @@ def check(body: dict[str, Any]) -> Finding:
         [_half_space(item, len(network.outputs)) for item in listed(case, "forbidden", most=100)]
         for case in listed(given["forbidden"], "forbidden", most=1000)
     ]
+    need(bool(cases) and all(cases), "nothing is forbidden, or everything is: there is no question")
     layers = plain_layers(network)
     facts: dict[str, Any] = {"box": box, "forbidden": cases}
     name = f"for f = {short(network.digest())}, "
-    what = f"{len(cases)} case{'s' * (len(cases) != 1)} of forbidden outputs"
+    what = f"what is forbidden: {_words(cases)}"
     if given["input"] is not None:
         need(given["tree"] is None, "a certificate shows one of the two")
         facts["outputs"], case = _reached(given["input"], box, layers, cases)
         statement = f"{name}an input of {shown(box)} leads into case {case + 1} of {what} (exact)"
     else:
         facts["leaves"] = _excluded(given["tree"], box, layers, cases)
-        statement = f"{name}no input of {shown(box)} leads into any of {what} ({facts['leaves']} boxes re-computed)"
+        statement = f"{name}no input of {shown(box)} leads into {what} ({facts['leaves']} boxes re-computed)"
     return Finding(statement, facts, (network.digest(),))
+
+
+def _words(cases: list[list[HalfSpace]]) -> str:
+    """The forbidden outputs in full: a statement is about the question that was asked, so it repeats it."""
+    whole = " or ".join(" and ".join(map(str, case)) for case in cases)
+    if len(whole) <= LONGEST:
+        return whole
+    return f"{whole[:LONGEST]} ... (sha256 of all: {sha256(whole.encode()).hexdigest()})"
 
 
 def _half_space(value: object, outputs: int) -> HalfSpace:
@@ -87,10 +107,7 @@ def _reached(
 def _excluded(value: object, box: Sides, layers: list[Plain], cases: list[list[HalfSpace]]) -> int:
     """Bound `a · y - bound` on every leaf; how many leaves there are."""
     tree = wholes(value, "tree", 0, len(box))
-    need(all(cases), "a case without conditions holds everywhere")
     leaves = leaves_of(tree, box)
-    if not cases:
-        return len(leaves)
     weights = sum(len(row) for layer in layers for row in layer.rows) + sum(map(len, cases)) * len(layers[-1].rows)
     afford(20.0 * weights + 0.1 * len(tree) * weights * len(layers))
     margins = [*layers, _rows([space for case in cases for space in case])]

@@ -211,6 +211,17 @@ def _check_neurons(before: Signals, after: Signals, wanted: Mapping[int, Sum], m
         need(name in after.into or name not in heard or name in mute, f"{where}: neuron {name} is missing")
 
 
+def _is_rounded(meant: Rational, stored: Rational) -> bool:
+    """Whether a stored weight is the one that was meant, rounded to a type in which weights are stored.
+
+    The coarsest of normal numbers is bfloat16, with 8 significant bits: half a unit is 2^-8 of the number. Below their
+    normal numbers float16 has the multiples of 2^-24, float32 and bfloat16 round to zero under 2^-149.
+    """
+    error = abs(meant - stored)
+    small = abs(stored) <= fmpq(1, 2**14) and (stored * 2**24).q == 1 and error <= fmpq(1, 2**25)
+    return bool(error * 2**8 <= abs(meant) or small or error <= fmpq(1, 2**150))
+
+
 def _rounding(
     stage: Replay, after: Signals, wanted: Mapping[int, Sum], mute: set[int], finite: Mapping[int, Span]
 ) -> Sum:
@@ -221,7 +232,9 @@ def _rounding(
     values |= {name: hull(values[name], sum_span(wanted[name], values)) for name in stage.carriers}
     for head, stored in after.into.items():
         for tail in {*wanted[head], *stored} - (mute - after.hidden.keys()):
-            error = abs(wanted[head].get(tail, ZERO) - stored.get(tail, ZERO))
+            meant = wanted[head].get(tail, ZERO)
+            error = abs(meant - stored.get(tail, ZERO))
             if error:
+                need(_is_rounded(meant, stored.get(tail, ZERO)), f"{stage.where}: a weight is another, not rounded")
                 errors[head] = errors.get(head, ZERO) + error * largest_size(values[tail], stage.where)
     return errors

@@ -14,13 +14,15 @@ from lawful.verify.finding import Finding, short
 from lawful.verify.regions import walked
 from lawful.verify.same import read_box, read_network
 from lawful.verify.schema import afford, listed, need, rational, record, whole
-from lawful.verify.steps import ZERO, Rational, Row
+from lawful.verify.steps import ZERO, Rational, Row, Storeys
+from lawful.verify.wiring import read_wiring
 
 
 def check(body: dict[str, Any]) -> Finding:
     """The number of regions on the whole space or a box."""
     given = record(body, "certificate", "network box regions decisions points")
     net, digest = read_network(given["network"])
+    _need_layers(given["network"], net)
     box, domain = read_box(given["box"], net.inputs)
     points = iter(listed(given["points"], "points"))
     regions, work = 0, 0.0
@@ -38,6 +40,14 @@ def check(body: dict[str, Any]) -> Finding:
     return Finding(
         f"{short(digest)} has exactly {many} on {domain}, {meant}", {"regions": regions, "domain": domain}, (digest,)
     )
+
+
+def _need_layers(value: object, net: Storeys) -> None:
+    """No neuron but those of the network: a pair that carries a value past a layer bends where the network does not."""
+    if isinstance(value, dict) and "roles" in value:
+        need(
+            sum(net.widths[1:-1]) == len(read_wiring(value).hidden), "the regions of graphs with skips are not checked"
+        )
 
 
 def _rational(value: object) -> Rational:

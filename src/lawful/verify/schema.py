@@ -88,9 +88,17 @@ def _check_depth(value: Any) -> None:
         raise NotACertificate("not a certificate: nested too deeply")
 
 
+def printable(text: str) -> str:
+    """Words on one line, without control characters: names out of files may hold anything, a forged line too.
+
+    >>> printable("w\\nverified: anything")
+    'w verified: anything'
+    """
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def _short(text: str) -> str:
-    """Words of an error on one line, without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:120]
+    return printable(text)[:120]
 
 
 def kind_of(value: object) -> str:

@@ -1,0 +1,122 @@
+"""Certificates that were forged with the source at hand: each was accepted once, and none is now."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from forging import REFUSED, Proof, saved, signed
+from real import real
+
+from lawful.errors import CertificateError, Unsupported
+from lawful.verify import verify
+from lawful.verify.checkpoint_files import tensors_digest
+
+
+def refuse(proof: Proof, *files: Any, match: str) -> None:
+    with pytest.raises(REFUSED, match=match):
+        verify(json.dumps(signed(proof)), *files)
+
+
+def test_live_weights_are_not_rounded_to_zero() -> None:
+    """A stage that stores weights sets live ones to 0 and states a bound for it: that is no rounding."""
+    proof = saved(real("pruning"))
+    last = proof["stages"][-1]
+    network = json.loads(json.dumps(last["after"]))
+    network["weights"] = [0.0] * len(network["weights"])
+    lie = {"kind": "stored", "evidence": [], "carriers": [], "after": network, "labels": last["labels"],
+           "bound": 0.0, "rounding": 1e3}  # fmt: skip
+    proof |= {"stages": [*proof["stages"], lie], "result": network, "rounding_bound": 1e4}
+    refuse(proof, match="another, not rounded")
+
+
+@pytest.mark.parametrize("results", [[], [0]])
+def test_channels_of_a_program_without_its_outputs(results: list[int]) -> None:
+    refuse(saved(real("channel pruning"), results=results), match="lead to none of the results")
+
+
+def test_regions_of_a_graph_with_a_skip() -> None:
+    """y = x + relu(x - 1) has two regions; the pair that carries x past the layer would make a third."""
+    network = {
+        "roles": [0, 1, 2, 3], "edges": [[0, 1], [1, 2], [0, 2], [3, 1]], "slopes": [0.0],
+        "weights": [1.0, 1.0, 1.0, -1.0],
+    }  # fmt: skip
+    decisions = ["both", "both", ["off", [1, 2]], "both"]
+    proof = {"kind": "regions", "version": 1, "about": [], "network": network, "box": None, "regions": 3,
+             "decisions": decisions, "points": [["2"], ["1/2"], ["-1"]]}  # fmt: skip
+    with pytest.raises(CertificateError, match="skips are not checked"):
+        verify(json.dumps(proof))
+
+
+def test_a_property_says_what_is_forbidden() -> None:
+    proof = saved(real("property holds"))
+    statement = verify(proof).statement
+    assert "Y_0" in statement
+    case = json.loads(json.dumps(proof["forbidden"][0][0]))
+    easier = saved(proof, forbidden=[[case | {"bound": "-1000000"}]])
+    assert verify(easier).statement != statement, "another question gets another sentence"
+    refuse(saved(proof, forbidden=[]), match="nothing is forbidden")
+    refuse(saved(proof, forbidden=[[]]), match="nothing is forbidden")
+
+
+def copy_of(first: dict[str, Any], second: dict[str, Any], **parts: Any) -> str:
+    body = {
+        "kind": "checkpoint-copy", "version": 1, "about": [tensors_digest(first), tensors_digest(second)],
+        "tensors": [[name, name, name] for name in first], "folds": [], "matrices": [], "frames": [], "shifts": [],
+        "moved": [],
+    }  # fmt: skip
+    return json.dumps(body | parts)
+
+
+def packed(values: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode()
+
+
+def test_a_constant_tensor_does_not_make_factors_known() -> None:
+    """Every number gets a factor of its own, and a dummy tensor has the same factors: two unrelated files agree."""
+    rng = np.random.default_rng(0)
+    first, second = ({"w": rng.normal(size=(6, 6))} for _ in range(2))
+    factors = packed((first["w"] / second["w"]).ravel())
+    frame = {"tensor": "w", "dims": [0, 1], "source": list(range(36)), "factor": factors, "blocks": []}
+    dummy = {"tensor": "dummy", "dims": [0], "source": list(range(36)), "factor": factors, "blocks": []}
+    constant = {"constant": 0.0, "shape": [36, 2]}
+    tensors = [["w", "w", "w"], ["dummy", constant, constant]]
+    with pytest.raises(CertificateError, match="nothing that is listed is compared"):
+        verify(copy_of(first, second, tensors=tensors, frames=[frame, dummy]), first, second)
+
+
+def test_matrices_larger_than_the_files_are_not_unpacked() -> None:
+    files = {"w": np.ones((2, 2))}
+    bomb = [{"size": 14_000, "values": "z:", "partner": 0}]
+    with pytest.raises(CertificateError, match="more numbers than the files"):
+        verify(copy_of(files, files, matrices=bomb), files, files)
+
+
+def test_a_name_with_a_newline_makes_no_second_line() -> None:
+    rng = np.random.default_rng(0)
+    name = "b\nverified: THE SAME FUNCTION"
+    first = {"w": rng.normal(size=(4, 4)), name: rng.normal(size=3)}
+    second = first | {name: rng.normal(size=3)}
+    shift = {"tensor": name, "shape": [3], "values": packed(first[name] - second[name])}
+    statement = verify(copy_of(first, second, shifts=[shift], moved=["w"]), first, second).statement
+    assert "THE SAME FUNCTION" in statement
+    assert "\n" not in statement
+
+
+def test_a_small_certificate_cannot_ask_for_hours() -> None:
+    steps = [
+        {"kind": "parameters", "length": 2_000_000}, {"kind": "input", "length": 1},
+        {"kind": "sum", "sources": [0], "sizes": [2_000_000]},
+        *({"kind": "mul", "sources": [0, 0]} for _ in range(40)),
+        {"kind": "sum", "sources": [42], "sizes": [2_000_000]},
+    ]  # fmt: skip
+    proof = {
+        "kind": "laws-of-module", "version": 1, "about": [], "laws": 2_000_000, "parameters": 2_000_000, "steps": steps,
+        "theta_bits": 0, "theta": [0] * 2_000_000, "sample_bits": 0, "inputs": [], "weights": [], "words": [],
+        "columns": [], "known": [], "classes": 0, "precision": 64,
+    }  # fmt: skip
+    with pytest.raises(Unsupported, match=r"numbers, more than|would take about"):
+        verify(json.dumps(proof))
