@@ -70,30 +70,6 @@ def _pruning(proof: Proof, found: Verified) -> bool:
     return bool(change <= float(facts["max_output_change_bound"] + facts["rounding_bound"]) + SLACK)
 
 
-def _module(proof: Proof, _: Verified) -> bool:
-    points = torch.tensor(np.random.default_rng(0).normal(size=(50, 1, 3)))
-    before, after = (torch.nn.Sequential(*map(_part, proof[key])).double()(points) for key in ("before", "after"))
-    return bool((before - after).abs().max() < 1e-5)
-
-
-def _part(part: Proof) -> torch.nn.Module:
-    if part["type"] == "LeakyReLU":
-        return torch.nn.LeakyReLU(part["negative_slope"])
-    if part["type"] == "Flatten":
-        return torch.nn.Flatten()
-    weight = torch.tensor(part["weight"], dtype=torch.float64)
-    layer: Any = torch.nn.Linear(weight.shape[1], len(weight))
-    if part["type"] == "Conv1d":
-        assert part["stride"] == [1]
-        assert part["dilation"] == [1]
-        assert part["padding"] == [0]
-        layer = torch.nn.Conv1d(weight.shape[1], len(weight), weight.shape[2])
-    with torch.no_grad():
-        layer.weight = torch.nn.Parameter(weight.reshape(layer.weight.shape))
-        layer.bias = torch.nn.Parameter(torch.tensor(part["bias"] or [0.0] * len(weight), dtype=torch.float64))
-    return layer
-
-
 def _channels(proof: Proof, _: Verified) -> bool:
     """Both programs run on random signals of five places; one that does not fit them says nothing false."""
     rng = np.random.default_rng(0)
@@ -338,7 +314,6 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "regions": _regions,
     "pruning": _pruning,
     "channel-pruning": _channels,
-    "module-pruning": _module,
     "same": _same,
     "distance": _distance,
     "property": _property,

@@ -48,8 +48,6 @@ from lawful.pruning.certificate import certificate as of_pruning
 from lawful.pruning.channel_certificate import certificate as channels_certificate
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.evidence import prune_with_certificate
-from lawful.pruning.module import ModulePruning, prune_module
-from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
 from lawful.singular.certificate import certificate as of_singular
 from lawful.singular.existence import exact_balance, singular_points
@@ -169,27 +167,6 @@ def _property(bound: int) -> Proof:
     return of_property(check_property(network, (-np.ones(2), np.ones(2)), [[forbidden]], seconds=5.0), network)
 
 
-def chain() -> tuple[torch.nn.Sequential, torch.nn.Sequential]:
-    """The module of the certificate, and the smaller one."""
-    found = _pruned_module()
-    return found.original, found.module
-
-
-def _module() -> Proof:
-    return of_module(_pruned_module())
-
-
-@torch.no_grad()
-def _pruned_module() -> ModulePruning:
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Conv1d(1, 3, 2), torch.nn.LeakyReLU(0.25), torch.nn.Flatten(), torch.nn.Linear(6, 2)
-    )
-    model[0].weight[1].zero_()
-    model[0].weight[2], model[0].bias[2] = 2 * model[0].weight[0], 2 * model[0].bias[0]
-    return prune_module(model)
-
-
 def _flow(loss: str, decay: float) -> Proof:
     rng = np.random.default_rng(0)
     network = Architecture.parse("2-2-2 relu bias").initialise(seed=0)
@@ -284,7 +261,6 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "pruning": lambda: of_pruning(prune(redundant(), replayable=True)),
     "pruning on a box": lambda: of_pruning(prune(redundant(), tolerance=0.05, box=(-1.0, 1.0), replayable=True)),
     "channel pruning": _channels,
-    "module pruning": _module,
     "same exactly": lambda: _same(True),
     "same by weights": lambda: _same(False),
     "different": _different,

@@ -191,12 +191,3 @@ def test_other_digests_are_rejected(name: str) -> None:
     for about in ([3], [None], [[]], [] if real(name)["about"] else ["1"]):
         with pytest.raises(REFUSED):
             verify(proof | {"about": about})
-
-
-def test_a_chain_of_layers_given_in_python() -> None:
-    from real import chain
-
-    before, after = chain()
-    assert verify(real("module pruning"), before, after).given == (0, 1)
-    with pytest.raises(CertificateError, match="not about"):
-        verify(real("module pruning"), before.double())

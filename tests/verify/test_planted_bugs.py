@@ -37,8 +37,6 @@ from lawful.network import Architecture, Mlp
 from lawful.pruning.certificate import certificate as of_pruning
 from lawful.pruning.channel_certificate import certificate as of_channels
 from lawful.pruning.channels import prune_channels
-from lawful.pruning.module import prune_module
-from lawful.pruning.module_certificate import certificate as of_module
 from lawful.pruning.prune import prune
 from lawful.pruning.rules import Change
 from lawful.singular.certificate import certificate as of_singular
@@ -172,18 +170,6 @@ def bound(plant: Plant) -> Proof:
     return of_pruning(pruning)
 
 
-@torch.no_grad()
-def channels(plant: Plant) -> Proof:
-    """A channel that is heard counts as silent."""
-    torch.manual_seed(0)
-    wrong = lambda weights, biases, place, between: {0: ("silent",)} if len(weights[place]) == 3 else {}  # noqa: E731
-    plant.setattr(part("pruning.module"), "_redundant", wrong)
-    plant.setattr(part("pruning.module"), "_compare", lambda *_: None)
-    pruning = prune_module(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1)))
-    assert pruning.channels_after == 2
-    return of_module(pruning)
-
-
 def refuted(plant: Plant) -> Proof:
     """Every set of neurons is called refuted."""
     wrong = lambda graph, dag, c, names: Refutation(names, True, names, True)  # noqa: E731
@@ -290,7 +276,7 @@ def counted(plant: Plant) -> Proof:
 
 
 BUGS = (fixed, missed, counted, borders,
-        locks, laws, module_laws, quiet, counterexample, distances, properties, slopes, dead, bound, channels, refuted,
+        locks, laws, module_laws, quiet, counterexample, distances, properties, slopes, dead, bound, refuted,
         parted, losses, stationary, through_a_lock, rescaled)  # fmt: skip
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from forging import REFUSED, Proof, saved, signed
+from forging import REFUSED, saved, signed
 from real import real
 
 from lawful import CertificateError, NotACertificate, Unsupported, verify
@@ -37,81 +36,6 @@ def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
         verify(forged)
 
 
-def described(module: torch.nn.Module) -> Proof:
-    window = {key: getattr(module, key, None) for key in ("kernel_size", "stride", "padding", "dilation")}
-    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in window.items()}
-    if isinstance(module, (torch.nn.Linear, torch.nn.Conv1d)):
-        weight = module.weight.detach().double()
-        return {
-            "type": type(module).__name__,
-            "dtype": "float64",
-            "weight": weight.reshape(*weight.shape[:2], -1).tolist(),
-            "bias": module.bias.detach().double().tolist(),
-            **({} if isinstance(module, torch.nn.Linear) else {**settings, "padding_mode": "zeros", "groups": 1}),
-        }
-    if isinstance(module, torch.nn.MaxPool2d):
-        return {"type": "MaxPool2d", **settings, "ceil_mode": False}
-    return {"type": "Flatten", "start_dim": 1, "end_dim": -1}
-
-
-@torch.no_grad()
-def test_a_flattened_sequence_is_not_laid_out_by_channels() -> None:
-    """Linear, Flatten, Linear on (batch, time, features) hears channel c at t·C + c, not side by side."""
-    torch.manual_seed(0)
-    before = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Flatten(), torch.nn.Linear(4, 1)).double()
-    before[2].weight[:, 2:] = 0.0  # as if channel 1 of 2 were silent; in truth it is the second moment of time
-    after = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Flatten(), torch.nn.Linear(2, 1)).double()
-    after[0].weight[:], after[0].bias[:] = before[0].weight[:1], before[0].bias[:1]
-    after[2].weight[:], after[2].bias[:] = before[2].weight[:, :2], before[2].bias
-    x = torch.randn(5, 2, 2, dtype=torch.float64)
-    assert not torch.allclose(before(x), after(x))
-    step = {
-        "layer": 0,
-        "evidence": [[1, "silent"]],
-        "muted": None,
-        "weight": [[before[2].weight[0, :2].tolist(), [0.0, 0.0]]],
-        "bias": before[2].bias.tolist(),
-    }
-    parts = [[described(part) for part in module] for module in (before, after)]
-    proof = {"kind": "module-pruning", "version": 1, "about": [], "before": parts[0], "after": parts[1]}
-    with pytest.raises(CertificateError, match="another axis"):
-        verify(proof | {"steps": [step]})
-
-
-@torch.no_grad()
-def test_a_pool_of_one_dimension_more_mixes_channels() -> None:
-    """To `MaxPool2d` a batch of rows (n, channels, places) is one image, whose height are the channels."""
-    torch.manual_seed(0)
-    pool = torch.nn.MaxPool2d((3, 1), 1, (1, 0))
-    before = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 1), pool, torch.nn.Flatten(), torch.nn.Linear(8, 1)).double()
-    before[0].weight[:, 0, 0], before[0].bias[:] = torch.tensor([1.0, 2.0]), 0.0
-    before[3].weight[:, 4:] = 0.0  # as if channel 1 were silent
-    after = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 1), pool, torch.nn.Flatten(), torch.nn.Linear(4, 1)).double()
-    after[0].weight[:], after[0].bias[:] = before[0].weight[:1], before[0].bias[:1]
-    after[3].weight[:], after[3].bias[:] = before[3].weight[:, :4], before[3].bias
-    x = torch.randn(5, 1, 4, dtype=torch.float64)
-    assert not torch.allclose(before(x), after(x))
-    step = {
-        "layer": 0,
-        "evidence": [[1, "silent"]],
-        "muted": None,
-        "weight": [[before[3].weight[0, :4].tolist(), [0.0] * 4]],
-        "bias": before[3].bias.tolist(),
-    }
-    parts = [[described(part) for part in module] for module in (before, after)]
-    proof = {"kind": "module-pruning", "version": 1, "about": [], "before": parts[0], "after": parts[1]}
-    with pytest.raises(CertificateError, match="different dimensions"):
-        verify(proof | {"steps": [step]})
-
-
-def test_a_kernel_fits_its_weights() -> None:
-    proof = saved(real("module pruning"))
-    for key in ("before", "after"):
-        proof[key][0]["kernel_size"] = [3]
-    with pytest.raises(CertificateError, match="kernel"):
-        verify(proof)
-
-
 def test_what_a_joined_carrier_passes_on_bounds_its_rounding() -> None:
     """A carrier that takes over a large sum may not be rounded as if it still held its small value."""
     from lawful.verify import pruning
@@ -123,15 +47,15 @@ def test_what_a_joined_carrier_passes_on_bounds_its_rounding() -> None:
         "weights": [1e-6, 1e6, 1.0, 1.0],
     }
     before = Signals(read_wiring(graph), range(4))
-    joined = read_wiring(graph | {"weights": [1e6 + 1e-6, 1.0, 1.5, 0.0]})
+    joined = read_wiring(graph | {"weights": [1e6 + 1e-6, 1.0, 1.0 + 2**-9, 0.0]})
     after = Signals(joined, range(4))
     stage = Replay(before, {2: exact(1.0)}, {1: (3, exact(0.0))}, {}, {}, {}, "here")
     wanted = {1: {0: exact(1e6) + exact(1e-6)}, 3: {1: exact(1.0)}}
     finite = {0: (exact(-1.0), exact(1.0))}
-    after.into = {1: wanted[1], 3: {1: exact(1.5)}}
+    after.into = {1: wanted[1], 3: {1: exact(1.0 + 2**-9)}}
     errors = pruning._rounding(stage, after, wanted, set(), finite)
     low, high = sum_span(wanted[1], finite)
-    assert errors[3] >= exact(0.5) * max(abs(low), abs(high))
+    assert errors[3] >= exact(2**-9) * max(abs(low), abs(high))
 
 
 @pytest.mark.parametrize("sizes", [[5_000_000, 5_000_000, 0, 5_000_000], [1, 4_000_000, 1, 4_000_000]])

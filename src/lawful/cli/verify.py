@@ -147,18 +147,17 @@ def _channels(path: Path) -> Iterator[Any]:
 
 
 def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
-    """A module as a chain of layers, as its weights, and as the program that its laws are about."""
+    """A module as its weights, and as the program that its laws are about."""
     from torch import nn
 
     from lawful.laws.program_digest import program_digests
     from lawful.network.opening import open_trained
     from lawful.verify.channel_program import digest_of as weights_digest_of
-    from lawful.verify.module_pruning import digest_of
 
     if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":
         return
     module = open_trained(open_anything(text, **reading))
     if isinstance(module, nn.Module):
-        names = digest_of(module), weights_digest_of(module)
-        yield Names(tuple(name for name in names if name is not None))
+        name = weights_digest_of(module)
+        yield Names(() if name is None else (name,))
         yield Names(program_digests(module, reading["shape"]))

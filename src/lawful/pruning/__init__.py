@@ -8,12 +8,11 @@ from lawful.pruning.prune import Pruning, Stage, prune
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import prune_channels
-    from lawful.pruning.module import prune_module
     from lawful.pruning.trainer import SingularTrainer
 
-_WITH_TORCH = {"SingularTrainer": "trainer", "prune_channels": "channels", "prune_module": "module"}
+_WITH_TORCH = {"SingularTrainer": "trainer", "prune_channels": "channels"}
 __all__ = [
-    "Pruning", "SingularTrainer", "SizePoint", "Stage", "prune", "prune_channels", "prune_module", "size_curve",
+    "Pruning", "SingularTrainer", "SizePoint", "Stage", "prune", "prune_channels", "size_curve",
 ]  # fmt: skip
 
 

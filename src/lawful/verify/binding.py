@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lawful.errors import CertificateError, NotACertificate
-from lawful.verify import channel_program, module_pruning
+from lawful.verify import channel_program
 from lawful.verify.finding import digest_of
 from lawful.verify.schema import MOST_BYTES
 from lawful.verify.wiring import wiring_of
@@ -61,9 +61,9 @@ def names_of(thing: Any) -> tuple[str, ...]:
     if isinstance(thing, tuple) or (hasattr(thing, "shape") and not hasattr(thing, "to_dag")):
         return data_digests(*thing) if isinstance(thing, tuple) else data_digests(thing)
     if not hasattr(thing, "to_dag"):
-        names = module_pruning.digest_of(thing), channel_program.digest_of(thing)
-        if any(names):
-            return tuple(name for name in names if name is not None)
+        name = channel_program.digest_of(thing)
+        if name is not None:
+            return (name,)
     wiring = wiring_of(thing)
     return wiring.digest(), wiring.digest(weights=False)
 
