@@ -28,6 +28,7 @@ class Decided:
     """What is known of the hidden neurons of one network: which are needed, and why others are undecided."""
 
     network: Mlp
+    layers: tuple[tuple[str, ...], ...]  # names as in the original network
     needed: dict[str, Need]
     undecided: dict[str, str]
 
@@ -69,7 +70,7 @@ def _first(
     """The first neuron that can go, or what is known of all."""
     names = {(layer, number): name for layer, line in enumerate(layers) for number, name in enumerate(line)}
     if (reason := beyond(network)) is not None:
-        return Decided(network, {}, dict.fromkeys(names.values(), reason))
+        return Decided(network, layers, {}, dict.fromkeys(names.values(), reason))
     question = Question(network, deadline)
     needed, undecided = {}, dict(stuck)
     places = [place for place in reversed(names) if names[place] not in stuck]
@@ -81,7 +82,7 @@ def _first(
             needed[names[layer, number]] = decision.evidence
         else:
             undecided[names[layer, number]] = decision.evidence
-    return Decided(network, needed, undecided)
+    return Decided(network, layers, needed, undecided)
 
 
 def _change(dag: Dag, layers: tuple[tuple[str, ...], ...], name: str, layer: int, found: StandIn) -> Change:
