@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def networks(count: int, seed: int, widths: tuple[tuple[int, ...], ...] = WIDTHS
     rng = np.random.default_rng(seed)
     for number in range(count):
         sizes = widths[number % len(widths)]
-        weights = [rng.integers(-2, 3, size=(b, a)).astype(float) for a, b in zip(sizes, sizes[1:], strict=False)]
+        weights = [rng.integers(-2, 3, size=(b, a)).astype(float) for a, b in pairwise(sizes)]
         biases = [rng.integers(-2, 3, size=b).astype(float) for b in sizes[1:]]
         layer = int(rng.integers(0, len(sizes) - 2))
         plant = number // len(widths) % 5
@@ -52,7 +52,7 @@ def sums(network: Mlp, point: tuple[Fraction, ...]) -> list[list[Fraction]]:
 
 
 def points(network: Mlp) -> list[tuple[Fraction, ...]]:
-    """Inputs of a fine grid and far away: with weights of at most 2 nearly every region of these networks holds some."""
+    """Inputs of a fine grid and far away: with weights of at most 2 nearly every region holds some."""
     alone = network.widths[0] == 1
     near = [Fraction(k, 8) for k in range(-40, 41)] if alone else [Fraction(k, 2) for k in range(-6, 7)]
     far = [Fraction(k) for k in (-1000, -20, 20, 1000)]
@@ -89,7 +89,9 @@ def agree(one: Mlp, two: Mlp) -> bool:
     return all(sums(one, point)[-1] == sums(two, point)[-1] for point in points(one))
 
 
-def without(network: Mlp, layer: int, neuron: int, stand_in: tuple[int, ...] = (), constant: Fraction = Fraction(0)) -> Mlp:
+def without(
+    network: Mlp, layer: int, neuron: int, stand_in: tuple[int, ...] = (), constant: Fraction = Fraction(0)
+) -> Mlp:
     """The network without a neuron of a hidden layer (from 0); small integers times others, and a constant, for it."""
     weights, biases = [w.copy() for w in network.weights], [None if b is None else b.copy() for b in network.biases]
     column, above = weights[layer + 1][:, neuron].copy(), weights[layer + 1]

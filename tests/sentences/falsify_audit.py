@@ -66,7 +66,9 @@ def confined() -> Iterator[Trial]:
         weight = float(network.weights[1][0, 0])
         side = ("above" if weight > 0 else "below") if lock(network) == "out" else None
         for word in ("above", "below"):
-            yield Trial(f"{word}: {describe(network)}", says.confined([("y0", word)]) in said["where it can go"], side == word)
+            yield Trial(
+                f"{word}: {describe(network)}", says.confined([("y0", word)]) in said["where it can go"], side == word
+            )
 
 
 def unlocked() -> Iterator[Trial]:
@@ -110,7 +112,9 @@ def on_the_range() -> Iterator[Trial]:
 def derivative_rank(network: Mlp) -> tuple[int, int]:
     """The rank of the derivative of `Σ in² − Σ out²` of every hidden neuron, in fractions, and how many there are."""
     layers = len(network.weights)
-    edges = [(layer, i, j) for layer, w in enumerate(network.weights) for i in range(w.shape[0]) for j in range(w.shape[1])]
+    edges = [
+        (layer, i, j) for layer, w in enumerate(network.weights) for i in range(w.shape[0]) for j in range(w.shape[1])
+    ]
     biases = [(layer, i) for layer, b in enumerate(network.biases[:-1]) if b is not None for i in range(len(b))]
     rows = []
     for layer in range(layers - 1):

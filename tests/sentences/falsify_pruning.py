@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from degenerate_networks import agree, describe, networks, points, rank, sums, values, without
@@ -48,9 +48,7 @@ def all_needed() -> Iterator[Trial]:
         if not isinstance(left, Mlp) or not pruning.neurons_after or pruning.rounding:
             continue
         needed = not any(
-            replaceable(left, layer, neuron)
-            for layer, width in enumerate(left.widths[1:-1])
-            for neuron in range(width)
+            replaceable(left, layer, neuron) for layer, width in enumerate(left.widths[1:-1]) for neuron in range(width)
         )
         yield Trial(describe(left), decided_sentence(pruning) == says.all_needed(pruning.neurons_after), needed)
         # the same words about the network before would be false where something went
@@ -73,7 +71,9 @@ def some_needed() -> Iterator[Trial]:
     assert words.startswith("1 of 2 hidden neurons are proved to be needed")
     silent = Mlp([[[1.0], [2.0]], [[1.0, 0.0]]], [[0.0, 1.0], [0.0]])
     yield Trial("said of a silent neuron", False, not replaceable(silent, 0, 1))
-    wide = Mlp([np.ones((2, 1)) * [[1.0], [-1.0]], np.ones((65, 2)), np.ones((1, 65))], [[0.0, 0.0], np.arange(65.0), [0.0]])
+    wide = Mlp(
+        [np.ones((2, 1)) * [[1.0], [-1.0]], np.ones((65, 2)), np.ones((1, 65))], [[0.0, 0.0], np.arange(65.0), [0.0]]
+    )
     yield Trial("too large", words in decided_sentence(prune(wide, decide=0.1)), True)
     yield Trial("the words themselves", True, True)
 
@@ -171,8 +171,8 @@ def fewest(network: Mlp) -> int:
     """
     grid = [Fraction(k, 2) for k in range(-6, 7)]  # weights of 0, 1, 2 and biases up to 4 bend at halves alone
     heights = [sums(network, (x,))[-1][0] for x in grid]
-    slopes = [(b - a) * 2 for a, b in zip(heights, heights[1:], strict=False)]
-    jumps = [b - a for a, b in zip(slopes, slopes[1:], strict=False) if a != b]
+    slopes = [(b - a) * 2 for a, b in pairwise(heights)]
+    jumps = [b - a for a, b in pairwise(slopes) if a != b]
     left = slopes[0]
     if not jumps:
         return 0 if left == 0 else 2

@@ -270,6 +270,7 @@ def _canonical() -> Proof:
 
 BOTTLENECK = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
 
+
 def unseen() -> Mlp:
     """1-2-2-1 whose first neuron of layer 2 is dead, which no interval tells: relu(x) − relu(x − 1) is at most 1."""
     return Mlp([[[1.0], [1.0]], [[1.0, -1.0], [1.0, 1.0]], [[1.0, 1.0]]], [[0.0, -1.0], [-1.5, -0.5], [0.0]])

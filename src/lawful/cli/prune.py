@@ -76,7 +76,8 @@ def prune(
         bool, typer.Option("--fold", help="Modules: put normalisations into layers, drop biases no output sees.")
     ] = False,
     decide: Annotated[
-        float, typer.Option(help="Seconds to decide exactly which neurons are needed (small networks; 0: do not).", min=0)
+        float,
+        typer.Option(help="Seconds to decide exactly which neurons are needed (small networks; 0: do not).", min=0),
     ] = 5.0,
     smallest: Annotated[
         bool, typer.Option("--smallest", help="How many neurons any network of this depth needs for the function.")
@@ -87,7 +88,8 @@ def prune(
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
     ] = None,
     needed: Annotated[
-        Path | None, typer.Option(help="File for the proof that neurons which are left are needed, for `lawful verify`.")
+        Path | None,
+        typer.Option(help="File for the proof that neurons which are left are needed, for `lawful verify`."),
     ] = None,
     certify: Annotated[bool, typer.Option("--verify", help="Replay the pruning in rational arithmetic.")] = False,
     as_json: JsonOption = False,
@@ -96,8 +98,8 @@ def prune(
     from lawful.network.formats.box import box_of
     from lawful.network.formats.data import read_data
     from lawful.pruning.measure import measure
-    from lawful.report.pruning import pruning_json, pruning_text
     from lawful.pruning.neurons.removable import MOST_NEURONS
+    from lawful.report.pruning import pruning_json, pruning_text
     from lawful.study.prune import CHANNELS_ONLY, NEURONS_ONLY, ByChannels, by_channels, needed_certificate, smallest_of
 
     will_write(out, certificate, needed, plot)

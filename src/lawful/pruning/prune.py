@@ -141,8 +141,8 @@ def prune(
     a graph. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
     relaxations, and stand-ins that are sums of neurons. With `decide` (seconds), a layered network, and no box, the
     others of a layer stand exactly for a neuron wherever they can, and `decided` says of each neuron that is left
-    whether it is needed (`lawful.pruning.neurons.removable`). After `seconds` the search for stand-ins takes the best that it
-    has; what it states is bounded all the same. `tick` hears how far it is.
+    whether it is needed (`lawful.pruning.neurons.removable`). After `seconds` the search for stand-ins
+    takes the best that it has; what it states is bounded all the same. `tick` hears how far it is.
 
     >>> mlp = Mlp([[[1.0], [0.0], [2.0]], [[1.0, 3.0, -0.5]]], [[0.0, 2.0, 0.0], [0.0]])
     >>> pruned = prune(mlp)

@@ -93,7 +93,11 @@ def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
     if audit.box_pruning is not None:
         less = audit.box_pruning
         removed = less.neurons_before - less.neurons_after
-        words = says.on_the_range(removed, upper(less.bound, less.rounding)) if removed else "No neuron was found that can go."
+        words = (
+            says.on_the_range(removed, upper(less.bound, less.rounding))
+            if removed
+            else "No neuron was found that can go."
+        )
         yield "on your data's range", words
     yield "what training conserves", conserved_sentence(audit)
     if point.singular:
@@ -111,7 +115,9 @@ def wasted_sentence(audit: Audit) -> str:
     removed, left = pruning.neurons_before - pruning.neurons_after, pruning.neurons_after
     words = ""
     if removed:
-        words = says.removable(removed, pruning.neurons_before, pruning.network.parameters, parameters, pruning.rounding)
+        words = says.removable(
+            removed, pruning.neurons_before, pruning.network.parameters, parameters, pruning.rounding
+        )
         words += " Of those left, " if left else ""
     if left == 0:
         return words or "It has no hidden neuron."

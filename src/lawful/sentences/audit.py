@@ -62,7 +62,9 @@ def singular(rank: int, hidden: int, names: str) -> str:
     return f"rank J = {rank} of {hidden}; cut off: {names}."
 
 
-@sentence("audit.rescaling", claims="scaling a neuron's incoming weights up and its outgoing ones down keeps the function")
+@sentence(
+    "audit.rescaling", claims="scaling a neuron's incoming weights up and its outgoing ones down keeps the function"
+)
 def rescaling(hidden: int, layered: bool) -> str:
     """The changes of weights that keep every function of this kind."""
     if hidden == 0:
@@ -77,7 +79,10 @@ def kinds(counts: Sequence[tuple[str, int]]) -> str:
     return "Its neurons: " + ", ".join(f"{count} {kind}" for kind, count in counts) + "."
 
 
-@sentence("audit.fiber_dimension", claims="beyond scaling and permutation the weights of this function form so many dimensions")
+@sentence(
+    "audit.fiber_dimension",
+    claims="beyond scaling and permutation the weights of this function form so many dimensions",
+)
 def fiber_dimension(dimension: int) -> str:
     """Continuous freedom, from P4's theorems."""
     return f"Beyond that the fiber has dimension {dimension}."

@@ -17,7 +17,9 @@ def same_function(where: str, rounding: float, inside: str) -> str:
     """What a lossless pruning says; rounding of the weights that took something over is bounded apart."""
     words = f"the function is the same {where}"
     if rounding:
-        words += f", but for the rounding of weights, which moves no output by more than {at_most(rounding, 3)} on {inside}"
+        words += (
+            f", but for the rounding of weights, which moves no output by more than {at_most(rounding, 3)} on {inside}"
+        )
     return words
 
 
@@ -73,7 +75,9 @@ def some_linear(names: str, undecided: int) -> str:
     return f"neurons that never bend: {names}" + open_question(undecided)
 
 
-@sentence("pruning.smallest", claims="every network of this depth and activation that is this function has so many neurons")
+@sentence(
+    "pruning.smallest", claims="every network of this depth and activation that is this function has so many neurons"
+)
 def smallest(neurons: int, depth: int) -> str:
     """The exact number of neurons that a function needs."""
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"

@@ -9,6 +9,7 @@ a contradiction if no allowed t reach that. Or the values of all neurons and 1 a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,9 @@ def check(body: dict[str, Any]) -> Finding:
     hidden = [(layer, neuron) for layer, width in enumerate(net.widths[1:-1], 1) for neuron in range(width)]
     found: dict[tuple[int, int], str] = {}
     for item in listed(given["neurons"], "neurons", most=len(hidden)):
-        need(isinstance(item, dict) and {"layer", "neuron", "answer"} <= set(item), "neurons: an answer lacks its place")
+        need(
+            isinstance(item, dict) and {"layer", "neuron", "answer"} <= set(item), "neurons: an answer lacks its place"
+        )
         layer = whole(item["layer"], "neurons.layer", 1, len(net.layers) - 1)
         neuron = whole(item["neuron"], "neurons.neuron", 0, len(net.layers[layer - 1]) - 1)
         need((layer, neuron) not in found, "neurons: one is decided twice")
@@ -49,7 +52,9 @@ def check(body: dict[str, Any]) -> Finding:
     facts = {"hidden": len(hidden), "needed": needed, "removable": removable}
     left = len(hidden) - len(found)
     words = f"of {len(hidden)} hidden neurons of {short(digest)}, each alone, {len(needed)} are needed: no affine "
-    words += "combination of the other neurons of its layer can take its place without changing an output for some input"
+    words += (
+        "combination of the other neurons of its layer can take its place without changing an output for some input"
+    )
     if removable:
         words += f"; for {len(removable)} there is such a combination, and no output changes for any input"
     if left:
@@ -69,9 +74,9 @@ def _check_stand_in(given: dict[str, Any], net: Storeys, layer: int, neuron: int
     need(factors[neuron] == 0, "neurons: a neuron stands for itself")
     constant = _fraction(given["constant"])
     above = [
-        [*(w + row[neuron] * factor for w, factor in zip(row[:-1], factors, strict=True)), row[-1] + row[neuron] * constant]
+        [w + row[neuron] * factor for w, factor in zip(row, (*factors, constant), strict=True)]
         for row in net.layers[layer]
-    ]  # fmt: skip
+    ]
     check_regions(given["decisions"], net, net.without(layer, neuron, above), [(None, None)] * net.inputs)
 
 
@@ -132,7 +137,8 @@ def _level_set(net: Storeys, layer: int, neuron: int, point: list[Rational]) -> 
         sums = [_sum(row, values) for row in rows]
         values = [total if total > 0 else slope * total for total in sums]
     others = [value for place, value in enumerate(values) if place != neuron]
-    outputs = list(_stretches(net, layer, [((None, None), [(value, -ONE if k == neuron else ZERO) for k, value in enumerate(values)])]))  # fmt: skip
+    lines_of_values = [(value, -ONE if place == neuron else ZERO) for place, value in enumerate(values)]
+    outputs = list(_stretches(net, layer, [((None, None), lines_of_values)]))
     now = [p for p, _ in next(lines for span, lines in outputs if _holds(span, ZERO))]
     parts: list[Span] = []
     for span, lines in outputs:
@@ -158,7 +164,7 @@ def _stretches(net: Storeys, layer: int, pieces: list[tuple[Span, list[Line]]]) 
             zeros = {-p / q for p, q in sums if q != 0 and slope != 1}
             cuts = sorted(zero for zero in zeros if (low is None or low < zero) and (high is None or zero < high))
             ends = [low, *cuts, high]
-            for start, stop in zip(ends[:-1], ends[1:], strict=True):
+            for start, stop in itertools.pairwise(ends):
                 inside = _between(start, stop)
                 lines = [(p, q) if p + q * inside > 0 else (slope * p, slope * q) for p, q in sums]
                 after.append(((start, stop), lines))

@@ -9,7 +9,7 @@ from typing import Any
 from lawful.fibers.verdict import mlp_json
 from lawful.network import Mlp
 from lawful.network.digest import digest
-from lawful.pruning.neurons.removable import Case, Need, NeuronDecision, StandIn
+from lawful.pruning.neurons.removable import Exclusion, Need, NeuronDecision, StandIn
 
 
 def certificate(network: Mlp, decisions: Sequence[NeuronDecision]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def _neuron(decision: NeuronDecision) -> dict[str, Any]:
     raise AssertionError("an undecided neuron has no evidence")
 
 
-def _lines(case: Case) -> Iterator[list[Any]]:
+def _lines(case: Exclusion) -> Iterator[list[Any]]:
     """The tree of cases in the order of a walk, each line an input to split at or the multipliers that end a case."""
     if case.point:
         yield ["split", _texts(case.point)]

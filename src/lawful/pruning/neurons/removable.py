@@ -58,12 +58,12 @@ class StandIn:
 
 
 @dataclass(frozen=True)
-class Case:
+class Exclusion:
     """A contradiction (multipliers of the inputs on the way here), or an input whose level set is split."""
 
     multipliers: tuple[Fraction, ...] = ()
     point: tuple[Fraction, ...] = ()
-    cases: tuple[Case, ...] = ()
+    cases: tuple[Exclusion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class Need:
     """Why no stand-in exists: inputs, at each of which its error lies in the hull of the level set; then cases."""
 
     points: tuple[tuple[Fraction, ...], ...]
-    case: Case | None  # None: at the inputs every error is 0, and the values of the layer and 1 are independent there
+    case: (
+        Exclusion | None
+    )  # None: at the inputs every error is 0, and the values of the layer and 1 are independent there
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ class _Search:
                     return Need(_points(equations), None)
                 break
         if equations and isinstance(multipliers := _solve_equations(equations), tuple):
-            return Need(_points(equations), Case(multipliers))
+            return Need(_points(equations), Exclusion(multipliers))
         hinted = self.relax(hulls, equations)
         if hinted is not None:
             return hinted
@@ -252,7 +254,7 @@ class _Search:
             self.check_time()
             program = _Program(hulls)
             if (contradiction := program.contradiction()) is not None:
-                return Need(_points(contradiction[0]), Case(contradiction[1]))
+                return Need(_points(contradiction[0]), Exclusion(contradiction[1]))
             if (solution := program.inner_point(equations)) is None:
                 return None
             tried = self.attempt(solution)
@@ -268,22 +270,22 @@ class _Search:
             if hulls[-1].allowed.is_point:
                 equations.append(hulls[-1])
                 if isinstance(multipliers := _solve_equations(equations), tuple):
-                    return Need(_points(equations), Case(multipliers))
+                    return Need(_points(equations), Exclusion(multipliers))
         return None
 
-    def search(self, constraints: list[_Constraint]) -> StandIn | Case:
+    def search(self, constraints: list[_Constraint]) -> StandIn | Exclusion:
         """A stand-in that satisfies the constraints, or the cases that exclude all."""
         self.check_time()
         self.cases += 1
         if self.cases > MOST_CASES:
             self.undecided = f"more than {MOST_CASES} cases"
-            return Case()
+            return Exclusion()
         solution = _solve(constraints, self.question.stack.widths[self.layer + 1])
         if isinstance(solution, tuple):
-            return Case(solution)
+            return Exclusion(solution)
         if solution is None:
             self.undecided = "a linear program did not end"
-            return Case()
+            return Exclusion()
         tried = self.attempt(solution)
         if not isinstance(tried, tuple):
             return tried
@@ -294,10 +296,10 @@ class _Search:
                 return child
             children.append(child)
             if self.undecided is not None:
-                return Case()
-        return Case((), _fractions(tried), tuple(children))
+                return Exclusion()
+        return Exclusion((), _fractions(tried), tuple(children))
 
-    def attempt(self, solution: list[Rational]) -> StandIn | Case | tuple[Rational, ...]:
+    def attempt(self, solution: list[Rational]) -> StandIn | Exclusion | tuple[Rational, ...]:
         """The stand-in if it keeps the function; else an input that excludes it."""
         question, neuron = self.question, self.neuron
         other = question.without(self.layer, neuron, solution[:-1], solution[-1])
@@ -313,7 +315,7 @@ class _Search:
                 if not any(part.contains(off) for part in self.parts(point)):
                     return point
             self.undecided = "an input that decides is not a float"
-            return Case()
+            return Exclusion()
         full = [*solution[:neuron], ZERO, *solution[neuron:-1]]
         return StandIn(_fractions(full), _fractions([solution[-1]])[0], tuple(proof.decisions), proof.regions)
 
@@ -481,7 +483,9 @@ def _solve_program(constraints: list[_Constraint]) -> list[Rational] | tuple[Fra
         scales.append(scale)
     answer = feasible(matrix, wanted, most=500)
     if isinstance(answer, Solution):
-        entries = [answer.entries.get(k, Fraction(0)) - answer.entries.get(width + k, Fraction(0)) for k in range(width)]
+        entries = [
+            answer.entries.get(k, Fraction(0)) - answer.entries.get(width + k, Fraction(0)) for k in range(width)
+        ]
         return [_rational(entry) for entry in entries]
     if isinstance(answer, Farkas):
         found = [Fraction(0)] * len(constraints)

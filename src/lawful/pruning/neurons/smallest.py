@@ -43,7 +43,8 @@ class Smallest:
 def smallest_equivalent(network: Mlp, known: int | None = None) -> Smallest:
     """Bounds on the fewest hidden neurons; `known` are those of a smaller network that is the same function exactly.
 
-    >>> smallest_equivalent(Mlp([[[1.0], [-1.0], [2.0]], [[1.0, -1.0, 1.0]]], [[0.0, 0.0, -2.0], None]))  # x + relu(2x − 2)
+    >>> net = Mlp([[[1.0], [-1.0], [2.0]], [[1.0, -1.0, 1.0]]], [[0.0, 0.0, -2.0], None])  # x + relu(2x − 2)
+    >>> smallest_equivalent(net)
     Smallest(lower=2, upper=2)
     """
     upper = min(sum(network.widths[1:-1]), sum(network.widths[1:-1]) if known is None else known)
@@ -59,7 +60,10 @@ def _one_layer(network: Mlp) -> tuple[int, int]:
     form = normal_form(Stack.of(network, exact=True), tolerance=0.0)
     groups = [group for group in form.groups if any(entry != 0 for entry in group.jump)]
     normals = [list(group.hyperplane[:-1]) for group in groups]
-    steps = [[[jump * entry for entry in normal] for jump in group.jump] for group, normal in zip(groups, normals, strict=True)]
+    steps = [
+        [[jump * entry for entry in normal] for jump in group.jump]
+        for group, normal in zip(groups, normals, strict=True)
+    ]
     start = [list(row) for row in form.matrix]
     count = len(groups)
     # the network itself is one choice: a hyperplane is flipped or doubled as its neurons stand
@@ -73,7 +77,9 @@ def _one_layer(network: Mlp) -> tuple[int, int]:
         matrix = start
         for place, role in enumerate(roles):
             if role == 1:
-                matrix = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(matrix, steps[place], strict=True)]
+                matrix = [
+                    [a + b for a, b in zip(*rows, strict=True)] for rows in zip(matrix, steps[place], strict=True)
+                ]
         cost = len(doubled) + _extra(matrix, doubled)
         best = cost if best is None else min(best, cost)
         if best == 0:
@@ -107,7 +113,10 @@ def _lower(network: Mlp) -> int:
                 slope = flint.fmpq(*float(question.stack.slopes[layer]).as_integer_ratio())
                 table = value.tolist()
                 value = flint.fmpq_mat(
-                    [row if total > 0 else [slope * entry for entry in row] for row, total in zip(table, sums[layer], strict=True)]
+                    [
+                        row if total > 0 else [slope * entry for entry in row]
+                        for row, total in zip(table, sums[layer], strict=True)
+                    ]
                 )
         rank = max(rank, int(value.rank()))
     return rank * (len(network.weights) - 1)
