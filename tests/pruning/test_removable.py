@@ -108,7 +108,9 @@ def test_level_sets_are_those_of_a_grid() -> None:
             base = tail(network, [float(v) for v in _fractions(question.sums(point)[1])])
             for k in range(-12, 13):
                 t = Fraction(k, 4)
-                moved = [v - t * w for v, w in zip(_fractions(question.sums(point)[1]), _fractions(column), strict=True)]
+                moved = [
+                    v - t * w for v, w in zip(_fractions(question.sums(point)[1]), _fractions(column), strict=True)
+                ]
                 inside = any(part.contains(_rational(t)) for part in parts)
                 assert inside == (tail(network, [float(v) for v in moved]) == base)
 

@@ -142,7 +142,7 @@ def smallest() -> Iterator[Trial]:
     """One input: every break point has a neuron, and each of the two ends has its slope; counted by hand."""
     for network in networks(30, seed=6, widths=((1, 2, 1), (1, 3, 1), (1, 4, 1))):
         found = smallest_equivalent(network)
-        said = found.exact and smallest_sentence(found, 1) == says.smallest(found.lower, 1)
+        said = found.exact and smallest_sentence(found) == says.smallest(found.lower, 1)
         yield Trial(describe(network), said, found.lower == fewest(network))
         yield Trial(f"one less: {describe(network)}", False, found.lower - 1 == fewest(network))
 

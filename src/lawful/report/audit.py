@@ -89,7 +89,7 @@ def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "where it can go", where_sentence(audit)
     yield "what is wasted", wasted_sentence(audit)
     if audit.smallest is not None:
-        yield "smallest", _capital(smallest_sentence(audit.smallest, audit.depth)) + "."
+        yield "smallest", _capital(smallest_sentence(audit.smallest)) + "."
     if audit.box_pruning is not None:
         less = audit.box_pruning
         removed = less.neurons_before - less.neurons_after

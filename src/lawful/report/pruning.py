@@ -90,10 +90,11 @@ def decided_sentence(pruning: Pruning) -> str:
     return f"which of the {len(found.undecided)} hidden neurons are needed is undecided ({reason})"
 
 
-def smallest_sentence(found: Smallest, depth: int | None) -> str:
+def smallest_sentence(found: Smallest) -> str:
     """How many hidden neurons the function needs."""
-    layers = depth or 0
-    return says.smallest(found.lower, layers) if found.exact else says.smallest_bounds(found.lower, found.upper, layers)
+    if found.exact:
+        return says.smallest(found.lower, found.layers)
+    return says.smallest_bounds(found.lower, found.upper, found.layers)
 
 
 def smallest_json(found: Smallest | None) -> dict[str, Any] | None:
@@ -138,7 +139,7 @@ def pruning_text(
     if pruning.decided is not None and after:
         lines.append(("of those left, " if before > after else "") + decided_sentence(pruning))
     if smallest is not None:
-        lines.append(smallest_sentence(smallest, len(pruning.original.weights) - 1))  # type: ignore[union-attr]
+        lines.append(smallest_sentence(smallest))
     if seen is not None and seen.on_data is not None:
         lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
     if seen is not None:

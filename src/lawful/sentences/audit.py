@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from lawful.outward import at_most
 from lawful.sentences import sentence
@@ -44,7 +45,7 @@ def removable(removed: int, hidden: int, kept: int, parameters: int, rounding: f
 
 
 @sentence("audit.box", claims="so many neurons can go, and no output moves by more than this on the data's range")
-def on_the_range(removed: int, bound: float) -> str:
+def on_the_range(removed: int, bound: float | Fraction) -> str:
     """What a pruning on the box of the data removes."""
     neurons = "1 neuron" if removed == 1 else f"{removed} neurons"
     return f"{neurons} can go there, and no output moves by more than {at_most(bound, 2)}."

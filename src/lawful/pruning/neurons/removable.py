@@ -350,12 +350,12 @@ class _Elimination:
             if row[pivot]:
                 factor = row[pivot]
                 row = [(a - factor * b) % PRIME for a, b in zip(row, basis, strict=True)]
-        pivot = next((place for place, entry in enumerate(row) if entry), None)
-        if pivot is None:
+        first = next((place for place, entry in enumerate(row) if entry), None)
+        if first is None:
             return None
-        inverse = pow(row[pivot], -1, PRIME)
-        self.rows.append((pivot, [entry * inverse % PRIME for entry in row]))
-        return pivot < len(row) - 1
+        inverse = pow(row[first], -1, PRIME)
+        self.rows.append((first, [entry * inverse % PRIME for entry in row]))
+        return first < len(row) - 1
 
 
 def _solve(constraints: list[_Constraint], width: int) -> list[Rational] | tuple[Fraction, ...] | None:

@@ -33,6 +33,7 @@ class Smallest:
 
     lower: int
     upper: int
+    layers: int  # hidden layers
 
     @property
     def exact(self) -> bool:
@@ -45,15 +46,15 @@ def smallest_equivalent(network: Mlp, known: int | None = None) -> Smallest:
 
     >>> net = Mlp([[[1.0], [-1.0], [2.0]], [[1.0, -1.0, 1.0]]], [[0.0, 0.0, -2.0], None])  # x + relu(2x − 2)
     >>> smallest_equivalent(net)
-    Smallest(lower=2, upper=2)
+    Smallest(lower=2, upper=2, layers=1)
     """
     upper = min(sum(network.widths[1:-1]), sum(network.widths[1:-1]) if known is None else known)
     if len(network.weights) == 1:
-        return Smallest(0, 0)
+        return Smallest(0, 0, 0)
     if len(network.weights) == 2 and network.slopes[0] == 0.0:
         lower, found = _one_layer(network)
-        return Smallest(lower, max(lower, min(upper, found)))
-    return Smallest(min(_lower(network), upper), upper)
+        return Smallest(lower, max(lower, min(upper, found)), 1)
+    return Smallest(min(_lower(network), upper), upper, len(network.weights) - 1)
 
 
 def _one_layer(network: Mlp) -> tuple[int, int]:
