@@ -201,7 +201,92 @@ def fiber_dimension() -> Iterator[Trial]:
     yield Trial("a larger one", False, False)
 
 
+def flows(network: Mlp, moves: int, spread: float, inputs: np.ndarray | None = None) -> int:
+    """How many directions training can take near these weights: the rank of gradients of outputs at many inputs.
+
+    Laws are functions of the weights that all these gradients leave unchanged, so there are at most as many as there are
+    parameters less this rank (at one point; brackets of the fields can only lower the number further).
+    """
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(60, network.widths[0])) * 3.0 if inputs is None else inputs
+    best = 0
+    for _ in range(moves):
+        base = network.theta + spread * rng.normal(size=network.parameters)
+        step, rows = 1e-6, []
+        for k in range(len(base)):
+            up, down = base.copy(), base.copy()
+            up[k] += step
+            down[k] -= step
+            rows.append(
+                (network.with_theta(up).evaluate(points) - network.with_theta(down).evaluate(points)).ravel()
+                / (2 * step)
+            )
+        best = max(best, int(np.linalg.matrix_rank(np.array(rows), tol=1e-5)))
+    return best
+
+
+def conserved() -> Iterator[Trial]:
+    """One hidden ReLU layer conserves its balances and nothing else (P1), from every start."""
+    for network, found, said in audited():
+        assert found.laws is not None
+        if len(network.weights) > 2:
+            continue
+        for count in (network.widths[1], network.widths[1] + 1):
+            words = says.conserved(count, True, "proved")
+            most = network.parameters - flows(network, 2, 1.0)
+            true = count == network.widths[1] and most >= count
+            yield Trial(f"{count}: {describe(network)}", words in said["what training conserves"], true)
+
+
+def conserved_near() -> Iterator[Trial]:
+    """No more than the gradients close to the present weights leave free."""
+    for network, found, said in audited():
+        near = found.near_laws
+        words = "Close to the present weights" in said["what training conserves"]
+        if near is None:
+            continue
+        free = network.parameters - flows(network, 1, 1e-4)
+        yield Trial(describe(network), words, near.laws <= free)
+    yield Trial("all parameters", False, False)
+
+
+def conserved_on_data() -> Iterator[Trial]:
+    rng = np.random.default_rng(12)
+    for network in networks(6, seed=13, widths=((1, 2, 1), (2, 2, 1))):
+        data = Data(rng.normal(size=(3, network.widths[0])), None)
+        found = audit(network, data=data, effort="quick")
+        assert found.data_laws is not None
+        free = network.parameters - flows(network, 1, 1e-4, data.x)
+        said = "On these data alone" in dict(sentences(found))["what training conserves"]
+        yield Trial(describe(network), said, found.data_laws.laws <= free)
+    yield Trial("all parameters", False, False)
+
+
+def balances() -> Iterator[Trial]:
+    """A gradient step of size η moves every balance by no more than η² times squares of the gradient."""
+    network = Mlp([np.ones((70, 8)), np.ones((1, 70))], [None, None])
+    found = audit(network, effort="quick")
+    said = dict(sentences(found))["what training conserves"]
+    yield Trial("8-70-1", said == says.balances(70), network.parameters - 70 >= flows_of_balances(network))
+    yield Trial("one more than the neurons", False, False)
+
+
+def flows_of_balances(network: Mlp) -> int:
+    """The gradient of a ReLU network along every balance's own gradient is 0: as many directions are never taken."""
+    inputs = np.random.default_rng(1).normal(size=(20, network.widths[0]))
+    hidden = np.maximum(inputs @ network.weights[0].T, 0.0)
+    for neuron in range(network.widths[1]):
+        inner = (network.weights[1][0, neuron] * (hidden[:, neuron] > 0))[:, None] * inputs
+        along = inner @ network.weights[0][neuron] - hidden[:, neuron] * network.weights[1][0, neuron]
+        assert np.abs(along).max() < 1e-12
+    return network.parameters - network.widths[1]
+
+
 FALSIFIERS = {
+    "audit.balances": balances,
+    "audit.conserved": conserved,
+    "audit.conserved_near": conserved_near,
+    "audit.conserved_on_data": conserved_on_data,
     "audit.box": on_the_range,
     "audit.confined": confined,
     "audit.connected": connected,

@@ -21,6 +21,7 @@ from lawful.cli.source import (
     takes_network,
 )
 from lawful.errors import LawfulError
+from lawful.outward import at_most
 
 if TYPE_CHECKING:
     from lawful.components import EntryGraph, Rebalanced
@@ -165,7 +166,7 @@ def rebalance(
     else:
         typer.echo(rebalance_text(done, locked, change, out))
         if most is not None:
-            typer.echo(f"no output changes by more than {most:.3g} on the box (certified)")
+            typer.echo(f"no output changes by more than {at_most(most, 3)} on the box (certified)")
         say_rounding(stored, certificate)
     if not done.reached:
         raise typer.Exit(1)

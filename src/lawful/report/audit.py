@@ -144,20 +144,15 @@ def where_sentence(audit: Audit) -> str:
 
 def conserved_sentence(audit: Audit) -> str:
     """Counts of different things never stand side by side without saying of what."""
-    hidden = audit.summary.hidden
-    if audit.laws is None:
-        return f"At least {hidden} quantities (the balances); that there are no others was not counted."
-    text = f"{audit.laws.laws} independent quantities, wherever training starts and whatever the data"
-    text += ": proved that there are no others of that kind." if audit.laws.proved else f" ({audit.laws.status})."
-    if audit.near_laws is not None and audit.near_laws.laws > audit.laws.laws:
-        word = "proved" if audit.near_laws.proved else f"{audit.near_laws.status}, not proved"
-        text += (
-            f" Close to the present weights fewer patterns of active neurons occur, so more is conserved for as "
-            f"long as training stays close: {audit.near_laws.laws} ({word}), the {audit.laws.laws} among them."
-        )
-    if audit.data_laws is not None:
-        text += f" On these data alone, which ask less of the weights: {audit.data_laws.laws}."
-    return text
+    everywhere, near, on_data = audit.laws, audit.near_laws, audit.data_laws
+    if everywhere is None:
+        return says.balances(audit.summary.hidden)
+    words = [says.conserved(everywhere.laws, everywhere.proved, everywhere.status)]
+    if near is not None and near.laws > everywhere.laws:
+        words.append(says.conserved_near(near.laws, everywhere.laws, near.proved, near.status))
+    if on_data is not None:
+        words.append(says.conserved_on_data(on_data.laws, on_data.proved, on_data.status))
+    return " ".join(words)
 
 
 def _same(audit: Audit) -> str:

@@ -179,12 +179,12 @@ def channels_text(
     if not certified:
         checked = "not re-checked: --verify or --certificate do that"
     after = getattr(found, "rounded", 0.0)
-    rounded = f" ({after:.1e} with weights rounded to their types)" if after > 1e-9 else ""
+    rounded = f" ({at_most(after, 2)} with weights rounded to their types)" if after > 1e-9 else ""
     lines = [
         f"{len(found.removed)} of {found.channels_before} hidden channels removed, {found.channels_after} left; "
         f"{found.parameters_before:,} -> {found.parameters_after:,} parameters",
         f"the function is the same, up to rounding of the weights that took over what left ({checked})",
-        f"compared on random inputs: outputs differ by at most {found.compared:.1e}{rounded}",
+        f"compared on random inputs: outputs differ by at most {at_most(found.compared, 2)}{rounded}",
         *found.notes,
     ]
     layers: dict[tuple[str, str], list[str]] = {}

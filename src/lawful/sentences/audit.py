@@ -87,3 +87,38 @@ def kinds(counts: Sequence[tuple[str, int]]) -> str:
 def fiber_dimension(dimension: int) -> str:
     """Continuous freedom, from P4's theorems."""
     return f"Beyond that the fiber has dimension {dimension}."
+
+
+@sentence("audit.balances", claims="gradient flow conserves at least so many quantities, one for each hidden neuron")
+def balances(hidden: int) -> str:
+    """What is known without a count."""
+    if hidden == 0:
+        return "It has no hidden neuron and so no balance; whether anything else is conserved was not counted."
+    return f"At least {hidden} quantities (the balances); that there are no others was not counted."
+
+
+@sentence(
+    "audit.conserved", claims="so many independent quantities are conserved from every start, and no more if proved"
+)
+def conserved(laws: int, proved: bool, status: str) -> str:
+    """The laws that hold wherever training starts and whatever the data."""
+    quantities = "1 independent quantity" if laws == 1 else f"{laws} independent quantities"
+    words = f"{quantities}, wherever training starts and whatever the data"
+    return words + (": proved that there are no others of that kind." if proved else f" ({status}).")
+
+
+@sentence("audit.conserved_near", claims="close to these weights so many quantities are conserved, no more if proved")
+def conserved_near(near: int, laws: int, proved: bool, status: str) -> str:
+    """The laws that hold while training stays close to the present weights."""
+    word = "proved" if proved else f"{status}, not proved"
+    return (
+        "Close to the present weights fewer patterns of active neurons occur, so more is conserved for as "
+        f"long as training stays close: {near} ({word}), the {laws} among them."
+    )
+
+
+@sentence("audit.conserved_on_data", claims="on these data so many quantities are conserved close to these weights")
+def conserved_on_data(laws: int, proved: bool, status: str) -> str:
+    """The laws of one data set."""
+    word = "" if proved else f" ({status})"
+    return f"On these data alone, which ask less of the weights: {laws}{word}."
