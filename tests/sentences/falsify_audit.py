@@ -204,7 +204,7 @@ def fiber_dimension() -> Iterator[Trial]:
 def flows(network: Mlp, moves: int, spread: float, inputs: np.ndarray | None = None) -> int:
     """How many directions training can take near these weights: the rank of gradients of outputs at many inputs.
 
-    Laws are functions of the weights that all these gradients leave unchanged, so there are at most as many as there are
+    Laws are functions of the weights that all these gradients leave unchanged, so there are at most as many as
     parameters less this rank (at one point; brackets of the fields can only lower the number further).
     """
     rng = np.random.default_rng(0)

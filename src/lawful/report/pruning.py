@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from lawful.figure import Figure, Panel, Series
@@ -131,20 +132,20 @@ def pruning_text(
         where = f"for every input within {pruning.around:g} of a sample, entry by entry"
     inside = "[-1, 1]" if pruning.box is None else "the box"
     if pruning.bound == 0:
-        lines.append(says.same_function(where, pruning.rounding, inside))
+        lines.append(_wrapped(says.same_function(where, pruning.rounding, inside)))
     else:
         wide = 0.0 if seen is None else float(seen.output_range.max(initial=0.0))
         share = f" ({at_most(100 * Fraction(pruning.bound) / Fraction(wide), 2)}% of its range)" if wide else ""
-        lines.append(says.moves_at_most(pruning.bound, where + share, pruning.rounding, inside))
+        lines.append(_wrapped(says.moves_at_most(pruning.bound, where + share, pruning.rounding, inside)))
     if pruning.decided is not None and after:
-        lines.append(("of those left, " if before > after else "") + decided_sentence(pruning))
+        lines.append(_wrapped(("of those left, " if before > after else "") + decided_sentence(pruning)))
     if smallest is not None:
-        lines.append(smallest_sentence(smallest))
+        lines.append(_wrapped(smallest_sentence(smallest)))
     if seen is not None and seen.on_data is not None:
         lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
     if seen is not None:
         if seen.apart is not None:
-            lines.append(says.compared(seen.apart))
+            lines.append(_wrapped(says.compared(seen.apart)))
         lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
         lines.append(f"rank J = {seen.rank} before")
     for step in pruning.stages:
@@ -154,6 +155,10 @@ def pruning_text(
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(lines)
+
+
+def _wrapped(words: str) -> str:
+    return fill(words, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def channels_json(found: ChannelPruning | OnnxPruning, out: Path | None, verified: bool = False) -> dict[str, Any]:
