@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lawful.verify.pruning_stand_in import Replacement, replay_stand_in
+from lawful.verify.pruning_stand_in import AffineStandIn, replay_stand_in
 from lawful.verify.rows import (
     BIAS,
     EXACTLY_ONE,
@@ -188,7 +188,7 @@ def _stored(stage: Replay) -> None:
 def _dependent(stage: Replay) -> None:
     need(len(stage.evidence) == 1, f"{stage.where}: one neuron at a time")
     for name, found in stage.evidence.items():
-        need(isinstance(found, Replacement), f"{stage.where}: neuron {name} lacks its stand-in")
+        need(isinstance(found, AffineStandIn), f"{stage.where}: neuron {name} lacks its stand-in")
         replay_stand_in(stage.before, name, found, stage.expected, stage.where)
 
 

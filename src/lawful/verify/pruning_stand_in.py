@@ -15,7 +15,7 @@ from lawful.verify.steps import Storeys
 
 
 @dataclass(frozen=True)
-class Replacement:
+class AffineStandIn:
     """Factors of other neurons, a constant, the layers of the network before, and the walk through its regions."""
 
     factors: Mapping[int, Rational]
@@ -24,7 +24,7 @@ class Replacement:
     decisions: list[Any]
 
 
-def read_stand_in(value: object, where: str) -> Replacement:
+def read_stand_in(value: object, where: str) -> AffineStandIn:
     """What a certificate says of a stand-in."""
     given = record(value, where, "factors constant layers decisions")
     factors: Sum = {}
@@ -32,7 +32,7 @@ def read_stand_in(value: object, where: str) -> Replacement:
         name, factor = listed(item, where, length=2)
         factors[whole(name, where, 0)] = _fmpq(factor, where)
     layers = [wholes(layer, where, 0) for layer in listed(given["layers"], where, most=1000)]
-    return Replacement(factors, _fmpq(given["constant"], where), layers, listed(given["decisions"], where))
+    return AffineStandIn(factors, _fmpq(given["constant"], where), layers, listed(given["decisions"], where))
 
 
 def _fmpq(value: object, where: str) -> Rational:
@@ -40,7 +40,7 @@ def _fmpq(value: object, where: str) -> Rational:
     return fmpq(found.numerator, found.denominator)
 
 
-def replay_stand_in(before: Signals, name: int, found: Replacement, expected: dict[int, Sum], where: str) -> None:
+def replay_stand_in(before: Signals, name: int, found: AffineStandIn, expected: dict[int, Sum], where: str) -> None:
     """The readers' sums with the stand-in, shown to lead to the same outputs for every input."""
     layer = next((place for place, line in enumerate(found.layers) if name in line), None)
     need(layer is not None, f"{where}: neuron {name} is in no layer")
