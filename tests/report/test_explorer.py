@@ -283,3 +283,29 @@ def test_what_it_cannot_show_is_said() -> None:
 def test_the_command_writes_the_page(lawful: Any, tmp_path: Path) -> None:
     assert lawful("explore", "2-4-1 relu bias", "--html", tmp_path / "page.html", "--json").json["parameters"] == 17
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_proofs_are_void_once_a_weight_moves(tmp_path: Path, visit: Visit) -> None:
+    network = Mlp([[[1.0], [2.0], [-1.0]], [[1.0, 1.0, 3.0]]], [[0.0, 0.0, 1.0], [0.0]])
+    shown = page(tmp_path, visit, network)
+    shown.click("[data-name=prune]")
+    text = shown.inner_text("#panel")
+    assert "certified:" in text
+    assert "needed: 2 hidden neurons" in text
+    assert "proved for each" in text
+    shown.evaluate("() => { state.moved[0] = 9; open('prune'); }")
+    text = shown.inner_text("#panel")
+    assert "certified" not in text
+    assert "needed" not in text
+    assert "says nothing of those shown" in text
+    gap = shown.evaluate("() => Engine.apart(current(), data.pruned.network, data.inputs)")
+    assert gap > 0.1
+    assert f"differ by {shown.evaluate(f'({gap!r}).toExponential(1)')} at most" in text
+
+
+def test_undecided_neurons_are_not_called_needed(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("2-70-1 relu bias"))
+    shown.click("[data-name=prune]")
+    text = shown.inner_text("#panel")
+    assert "needed:" not in text
+    assert "is undecided" in text

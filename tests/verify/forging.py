@@ -48,7 +48,7 @@ def signed(proof: Proof) -> Proof:
             case "property" | "monotone":
                 network = proof["network"]
                 about = [(read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()]
-            case "identifiable" | "regions":
+            case "identifiable" | "regions" | "removable":
                 about = [read_tower(proof["network"]).wiring().digest()]
             case _ if "network" in proof:
                 about = [read_graph(proof["network"]).digest()]

@@ -19,6 +19,7 @@ from lawful.fibers.identifiability import identifiable
 from lawful.laws import HeavyBall, Metric, count_laws
 from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
 from lawful.network import Architecture, Dag, Mlp, Role
+from lawful.pruning.neurons.removable import decide_neurons
 from lawful.singular.existence import exact_balance, singular_points
 from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
 from lawful.truncation.separation import CommonPoint, Hyperplane, separate
@@ -305,6 +306,14 @@ def _regions(proof: Proof, found: Verified) -> bool:
     return cells_of == found.facts["regions"]
 
 
+def _removable(proof: Proof, found: Verified) -> bool:
+    """The makers' own decision, which shares no code with the check, never says the opposite."""
+    network = Mlp(**proof["network"])
+    answers = {(each.layer, each.neuron): each.removable for each in decide_neurons(network)}
+    stated = {**dict.fromkeys(found.facts["needed"], False), **dict.fromkeys(found.facts["removable"], True)}
+    return all(answers[place] in (None, answer) for place, answer in stated.items())
+
+
 ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "components": _components,
     "laws": _laws,
@@ -312,6 +321,7 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "laws-by-theorem": _laws_by_theorem,
     "identifiable": _identifiable,
     "regions": _regions,
+    "removable": _removable,
     "pruning": _pruning,
     "channel-pruning": _channels,
     "same": _same,

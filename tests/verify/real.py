@@ -48,6 +48,8 @@ from lawful.pruning.certificate import certificate as of_pruning
 from lawful.pruning.channel_certificate import certificate as channels_certificate
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.evidence import prune_with_certificate
+from lawful.pruning.neurons.certificate import certificate as of_removable
+from lawful.pruning.neurons.removable import decide_neurons
 from lawful.pruning.prune import prune
 from lawful.singular.certificate import certificate as of_singular
 from lawful.singular.existence import exact_balance, singular_points
@@ -245,6 +247,17 @@ def _canonical() -> Proof:
 
 BOTTLENECK = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
 
+
+def unseen() -> Mlp:
+    """1-2-2-1 whose first neuron of layer 2 is dead, which no interval tells: relu(x) − relu(x − 1) is at most 1."""
+    return Mlp([[[1.0], [1.0]], [[1.0, -1.0], [1.0, 1.0]], [[1.0, 1.0]]], [[0.0, -1.0], [-1.5, -0.5], [0.0]])
+
+
+def folded() -> Mlp:
+    """1-2-2-1 whose outputs are not monotone in the first layer: other values there give the same output."""
+    return Mlp([[[1.0], [-1.0]], [[2.0, 1.0], [-1.0, 1.0]], [[1.0, 1.0]]], [[0.0, 1.0], [-1.0, 0.5], [0.0]])
+
+
 MAKERS: dict[str, Callable[[], Proof]] = {
     "components": _components,
     "components within a tolerance": _toleranced,
@@ -273,6 +286,9 @@ MAKERS: dict[str, Callable[[], Proof]] = {
         [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5]], [[1.0]]], [[0.1, 0.7], [-1.0], [0.0]], False
     ),
     "regions": lambda: _regions(None),
+    "pruning of a dependent neuron": lambda: of_pruning(prune(unseen(), decide=5.0)),
+    "removable": lambda: of_removable(unseen(), decide_neurons(unseen())),
+    "needed by cases": lambda: of_removable(folded(), decide_neurons(folded())),
     "regions of a box": lambda: _regions((-1.0, 1.0)),
     "distance": lambda: _distance(None),
     "distance proved": lambda: _distance(0.5),

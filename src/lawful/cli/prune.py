@@ -11,7 +11,7 @@ from lawful.cli.output import print_json, say_rounding, stored_json, will_write,
 from lawful.cli.progress import told
 from lawful.cli.prune_channels import prune_by_channels
 from lawful.cli.source import JsonOption, Named, takes_network
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 
 
 def add_to(app: typer.Typer) -> None:
@@ -75,10 +75,21 @@ def prune(
     fold: Annotated[
         bool, typer.Option("--fold", help="Modules: put normalisations into layers, drop biases no output sees.")
     ] = False,
+    decide: Annotated[
+        float,
+        typer.Option(help="Seconds to decide exactly which neurons are needed (small networks; 0: do not).", min=0),
+    ] = 5.0,
+    smallest: Annotated[
+        bool, typer.Option("--smallest", help="How many neurons any network of this depth needs for the function.")
+    ] = False,
     seconds: Annotated[float, typer.Option("--time", help="Seconds after which the search takes what it has.")] = 60.0,
     plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
+    ] = None,
+    needed: Annotated[
+        Path | None,
+        typer.Option(help="File for the proof that neurons which are left are needed, for `lawful verify`."),
     ] = None,
     certify: Annotated[bool, typer.Option("--verify", help="Replay the pruning in rational arithmetic.")] = False,
     as_json: JsonOption = False,
@@ -87,10 +98,11 @@ def prune(
     from lawful.network.formats.box import box_of
     from lawful.network.formats.data import read_data
     from lawful.pruning.measure import measure
+    from lawful.pruning.neurons.removable import MOST_NEURONS
     from lawful.report.pruning import pruning_json, pruning_text
-    from lawful.study.prune import CHANNELS_ONLY, NEURONS_ONLY, ByChannels, by_channels
+    from lawful.study.prune import CHANNELS_ONLY, NEURONS_ONLY, ByChannels, by_channels, needed_certificate, smallest_of
 
-    will_write(out, certificate, plot)
+    will_write(out, certificate, needed, plot)
     if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
         raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
     approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
@@ -117,16 +129,21 @@ def prune(
 
         dtype = stored_type(found, out, found.reading)
     with told("looking for neurons to remove") as tick:
-        options |= {"around": around, "seconds": seconds, "tick": tick}
+        options |= {"around": around, "seconds": seconds, "decide": decide, "tick": tick}
         pruning = _pruned(found, options, certificate, certify, dtype)
+    if needed is not None:
+        write_certificate(needed, needed_certificate(pruning))
+    fewest = smallest_of(found, pruning) if smallest else None
+    if smallest and fewest is None:
+        raise Unsupported(f"--smallest is for layered networks of up to {MOST_NEURONS} hidden neurons and inputs")
     stored = None
     if out is not None:
         stored = write(pruning.network, out, like=found.reading)
     if as_json:
         measured = measure(pruning, batch, named.seed)
-        print_json(pruning_json(pruning, measured, certify, out) | stored_json(stored))
+        print_json(pruning_json(pruning, measured, certify, out, fewest) | stored_json(stored))
     else:
-        typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out))
+        typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out, fewest))
         say_rounding(stored, certificate)
 
 

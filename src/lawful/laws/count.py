@@ -205,7 +205,8 @@ class _Job:
         point = residues(seed, (POINT,), [0], self.dag.parameters, self.prime)[0]
         laws = replace(self, flow=GradientFlow()).explicit(point)[1]
         gradients = Gradients(self.dag, self.prime, seed, self.loss)
-        return replace(self, region=spanning(self.region, gradients, self.dag.parameters - laws))
+        chosen = spanning(self.region, gradients, self.dag.parameters - laws)
+        return replace(self, region=chosen) if len(chosen.patterns) else self  # no pattern lets any weight move
 
     def bound(self, known: LawFamily, independent: int, point: Residues) -> tuple[tuple[Part, ...], int]:
         """The parts that pass one number on, and how many laws are independent with those that they imply."""

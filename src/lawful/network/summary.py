@@ -44,7 +44,8 @@ class TensorSummary(Shown):
 class Summary(Shown):
     """Sizes, bottlenecks (P0 Definition 2), neurons that never bend, and the range of the balances `B̃θ²`.
 
-    `dead` and `linear` hold for every input in R^d; they and `balance` are None for a network without weights.
+    `dead` and `linear` hold for every input in R^d; of the neurons `undecided` it is not known whether they are one of
+    these. All of them and `balance` are None for a network without weights.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Summary(Shown):
     dead: tuple[str, ...] | None
     linear: tuple[str, ...] | None
     balance: tuple[float, float, float] | None  # smallest, median, largest
+    undecided: tuple[str, ...] | None = None
 
 
 def summarise(network: Architecture | Mlp | Dag) -> Summary:
@@ -73,6 +75,11 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
     from_constant = dag.roles[dag.tails] == Role.CONSTANT
     weighted = dag.weights is not None
     kinds = classify(dag) if weighted else None
+    undecided = None
+    if kinds is not None:
+        settled = kinds.dead | kinds.always_linear
+        first = dag.levels == 1  # reads inputs alone: with a weight that is not 0 its sum takes both signs
+        undecided = _names(dag, hidden[~settled[hidden] & ~first[hidden]])
     squares = dag.hidden_incidence @ dag.theta**2 if weighted and len(hidden) else None
     return Summary(
         name=str(network) if isinstance(network, Architecture) else repr(network),
@@ -87,6 +94,7 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
         dead=_names(dag, np.flatnonzero(kinds.dead)) if kinds else None,
         linear=_names(dag, np.flatnonzero(kinds.always_linear)) if kinds else None,
         balance=None if squares is None else tuple(float(f(squares)) for f in (np.min, np.median, np.max)),  # type: ignore[arg-type]
+        undecided=undecided,
     )
 
 

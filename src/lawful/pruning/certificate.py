@@ -11,6 +11,7 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.network import Dag
 from lawful.network.digest import digest, written
+from lawful.pruning.neurons.dependent import NamedStandIn
 from lawful.pruning.prune import Pruning, Stage
 
 
@@ -86,6 +87,13 @@ def _end(value: Any) -> float | None:
 
 
 def _encoded(value: Any, labels: Mapping[str, int]) -> Any:
+    if isinstance(value, NamedStandIn):
+        return {
+            "factors": [[labels[name], str(factor)] for name, factor in value.factors.items()],
+            "constant": str(value.constant),
+            "layers": [[labels[name] for name in layer] for layer in value.layers],
+            "decisions": list(value.decisions),
+        }
     if isinstance(value, tuple):
         return [labels[value[0]], str(value[1])]
     return None if value is None else str(Fraction(value))

@@ -22,6 +22,7 @@ from lawful.network.reading import carrying
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
 from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
+from lawful.pruning.neurons.dependent import Decided, take_out
 from lawful.pruning.rebuild import rebuilt, rounding_defects
 from lawful.pruning.standins import Clock, Search, near_samples, samples
 from lawful.shown import Shown
@@ -70,6 +71,7 @@ class Pruning(Shown):
     compared: tuple[float, ...] | None = None  # per output, rounding included, where the two were compared as a whole
     around: float | None = None
     near: Floats | None = None
+    decided: Decided | None = None  # which of the neurons that are left are needed, where that was asked
 
     @property
     def neurons_before(self) -> int:
@@ -125,6 +127,7 @@ def prune(
     around: float | None = None,
     replayable: bool = False,
     skips: bool = False,
+    decide: float = 0.0,
     seconds: float = 60.0,
     tick: Callable[[str], None] = lambda words: None,
 ) -> Pruning:
@@ -136,8 +139,10 @@ def prune(
     With `around` their bound need not hold on all of the box, but within that distance of each sample of the data.
     A layered network stays layered, unless `skips` lets edges pass layers: then more neurons can go, and the answer is
     a graph. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
-    relaxations, and stand-ins that are sums of neurons. After `seconds` the search for stand-ins takes the best that it
-    has; what it states is bounded all the same. `tick` hears how far it is.
+    relaxations, and stand-ins that are sums of neurons. With `decide` (seconds), a layered network, and no box, the
+    others of a layer stand exactly for a neuron wherever they can, and `decided` says of each neuron that is left
+    whether it is needed (`lawful.pruning.neurons.removable`). After `seconds` the search for stand-ins
+    takes the best that it has; what it states is bounded all the same. `tick` hears how far it is.
 
     >>> mlp = Mlp([[[1.0], [0.0], [2.0]], [[1.0, 3.0, -0.5]]], [[0.0, 2.0, 0.0], [0.0]])
     >>> pruned = prune(mlp)
@@ -172,6 +177,9 @@ def prune(
         kept = _exact(start, within, for_rounding, True)
         other = [*kept, *_exact(kept[-1].after if kept else start, within, for_rounding, False)]
         stages = min(stages, other, key=lambda way: len((way[-1].after if way else start).hidden))
+    decided = None
+    if decide > 0 and everywhere and layered:
+        stages, decided = _decide(start, stages, within, for_rounding, decide)
     latest = stages[-1].after if stages else start
     if keep is not None and (replayable or not layered):
         raise Unsupported("a number of neurons to keep is for layered networks, and not for a replay")
@@ -190,7 +198,7 @@ def prune(
     if keep is not None:
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
     best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
-    return answered(replace(best, network=carrying(best.network, network.reading)), network)
+    return answered(replace(best, network=carrying(best.network, network.reading), decided=decided), network)
 
 
 def _is_layered(network: Mlp | Dag) -> bool:
@@ -270,6 +278,26 @@ def _exact(dag: Dag, region: PruningRegion, for_rounding: Box, layered: bool) ->
                 stages.append(Stage(change.kind, dag, after, change.evidence, 0.0, rounding, change.carriers))
                 dag, found = after, True
     return stages
+
+
+def _decide(
+    start: Dag, stages: list[Stage], region: PruningRegion, for_rounding: Box, seconds: float
+) -> tuple[list[Stage], Decided]:
+    """The stages and those of neurons that others of their layer can stand for; what is known of all that are left."""
+    found = list(stages)
+
+    def apply(dag: Dag, change: rules.Change) -> Dag:
+        try:
+            after, errors = rebuilt(dag, change)
+        except OverflowError:
+            return dag
+        rounding = defect_bound(after, rounding_defects(dag, after, errors, for_rounding))
+        found.append(Stage(change.kind, dag, after, change.evidence, 0.0, rounding))
+        found.extend(_exact(after, region, for_rounding, True))
+        return found[-1].after
+
+    _, decided = take_out(stages[-1].after if stages else start, seconds, apply)
+    return found, decided
 
 
 def _near(dag: Dag, region: Box, tolerance: float) -> Stage | None:

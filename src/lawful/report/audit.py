@@ -13,6 +13,8 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from lawful.report.advice import print_advice
+from lawful.report.pruning import decided_json, decided_sentence, smallest_json, smallest_sentence, upper
+from lawful.sentences import audit as says
 
 if TYPE_CHECKING:
     from lawful.study.audit import Audit
@@ -45,12 +47,15 @@ def to_json(audit: Audit) -> dict[str, Any]:
         "waste": {
             "dead": summary.dead,
             "linear": summary.linear,
+            "undecided": summary.undecided,
             "cut_off": audit.singularity.cut_off,
             "rank": audit.singularity.rank,
             "removable_neurons": pruning.neurons_before - pruning.neurons_after,
             "parameters_after": pruning.network.parameters,
             "bound": pruning.bound,
             "rounding": pruning.rounding,
+            "left": decided_json(pruning),
+            "smallest_equivalent": smallest_json(audit.smallest),
             "removable_on_data_range": None if audit.box_pruning is None
             else audit.box_pruning.neurons_before - audit.box_pruning.neurons_after,
         },
@@ -80,82 +85,80 @@ def _same_json(audit: Audit) -> dict[str, Any] | None:
 
 def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
     """The answers in order of consequence: a heading and a sentence."""
-    found, pruning, summary = audit.components, audit.pruning, audit.summary
+    found, point = audit.components, audit.singularity
     yield "where it can go", where_sentence(audit)
-    removed = pruning.neurons_before - pruning.neurons_after
-    if removed:
-        yield (
-            "what is wasted",
-            (
-                f"{removed} of {pruning.neurons_before} hidden neurons can go and nothing changes for any input "
-                f"(bound {pruning.bound:.3g}, rounding {pruning.rounding:.1e} on [-1, 1]): "
-                f"{pruning.network.parameters:,} of {summary.parameters:,} parameters stay."
-            ),
-        )
-    else:
-        yield "what is wasted", "No neuron can be removed without changing the function for some input."
+    yield "what is wasted", wasted_sentence(audit)
+    if audit.smallest is not None:
+        yield "smallest", _capital(smallest_sentence(audit.smallest)) + "."
     if audit.box_pruning is not None:
-        more = audit.box_pruning.neurons_before - audit.box_pruning.neurons_after
-        yield (
-            "on your data's range",
-            (
-                f"{more} neurons are redundant there (change at most "
-                f"{audit.box_pruning.bound + audit.box_pruning.rounding:.1e})."
-            ),
+        less = audit.box_pruning
+        removed = less.neurons_before - less.neurons_after
+        words = (
+            says.on_the_range(removed, upper(less.bound, less.rounding))
+            if removed
+            else "No neuron was found that can go."
         )
+        yield "on your data's range", words
     yield "what training conserves", conserved_sentence(audit)
-    yield (
-        "rank",
-        (
-            f"rank J = {audit.singularity.rank} of {audit.singularity.hidden}"
-            + (
-                f"; cut off: {_listed(audit.singularity.cut_off)}."
-                if audit.singularity.singular
-                else ": a regular point."
-            )
-        ),
-    )
+    if point.singular:
+        yield "rank", says.singular(point.rank, point.hidden, _listed(point.cut_off))
+    elif point.hidden:
+        yield "rank", says.regular(point.rank)
     yield "the same function", _same(audit)
     if found.marginal:
         yield "near the edge", f"{len(found.marginal)} edges are locked or free by less than round-off: use --exact."
+
+
+def wasted_sentence(audit: Audit) -> str:
+    """What can go, and what is known of the neurons that are left."""
+    pruning, parameters = audit.pruning, audit.summary.parameters
+    removed, left = pruning.neurons_before - pruning.neurons_after, pruning.neurons_after
+    words = ""
+    if removed:
+        words = says.removable(
+            removed, pruning.neurons_before, pruning.network.parameters, parameters, pruning.rounding
+        )
+        words += " Of those left, " if left else ""
+    if left == 0:
+        return words or "It has no hidden neuron."
+    known = decided_sentence(pruning)
+    return words + (known if removed else _capital(known)) + "."
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def where_sentence(audit: Audit) -> str:
     """Whether signs are locked, and what that means for the outputs."""
     found = audit.components
     if found.connected:
-        return "Everywhere its balances allow: the invariant set is connected, no weight's sign is locked."
-    text = (
-        f"{found.log2_components} weights can never change sign: the invariant set has 2^{found.log2_components} parts."
-    )
-    confined = [f"{found.dag.names[o.output]} stays {o.confined} its bias" for o in audit.outputs if o.confined]
-    text += f" {', '.join(confined)}." if confined else ""
-    if audit.unlocked is not None:
-        text += f" A rescaling that keeps the function leaves {audit.locked_after_rescaling} locked."
-    return text
+        return says.connected()
+    words = [says.locked(found.log2_components)]
+    if sides := [(found.dag.names[o.output], str(o.confined)) for o in audit.outputs if o.confined]:
+        words.append(says.confined(sides))
+    if audit.unlocked is not None and audit.locked_after_rescaling is not None:
+        words.append(says.unlocked(audit.locked_after_rescaling))
+    return " ".join(words)
 
 
 def conserved_sentence(audit: Audit) -> str:
     """Counts of different things never stand side by side without saying of what."""
-    hidden = audit.summary.hidden
-    if audit.laws is None:
-        return f"At least {hidden} quantities (the balances); that there are no others was not counted."
-    text = f"{audit.laws.laws} independent quantities, wherever training starts and whatever the data"
-    text += ": proved that there are no others of that kind." if audit.laws.proved else f" ({audit.laws.status})."
-    if audit.near_laws is not None and audit.near_laws.laws > audit.laws.laws:
-        word = "proved" if audit.near_laws.proved else f"{audit.near_laws.status}, not proved"
-        text += (
-            f" Close to the present weights fewer patterns of active neurons occur, so more is conserved for as "
-            f"long as training stays close: {audit.near_laws.laws} ({word}), the {audit.laws.laws} among them."
-        )
-    if audit.data_laws is not None:
-        text += f" On these data alone, which ask less of the weights: {audit.data_laws.laws}."
-    return text
+    everywhere, near, on_data = audit.laws, audit.near_laws, audit.data_laws
+    if everywhere is None:
+        return says.balances(audit.summary.hidden)
+    words = [says.conserved(everywhere.laws, everywhere.proved, everywhere.status)]
+    if near is not None and near.laws > everywhere.laws:
+        words.append(says.conserved_near(near.laws, everywhere.laws, near.proved, near.status))
+    if on_data is not None:
+        words.append(says.conserved_on_data(on_data.laws, on_data.proved, on_data.status))
+    return " ".join(words)
 
 
 def _same(audit: Audit) -> str:
-    hidden = audit.summary.hidden
-    known = f"Rescaling {hidden} neurons and permuting them gives the same function"
+    known = says.rescaling(audit.summary.hidden, audit.depth is not None)
+    if audit.summary.hidden == 0:
+        return known + "."
     if audit.identifiability is not None:
         found = audit.identifiability
         if found.identifiable:
@@ -163,10 +166,11 @@ def _same(audit: Audit) -> str:
         word = "undecided" if found.identifiable is None else "so do others"
         return f"{known}; {word}: {'; '.join(found.reasons[:3])}."
     if audit.normal_form is not None:
-        kinds = [kind.value for kind in audit.normal_form.kinds]
-        counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        more = "" if audit.fiber_dimension is None else f" Beyond that the fiber has dimension {audit.fiber_dimension}."
-        return f"{known}. Its neurons: {counts}.{more}"
+        names = [kind.value for kind in audit.normal_form.kinds]
+        words = [f"{known}.", says.kinds([(kind, names.count(kind)) for kind in dict.fromkeys(names)])]
+        if audit.fiber_dimension is not None:
+            words.append(says.fiber_dimension(audit.fiber_dimension))
+        return " ".join(words)
     return f"{known}; whether anything else does was not decided."
 
 

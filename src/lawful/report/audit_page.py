@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOCKED, DEAD, LINEAR = "var(--lock,#e0a31b)", "var(--dead,#b9bec6)", "var(--straight,#9cc48f)"
 MOST_LISTED = 200
-NOTHING = "Nothing: no rescaling or pruning would help this network."
+NOTHING = "Nothing was found: no rescaling or pruning that the audit tries makes this network smaller or freer."
 
 
 def audit_page(audit: Audit) -> str:

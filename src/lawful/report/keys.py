@@ -25,7 +25,7 @@ TABLE = {
         laws: array of object, counts of laws by level, each with its status
         balance?: object, the balance of every hidden neuron
         where: object, whether the invariant set is connected, and the locked weights
-        waste?: object, dead, linear and removable neurons with the bound of removing them
+        waste?: object, dead, linear, removable and needed neurons, with the bound of removing, and what is undecided
         same_function?: object?, identifiability or the kinds of neurons
         data?: array of object?, what each layer does to the data given
         skipped: array of object, what was left out, why, and how to ask for it
@@ -52,6 +52,7 @@ TABLE = {
         out_bottlenecks?: array of string, neurons with one outgoing edge
         dead?: array of string?, neurons that are 0 for every input
         linear?: array of string?, neurons that never bend
+        undecided?: array of string?, neurons that may be dead or never bend: not decided
         balance?: object?, smallest, median and largest
         tensors?: integer, of a source of which no graph is known
         reason?: string, why there is no graph""",
@@ -278,6 +279,8 @@ TABLE = {
         box?: array?, for which the bound holds; null is all inputs
         verified?: boolean, replayed in rational arithmetic (--verify)
         steps?: array of object, what went, and why
+        decided?: object?, of the neurons that are left: which are proved to be needed, and why others are undecided
+        smallest_equivalent?: object?, bounds on the neurons that any network of this depth needs (--smallest)
         written?: string?, the file
         stored?: object, type of numbers and rounding""",
     "canonical": """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from html import escape
 from typing import Any
@@ -16,6 +16,7 @@ from rich.text import Text
 from lawful.network import Dag, Role
 from lawful.network.summary import Summary, TensorSummary
 from lawful.report.matrices import columns_of, draw_matrices
+from lawful.sentences import pruning as says
 
 MAX_NODES, MAX_EDGES = 400, 6000  # a picture with more is a black square
 MAX_TENSORS = 40
@@ -40,11 +41,11 @@ def print_summary(summary: Summary, console: Console) -> None:
     for words, names in (
         ("out-bottlenecks (one outgoing edge)", summary.out_bottlenecks),
         ("in-bottlenecks (one incoming edge)", summary.in_bottlenecks),
-        ("dead neurons (0 for every input)", summary.dead),
-        ("neurons that never bend", summary.linear),
     ):
         if names is not None:
             console.print(f"{words}: {_listed(names)}", soft_wrap=True, highlight=False)
+    for line in _settled(summary):
+        console.print(line, soft_wrap=True, highlight=False)
     if summary.balance is None:
         console.print(
             "no weights: balances, dead and linear neurons need them" if summary.hidden else "no hidden neurons"
@@ -52,6 +53,21 @@ def print_summary(summary: Summary, console: Console) -> None:
     else:
         low, middle, high = summary.balance
         console.print(f"balances B̃θ²: {low:.4g} to {high:.4g}, median {middle:.4g}", highlight=False)
+
+
+def _settled(summary: Summary) -> Iterator[str]:
+    """Neurons that are dead or never bend: none only where all were decided."""
+    if summary.dead is None or summary.linear is None:
+        return
+    left = len(summary.undecided or ())
+    if summary.dead:
+        yield says.some_dead(_listed(summary.dead), left)
+    else:
+        yield says.not_found("dead neurons (0 for every input)", left) if left else says.none_dead()
+    if summary.linear:
+        yield says.some_linear(_listed(summary.linear), left)
+    else:
+        yield says.not_found("neurons that never bend", left) if left else says.none_linear()
 
 
 def summary_text(summary: Summary) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,19 @@ from lawful.network.answers import answered
 from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_free
 from lawful.network.summary import Summary, summarise
+from lawful.outward import at_most
+from lawful.pruning.neurons.activity import settle
+from lawful.pruning.neurons.smallest import Smallest
 from lawful.pruning.prune import Pruning, prune
 from lawful.shown import Shown
 from lawful.singular.spectrum import Singularity, singularity
+from lawful.study.prune import depth_of, smallest_of
 
 EFFORTS = ("quick", "normal", "full")
 MOST_PARAMETERS = {"quick": 600, "normal": 2000, "full": 20_000}  # for an exact count of laws: its time grows like D³
 MOST_DATA_PARAMETERS = {"quick": 150, "normal": 400, "full": 5000}  # for the laws of one data set
 MOST_IDENTIFIABLE = {"quick": 10_000, "normal": 100_000, "full": 10**9}
+DECIDE = {"quick": 2.0, "normal": 6.0, "full": 60.0}  # seconds to decide which neurons are needed, dead or linear
 MOST_RECOMMENDATIONS = 5
 WORTH_IT = 0.02  # a rescaling that shrinks the squared norm by less than this is not worth a line
 
@@ -64,6 +70,7 @@ class Audit(Shown):
     source: str
     network: Mlp | Dag
     summary: Summary
+    depth: int | None  # hidden layers, None for a graph with skips
     balance: np.ndarray
     laws: LawCount | None
     near_laws: LawCount | None
@@ -74,6 +81,7 @@ class Audit(Shown):
     locked_after_rescaling: int | None  # of the weights that are locked now, if rescaling can free some
     balanced_norm: float | None  # squared norm after rescaling to balance 0 over the norm now, if that can be reached
     pruning: Pruning
+    smallest: Smallest | None  # how many neurons any network of the same depth needs for this function
     box_pruning: Pruning | None
     singularity: Singularity
     identifiability: Identifiability | None
@@ -105,11 +113,13 @@ def audit(
     unlocked = None if where.connected else unlock(network)
     balanced = rebalance(network) if len(dag.hidden) else None
     norm = float((dag.theta**2).sum())
+    pruning = prune(network, decide=DECIDE[effort])
     box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
     facts: dict[str, Any] = {
         "source": source,
         "network": network,
-        "summary": summarise(network),
+        "summary": settle(summarise(network), network, seconds=DECIDE[effort]),
+        "depth": depth_of(network),
         "balance": dag.hidden_incidence @ dag.theta**2,
         **_laws(network, data, loss, effort, skipped),
         "components": where,
@@ -119,7 +129,8 @@ def audit(
         "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
         if balanced and balanced.reached and norm
         else None,
-        "pruning": prune(network),
+        "pruning": pruning,
+        "smallest": smallest_of(network, pruning),
         "box_pruning": None if box is None else prune(network, box=box),
         "singularity": singularity(dag),
         **_identifiable(network, effort, skipped),
@@ -153,7 +164,7 @@ def _identifiable(network: Mlp | Dag, effort: str, skipped: list[Skipped]) -> di
     if network.parameters > MOST_IDENTIFIABLE[effort]:
         skipped.append(Skipped(part, f"{network.parameters:,} parameters", "lawful audit --full"))
     elif isinstance(network, Mlp) and len(network.slopes) == 1 and network.slopes[0] == 0.0:
-        found["normal_form"] = fibers.normal_form(network)
+        found["normal_form"] = fibers.normal_form(network, tolerance=0.0)
         found["fiber_dimension"] = _fiber_dimension(network)
     elif isinstance(network, Mlp) and network.slopes == (0.0, 0.0):
         try:
@@ -168,7 +179,10 @@ def _identifiable(network: Mlp | Dag, effort: str, skipped: list[Skipped]) -> di
 
 def _fiber_dimension(network: Mlp) -> int | None:
     """Continuous freedom of the parameters of this function, or None outside the theorems (generic and minimal)."""
-    stack = simplify(Reduced(stack_of(network)), 1e-12).stack
+    given = stack_of(network).rational()
+    stack = simplify(Reduced(given), 0.0).stack
+    if stack.widths != given.widths:  # what can be left out has freedom of its own, which no theorem here counts
+        return None
     try:
         if stack.hidden == 1:
             return layerwise_fiber(stack, fibers.Domain.space(stack.widths[0])).dimension
@@ -184,16 +198,18 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
     found: list[Recommendation] = []
     removed = _removed_share(network, pruning)
     if removed > 0:
-        title = f"remove {pruning.neurons_before - pruning.neurons_after} neurons that change nothing"
+        title = f"remove {counted(pruning)} that change nothing"
         benefit = f"{100 * removed:.1f}% fewer parameters, the same function for every input"
+        benefit += " up to rounding of weights" if pruning.rounding else ""
         found.append(Recommendation(title, f"lawful prune {name} --out pruned.safetensors", benefit, removed))
     if box_pruning is not None and (more := _removed_share(network, box_pruning)) > removed:
         low, high = float(box[0].min()), float(box[1].max())
         wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
         if (more := _removed_share(network, wide)) > removed:
-            title = f"remove {wide.neurons_before - wide.neurons_after} neurons that never bend on inputs in your range"
-            command = f"lawful prune {name} --box {low:g},{high:g} --out pruned.safetensors"
-            benefit = f"{100 * more:.1f}% fewer parameters, outputs on the box within {wide.bound + wide.rounding:.1e}"
+            title = f"remove {counted(wide)} that inputs in your range do not need"
+            moved = at_most(Fraction(wide.bound) + Fraction(wide.rounding), 2)
+            command = f"lawful prune {name} --box={low!r},{high!r} --out pruned.safetensors"
+            benefit = f"{100 * more:.1f}% fewer parameters, outputs on the box within {moved}"
             found.append(Recommendation(title, command, benefit, more))
     if facts["unlocked"] is not None:
         locked = facts["components"].log2_components
@@ -209,9 +225,15 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
     if saved > WORTH_IT:
         title = "rescale neurons to equal norms"
         command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
-        benefit = f"squared weight norm {100 * saved:.1f}% smaller, the smallest of any rescaling"
+        benefit = f"squared weight norm {100 * saved:.1f}% smaller, up to rounding the smallest of any rescaling"
         found.append(Recommendation(title, command, benefit, saved))
     return tuple(sorted(found, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
+
+
+def counted(pruning: Pruning) -> str:
+    """How many neurons went."""
+    removed = pruning.neurons_before - pruning.neurons_after
+    return f"{removed} neuron{'s' * (removed != 1)}"
 
 
 def _removed_share(network: Mlp | Dag, pruning: Pruning) -> float:

@@ -29,6 +29,7 @@ MOST_PARAMETERS = 20_000  # of a network that the page can move
 MOST_COUNTED = 2_500  # of a network whose laws are counted for the page
 MOST_WALKED = 600  # of a network whose way to the flipped signs is on the page
 MOST_SAMPLES = 128
+DECIDE_SECONDS = 5.0  # to decide which neurons are needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def explore(
         known=known_laws(layered.to_dag()),
         components=locked,
         path=_walk(layered, locked) if layered.parameters <= MOST_WALKED else None,
-        pruning=prune(layered),
+        pruning=prune(layered, decide=DECIDE_SECONDS),
         hidden=_hidden(layered),
         other=second,
         other_source=other_source,

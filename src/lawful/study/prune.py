@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network import Architecture, Mlp
+from lawful.network import Architecture, Dag, Mlp
 from lawful.network.answers import Opened, read_as
+from lawful.network.assemble import as_mlp
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Model, Source, open, open_graph
 from lawful.network.reading import Reading
+from lawful.pruning.neurons.certificate import certificate
+from lawful.pruning.neurons.removable import SECONDS, NeuronDecision, beyond
+from lawful.pruning.neurons.smallest import Smallest, smallest_equivalent
 from lawful.pruning.prune import Pruning
 from lawful.pruning.prune import prune as prune_neurons
 from lawful.study.inputs import input_size
@@ -69,7 +73,40 @@ def prune(
         return parts.prune(fold=fold)
     if fold:
         raise LawfulError(CHANNELS_ONLY)
-    return prune_neurons(open_graph(parts, seed=seed) if isinstance(parts, Architecture) else parts, **options)
+    graph = open_graph(parts, seed=seed) if isinstance(parts, Architecture) else parts
+    return prune_neurons(graph, **{"decide": SECONDS} | options)
+
+
+def depth_of(network: Mlp | Dag) -> int | None:
+    """How many hidden layers, None for a graph with skips."""
+    layered = network if isinstance(network, Mlp) else as_mlp(network)
+    return None if layered is None else len(layered.weights) - 1
+
+
+def smallest_of(network: Mlp | Dag, pruning: Pruning) -> Smallest | None:
+    """How many hidden neurons the function needs in a network of the same depth; None for a graph with skips.
+
+    A lossless pruning bounds it from above: rounding of its weights does not matter, real numbers would do.
+    """
+    layered = network if isinstance(network, Mlp) else as_mlp(network)
+    if layered is None or beyond(layered) is not None:
+        return None
+    lossless = pruning.box is None and pruning.bound == 0
+    return smallest_equivalent(layered, pruning.neurons_after if lossless else None)
+
+
+def needed_certificate(pruning: Pruning) -> dict[str, Any]:
+    """The evidence that neurons which are left are needed, about the pruned network as it is in float64."""
+    found = pruning.decided
+    if found is None:
+        raise Unsupported("which neurons are needed is decided for layered networks, without a box or a tolerance")
+    decisions = [
+        NeuronDecision(layer, number, found.needed[name])
+        for layer, names in enumerate(found.layers, 1)
+        for number, name in enumerate(names)
+        if name in found.needed
+    ]
+    return certificate(found.network, decisions)
 
 
 @dataclass(frozen=True, eq=False)

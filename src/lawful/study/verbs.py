@@ -32,6 +32,7 @@ from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, module_behind, open, open_graph, open_module, open_pair, open_trained
 from lawful.network.sources import is_module
 from lawful.network.summary import Summary, TensorSummary, summarise
+from lawful.pruning.neurons.activity import settle
 from lawful.study.audit import Audit
 from lawful.study.audit import audit as audit_network
 from lawful.study.checks import check_network
@@ -64,7 +65,7 @@ def show(network: Source, **reading: Any) -> Summary | TensorSummary:
         return read_as(TensorSummary(str(network), listed.layers, str(reason)), listed)
     if isinstance(found, ModuleNetwork):
         return answered(TensorSummary(repr(found), found.reading.layers, found.obstacle), found)
-    return answered(summarise(found), found)
+    return answered(settle(summarise(found), found), found)
 
 
 def laws(network: Source, *, model: Any = None, input: Any = None, **question: Any) -> LawCount:

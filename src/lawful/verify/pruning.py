@@ -15,6 +15,7 @@ from flint import fmpq
 
 from lawful.verify.finding import Finding, short
 from lawful.verify.pruning_rules import RULES, Evidence, Replay
+from lawful.verify.pruning_stand_in import read_stand_in
 from lawful.verify.rows import (
     ONE,
     ZERO,
@@ -163,7 +164,9 @@ def _evidence(value: object, where: str) -> dict[int, Evidence]:
         name, why = listed(item, where, length=2)
         label = whole(name, where, 0)
         need(label not in found, f"{where}: a neuron appears twice")
-        if isinstance(why, list):
+        if isinstance(why, dict):
+            found[label] = read_stand_in(why, where)
+        elif isinstance(why, list):
             partner, factor = listed(why, where, length=2)
             found[label] = whole(partner, where, 0), _rational(factor, where)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lawful.verify.pruning_stand_in import AffineStandIn, replay_stand_in
 from lawful.verify.rows import (
     BIAS,
     EXACTLY_ONE,
@@ -184,9 +185,17 @@ def _stored(stage: Replay) -> None:
     need(not stage.evidence and not stage.carriers, f"{stage.where}: something is said of a neuron")
 
 
+def _dependent(stage: Replay) -> None:
+    need(len(stage.evidence) == 1, f"{stage.where}: one neuron at a time")
+    for name, found in stage.evidence.items():
+        need(isinstance(found, AffineStandIn), f"{stage.where}: neuron {name} lacks its stand-in")
+        replay_stand_in(stage.before, name, found, stage.expected, stage.where)
+
+
 RULES = {
     "silent": _silent, "constant": _constant, "dead": _dead, "duplicate": _duplicate, "opposite": _opposite,
     "linear": _linear, "joined": _joined, "near": _near, "stored": _stored,
+    "dependent": _dependent,
 }  # fmt: skip
 
 

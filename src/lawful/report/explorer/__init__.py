@@ -17,7 +17,10 @@ from lawful.fibers.symmetry import SymmetryStep
 from lawful.fibers.verdict import Different, Equal, step_json
 from lawful.laws.wording import Wording
 from lawful.network import Mlp
+from lawful.pruning.prune import Pruning
 from lawful.report.network import MAX_EDGES, MAX_NODES, draw_graph
+from lawful.report.pruning import decided_sentence
+from lawful.sentences.pruning import EVERYWHERE, same_function
 
 if TYPE_CHECKING:
     from lawful.study.explore import Exploration
@@ -129,6 +132,9 @@ def _pruned(found: Exploration) -> dict[str, Any]:
         "after": pruning.neurons_after,
         "bound": pruning.bound,
         "rounding": pruning.rounding,
+        "complete": pruning.decided is not None and pruning.decided.complete,
+        "words": _pruned_words(pruning),
+        "left": decided_sentence(pruning)[:1].upper() + decided_sentence(pruning)[1:] + ".",
         "removed": [
             {"name": name, "place": places.get(name, ""), "why": stage.kind}
             for stage in pruning.stages
@@ -136,6 +142,14 @@ def _pruned(found: Exploration) -> dict[str, Any]:
         ],
         "network": _network(pruning.network) if isinstance(pruning.network, Mlp) else None,
     }
+
+
+def _pruned_words(pruning: Pruning) -> str:
+    removed = pruning.neurons_before - pruning.neurons_after
+    if not removed:
+        return "No neuron is removed."
+    same = same_function(EVERYWHERE, pruning.rounding, "[-1, 1]")
+    return f"{removed} of {pruning.neurons_before} hidden neurons can go (ringed on the left): {same}."
 
 
 def _laws(found: Exploration) -> list[dict[str, Any]]:

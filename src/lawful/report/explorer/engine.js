@@ -184,6 +184,12 @@ const Engine = {
     return made;
   },
 
+  // The largest difference of the outputs of two networks on some inputs; NaN if one is.
+  apart: (one, two, inputs) => inputs.reduce((most, x) => {
+    const [a, b] = [Engine.forward(one, x), Engine.forward(two, x)];
+    return Math.max(most, ...a.map((v, k) => Math.abs(v - b[k])));
+  }, 0),
+
   // A hidden hyperplane moves by t and nobody sees it (P4 Theorem 5): b1 += t, b2 −= t W2[:, i], while all b2 stay below 0.
   translated(net, neuron, t) {
     const made = Engine.copy(net);

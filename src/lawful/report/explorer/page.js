@@ -49,6 +49,12 @@ function current() {
   return state.fiber ? Engine.rescaled(net, state.fiber, rates) : net;
 }
 
+// Whether the weights shown are others than those that everything was proved of.
+function isMoved() {
+  const [own, shown] = [Engine.flat(given), Engine.flat(current())];
+  return own.some((value, number) => value !== shown[number]);
+}
+
 const placeName = (place) => place.column < 0 ? `bias of neuron ${place.row} in layer ${place.layer + 1}` : `weight ${place.column} → ${place.row} of layer ${place.layer + 1}`;
 const numberOf = (spot) => places.findIndex((p) => p.layer === spot.layer && p.row === spot.row && p.column === spot.column);
 let chosen = -1, lit = new Set(), outlined = new Set();

@@ -169,20 +169,22 @@ function steps(list) {
 panels.prune = {
   title: "Prune",
   build(box) {
-    const { before, after, bound, rounding, removed, network } = data.pruned;
-    lit = new Set(); outlined = new Set(removed.map(({ place }) => place)); drawNetwork();
+    const { before, after, complete, words, left, removed, network } = data.pruned;
+    const moved = isMoved();
+    lit = new Set(); outlined = new Set(moved ? [] : removed.map(({ place }) => place)); drawNetwork();
     const bar = (name, count, tone) => { const fill = node("div"); fill.style.cssText = `background:${tone};height:1rem;border-radius:4px;width:${Math.max(1, (100 * count) / Math.max(before, 1))}%`; return node("div", {}, node("span", { text: `${name}: ${count} hidden neurons` }), fill); };
-    box.append(node("p", { text: before === after ? "No rule proves a neuron superfluous: none is removed." : `${before - after} of ${before} hidden neurons can go (ringed on the left); every output stays within ${Draw.short(bound)} for every input, and rounding the folded weights adds at most ${Draw.short(rounding)} on [−1, 1].` }),
-      bar("now", before, colour("--soft")), bar("needed", after, colour("--good")),
-      chip("certified:", "a bound for every input, re-checked in fractions.", `lawful prune ${data.command} --out small.safetensors --certificate prune.json && lawful verify prune.json`));
+    if (moved) box.append(node("p", { class: "hint", text: "You moved weights: what was proved is about the given ones and says nothing of those shown." }));
+    else box.append(node("p", { text: words }), node("p", { text: left }));
+    box.append(bar("given", before, colour("--soft")), bar(complete && !moved ? "needed" : "left by pruning the given weights", after, colour("--good")));
+    if (!moved) box.append(chip("certified:", "re-checked in fractions by", `lawful prune ${data.command} --out small.safetensors --certificate prune.json && lawful verify prune.json`));
     if (!removed.length) return;
-    const gap = data.inputs.reduce((most, x) => { const [a, b] = [Engine.forward(given, x), Engine.forward(network, x)]; return Math.max(most, ...a.map((v, k) => Math.abs(v - b[k]))); }, 0);
+    const gap = Engine.apart(current(), network, data.inputs);
     const picture = node("div");
     Draw.network(picture, network, { pick: () => {} });
     const rows = removed.slice(0, 40).map(({ name, why }) => node("tr", {}, node("td", { text: name }), node("td", { text: why })));
-    box.append(node("table", {}, node("thead", {}, node("tr", {}, node("th", { text: "removed" }), node("th", { text: "why" }))), node("tbody", {}, ...rows)),
+    box.append(node("table", {}, node("thead", {}, node("tr", {}, node("th", { text: moved ? "removed from the given weights" : "removed" }), node("th", { text: "why" }))), node("tbody", {}, ...rows)),
       node("h2", { text: `After: ${network.widths.join("-")}` }), picture,
-      chip("measured here:", `the two differ by ${gap.toExponential(1)} at most on ${data.inputs.length} inputs.`));
+      chip("measured here:", `the weights shown on the left and this network differ by ${gap.toExponential(1)} at most on ${data.inputs.length} inputs.`));
   },
 };
 

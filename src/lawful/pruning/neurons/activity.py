@@ -1,0 +1,103 @@
+"""Which neurons are dead or never bend for every input: decided exactly where intervals do not tell."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from lawful.fibers.cell import OutOfTime
+from lawful.fibers.domain import Domain
+from lawful.fibers.region_proof import Disagree, prove_by_regions
+from lawful.fibers.stack import Stack, rational
+from lawful.network import Dag, Mlp
+from lawful.network.architecture import Architecture
+from lawful.network.assemble import as_mlp
+from lawful.network.summary import Summary
+from lawful.pruning.neurons.dependent import names_by_layer
+from lawful.pruning.neurons.removable import FAIR, Question, beyond
+
+SECONDS = 3.0  # for all neurons together
+
+
+def settle(summary: Summary, network: Architecture | Mlp | Dag, *, seconds: float = SECONDS) -> Summary:
+    """The summary with as many neurons decided as time allows; `undecided` names the others.
+
+    >>> from lawful.network.summary import summarise
+    >>> weights = [[[1.0], [1.0]], [[1.0, -1.0], [1.0, 1.0]], [[1.0, 1.0]]]
+    >>> net = Mlp(weights, [[0.0, -1.0], [-1.5, -0.5], [0.0]])  # relu(x) − relu(x − 1) is at most 1
+    >>> summary = summarise(net)
+    >>> summary.dead, summary.undecided, settle(summary, net).dead, settle(summary, net).undecided
+    ((), ('h2.0', 'h2.1'), ('h2.0',), ())
+    """
+    if isinstance(network, Architecture) or not summary.undecided:
+        return summary
+    dag = network.to_dag()
+    mlp = network if isinstance(network, Mlp) else as_mlp(network)
+    if mlp is None or beyond(mlp) is not None:
+        return summary
+    layers = names_by_layer(dag)
+    if tuple(map(len, layers)) != mlp.widths[1:-1]:  # neurons that hear nothing stand elsewhere in the graph
+        return summary
+    question = Question(mlp, time.perf_counter() + seconds)
+    open_ = [
+        (layer, number)
+        for layer, names in enumerate(layers)
+        for number, name in enumerate(names)
+        if name in summary.undecided
+    ]
+    found: dict[str, set[str]] = {"dead": set(summary.dead or ()), "linear": set(summary.linear or ())}
+    undecided = []
+    for left, (layer, number) in zip(range(len(open_), 0, -1), open_, strict=True):
+        name = layers[layer][number]
+        kind = kind_of(question, layer, number, FAIR / left)
+        if kind is None:
+            undecided.append(name)
+        elif kind != "bends":
+            found[kind].add(name)
+    names = [dag.names[node] for node in dag.hidden]
+    dead, linear = (tuple(name for name in names if name in found[kind]) for kind in ("dead", "linear"))
+    return replace(summary, dead=dead, linear=linear, undecided=tuple(undecided))
+
+
+def kind_of(question: Question, layer: int, neuron: int, share: float = 1.0) -> str | None:
+    """`dead` (0 for every input), `linear` (acts as one linear map), `bends`, or None if time is up.
+
+    Two inputs on whose sums the activation has different sides show that it bends; a walk through all regions shows
+    that one side is never there.
+    """
+    slope = question.stack.slopes[layer]
+    if slope == 1.0:
+        return "linear"
+    sums = [question.sums(point)[layer][neuron] for point in question.pool]
+    seen = {True: any(total > 0 for total in sums), False: any(total < 0 for total in sums)}
+    now = time.perf_counter()
+    deadline = now + min(share, 1.0) * (question.deadline - now)
+    try:
+        for active in (True, False):
+            if not seen[active]:
+                point = _point_beyond(question.stack, layer, neuron, not active, deadline)
+                if point is None:
+                    return "dead" if active and slope == 0.0 else "linear"
+                total = question.sums(tuple(rational(point)))[layer][neuron]
+                if not (total > 0 if active else total < 0):
+                    return None  # the point of the walk was rounded off its region
+    except (OutOfTime, RecursionError):
+        return None
+    return "bends"
+
+
+def _point_beyond(stack: Stack, layer: int, neuron: int, active: bool, deadline: float) -> np.ndarray | None:
+    """An input at which the neuron's value is not what its sum gives on one side; None if there is none."""
+    row, bias = stack.weights[layer][neuron : neuron + 1], stack.biases[layer][neuron : neuron + 1]
+    below, offsets = stack.weights[:layer], stack.biases[:layer]
+    one, none = rational(np.ones((1, 1))), rational(np.zeros(1))
+    own = Stack((*below, row, one), (*offsets, bias, none), stack.slopes[: layer + 1])
+    gain = rational(np.array([1.0 if active else stack.slopes[layer]]))[0]
+    straight = Stack((*below, row * gain), (*offsets, bias * gain), stack.slopes[:layer])
+    try:
+        prove_by_regions(own, straight, Domain.space(stack.widths[0]), deadline)
+    except Disagree as error:
+        return np.asarray(error.point, dtype=np.float64)
+    return None
