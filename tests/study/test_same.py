@@ -12,7 +12,7 @@ from command_line import Run
 from torch import nn
 
 import lawful as package
-from lawful.checkpoints.kinship import Kinship
+from lawful.checkpoints.relations.kinship import Kinship
 from lawful.checkpoints.same import CheckpointVerdict
 from lawful.errors import LawfulError
 from lawful.study.diff import Diff
