@@ -1,4 +1,4 @@
-"""`python -m benchmarks.lineage [FOLDER]`: how often `diff` calls two checkpoints related, of a zoo whose truth is known.
+"""`python -m benchmarks.lineage [FOLDER]`: how often `diff` calls two checkpoints related, where the truth is known.
 
 Every recipe trains ten networks from ten seeds on the same data: any two of them are unrelated, and the hardest case
 there is (same task, same architecture, same optimiser). Some of them get relatives of nine kinds. Pairs are compared as
@@ -412,9 +412,8 @@ def compare(zoo: Zoo) -> Iterator[Compared]:
     every = list(combinations(range(SEEDS), 2))
     for number, (i, j) in enumerate(every[:: max(1, len(every) // zoo.recipe.pairs)][: zoo.recipe.pairs]):
         yield pair("trained apart", zoo.strangers[i], zoo.strangers[j], number)
-    few = 2 if zoo.recipe.pairs < 20 else 4
     for kind, states in zoo.relatives.items():
-        for number, state in enumerate(states[:few]):
+        for number, state in enumerate(states[:2]):
             yield pair(kind, zoo.strangers[number], state, number)
 
 

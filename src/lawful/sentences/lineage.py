@@ -12,7 +12,7 @@ Relation = Literal["copy", "copy of weights", "child", "relative", "sibling", "s
 RELATION_WORDS: Mapping[Relation, str] = {
     "copy": "symmetric copy",
     "copy of weights": "symmetric copy of the weights",
-    "child": "fine-tuned from",
+    "child": "fine-tuned",  # from the other, or both from a third
     "relative": "related",
     "sibling": "shared initialisation",
     "stranger": "no relation found",
@@ -63,7 +63,7 @@ def alike(apart: float, deviation: float | None) -> str:
 def no_relation(in_place: int, units: int, p_value: float, apart: float) -> str:
     """Neither places nor weights show anything, and the test could have."""
     return (
-        f"no relation found: {in_place} of {units} hidden units stand in place (p = {p_value:.2g}), and after "
-        f"alignment the median weight matrix is {apart:.2g} of its size apart; a common start may have been trained "
+        f"{in_place} of {units} hidden units stand in place (p = {p_value:.2g}), and after alignment the median weight "
+        f"matrix is {apart:.2g} of its size apart, as of networks trained apart; a common start may have been trained "
         "away"
     )

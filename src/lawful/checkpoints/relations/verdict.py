@@ -19,7 +19,7 @@ import torch
 from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.group import OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.held_out import HeldOutTensor, compare_held_out
-from lawful.checkpoints.relations.null import paired_places_tail, places_tail
+from lawful.checkpoints.relations.null import deviation_tail, paired_places_tail, places_tail
 from lawful.checkpoints.relations.places import PlacesTest, compare_places
 from lawful.sentences import lineage as sentences
 from lawful.sentences.lineage import Relation
@@ -32,10 +32,10 @@ LEVEL = 1e-6
 # If units were started in pairs (antisymmetric starts), the chance is larger; it may be this at most.
 PAIRED = 1e-4
 # Units that were put into the order of another file stand in place too. Then the weights have to agree as well: in what
-# was left out of the alignment, or by a distance that aligned strangers of no recipe with a task of its own have had
-# (the nearest of 5,807 pairs were 0.52 apart).
+# was left out of the alignment, or by a distance below those of networks trained apart once they are aligned (0.44 and
+# more where the task leaves any choice).
 CONFIRMED = 1e-3
-CLOSE = 0.4
+CLOSE = 0.3
 NEAR = 0.15  # relative distance of what was fine-tuned
 # A fine-tuned relative is seldom so far away: see benchmarks/lineage.py.
 FAR, UNLIKE = 0.5, 0.6
@@ -104,15 +104,18 @@ def _judge(
     places: PlacesTest, held_out: tuple[HeldOutTensor, ...], shared: tuple[str, ...], share: float, apart: float
 ) -> tuple[Found, str]:
     seen = places.in_place, places.units, places.p_value
+    deviations = [each.deviation for each in held_out if each.deviation is not None]
     kept = min((each.p_value for each in held_out), default=1.0) * max(len(held_out), 1)
+    # Rows of different tensors are permuted independently: deviations of all together count more than the largest.
+    together = sum(deviations) / len(deviations) ** 0.5 if deviations else 0.0
+    units = min((each.units for each in held_out), default=1)
     close = apart <= CLOSE
     if places.p_value <= LEVEL and places.paired_p_value <= PAIRED:
-        if close or kept <= CONFIRMED:
+        if close or min(kept, deviation_tail(together, units)) <= CONFIRMED:
             return "related", sentences.related(*seen)
         return "places", sentences.places(*seen)
     if shared and share >= 0.5:
         return "shared", sentences.shared(shared, share)
-    deviations = [each.deviation for each in held_out if each.deviation is not None]
     if close or kept <= LEVEL:
         return "alike", sentences.alike(apart, max(deviations) if kept <= LEVEL else None)
     words = f"{places.in_place} of {places.units} hidden units stand in place (p = {places.p_value:.2g})"
