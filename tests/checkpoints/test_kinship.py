@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.checkpoints.changes import _levels
-from lawful.checkpoints.opening import CheckpointPair, open_checkpoints
+from lawful.checkpoints.opening import CheckpointPair, different_settings, open_checkpoints
 from lawful.checkpoints.relations.kinship import Kinship, copy_of_weights, kinship
 
 TOKENS, LENGTH = 48, 8
@@ -102,8 +104,7 @@ def test_low_rank_pruned_and_quantised_children_are_named() -> None:
     tuned = {**weights, name: weights[name] + 0.05 * weights[name].norm() / step.norm() * step}
     for disguised in (False, True):
         found = related(tuned, disguised)
-        assert found.relation == ("undecided" if disguised else "child")
-        assert found.lineage.is_alike
+        assert (found.relation, found.lineage.found) == ("child", "shared")
         assert next(each for each in found.changes if each.tensor == name).rank == 3
     least = weights[name].abs().flatten().kthvalue(115)[0]
     found = related({**weights, name: weights[name] * (weights[name].abs() > least)})
@@ -192,3 +193,15 @@ def test_a_copy_with_other_settings_is_a_copy_of_weights() -> None:
     assert found.relation == "copy of weights"
     assert found.to_dict()["verdict"] == "undecided"
     assert "settings differ: layer_types" in str(found)
+
+
+def test_settings_of_folders_are_compared(tmp_path: Path) -> None:
+    kinds = {"a": ["full_attention"], "b": ["sliding_attention"]}
+    for name, layers in kinds.items():
+        (tmp_path / name).mkdir()
+        settings = {"layer_types": layers, "hidden_size": 8, "torch_dtype": f"dtype of {name}"}
+        (tmp_path / name / "config.json").write_text(json.dumps(settings))
+    assert different_settings(tmp_path / "a", tmp_path / "b") == ("layer_types",)
+    assert different_settings(tmp_path / "a", tmp_path / "a") == ()
+    assert different_settings(tmp_path / "a", tmp_path / "nowhere") is None
+    assert different_settings({}, tmp_path / "a") is None

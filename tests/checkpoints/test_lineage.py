@@ -89,12 +89,12 @@ def test_deviations_are_those_of_all_orders() -> None:
 def test_places_of_strangers_are_random_even_with_dead_and_duplicate_units() -> None:
     """The number of units in place has mean 1 in each space, whatever ties the search has to break."""
     seen = []
-    for seed in range(40):
+    for seed in range(20):
         one, two = network(seed, 4, 12, 3), network(100 + seed, 4, 12, 3)
         dead = [Mlp([np.vstack([w.weights[0][:4], w.weights[0][:4], np.zeros((4, 4))]), w.weights[1]], w.biases)
                 for w in (one, two)]  # fmt: skip
         seen.append(compare_places(layer_group(one), *map(layer_tensors, dead), seed=seed).in_place)
-    assert 0.4 < np.mean(seen) < 1.8
+    assert 0.2 < np.mean(seen) < 2.2
     assert max(seen) < 8
 
 
@@ -221,7 +221,7 @@ def test_state_dicts_of_perceptrons_on_the_command_line(tmp_path, lawful) -> Non
     assert max(map(len, text.splitlines())) <= 80
     page = tmp_path / "page.html"
     lawful("diff", tmp_path / "a.pt", tmp_path / "tuned.pt", "--activation", "relu", "--time", 2, "--html", page)
-    assert "Fine-tuned from" in page.read_text()
+    assert "Fine-tuned: " in page.read_text()
 
 
 def test_a_graph_without_layers_is_not_tested() -> None:

@@ -44,7 +44,12 @@ def kinship_json(found: Kinship) -> dict[str, Any]:
 
 def kinship_text(found: Kinship) -> str:
     """The relation first, then why, then what changed."""
-    lines = [found.word.upper() + ("" if found.kept is None else _order_words(found.kept))]
+    alike = found.lineage is not None and found.lineage.found == "alike"
+    lines = [
+        found.word.upper()
+        + (", ALIKE UP TO A SYMMETRY" if alike else "")
+        + ("" if found.kept is None else _order_words(found.kept))
+    ]
     lines += _cut_lines(found.kept) if found.kept is not None else []
     lines += wrapped(found.reason + ".")
     for title, picked in (

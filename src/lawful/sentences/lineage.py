@@ -32,9 +32,11 @@ def related(in_place: int, units: int, p_value: float) -> str:
 
 @sentence("lineage.shared", claims="both have these tensors from one source")
 def shared(tensors: Sequence[str], share: float) -> str:
-    """Matrices are the same bit by bit."""
+    """Matrices are the same, up to a symmetry and the rounding of stored numbers."""
     named = ", ".join(tensors[:4]) + (f" and {len(tensors) - 4} more" if len(tensors) > 4 else "")
-    return f"A and B have {named} bit by bit, {share:.0%} of the weights of hidden units: from one source"
+    return (
+        f"A and B have the same {named}, number by number: {share:.0%} of the weights of hidden units, from one source"
+    )
 
 
 @sentence("lineage.places", claims="units of B stand in the places of those of A")

@@ -213,7 +213,7 @@ def _compare(name: str, rows: AxisRows, one: Tensors, two: Tensors) -> HeldOutTe
 def _thinned(table: Floats) -> Floats:
     """Some rows and columns of a large table, the same ones of every table of its size."""
     rows, columns = (np.arange(0, size, -(-size // MOST)) for size in table.shape)
-    return table[np.ix_(rows, columns)]
+    return np.asarray(table[np.ix_(rows, columns)])
 
 
 def remove_strongest(one: Floats, two: Floats) -> tuple[Floats, Floats] | None:

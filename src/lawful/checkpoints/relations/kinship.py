@@ -133,7 +133,8 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
         relation, reason, lineage = "copy", verdict.reason, None
     else:
         two = folded_tensors(pair.second.state, pair.architecture.folds)
-        lineage = trace_lineage(pair.architecture.group, one, two, apart=apart, seed=seed)
+        fitting = {each.tensor for each in found.distances if each.fits}
+        lineage = trace_lineage(pair.architecture.group, one, two, apart=apart, fitting=fitting, seed=seed)
         relation, reason = _relation(lineage, matrices or seen, held)
         if relation == "stranger" and any((each.null or 0.0) >= ELSEWHERE for each in agreements):
             relation, reason = "undecided", f"{reason}; but layers agree with others that have another place"

@@ -8,7 +8,7 @@ relative in other coordinates is *alike*, and undecided.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -88,14 +88,21 @@ class Lineage:
 
 
 def trace_lineage(
-    group: OrbitGroup, one: Tensors, two: Tensors, *, apart: float | None = None, seed: int = 0
+    group: OrbitGroup,
+    one: Tensors,
+    two: Tensors,
+    *,
+    apart: float | None = None,
+    fitting: Collection[str] = (),
+    seed: int = 0,
 ) -> Lineage:
-    """Test two checkpoints in one form; `apart` if the distance after alignment is known."""
+    """Test two checkpoints in one form. `apart` is the distance after alignment, if it is known, and `fitting` the
+    tensors that are the same then, up to the rounding of stored numbers."""
     places = compare_places(group, one, two, seed=seed)
     held_out = compare_held_out(group, one, two, seed=seed)
     if apart is None:
         apart = _distance(group, one, two, places)
-    shared, share = _shared(group, one, two)
+    shared, share = _shared(group, one, two, fitting)
     found, reason = _judge(places, held_out, shared, share, apart)
     return Lineage(found, reason, places, held_out, shared, apart)
 
@@ -135,7 +142,7 @@ def _judge(
     return "none", sentences.no_relation(*seen, apart)
 
 
-def _shared(group: OrbitGroup, one: Tensors, two: Tensors) -> tuple[tuple[str, ...], float]:
+def _shared(group: OrbitGroup, one: Tensors, two: Tensors, fitting: Collection[str]) -> tuple[tuple[str, ...], float]:
     """The matrices that are the same in both, and their share of all numbers in matrices of hidden units.
 
     Tables of tokens may be given to both, and constants (zeros, an identity) are no evidence: most numbers have to be
@@ -149,7 +156,8 @@ def _shared(group: OrbitGroup, one: Tensors, two: Tensors) -> tuple[tuple[str, .
         if len(group.shapes[rows.tensor]) > 1
     }
     matrices = [name for name, shape in group.shapes.items() if len(shape) > 1]
-    same = [name for name in matrices if torch.equal(one[name], two[name]) and _is_generic(one[name])]
+    same = [name for name in matrices
+            if (name in fitting or torch.equal(one[name], two[name])) and _is_generic(one[name])]  # fmt: skip
     total = sum(one[name].numel() for name in of_units)
     return tuple(same), sum(one[name].numel() for name in same if name in of_units) / total if total else 0.0
 
