@@ -214,7 +214,7 @@ def test_state_dicts_of_perceptrons_on_the_command_line(tmp_path, lawful) -> Non
     assert found["tuned"]["p_value"] < 1e-15
     assert found["tuned"]["effect"] == 1.0
     assert found["other"]["relation_word"] == "no relation found"
-    assert found["other"]["evidence"]["places"]["units"] == 20
+    assert found["other"]["lineage"]["places"]["units"] == 20
     json.dumps(found)
     text = lawful("diff", tmp_path / "a.pt", tmp_path / "other.pt", "--activation", "relu", "--time", 2).stdout
     assert "no relation found" in text

@@ -176,7 +176,7 @@ TABLE = {
         p_value?: number?, at most, of so many hidden units in place for networks trained apart
         effect?: number?, the share of hidden units in place
         alike?: boolean?, whether a symmetry brings the weights of B near those of A, whatever the reason is
-        evidence?: object?, the tests: found, level, places, held_out (cosine, bulk, deviation), shared tensors, apart
+        lineage?: object?, the tests: found, level, places, held_out (cosine, bulk, deviation), shared tensors, apart
         share?: number?, of units that two independent matchings agree on; decides nothing
         null?: number?, the same for mismatched layers
         agreements?: array of object, the same by space

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 def lineage_json(found: Lineage | None) -> dict[str, Any]:
-    """The keys `p_value`, `effect`, `alike` and `evidence` of `lawful diff --json`."""
+    """The keys `p_value`, `effect`, `alike` and `lineage` of `lawful diff --json`."""
     if found is None:
-        return {"p_value": None, "effect": None, "alike": None, "evidence": None}
+        return {"p_value": None, "effect": None, "alike": None, "lineage": None}
     places = found.places
     return {
         "p_value": found.p_value,
         "effect": found.effect,
         "alike": found.is_alike,
-        "evidence": {
+        "lineage": {
             "found": found.found,
             "level": found.level,
             "places": {
