@@ -201,7 +201,8 @@ def low_rank(share: float) -> Callable[[State], State]:
     def cut(tensor: torch.Tensor) -> torch.Tensor:
         left, values, right = torch.linalg.svd(tensor, full_matrices=False)
         count = max(1, int(share * len(values)))
-        return (left[:, :count] * values[:count]) @ right[:count]
+        found: torch.Tensor = (left[:, :count] * values[:count]) @ right[:count]
+        return found
 
     return lambda state: {name: cut(tensor) if tensor.ndim == 2 else tensor for name, tensor in state.items()}
 
@@ -404,7 +405,8 @@ def compare(zoo: Zoo) -> Iterator[Compared]:
     architecture = read_architecture(module.eval(), zoo.recipe.task().x[:2])
 
     def pair(kind: str, first: State, second: State, number: int) -> Compared:
-        one, two = (folded_tensors(architecture.state(each), architecture.folds) for each in (first, second))
+        one: Mapping[str, torch.Tensor] = folded_tensors(architecture.state(first), architecture.folds)
+        two: Mapping[str, torch.Tensor] = folded_tensors(architecture.state(second), architecture.folds)
         if transformed := number % 2 == 1:
             two = random_member(architecture.group, {name: two[name].double() for name in two}, number)
         return Compared(zoo.recipe.name, kind, transformed, trace_lineage(architecture.group, one, two))
