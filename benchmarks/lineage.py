@@ -196,7 +196,7 @@ def pruned(share: float) -> Callable[[State], State]:
 
 
 def low_rank(share: float) -> Callable[[State], State]:
-    """Every matrix but the last cut to a share of its rank."""
+    """Every matrix cut to a share of its rank."""
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:
         left, values, right = torch.linalg.svd(tensor, full_matrices=False)
