@@ -12,8 +12,8 @@ from checkpoints.conftest import disguise, narrow
 from checkpoints.models import cut, deep
 
 from lawful.checkpoints.depth import other_depth, other_order
-from lawful.checkpoints.kinship import kinship
 from lawful.checkpoints.opening import ApartPair, open_both, open_checkpoints
+from lawful.checkpoints.relations.kinship import kinship
 
 TOKENS = ("--input", "3:int")
 DEEP, CUT, WIDER = (f"checkpoints.models:{name}" for name in ("deep", "cut", "wider"))

@@ -12,7 +12,7 @@ from command_line import Run
 from torch import nn
 
 import lawful as package
-from lawful.checkpoints.kinship import Kinship
+from lawful.checkpoints.relations.kinship import Kinship
 from lawful.checkpoints.same import CheckpointVerdict
 from lawful.errors import LawfulError
 from lawful.study.diff import Diff
@@ -74,7 +74,7 @@ def test_modules_are_compared_from_python(
         kin = package.diff(first, second, **read)
         assert isinstance(kin, Kinship)
         assert kin.relation == relation
-        assert repr(kin) == f"<Kinship: {relation.upper()}>"
+        assert repr(kin) == f"<Kinship: {kin.word.upper()}>"
     loaded = nn.Sequential(*module)
     assert package.same(module, loaded, input=(4,)).verdict == "equal"
 

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.block_likeness import BLOCK, block_likeness, numbered
-from lawful.checkpoints.kinship import RELATED, KeptBlock, KeptBlocks, Kinship, kinship
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
+from lawful.checkpoints.relations.kinship import KeptBlock, KeptBlocks, Kinship, kinship
 from lawful.types import Floats
 
+STRANGE = 0.5  # share of units whose partners agree, below which blocks may be others
 ALIKE, BEHIND = 0.5, 2.0  # likeness from which blocks are one, and how many times that of the second it has to be
 
 
@@ -42,7 +43,7 @@ def other_depth(pair: ApartPair, *, seed: int = 0) -> Kinship | None:
 
 def other_order(pair: CheckpointPair, found: Kinship, *, seed: int = 0) -> Kinship | None:
     """If B has A's blocks in another order (or some twice): the relation to A with its blocks like that."""
-    strange = [each.space for each in found.agreements if each.share < RELATED]
+    strange = [each.space for each in found.agreements if each.share < STRANGE]
     first = pair.first.state
     for container, numbers in numbered(first).items():
         kinds = [_kinds(first, container, number) for number in sorted(numbers)]
@@ -54,7 +55,7 @@ def other_order(pair: CheckpointPair, found: Kinship, *, seed: int = 0) -> Kinsh
             continue
         near = replace(pair, first=_chosen(pair.first, container, [each.of for each in blocks]))
         again = kinship(near, seed=seed)
-        if again.share is not None and again.share >= RELATED:
+        if again.relation == "copy" or (again.lineage is not None and again.lineage.found not in ("none", "undecided")):
             return replace(again, kept=KeptBlocks(container, len(numbers), blocks))
     return None
 

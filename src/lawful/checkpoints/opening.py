@@ -160,11 +160,16 @@ def _own_module(source: Source) -> tuple[nn.Module | None, Any]:
 
 def _same_settings(first: Source, second: Source) -> bool:
     """Whether both are folders of Hugging Face with the same settings."""
+    return different_settings(first, second) == ()
+
+
+def different_settings(first: Any, second: Any) -> tuple[str, ...] | None:
+    """The settings in which two folders of Hugging Face differ; None if they are not both such folders."""
     paths = [Path(each) / "config.json" for each in (first, second) if isinstance(each, (str, os.PathLike))]
     if len(paths) < 2 or not all(path.is_file() for path in paths):
-        return False
+        return None
     one, two = (read_json(path) for path in paths)
-    return all(one.get(key) == two.get(key) for key in {*one, *two} - NOT_COMPARED)
+    return tuple(sorted(key for key in {*one, *two} - NOT_COMPARED if one.get(key) != two.get(key)))
 
 
 def _in_form(opened: OpenCheckpoint, sources: Mapping[str, TensorSource]) -> OpenCheckpoint:

@@ -118,7 +118,7 @@ def diff(
     html: Annotated[Path | None, typer.Option(help="Write a page with what changed, largest first.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What changed between two checkpoints: how far from gradient flow, or (modules) copy, child or stranger."""
+    """What changed between two checkpoints, whether they are related, and how far that was from gradient flow."""
     from lawful.report.diff_page import page_of_difference
     from lawful.report.views import text, to_dict
     from lawful.study.diff import diff as run

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
+from lawful.report.lineage import lineage_json
 from lawful.study.diff import Diff
+
+WIDTH = 80
 
 
 def to_json(diff: Diff) -> dict[str, Any]:
@@ -13,6 +17,10 @@ def to_json(diff: Diff) -> dict[str, Any]:
     names = [diff.dag.names[v] for v in diff.dag.hidden]
     return {
         "verdict": diff.verdict.verdict,
+        "relation": diff.relation,
+        "relation_word": diff.word,
+        "reason": diff.reason,
+        **lineage_json(diff.lineage),
         "drift": dict(zip(names, diff.drift.tolist(), strict=True)),
         "relative_drift": diff.relative_drift,
         "decay": diff.decay,
@@ -31,6 +39,7 @@ def diff_text(diff: Diff) -> str:
     """The same in words."""
     lines = [
         f"function   {diff.verdict.verdict} ({diff.verdict.method})",
+        fill(f"relation   {diff.word}: {diff.reason}", WIDTH, subsequent_indent=" " * 11),
         f"laws       balances drifted by {100 * diff.relative_drift:.3g}% in all; gradient flow keeps them",
     ]
     if diff.decay_residual < 0.1 * diff.relative_drift:

@@ -16,7 +16,7 @@ from lawful.study.diff import Diff
 if TYPE_CHECKING:
     from lawful.checkpoints.changes import TensorChange
     from lawful.checkpoints.corresponding import Correspondence
-    from lawful.checkpoints.kinship import Kinship
+    from lawful.checkpoints.relations.kinship import Kinship
 
 LISTED = 200  # rows of a table
 SMALLEST = 1e-17  # below which a distance is drawn as this
@@ -26,7 +26,7 @@ def page_of_difference(found: Diff | Kinship | Correspondence, first: str, secon
     """The page of two checkpoints, of layered networks or of modules."""
     if isinstance(found, Diff):
         return diff_page(found, first, second)
-    from lawful.checkpoints.kinship import Kinship
+    from lawful.checkpoints.relations.kinship import Kinship
 
     return kinship_page(found, first, second) if isinstance(found, Kinship) else _sizes_page(found, first, second)
 
@@ -61,7 +61,8 @@ def diff_page(found: Diff, first: str, second: str) -> str:
     ]
     if found.dimensions:
         sections.append(Section("Layers", [layers]))
-    lead = f"Are they the same function? {found.verdict.verdict.capitalize()} ({found.verdict.method})."
+    lead = f"Are they the same function? {found.verdict.verdict.capitalize()} ({found.verdict.method}). "
+    lead += f"Are they related? {found.word.capitalize()}: {found.reason}."
     return render(f"{first} and {second}", lead, sections)
 
 
@@ -91,12 +92,12 @@ def kinship_page(found: Kinship, first: str, second: str) -> str:
         sections.append(Section("Tensors that changed", [table]))
     if agreements:
         caption = (
-            "Units whose partner is the same by two independent matchings; by chance, in layers that do not belong "
-            "together, so many."
+            "Units whose partner is the same by two independent matchings, and in layers that do not belong together. "
+            "Networks trained apart on one task agree as well: this says how alike units are, not why."
         )
-        columns = ("space", "units", "agree", "share", "chance")
-        sections.append(Section("Are they related", [Table(columns, agreements, caption, bars=("share",))]))
-    return render(f"{first} and {second}", f"{found.relation.capitalize()}: {found.reason}.", sections)
+        columns = ("space", "units", "agree", "share", "mismatched layers")
+        sections.append(Section("How alike units are", [Table(columns, agreements, caption, bars=("share",))]))
+    return render(f"{first} and {second}", f"{found.word.capitalize()}: {found.reason}.", sections)
 
 
 def _kind(change: TensorChange) -> str:
@@ -121,7 +122,7 @@ def _profile(found: Kinship) -> list[Block]:
         places = np.arange(1, len(found.agreements) + 1)
         series = [Series([each.share for each in found.agreements], places, "agree", "points")]
         by_chance = [np.nan if each.null is None else each.null for each in found.agreements]
-        series.append(Series(by_chance, places, "by chance", "points"))
+        series.append(Series(by_chance, places, "mismatched layers", "points"))
         panels.append(Panel(series, "units whose partners agree", "space, in order", "share"))
     kinds: dict[str, list[float]] = {}
     for each in distances:

@@ -170,9 +170,15 @@ TABLE = {
         losses?: array of number?, before and after, on the data given
         step?: number?, the smallest step of gradient descent that explains the drift
         dimensions?: array of object, effective dimensions by layer, before and after
-        relation?: string, of checkpoints of a module: copy, child, relative, sibling, stranger or undecided
-        reason?: string, what the relation rests on
-        share?: number?, of units that two independent matchings agree on
+        relation: string, copy, copy of weights, child, relative, sibling, stranger (no relation found) or undecided
+        relation_word?: string, the same in the words that are printed
+        reason: string, what the relation rests on
+        settings?: array of string, settings of two folders that differ while their weights are a copy
+        p_value?: number?, at most, of so many hidden units in place for networks trained apart
+        effect?: number?, the share of hidden units in place
+        alike?: boolean?, whether a symmetry brings the weights of B near those of A, whatever the reason is
+        lineage?: object?, the tests: found, level, places, held_out (cosine, bulk, deviation), shared tensors, apart
+        share?: number?, of units that two independent matchings agree on; decides nothing
         null?: number?, the same for mismatched layers
         agreements?: array of object, the same by space
         changes?: array of object, tensors that changed, by how much and how

@@ -6,8 +6,9 @@ from typing import Any
 
 from lawful.checkpoints.changes import TensorChange
 from lawful.checkpoints.corresponding import Correspondence, OtherSize
-from lawful.checkpoints.kinship import KeptBlocks, Kinship
+from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship
 from lawful.report.checkpoints import profile, wrapped
+from lawful.report.lineage import lineage_json
 
 LISTED = 6
 
@@ -15,9 +16,12 @@ LISTED = 6
 def kinship_json(found: Kinship) -> dict[str, Any]:
     """The keys of `lawful diff --json` for checkpoints of modules."""
     return {
-        "verdict": found.verdict.verdict if found.kept is None else "undecided",
+        "verdict": "undecided" if found.kept is not None or found.settings else found.verdict.verdict,
         "relation": found.relation,
+        "relation_word": found.word,
         "reason": found.reason,
+        "settings": list(found.settings),
+        **lineage_json(found.lineage),
         "share": found.share,
         "null": found.null,
         "held": None if found.held is None else [list(found.held.of_first), list(found.held.of_second)],
@@ -40,7 +44,12 @@ def kinship_json(found: Kinship) -> dict[str, Any]:
 
 def kinship_text(found: Kinship) -> str:
     """The relation first, then why, then what changed."""
-    lines = [found.relation.upper() + ("" if found.kept is None else _order_words(found.kept))]
+    alike = found.lineage is not None and found.lineage.found == "alike"
+    lines = [
+        found.word.upper()
+        + (", ALIKE UP TO A SYMMETRY" if alike else "")
+        + ("" if found.kept is None else _order_words(found.kept))
+    ]
     lines += _cut_lines(found.kept) if found.kept is not None else []
     lines += wrapped(found.reason + ".")
     for title, picked in (

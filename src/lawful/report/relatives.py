@@ -52,7 +52,8 @@ def found_text(result: Mapping[str, Any]) -> str:
         "",
         f"Of {result['compared']} checkpoints of this architecture. 1: the same up to its symmetries; about 0",
     ]
-    lines.append("or below: strangers. A likeness is a hint, no proof: `lawful diff A B` and `lawful same A B` decide.")
+    lines.append("or below: no more alike than others here. A likeness is a hint, no proof: `lawful diff A B` tests")
+    lines.append("whether two are related, and `lawful same A B` whether they are the same function.")
     if not result["calibrated"]:
         lines.append("Too few others to take away what all have in common: trained strangers look alike too.")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,15 @@ from lawful.network.answers import answered, read_as
 from lawful.network.bounds import classify
 from lawful.network.formats.data import Data, read_data
 from lawful.network.opening import Model, Source
+from lawful.sentences.lineage import RELATION_WORDS, Relation
 from lawful.shown import Shown
 from lawful.study.two_networks import TwoNetworks
 from lawful.types import Floats
 
 if TYPE_CHECKING:
     from lawful.checkpoints.corresponding import Correspondence
-    from lawful.checkpoints.kinship import Kinship
+    from lawful.checkpoints.relations.kinship import Kinship
+    from lawful.checkpoints.relations.verdict import Lineage
     from lawful.symmetry.inputs import Input
 
 
@@ -52,6 +55,27 @@ class Diff(Shown):
     losses: tuple[float, float] | None
     step: float | None
     dimensions: tuple[tuple[int, float, float], ...]
+    lineage: Lineage | None = None  # None if the functions are equal, or for the `untested` reason
+    untested: str = ""
+
+    @property
+    def relation(self) -> Relation:
+        """How B is related to A, as far as weights tell."""
+        if self.verdict.verdict == "equal":
+            return "copy"
+        return "undecided" if self.lineage is None else self.lineage.relation
+
+    @property
+    def word(self) -> str:
+        """The relation in the words of the field."""
+        return RELATION_WORDS[self.relation]
+
+    @property
+    def reason(self) -> str:
+        """What that rests on."""
+        if self.verdict.verdict == "equal":
+            return "they are the same function"
+        return self.untested if self.lineage is None else self.lineage.reason
 
 
 def diff(
@@ -69,9 +93,9 @@ def diff(
 ) -> Diff | Kinship | Correspondence:
     """Compare two checkpoints of one architecture: what changed, and how far that was from gradient flow.
 
-    Modules that are large or no graphs of scalar weights are told apart as copy, child, relative or stranger instead;
-    where B has other blocks of A, or in another order, these are named, and of other architectures what
-    corresponds is compared.
+    How B is related to A is tested either way. Of modules that are large or no graphs of scalar weights, tensors that
+    changed are listed; where B has other blocks of A, or in another order, these are named, and of other
+    architectures what corresponds is compared.
 
     >>> from lawful.network import Architecture
     >>> before = Architecture.parse("3-4-1 relu").initialise(seed=0)
@@ -83,14 +107,17 @@ def diff(
     if data is None and (model_b is not None or networks.are_checkpoints(balances=True)):
         from lawful.checkpoints.corresponding import corresponding
         from lawful.checkpoints.depth import other_depth, other_order
-        from lawful.checkpoints.kinship import kinship
-        from lawful.checkpoints.opening import ApartPair
+        from lawful.checkpoints.opening import ApartPair, different_settings
+        from lawful.checkpoints.relations.kinship import copy_of_weights, kinship
 
         pair, readings = networks.checkpoints()
         if isinstance(pair, ApartPair):
             return read_as(other_depth(pair) or corresponding(pair), *readings)
         related = kinship(pair)
-        return read_as(other_order(pair, related) or related, *readings)
+        related = other_order(pair, related) or related
+        if related.relation == "copy" and (settings := different_settings(first, second)):
+            related = copy_of_weights(related, settings)
+        return read_as(related, *readings)
     graphs = networks.graphs()
     if isinstance(data, (str, Path)):
         data = read_data(Path(data), len(graphs[0].to_dag().inputs))
@@ -110,8 +137,10 @@ def diff_graphs(first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None, loss:
     locked = {lock.edge for dag in (one, two) for lock in components(dag).locked}
     flipped = np.flatnonzero(one.theta * two.theta < 0)
     losses = None if data is None else _losses(one, two, data, loss)
+    verdict = fibers.same(first, second, seconds=seconds)
+    lineage, untested = (None, "") if verdict.verdict == "equal" else _lineage(first, second)
     found = Diff(
-        verdict=fibers.same(first, second, seconds=seconds),
+        verdict=verdict,
         dag=one,
         drift=drift,
         relative_drift=float(np.abs(drift).sum()) / scale,
@@ -124,8 +153,23 @@ def diff_graphs(first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None, loss:
         losses=losses,
         step=None if losses is None else explaining_step(drift, losses[0] - losses[1]),
         dimensions=() if data is None else _dimensions(one, two, data),
+        lineage=lineage,
+        untested=untested,
     )
     return answered(found, first, second)
+
+
+def _lineage(first: Mlp | Dag, second: Mlp | Dag) -> tuple[Lineage | None, str]:
+    """The test of a relation, or why there is none."""
+    if not (isinstance(first, Mlp) and isinstance(second, Mlp)):
+        return None, "of a graph without layers no relation is tested"
+    if first.slopes != second.slopes:
+        return None, "of networks with different activations no relation is tested"
+    if find_spec("torch") is None:
+        return None, "a relation is tested with PyTorch, which is not installed"
+    from lawful.checkpoints.relations.layers import trace_layers
+
+    return trace_layers(first, second), ""
 
 
 def explaining_step(drift: Floats, decrease: float) -> float | None:

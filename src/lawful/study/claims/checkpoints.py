@@ -16,11 +16,11 @@ from lawful.checkpoints.align import search
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.group import OrbitGroup, UnitSpace
-from lawful.checkpoints.kinship import kinship
 from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoint
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.read_architecture import read_architecture
+from lawful.checkpoints.relations.kinship import kinship
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.study import demo
 from lawful.study.claim import Outcome, claim

@@ -1,21 +1,20 @@
-"""How two checkpoints are related: copy, child, sibling or stranger, and what was done to a child.
+"""How two checkpoints of a module are related, and what was done to a relative.
 
-Alignment finds *some* nearest member for strangers too, so distances alone prove little. The statistic is the share of
-units whose partner, found from one part of their weights alone (say, incoming ones), is also the partner found from the
-other part alone. For unrelated weights about one unit of a whole layer agrees by chance, however well trained they are.
-Layers of A held against other layers of B of the same shape are the null. Thresholds are on effect sizes.
+Whether they are related is decided by `verdict.py`. Of relatives, near ones are *fine-tuned* (which of the two came
+first, or a third before both, is not told). Of farther ones it is seen in what each holds of the other, `⟨A, B⟩/‖A‖²`:
+training on adds to A what has little to do with A, so that a child holds all of A however far it went; of two that only
+began together, each lacks what the other has learnt. Decay of weights shrinks all matrices of a child alike.
 
-Which of two relatives came first is seen in what each holds of the other, `⟨A, B⟩/‖A‖²`: training on adds to A what has
-little to do with A, so that a child holds all of A however far it went; of two that only began together, each lacks
-what the other has learnt. Decay of weights shrinks all matrices of a child alike.
+The share of units whose partner, found from one part of their weights alone (say, incoming ones), is also the partner
+found from the other part alone is reported as an effect. It decides nothing: networks trained apart agree too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import median
-from typing import Literal
 
 import numpy as np
 import torch
@@ -27,22 +26,21 @@ from lawful.checkpoints.folds import State
 from lawful.checkpoints.group import AxisRows, UnitSpace, unit_spaces
 from lawful.checkpoints.nearest import assign
 from lawful.checkpoints.opening import CheckpointPair
+from lawful.checkpoints.relations.verdict import NEAR, Lineage, trace_lineage
 from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.checkpoints.unit_rows import Tensors
 from lawful.network.reading import listed
+from lawful.sentences.lineage import RELATION_WORDS, Relation
 from lawful.shown import Shown
 
-Relation = Literal["copy", "child", "relative", "sibling", "stranger", "undecided"]
-RELATED, UNRELATED = 0.5, 0.25  # shares of units that agree
-BY_CHANCE = 0.1  # of strangers, at most; or three units of a small space
-NEAR, FAR = 0.15, 0.5  # relative distances: of a child that was tuned, of strangers at least
 WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
 LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices
+REPLACED = 0.2  # cosine of matrices below which one of them was replaced
 IN_PLACE = 0.05  # median cosine of matrices as stored, from which strangers would not have it
 BLURRED = 0.01  # of the largest change: less in a matrix is what alignment to others did, and then ranks are not told
-FEWEST = 16  # units in all from which agreement means anything
 NULLS = 4
+ELSEWHERE = 0.5  # of the units of mismatched layers that agree: then layers may have changed places
 
 
 @dataclass(frozen=True)
@@ -98,6 +96,13 @@ class Kinship(Shown):
     changes: tuple[TensorChange, ...]
     held: SharesHeld | None = None
     kept: KeptBlocks | None = None  # where B has other blocks: all else is about A with these
+    lineage: Lineage | None = None  # what the relation rests on, unless the functions are equal
+    settings: tuple[str, ...] = ()  # of the two modules that differ
+
+    @property
+    def word(self) -> str:
+        """The relation in the words of the field."""
+        return RELATION_WORDS[self.relation]
 
     @property
     def share(self) -> float | None:
@@ -122,10 +127,22 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     seen = [nearest_tensors(each, first, one, pair.second.state, found.aligned) for each in found.distances]
     matrices = [each for each in seen if each.tensor in learnt]
     held = _held([each for each in matrices if each.relative])
-    relation, reason = _judged(verdict, agreements, matrices or seen, held)
-    if relation == "stranger" and (cosine := _in_place(first, pair.second.state, learnt)) >= IN_PLACE:
-        relation = "undecided"
-        reason += f"; but as they are stored their matrices have a cosine of {cosine:.2f}: they may have begun alike"
+    apart = median(each.relative for each in matrices or seen) if seen else float("inf")
+    relation: Relation
+    if verdict.verdict == "equal":
+        relation, reason, lineage = "copy", verdict.reason, None
+    else:
+        two = folded_tensors(pair.second.state, pair.architecture.folds)
+        fitting = {each.tensor for each in found.distances if each.fits}
+        lineage = trace_lineage(pair.architecture.group, one, two, apart=apart, fitting=fitting, seed=seed)
+        relation, reason = _relation(lineage, matrices or seen, held)
+        if relation == "stranger" and any((each.null or 0.0) >= ELSEWHERE for each in agreements):
+            relation, reason = "undecided", f"{reason}; but layers agree with others that have another place"
+        if relation == "stranger" and (cosine := _in_place(first, pair.second.state, learnt)) >= IN_PLACE:
+            relation = "undecided"
+            reason += (
+                f"; but as they are stored their matrices have a cosine of {cosine:.2f}: they may have begun alike"
+            )
     most = max((each.relative for each in seen), default=0.0)
     blurred = any(each.changed and not each.as_stored and each.relative < BLURRED * most for each in matrices)
     changes = []
@@ -134,62 +151,36 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
             change = change_of(each, (first[each.tensor], pair.second.state[each.tensor]))
             changes.append(replace(change, rank=None) if blurred and not each.as_stored else change)
     ordered = tuple(sorted(changes, key=lambda change: -change.relative))
-    return Kinship(relation, reason, verdict, agreements, ordered, held)
+    return Kinship(relation, reason, verdict, agreements, ordered, held, lineage=lineage)
 
 
-def _judged(
-    verdict: CheckpointVerdict,
-    agreements: Sequence[Agreement],
-    distances: Sequence[NearestTensors],
-    held: SharesHeld | None,
-) -> tuple[Relation, str]:
-    if verdict.verdict == "equal":
-        return "copy", verdict.reason
-    units = sum(each.units for each in agreements)
-    apart = median(each.relative for each in distances) if distances else float("inf")
-    if units < FEWEST:
-        return "undecided", f"{units} units are too few to tell a relative from a stranger"
-    share = median(each.share for each in agreements)
-    nulls = [each.null for each in agreements if each.null is not None]
-    words = f"two independent matchings agree on {share:.0%} of the units"
-    if nulls:
-        words += f" ({median(nulls):.0%} for mismatched layers)"
-    words += f"; the median weight matrix is {apart:.2g} of its size apart"
-    if share >= RELATED and (not nulls or share >= 3 * median(nulls)):
-        foreign = [
-            each.tensor for each in distances if each.relative > FAR and each.product < RELATED * each.squares[0]
-        ]
-        return _told_by_shares(apart, held, foreign, words)
-    chance = max(BY_CHANCE, 3 * max(1 / each.units for each in agreements))
-    if share <= min(chance, UNRELATED) and apart > FAR:
-        shared = [each.tensor for each in distances if each.relative < NEAR]
-        shared += [each.space for each in agreements if each.units >= FEWEST and each.share >= RELATED]
-        if shared:
-            return "undecided", f"{words}; but A and B share {listed(list(dict.fromkeys(shared)), 4)}"
-        if max(nulls, default=0.0) >= RELATED:
-            return "undecided", f"{words}; but layers agree with others that have another place"
-        return "stranger", words
-    return "undecided", words
+def copy_of_weights(found: Kinship, settings: Sequence[str]) -> Kinship:
+    """A copy whose module has other settings: weights say nothing about what these do."""
+    reason = f"the weights are a symmetric copy ({found.reason}); settings differ: {listed(list(settings), 6)}"
+    return replace(found, relation="copy of weights", reason=reason, settings=tuple(settings))
 
 
-def _told_by_shares(apart: float, held: SharesHeld | None, foreign: list[str], words: str) -> tuple[Relation, str]:
-    """Which kind of relative B is."""
-    if apart < NEAR:
-        words += f"; of A, {listed(foreign, 4)} were replaced" if foreign else ""
+def _relation(lineage: Lineage, distances: Sequence[NearestTensors], held: SharesHeld | None) -> tuple[Relation, str]:
+    """Which kind of relative B is, if it is one."""
+    words = lineage.reason
+    if not lineage.is_related:
+        return lineage.relation, words
+    replaced = [each.tensor for each in distances if each.product < REPLACED * sqrt(each.squares[0] * each.squares[1])]
+    words += f"; the median weight matrix is {lineage.apart:.2g} of its size apart"
+    if lineage.apart < NEAR:
+        words += f"; of A, {listed(replaced, 4)} were replaced" if replaced else ""
         return "child", f"{words} (which of the two came first, or a third before both, is not told)"
     if held is None:
         return "relative", words
     (low, middle, high), (_, other, _) = held.of_first, held.of_second
     words += f"; B holds {middle:.0%} of A's median matrix, A {other:.0%} of that of B"
     if middle >= WHOLE and low >= MOST and other < WHOLE:
-        return "relative", f"{words}: trained on for long from A, or from a start that A is close to"
+        return "relative", f"{words}, as after long training from A, or from a start that A is close to"
     if middle < WHOLE <= other:
-        return "relative", f"{words}: A may be trained on from B, or B a mean of A and another"
-    if max(middle, other) <= LACKING and high - low >= UNEVEN:
-        return (
-            "sibling",
-            f"{words}: each lacks what the other has learnt since they began alike (or one has decayed much)",
-        )
+        return "relative", f"{words}, as if A was trained on from B, or B a mean of A and another"
+    # Replaced layers make shares uneven as well: then nothing is said of what was shared.
+    if max(middle, other) <= LACKING and high - low >= UNEVEN and not replaced:
+        return "sibling", f"{words}: each lacks what the other has learnt since they began alike"
     return "relative", words
 
 

@@ -1,0 +1,178 @@
+"""One answer from both tests: related, alike, no relation found, or undecided.
+
+Only the test of places says that two checkpoints are related: its null holds for every network whose start was drawn at
+random, on whatever data it was trained. Likeness after alignment is no evidence of kinship, however large: networks
+that learn from a teacher of their own size find its weights again, from any start (`benchmarks/lineage.py`). So a
+relative in other coordinates is *alike*, and undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.axis_frames import frames, moved
+from lawful.checkpoints.group import OrbitGroup, UnitSpace
+from lawful.checkpoints.relations.held_out import HeldOutTensor, compare_held_out
+from lawful.checkpoints.relations.null import deviation_tail, paired_places_tail, places_tail
+from lawful.checkpoints.relations.places import PlacesTest, compare_places
+from lawful.sentences import lineage as sentences
+from lawful.sentences.lineage import Relation
+
+Found = Literal["related", "shared", "places", "alike", "none", "undecided"]
+Tensors = Mapping[str, torch.Tensor]
+
+# One test decides for each pair, so one level is enough: with a million pairs of strangers one is expected to fail.
+LEVEL = 1e-6
+# If units were started in pairs (antisymmetric starts), the chance is larger; it may be this at most.
+PAIRED = 1e-4
+# Units that were put into the order of another file stand in place too. Then the weights have to agree as well: in what
+# was left out of the alignment, or by a distance below those of networks trained apart once they are aligned (0.44 and
+# more where the task leaves any choice).
+CONFIRMED = 1e-3
+CLOSE = 0.3
+NEAR = 0.15  # relative distance of what was fine-tuned
+# A fine-tuned relative is seldom so far away: see benchmarks/lineage.py.
+FAR, UNLIKE = 0.5, 0.6
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What the tests found, in numbers; `apart` is the median distance of weight matrices after alignment."""
+
+    found: Found
+    reason: str
+    places: PlacesTest
+    held_out: tuple[HeldOutTensor, ...]
+    shared: tuple[str, ...]
+    apart: float
+
+    level: float = LEVEL
+
+    @property
+    def is_related(self) -> bool:
+        """Whether a relation was established."""
+        return self.found in ("related", "shared")
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether a symmetry brings the weights of one near those of the other, whatever the reason is."""
+        return self.found == "alike" or self.apart <= CLOSE
+
+    @property
+    def relation(self) -> Relation:
+        """Near relatives were fine-tuned; of others nothing more is told."""
+        if self.is_related:
+            return "child" if self.apart < NEAR else "relative"
+        return "stranger" if self.found == "none" else "undecided"
+
+    @property
+    def p_value(self) -> float | None:
+        """Of the units in place, for networks trained apart; None if no units can be compared."""
+        return self.places.p_value if self.places.units else None
+
+    @property
+    def effect(self) -> float | None:
+        """The share of units in place."""
+        return self.places.share if self.places.units else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The largest deviation of a tensor that was left out, in its bulk."""
+        return max((each.deviation for each in self.held_out if each.deviation is not None), default=None)
+
+
+def trace_lineage(
+    group: OrbitGroup,
+    one: Tensors,
+    two: Tensors,
+    *,
+    apart: float | None = None,
+    fitting: Collection[str] = (),
+    seed: int = 0,
+) -> Lineage:
+    """Test two checkpoints in one form. `apart` is the distance after alignment, if it is known, and `fitting` the
+    tensors that are the same then, up to the rounding of stored numbers."""
+    places = compare_places(group, one, two, seed=seed)
+    held_out = compare_held_out(group, one, two, seed=seed)
+    if apart is None:
+        apart = _distance(group, one, two, places)
+    shared, share = _shared(group, one, two, fitting)
+    found, reason = _judge(places, held_out, shared, share, apart)
+    return Lineage(found, reason, places, held_out, shared, apart)
+
+
+def _judge(
+    places: PlacesTest, held_out: tuple[HeldOutTensor, ...], shared: tuple[str, ...], share: float, apart: float
+) -> tuple[Found, str]:
+    seen = places.in_place, places.units, places.p_value
+    deviations = [each.deviation for each in held_out if each.deviation is not None]
+    kept = min((each.p_value for each in held_out), default=1.0) * max(len(held_out), 1)
+    # Rows of different tensors are permuted independently: deviations of all together count more than the largest.
+    together = sum(deviations) / len(deviations) ** 0.5 if deviations else 0.0
+    units = min((each.units for each in held_out), default=1)
+    close = apart <= CLOSE
+    if places.p_value <= LEVEL and places.paired_p_value <= PAIRED:
+        if close or min(kept, deviation_tail(together, units)) <= CONFIRMED:
+            return "related", sentences.related(*seen)
+        return "places", sentences.places(*seen)
+    if shared and share >= 0.5:
+        return "shared", sentences.shared(shared, share)
+    if close or kept <= LEVEL:
+        return "alike", sentences.alike(apart, max(deviations) if kept <= LEVEL else None)
+    words = f"{places.in_place} of {places.units} hidden units stand in place (p = {places.p_value:.2g})"
+    if places.left_out:
+        words += f", {', '.join(places.left_out[:4])} left out: places mean something there in both files"
+    if places_tail(places.units, places.spaces) > LEVEL or paired_places_tail(places.units, places.spaces) > PAIRED:
+        return "undecided", f"{words}: too few units to tell a relative from networks trained apart"
+    cosine = max((each.cosine for each in held_out), default=0.0)
+    if apart < FAR or cosine >= UNLIKE:
+        return "undecided", (
+            f"{words}; after alignment the median weight matrix is {apart:.2g} of its size apart and what was left out "
+            f"has a cosine of up to {cosine:.2f}: networks trained apart on one task may have both, and so may "
+            "relatives in other coordinates"
+        )
+    if shared:
+        return "undecided", f"{words}; but A and B share {', '.join(shared[:4])}"
+    return "none", sentences.no_relation(*seen, apart)
+
+
+def _shared(group: OrbitGroup, one: Tensors, two: Tensors, fitting: Collection[str]) -> tuple[tuple[str, ...], float]:
+    """The matrices that are the same in both, and their share of all numbers in matrices of hidden units.
+
+    Tables of tokens may be given to both, and constants (zeros, an identity) are no evidence: most numbers have to be
+    different ones.
+    """
+    of_units = {
+        rows.tensor
+        for space in group.spaces
+        if isinstance(space, UnitSpace) and space.permutes
+        for rows in space.members
+        if len(group.shapes[rows.tensor]) > 1
+    }
+    matrices = [name for name, shape in group.shapes.items() if len(shape) > 1]
+    same = [name for name in matrices
+            if (name in fitting or torch.equal(one[name], two[name])) and _is_generic(one[name])]  # fmt: skip
+    total = sum(one[name].numel() for name in of_units)
+    return tuple(same), sum(one[name].numel() for name in same if name in of_units) / total if total else 0.0
+
+
+def _is_generic(tensor: torch.Tensor) -> bool:
+    return 2 * len(torch.unique(tensor.abs())) > tensor.numel()
+
+
+def _distance(group: OrbitGroup, one: Tensors, two: Tensors, places: PlacesTest) -> float:
+    """The median relative distance of matrices, stored or aligned, whichever is nearer."""
+    acting = frames(group, places.moves)
+    names = [name for name, shape in group.shapes.items() if int(np.prod(shape, dtype=int)) > max(shape, default=0)]
+    distances = []
+    for name in names:
+        size = float(one[name].norm())
+        away = min(float((each - one[name]).norm()) for each in (two[name], moved(two, acting, [name])[name]))
+        distances.append(away / size if size else float("inf") if away else 0.0)
+    return median(distances) if distances else float("inf")
