@@ -100,7 +100,7 @@ def save(run: Run, folder: Path) -> None:
         np.savez_compressed(draft / "trajectory.npz", **arrays)
         if run.network is not None:
             network_files.write(run.network.to_dag(), draft / "network.json")
-        write_text(draft / "run.json", json.dumps(_strict(words), indent=1, ensure_ascii=False) + "\n")
+        write_text(draft / "run.json", json.dumps(json_value(words), indent=1, ensure_ascii=False) + "\n")
 
 
 def load(folder: Path) -> Run:
@@ -182,8 +182,14 @@ def _words(arrays: dict[str, Any], name: str) -> list[str]:
     return words
 
 
-def _strict(value: Any) -> Any:
-    """JSON has no infinity."""
+def json_value(value: Any) -> Any:
+    """The same with null for NaN and infinities, which JSON has not.
+
+    >>> json_value({"drift": [1.0, float("nan")]})
+    {'drift': [1.0, None]}
+    """
     if isinstance(value, Mapping):
-        return {key: _strict(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
