@@ -241,28 +241,32 @@ class Monitor:
         trained = {name for name, value in self.model.named_parameters() if value.requires_grad}
         differ = self._sizes.differ
         self._drop(lambda tied: differ(tied & trained), "the optimiser moves its weights at different rates")
-        if self._calls.compiled:
-            if any(joint.kinked for joint in self.parts.joints):
-                self._say("dead and linear units are not counted: they are computed inside torch.compile")
-        else:
-            self._calls.close()  # compiled code is compiled again when hooks of its modules change
+        if not self._calls.compiled:  # compiled code would be compiled again: it guards the hooks of its modules
+            self._calls.close()
         if self._wanted is False:
             return
-        if not self.watches and not self._said:
-            inside = (
-                "a part of it ran inside torch.compile, which hides what it was given"
-                if self._calls.compiled
-                else ("no part of it was called with gradients before the first step")
+        if not self._declared:
+            self._say_unread()
+        if self.watches and not any(watch.count for watch in self.watches.values()):
+            parts = (
+                f" in {', '.join(list(self._ran)[:5])}, which the loop calls one by one" if len(self._ran) > 1 else ""
             )
-            self._say(f"structural laws are not watched: {inside}; say what the model takes with input=(...)")
-        if not any(watch.count for watch in self.watches.values()):
-            parts = ", ".join(list(self._ran)[:5]) if len(self._ran) > 1 else ""
-            several = (
-                f"; laws that tie several of the parts that the training loop calls ({parts}) are not read"
-                if parts
-                else ""
-            )
-            self._warn_if_blind(f"no structural laws were found{several}")
+            self._warn_if_blind(f"no structural laws were found{parts}")
+
+    def _say_unread(self) -> None:
+        """Name the parameters that no part that ran has."""
+        ran = set[int]().union(*self._ran.values())
+        left = [name for name, value in self.model.named_parameters() if value.requires_grad and id(value) not in ran]
+        if not left:
+            return
+        hidden = self._calls is not None and self._calls.compiled
+        why = (
+            "what has it ran inside torch.compile, which hides what it was given"
+            if hidden
+            else "nothing that has it was called with gradients before the first step"
+        )
+        others = f" and {len(left) - 1} other parameters" if len(left) > 1 else ""
+        self._say(f"structural laws of {left[0]}{others} are not watched: {why}; input=(...) says what the model takes")
 
     def _warn_if_blind(self, why: str) -> None:
         if not self.parts.joints:
@@ -354,6 +358,12 @@ class Monitor:
             "linear": self._count(lambda low, high: low > 0),
             "norms": self._norms(sides),
         }
+        hidden = [joint.name for joint in self.parts.joints if joint.kinked and joint.name not in self._seen]
+        if hidden and self.steps and self._calls is not None and self._calls.compiled:
+            words = (
+                f"dead and linear units of {', '.join(hidden)} are not counted: they are computed inside torch.compile"
+            )
+            self._say(words, "units")
         if lost:
             others = f" and {len(lost) - 1} others have" if len(lost) > 1 else " has"
             words = (
