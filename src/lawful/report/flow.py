@@ -183,6 +183,9 @@ def compare_text(found: Comparison) -> str:
         theory = "0" if row.optimizer.name == "flow" else theory
         words = f"  {str(row.optimizer)[:wide]:{wide}} {row.steps:>7} {row.losses[-1]:>9.4g} {row.max_drift:>8.2g}"
         lines.append(f"{words} {theory:>8}" + (f"  {row.message}" if row.message else ""))
+    for row in found.rows:
+        if not row.message and abs(row.times[-1] - found.time) > 1e-6 * found.time:
+            lines.append(f"{row.optimizer}: {row.steps} steps cover a time of {row.times[-1]:.6g}, not {found.time:g}")
     if (order := found.order()) is not None:
         lines.append(f"gradient descent: drift grows as step^{order:.2f} (theory: 1, rate = integral of c(g))")
     if (order := found.order("adam")) is not None:
