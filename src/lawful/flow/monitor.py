@@ -29,6 +29,7 @@ from lawful.flow.watch import LawWatch, digest, merge_measures
 from lawful.flow.wrappers import sharded_parameters, unwrap
 from lawful.network import Mlp
 from lawful.network.formats.reading import read_bytes
+from lawful.sentences import flow as sentences
 
 Record = dict[str, Any]
 
@@ -365,11 +366,7 @@ class Monitor:
             )
             self._say(words, "units")
         if lost:
-            others = f" and {len(lost) - 1} others have" if len(lost) > 1 else " has"
-            words = (
-                f"the run is lost: at step {self.steps} {lost[0]}{others} NaN or infinite entries, and so have the laws"
-            )
-            self._say(words, "lost")
+            self._say(sentences.lost(self.steps, lost[0], len(lost)), "lost")
         if self.detail:
             record["balances"] = {name: values.tolist() for name, values in balances.items()}
         if self.locked is not None:

@@ -29,6 +29,7 @@ from lawful.types import Floats
 
 FORMAT = "lawful run 1"
 MAX_WORDS = 1_000_000  # laws or kinks of a stored run: each becomes an object
+RANK_TOLERANCE = 1e-7  # of the largest singular value; those from J Jᵀ are rounding below 1e-8 of it
 MAX_SPECTRUM = 1000  # hidden neurons up to which singular values are computed for every snapshot
 
 
@@ -54,7 +55,7 @@ class Run(Shown):
         """The largest drift of any law at any snapshot."""
         return float(np.abs(self.drift).max(initial=0.0))
 
-    def ranks(self, tolerance: float = 1e-7) -> tuple[int, ...] | None:
+    def ranks(self, tolerance: float = RANK_TOLERANCE) -> tuple[int, ...] | None:
         """Rank of `J = 2 B̃ diag θ` at each snapshot: singular values above `tolerance` times the largest.
 
         The values come from `J Jᵀ`, so those below 1e-8 of the largest are rounding.

@@ -54,9 +54,9 @@ def exact_arithmetic() -> Iterator[None]:
         torch.set_autocast_enabled(kind, False)
     # Whatever enters autocast calls these two, also in a function that it decorates.
     autocast.__enter__ = lambda self: self  # type: ignore[method-assign]
-    autocast.__exit__ = lambda self, *_: None  # type: ignore[method-assign, assign]
+    autocast.__exit__ = lambda self, *_: None  # type: ignore[method-assign]
     try:
-        with torch.compiler.set_stance("force_eager"):  # type: ignore[no-untyped-call]
+        with torch.compiler.set_stance("force_eager"):
             yield
     finally:
         autocast.__enter__, autocast.__exit__ = enter, leave  # type: ignore[method-assign]
