@@ -23,7 +23,7 @@ from lawful.flow.parts import OTHERWISE, Joint, Parts, understand
 from lawful.flow.runs import json_value
 from lawful.flow.sinks import Sink
 from lawful.flow.step_sizes import StepSizes
-from lawful.flow.top_calls import Call, TopCalls
+from lawful.flow.top_calls import PartCall, TopCalls
 from lawful.flow.training_slope import are_finite, slopes_in_training
 from lawful.flow.watch import LawWatch, digest, merge_measures
 from lawful.flow.wrappers import sharded_parameters, unwrap
@@ -135,7 +135,7 @@ class Monitor:
         if call is not None:
             self._look_at(call)
 
-    def _look_at(self, call: Call) -> None:
+    def _look_at(self, call: PartCall) -> None:
         """A part of the model ran in training for the first time: its inputs show its graph, and what laws it keeps."""
         assert self._calls is not None  # noqa: S101 (calls come from there)
         self._calls.asleep = True
@@ -147,7 +147,7 @@ class Monitor:
         finally:
             self._calls.asleep = False
 
-    def _look_at_part(self, call: Call) -> None:
+    def _look_at_part(self, call: PartCall) -> None:
         """Read the graph of a part that the training loop calls, and hold its laws against a gradient."""
         part = self.model.get_submodule(call.name)
         own = {id(value) for value in part.parameters() if value.requires_grad}
@@ -167,7 +167,7 @@ class Monitor:
             if shared := values & own:
                 self._drop_shared(shared, f"{name or 'the model'} and {call.name or 'the model'}")
 
-    def _check_laws(self, watch: LawWatch, call: Call, name: str) -> None:
+    def _check_laws(self, watch: LawWatch, call: PartCall, name: str) -> None:
         inside = call.name.removeprefix(name).removeprefix(".")
         try:
             dropped = watch.hold_against_training(self.model.get_submodule(name), call.inputs, call.keywords, inside)
@@ -199,11 +199,11 @@ class Monitor:
         self.parts = self.parts.without(names, why)
         for kept in (self._start, self._seen, self._unchecked):
             for name in names:
-                kept.pop(name, None)  # type: ignore[attr-defined]
+                kept.pop(name, None)
         self._write({"kind": "parts", "chains": self.parts.chains, "ignored": self.parts.ignored})
         self._say(f"balances of {', '.join(names)} are not watched: {why}")
 
-    def _check_joints(self, call: Call) -> None:
+    def _check_joints(self, call: PartCall) -> None:
         """Drop the joints in a part of the model whose balances a gradient of that part does not keep."""
         prefix = f"{call.name}." if call.name else ""
         names = {

@@ -11,7 +11,7 @@ from torch import nn
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class PartCall:
     """A part of a model ran in training; `top` if no other part of the model called it."""
 
     name: str
@@ -35,7 +35,7 @@ class TopCalls:
     step, and only the model's own inputs are kept, which the compiled code has anyway.
     """
 
-    def __init__(self, model: nn.Module, ran: Callable[[Call], None]) -> None:
+    def __init__(self, model: nn.Module, ran: Callable[[PartCall], None]) -> None:
         self._ran, self._depth, self._heard = ran, 0, set[tuple[str, bool]]()
         self._compiled = _Compiled()
         self._hooks: list[Any] = []
@@ -50,10 +50,10 @@ class TopCalls:
         """Whether a part ran inside `torch.compile`."""
         return self._compiled.seen
 
-    def compiled_call(self) -> Call | None:
+    def compiled_call(self) -> PartCall | None:
         """The last call of the whole model inside `torch.compile`, if there was one since the last time asked."""
         found, self._compiled.call = self._compiled.call, None
-        return None if found is None else Call("", *found, None, True)
+        return None if found is None else PartCall("", *found, None, True)
 
     def _enter(self, _: nn.Module, __: Any, ___: Any) -> None:
         if torch.compiler.is_compiling() or self.asleep:
@@ -89,7 +89,7 @@ class TopCalls:
         if output is None:  # it raised, or returns nothing to train on
             return
         self._heard.add((name, top))
-        self._ran(Call(name, inputs, keywords, output, top))
+        self._ran(PartCall(name, inputs, keywords, output, top))
 
     def close(self) -> None:
         """Remove the hooks."""

@@ -49,7 +49,7 @@ def none_locked() -> str:
 @sentence("flow.exact_law", claims="the formula for sgd differs from what was measured by at most this, for all laws")
 def exact_law(error: float) -> str:
     """Of `c⁺ = c + η²c(g)` and its extensions."""
-    return f"sgd's exact law c+ = c + step^2 c(g), with momentum and decay: off by at most {at_most(error, 1)}"
+    return f"sgd's law c+ = c + step^2 c(g), with momentum and decay: off by at most {at_most(error, 1)}"
 
 
 @sentence("flow.lost", claims="parameters of the model are NaN or infinite, the named one among them")
