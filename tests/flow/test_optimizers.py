@@ -30,6 +30,8 @@ def example(text: str, samples: int = 12, seed: int = 0) -> tuple[Mlp | Dag, np.
         ("sgd:0.1:momentum=0.9:nesterov", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True)),
         ("adam:0.01", lambda p: torch.optim.Adam(p, 0.01)),
         ("adam:0.01:decay=0.1", lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.1)),
+        ("adamw:0.01", lambda p: torch.optim.AdamW(p, 0.01)),
+        ("adamw:0.01:decay=0", lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.0)),
         ("adamw:0.01:decay=0.1", lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1)),
     ],
 )
@@ -139,7 +141,15 @@ def test_laws_that_are_not_quadratic_have_no_prediction() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["flow", "sgd:0.1", "adam:0.001:batch=8", "sgd:0.01:momentum=0.9:decay=0.1:batch=2:nesterov"]
+    "text",
+    [
+        "flow",
+        "sgd:0.1",
+        "adam:0.001:batch=8",
+        "adamw:0.1:decay=0",
+        "adamw:0.1:decay=0.01",
+        "sgd:0.01:momentum=0.9:decay=0.1:batch=2:nesterov",
+    ],
 )
 def test_optimizers_print_what_they_parse(text: str) -> None:
     assert str(Optimizer.parse(text)) == text
@@ -148,7 +158,8 @@ def test_optimizers_print_what_they_parse(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "lion:0.1", "sgd", "sgd:-1", "sgd:fast", "sgd:0.1:nesterov=1", "adam:0.1:momentum=0.9", "sgd:0.1:batch=1.5",
-     "sgd:nan", "flow:batch=3", "sgd:0.1:nesterov", "sgd:0.1:momentum=1", "sgd:0.1:0.2", "sgd:0.1:decay=-1"],
+     "sgd:nan", "sgd:inf", "sgd:0", "flow:batch=3", "flow:rate=1", "adamw:0.1:decay=nan", "sgd:0.1:batch=inf",
+     "sgd:0.1:nesterov", "sgd:0.1:momentum=1", "sgd:0.1:0.2", "sgd:0.1:decay=-1"],
 )  # fmt: skip
 def test_bad_optimizers_are_refused(text: str) -> None:
     with pytest.raises(LawfulError):
@@ -179,3 +190,21 @@ def test_too_few_steps_for_momentum_have_no_prediction() -> None:
     few, many = compare(problem(network, x, y), balances(network), chosen, 1.0).rows
     assert few.predicted_drift is None
     assert many.predicted_drift == pytest.approx(many.max_drift, rel=0.2)
+
+
+@pytest.mark.parametrize("text", ["sgd:50", "sgd:0.5:momentum=0.9", "adam:2.1", "adamw:3"])
+def test_a_step_longer_than_the_whole_time_is_refused(text: str) -> None:
+    network, x, y = example("3-4-2 relu")
+    with pytest.raises(LawfulError, match="more than the whole 2"):
+        compare(problem(network, x, y), balances(network), [Optimizer.parse("flow"), Optimizer.parse(text)], 2.0)
+
+
+def test_times_that_steps_can_cover() -> None:
+    assert Optimizer.parse("sgd:0.03:momentum=0.9").steps(0.3) == 1  # 0.03/(1 - 0.9) is more than 0.3 by rounding
+    network, x, y = example("3-4-2 relu")
+    at, laws = problem(network, x, y), balances(network)
+    with pytest.raises(LawfulError, match="needs 1,000,000,000 steps"):
+        compare(at, laws, [Optimizer("sgd", 1e-9)], 1.0)
+    for time in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(LawfulError, match="positive and finite"):
+            compare(at, laws, [Optimizer("sgd", 0.1)], time)

@@ -11,7 +11,7 @@ import typer
 from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import ActivationOption, InputOption, JsonOption, ModelOption, OrderOption, SeedOption
-from lawful.cli.training import laws_under, read_settings, training_problem
+from lawful.cli.training import read_settings, training_problem
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def drift(
     from lawful.report.flow import drift_figure, drift_json, drift_text
 
     will_write(plot, html)
+    if tolerance is not None and not tolerance >= 0:
+        raise LawfulError(f"--tolerance is a number of at least 0, not {tolerance:g}")
     run = load(folder)
     signs = _locked(run)
     if plot is not None:
@@ -201,6 +203,7 @@ def _integrated(settings: dict[str, Any], part: Path | None) -> Run:
     from lawful.flow import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, named
     from lawful.flow.runs import record
     from lawful.network.formats.metric import read_metric
+    from lawful.study.training_verbs import laws_under
 
     at, laws, network = training_problem(settings)
     if settings["dynamics"] not in ("gradient", "heavy-ball"):

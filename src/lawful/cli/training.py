@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lawful.flow.loss_value import Problem
     from lawful.flow.quantities import Quantities
     from lawful.network import Dag, Mlp
-    from lawful.network.dynamics import Metric
 
 DEFAULTS: dict[str, Any] = {
     "data": None, "loss": "mse", "time": 1.0, "dynamics": "gradient", "friction": 1.0, "decay": 0.0, "snapshots": 101,
@@ -94,15 +93,3 @@ def training_problem(settings: dict[str, Any]) -> tuple[Problem, Quantities, Mlp
 
     at = ModuleProblem(trained, found.sized(shape), y, settings["loss"])
     return at, module_laws(trained, at.x), None
-
-
-def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
-    """The laws of the network that survive the metric."""
-    from lawful.flow import Quantities
-    from lawful.laws import known_laws
-    from lawful.laws.other_flows import under_metric
-
-    dag = network.to_dag()
-    laws = under_metric(known_laws(dag), metric)
-    names = ("*".join(dag.names[node] for node in law.nodes) or f"law {number}" for number, law in enumerate(laws))
-    return Quantities(tuple(names), laws.values)

@@ -58,5 +58,7 @@ def _short(trajectory: Trajectory) -> list[int]:
 
 
 def _interval(loss: float, size: float) -> list[float]:
+    if not np.isfinite(loss):
+        raise LawfulError("a loss along the run is not finite: there is no interval to certify")
     room = ROOM * (loss + 1e-6 * size)
     return [max(0.0, loss - room), loss + room]

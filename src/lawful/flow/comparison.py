@@ -96,10 +96,18 @@ def compare(
 
     Gradient descent changes a quadratic law by `η² c(g)` a step, so over a time by `η ∫ c(g) dt` to first order; with
     momentum by a factor (`Optimizer.drift_rate`). Adam's drift does not vanish with the step size. If the flow itself
-    needs more than `max_evaluations` gradients, there is no prediction.
+    needs more than `max_evaluations` gradients, there is no prediction. A method of which one step covers more than the
+    whole time, or that needs more steps than `max_evaluations`, is refused.
     """
     if not optimizers:
         raise LawfulError("name at least one optimizer to compare, such as flow,sgd:0.1,adam:0.001")
+    if not (np.isfinite(time) and time > 0):
+        raise LawfulError(f"the time of a comparison must be positive and finite, not {time:g}")
+    for optimizer in optimizers:  # before anything runs
+        if optimizer.name != "flow" and (count := optimizer.steps(time)) > max_evaluations:
+            raise LawfulError(
+                f"{optimizer} needs {count:,} steps for a time of {time:g}, more than {max_evaluations:,}"
+            )
     reference = integrate(problem, time, snapshots=4 * (POINTS - 1) + 1, max_evaluations=max_evaluations)
     if reference.stop.reason is Reason.INTERRUPTED:
         raise KeyboardInterrupt

@@ -59,6 +59,11 @@ def integrate(
     """
     if not (np.isfinite(time) and time > 0):
         raise LawfulError(f"the time of a flow must be positive and finite, not {time:g}")
+    for name, value in (("relative", relative), ("absolute", absolute)):
+        if not (np.isfinite(value) and value > 0):  # with NaN or 0 the solver would shrink its steps without end
+            raise LawfulError(f"the {name} tolerance of a flow must be positive and finite, not {value:g}")
+    if max_evaluations < 1:
+        raise LawfulError(f"a flow needs at least one evaluation, not {max_evaluations}")
     count = snapshots if isinstance(snapshots, int) else np.size(snapshots)
     if count * len(problem.start) > MAX_NUMBERS:
         raise LawfulError(f"{count:,} snapshots of {len(problem.start):,} parameters do not fit: ask for fewer")

@@ -27,10 +27,12 @@ class MonitorHooks:
             )  # a checkpoint goes back in time
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """One step was made."""
+        """A batch went through; while gradients are accumulated, no step of the optimiser was made."""
         if self.monitor is not None:
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            self.monitor.step(loss)
+            made = int(getattr(trainer, "global_step", self.monitor.steps + 1)) - self.monitor.steps
+            if made > 0:
+                self.monitor.step(loss, steps=made)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Training ended."""

@@ -20,11 +20,16 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.flow.jacobian_rank import jacobian_rank
 from lawful.flow.parts import OTHERWISE, Joint, Parts, understand
+from lawful.flow.runs import json_value
 from lawful.flow.sinks import Sink
-from lawful.flow.training_slope import slopes_in_training
-from lawful.flow.watch import LawWatch, digest
+from lawful.flow.step_sizes import StepSizes
+from lawful.flow.top_calls import PartCall, TopCalls
+from lawful.flow.training_slope import are_finite, slopes_in_training
+from lawful.flow.watch import LawWatch, digest, merge_measures
+from lawful.flow.wrappers import sharded_parameters, unwrap
 from lawful.network import Mlp
 from lawful.network.formats.reading import read_bytes
+from lawful.sentences import flow as sentences
 
 Record = dict[str, Any]
 
@@ -38,8 +43,11 @@ class Monitor:
     and, one JSON object per line, to `file`: each line is handed to the system as it is made, so all of them survive
     `kill -9`. A run that is started again with the same file and model goes on counting steps and drift.
 
-    The structural laws of the model (`lawful.symmetries`) are read from its graph when it first runs, or at once if
-    `input` says what it takes; `laws` is False for none, or a number for a sketch of so many.
+    The structural laws of the model (`lawful.symmetries`) are read from the graph of each part that the training loop
+    calls, when it first runs, or at once if `input` says what the model takes; `laws` is False for none, or a number
+    for a sketch of so many. `DistributedDataParallel`, `torch.compile` and autocast are looked through. What cannot be
+    read, a run whose weights are NaN or infinite, and parameters that one law ties and whose learning rates differ are
+    each said in one warning.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> with Monitor(model, every=10) as monitor:
@@ -66,8 +74,8 @@ class Monitor:
     ) -> None:
         if every < 1:
             raise LawfulError(f"a monitor records every k steps with k at least 1, not {every}")
-        self.model, self.every, self.detail = model, every, detail
-        self.parts: Parts = understand(model)
+        self.model, self.every, self.detail = unwrap(model), every, detail
+        self.parts: Parts = understand(self.model)
         self.quantities, self.locked = dict(quantities or {}), locked
         self.live = sys.stderr.isatty() if live is None else live
         self.records: list[Record] = []
@@ -75,14 +83,18 @@ class Monitor:
         self._path = None if file is None else Path(file)
         self._file: int | None = None
         self._hooks: list[Any] = []
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # lowest and highest inputs of kinks in this step
         self._start: dict[str, torch.Tensor] = {}
         self._began = time.perf_counter()
         self.input, self.sinks = input, tuple(sinks)
-        self.watch: LawWatch | None = None
+        self.watches: dict[str, LawWatch] = {}  # by the part of the model that they are of; "" is the whole
+        self._declared = input is not None
+        self._ran: dict[str, set[int]] = {}  # parts that the loop called, and the parameters that they have
+        self._calls: TopCalls | None = None
+        self._sizes: StepSizes | None = None
         self._wanted = laws
-        self._resumed = False
-        self._looking = False
+        self._resumed = self._settled = False
+        self._said: set[str] = set()
         self._unchecked: dict[str, str] = {}  # joints that no gradient was held against yet, and what must run for it
 
     def __enter__(self) -> Monitor:
@@ -96,100 +108,170 @@ class Monitor:
         for joint in self.parts.joints:
             if joint.kinked:
                 self._hooks.append(joint.below.register_forward_hook(self._watch(joint.name)))
-        if self._wanted is False:
+        if sharded := sharded_parameters(self.model):
+            self._wanted = False
+            self._say(
+                f"{sharded[0]} and others are sharded: this process holds parts of them, and laws are of the whole"
+            )
+        elif self._wanted is False:
             self._warn_if_blind(str(self.parts))
-        elif self.input is not None:
-            self._read_laws(self.input if isinstance(self.input, list) else [self.input], {})
+        elif self._declared:
+            self._read_laws("", self.input if isinstance(self.input, list) else [self.input], {}, None)
         self._unchecked = {joint.name: _around(joint) for joint in self.parts.joints}
-        for prefix in {"", *self._unchecked.values()}:
-            self._await_first_run(prefix)
+        self._calls = TopCalls(self.model, self._look_at)
+        self._sizes = StepSizes(self.model, self._look_at_compiled)
         self._record(None)
         return self
 
-    def _await_first_run(self, prefix: str) -> None:
-        """When a part of the model first runs in training, its inputs show whether its laws hold."""
+    def _say(self, words: str, about: str | None = None) -> None:
+        """Warn, once for each matter."""
+        if (about or words) not in self._said:
+            self._said.add(about or words)
+            warnings.warn(f"{type(self.model).__name__}: {words}", stacklevel=3)
 
-        def hook(part: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], _: Any) -> None:
-            if self._looking or torch.compiler.is_compiling() or not torch.is_grad_enabled():
-                return  # our own run of a copy, or nobody's training
-            handle.remove()
-            self._looking = True
+    def _look_at_compiled(self) -> None:
+        """Before the optimiser moves the weights: what ran inside `torch.compile` is looked at now."""
+        call = None if self._calls is None or self.watches else self._calls.compiled_call()
+        if call is not None:
+            self._look_at(call)
+
+    def _look_at(self, call: PartCall) -> None:
+        """A part of the model ran in training for the first time: its inputs show its graph, and what laws it keeps."""
+        assert self._calls is not None  # noqa: S101 (calls come from there)
+        self._calls.asleep = True
+        try:
+            with torch.random.fork_rng(devices=[]):
+                if call.top:
+                    self._look_at_part(call)
+                self._check_joints(call)
+        finally:
+            self._calls.asleep = False
+
+    def _look_at_part(self, call: PartCall) -> None:
+        """Read the graph of a part that the training loop calls, and hold its laws against a gradient."""
+        part = self.model.get_submodule(call.name)
+        own = {id(value) for value in part.parameters() if value.requires_grad}
+        others, self._ran[call.name] = dict(self._ran), own
+        if self._wanted is False or not own:
+            return
+        if not self._declared:
             try:
-                with torch.random.fork_rng(devices=[]):
-                    if not prefix:
-                        self._first_run(inputs, keywords)
-                    self._hold_against_training(part, prefix, inputs, keywords)
-            finally:
-                self._looking = False
+                self._read_laws(call.name, call.inputs, call.keywords, call.output)
+            except LawfulError as error:
+                unread = f"structural laws of {call.name or 'the model'} are not watched: {error}"
+                self._say(unread) if self.parts.joints else self._warn_if_blind(str(error))
+        for name, watch in self.watches.items():
+            if self._declared or name == call.name:
+                self._check_laws(watch, call, name)
+        for name, values in others.items():
+            if shared := values & own:
+                self._drop_shared(shared, f"{name or 'the model'} and {call.name or 'the model'}")
 
-        part = self.model.get_submodule(prefix.removesuffix("."))
-        handle = part.register_forward_hook(hook, with_kwargs=True)
-        self._hooks.append(handle)
+    def _check_laws(self, watch: LawWatch, call: PartCall, name: str) -> None:
+        inside = call.name.removeprefix(name).removeprefix(".")
+        try:
+            dropped = watch.hold_against_training(self.model.get_submodule(name), call.inputs, call.keywords, inside)
+        except Exception:  # the model's own code: some of it runs in its own precision or place alone
+            return  # `checked` in the records stays false
+        if dropped:
+            self._say(f"{dropped} structural laws are not watched: {OTHERWISE}")
 
-    def _hold_against_training(
-        self, part: nn.Module, prefix: str, inputs: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> None:
+    def _drop_shared(self, shared: set[int], both: str) -> None:
+        """Weights that two parts run: what leaves the one unchanged may change the other."""
+        names = {name for name, value in self.model.named_parameters() if id(value) in shared}
+        why = f"the training loop runs its weights in {both}"
+        self._drop(lambda tied: bool(tied & names), why)
+
+    def _drop(self, refused: Callable[[set[str]], bool], why: str) -> None:
+        """Stop watching the laws, structural ones and balances, that tie such parameters."""
+        dropped = 0
+        for part, watch in self.watches.items():
+            prefix = f"{part}." if part else ""
+            dropped += watch.keep(lambda laws, watch=watch, prefix=prefix:  # type: ignore[misc]
+                                  not refused({prefix + name for name in watch.names(laws)}))  # fmt: skip
+        if dropped:
+            self._say(f"{dropped} structural laws are not watched: {why}")
+        self._drop_joints([joint.name for joint in self.parts.joints if refused(joint.parameters)], why)
+
+    def _drop_joints(self, names: list[str], why: str) -> None:
+        if not names:
+            return
+        self.parts = self.parts.without(names, why)
+        for kept in (self._start, self._seen, self._unchecked):
+            for name in names:
+                kept.pop(name, None)
+        self._write({"kind": "parts", "chains": self.parts.chains, "ignored": self.parts.ignored})
+        self._say(f"balances of {', '.join(names)} are not watched: {why}")
+
+    def _check_joints(self, call: PartCall) -> None:
         """Drop the joints in a part of the model whose balances a gradient of that part does not keep."""
-        names = {name for name, around in self._unchecked.items() if around == prefix or not prefix}
+        prefix = f"{call.name}." if call.name else ""
+        names = {
+            name
+            for name, around in self._unchecked.items()
+            if around == prefix or (call.top and around.startswith(prefix))
+        }
         if not names:
             return
         try:
-            slopes = list(slopes_in_training(part, inputs, keywords))
-        except Exception:  # the model's own code: some of it runs in its own precision or place alone
+            slopes = list(slopes_in_training(self.model.get_submodule(call.name), call.inputs, call.keywords))
+        except Exception:  # as for laws; the names stay in `unchecked`
+            return
+        if not are_finite(slopes):
             return
         self._unchecked = {name: around for name, around in self._unchecked.items() if name not in names}
         asked = [joint for joint in self.parts.joints if joint.name in names]
         wrong = [joint.name for joint in asked if not all(joint.kept_along(*each, prefix) for each in slopes)]
-        if wrong:
-            self.parts = self.parts.without(wrong, OTHERWISE)
-            self._start = {name: values for name, values in self._start.items() if name not in wrong}
-            self._seen = {name: counts for name, counts in self._seen.items() if name not in wrong}
-            self._write({"kind": "parts", "chains": self.parts.chains, "ignored": self.parts.ignored})
-            kind = type(self.model).__name__
-            warnings.warn(f"balances of {', '.join(wrong)} in {kind} are not watched: {OTHERWISE}", stacklevel=2)
+        self._drop_joints(wrong, OTHERWISE)
 
-    def _first_run(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Read the model's graph, and hold its laws against a gradient."""
+    def _read_laws(self, part: str, inputs: Sequence[Any], keywords: dict[str, Any], output: Any) -> None:
+        sketch = None if self._wanted is True else int(self._wanted)
+        watch = self.watches[part] = LawWatch(self.model.get_submodule(part), inputs, keywords, sketch, output)
+        if self._path is not None:
+            beside = self._path.with_name(f"{self._path.name}{'.' * bool(part)}{part}.laws.npy")
+            if self._resumed and beside.exists():
+                watch.resume(beside)
+            else:
+                watch.save(beside)
+
+    def _end_first_step(self) -> None:
+        """What the first step has not shown will not be seen: say so, and stop listening."""
+        assert self._calls is not None and self._sizes is not None  # noqa: S101, PT018 (entered)
+        self._look_at_compiled()
+        self._sizes.close()
+        trained = {name for name, value in self.model.named_parameters() if value.requires_grad}
+        differ = self._sizes.differ
+        self._drop(lambda tied: differ(tied & trained), "the optimiser moves its weights at different rates")
+        if not self._calls.compiled:  # compiled code would be compiled again: it guards the hooks of its modules
+            self._calls.close()
         if self._wanted is False:
             return
-        if self.watch is None:
-            self._read_from_batch(inputs, keywords)
-        if self.watch is None:
-            return
-        try:
-            dropped = self.watch.hold_against_training(self.model, inputs, keywords)
-        except Exception:  # as for joints
-            return
-        if dropped:
-            kind = type(self.model).__name__
-            warnings.warn(f"{dropped} structural laws of {kind} are not watched: {OTHERWISE}", stacklevel=2)
+        if not self._declared:
+            self._say_unread()
+        if self.watches and not any(watch.count for watch in self.watches.values()):
+            parts = (
+                f" in {', '.join(list(self._ran)[:5])}, which the loop calls one by one" if len(self._ran) > 1 else ""
+            )
+            self._warn_if_blind(f"no structural laws were found{parts}")
 
-    def _read_from_batch(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        tensors = [each for each in (*inputs, *keywords.values()) if isinstance(each, torch.Tensor)]
-        if any(each.ndim > 0 and len(each) < 2 for each in tensors):  # single numbers have no batch
-            self._warn_if_blind("it first ran on a batch of one: give input=(...), a size without the batch")
+    def _say_unread(self) -> None:
+        """Name the parameters that no part that ran has."""
+        ran = set[int]().union(*self._ran.values())
+        left = [name for name, value in self.model.named_parameters() if value.requires_grad and id(value) not in ran]
+        if not left:
             return
-        try:
-            self._read_laws(list(inputs), keywords)
-        except LawfulError as error:
-            self._warn_if_blind(str(error))
-
-    def _read_laws(self, inputs: list[Any], keywords: dict[str, Any]) -> None:
-        sketch = None if self._wanted is True else int(self._wanted)
-        self.watch = LawWatch(self.model, inputs, keywords, sketch)
-        if not self.watch.count:
-            self._warn_if_blind("it has no structural laws")
-        if self._path is not None:
-            beside = self._path.with_name(self._path.name + ".laws.npy")
-            if self._resumed and beside.exists():
-                self.watch.resume(beside)
-            else:
-                self.watch.save(beside)
+        hidden = self._calls is not None and self._calls.compiled
+        why = (
+            "what has it ran inside torch.compile, which hides what it was given"
+            if hidden
+            else "nothing that has it was called with gradients before the first step"
+        )
+        others = f" and {len(left) - 1} other parameters" if len(left) > 1 else ""
+        self._say(f"structural laws of {left[0]}{others} are not watched: {why}; input=(...) says what the model takes")
 
     def _warn_if_blind(self, why: str) -> None:
         if not self.parts.joints:
-            kind = type(self.model).__name__
-            warnings.warn(f"this monitor understands nothing of {kind}: {why}", stacklevel=3)
+            self._say(f"this monitor understands nothing of {type(self.model).__name__}: {why}")
 
     def _go_on(self, path: Path) -> None:
         """Take step and start from an earlier run of the same model in the same file."""
@@ -200,7 +282,7 @@ class Monitor:
             self._resumed = True
             self.steps = int(last[-1].get("step", 0))
             first = last[0].get("balances", {})
-            self._start = {name: torch.tensor(values, dtype=torch.float64) for name, values in first.items()}
+            self._start = {name: torch.tensor(np.array(values, dtype=np.float64)) for name, values in first.items()}
 
     def _balances(self) -> dict[str, torch.Tensor]:
         sides = {joint.name: joint.sides() for joint in self.parts.joints}
@@ -212,6 +294,9 @@ class Monitor:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        for listener in (self._calls, self._sizes):
+            if listener is not None:
+                listener.close()
         if self._file is not None:
             os.fsync(self._file)
             os.close(self._file)
@@ -219,22 +304,33 @@ class Monitor:
         if self.live and self.records:
             print(file=sys.stderr)
 
-    def step(self, loss: Any = None) -> None:
-        """Count one step of the optimiser; every k-th is recorded."""
-        self.steps += 1
-        if self.steps % self.every == 0:
+    def step(self, loss: Any = None, *, steps: int = 1) -> None:
+        """Count one step of the optimiser, or as many as were made; every k-th is recorded."""
+        if steps < 1:
+            raise LawfulError(f"a monitor counts at least one step at a time, not {steps}")
+        before, self.steps = self.steps, self.steps + steps
+        if self._calls is not None and self._sizes is not None and not self._settled:
+            self._settled = True
+            self._end_first_step()
+        if self.steps // self.every > before // self.every:
             self._record(loss)
+        self._seen.clear()
 
     def _watch(self, name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
-        """A hook that, before a recorded step, counts the units that are off, or on, for the whole batch."""
+        """A hook that, before a recorded step, notes the units that are on, and off, somewhere in its batches."""
 
         def hook(_: nn.Module, __: Any, output: torch.Tensor) -> None:
-            if self._looking or name not in self._start:
+            if torch.compiler.is_compiling():  # first of all: what is read here is compiled in, and guarded
                 return
-            if (self.steps + 1) % self.every == 0 and self.model.training:
+            if (self._calls is not None and self._calls.asleep) or name not in self._start:
+                return
+            if (self.steps + 1) % self.every == 0 and self.model.training and torch.is_grad_enabled():
                 heights = output.detach().flatten(2).movedim(1, -1) if output.ndim > 2 else output.detach()
                 low, high = torch.aminmax(heights.reshape(-1, heights.shape[-1]), dim=0)
-                self._seen[name] = (int((high <= 0).sum()), int((low > 0).sum()))
+                if name in self._seen:  # another part of the batch, where gradients are accumulated
+                    low = torch.minimum(low, self._seen[name][0])
+                    high = torch.maximum(high, self._seen[name][1])
+                self._seen[name] = low, high
 
         return hook
 
@@ -248,19 +344,29 @@ class Monitor:
             self._start = balances
         drifts = [(balances[name] - start).abs().max() for name, start in self._start.items() if name in balances]
         number = None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        lost = self._nonfinite()
         record: Record = {
             "kind": "record",
             "step": self.steps,
             "seconds": round(time.perf_counter() - self._began, 6),
             "loss": number,
             "drift": float(torch.stack(drifts).max()) if drifts else None,
+            "nonfinite": lost,
             "unchecked": sorted(self._unchecked),
-            "rank": jacobian_rank(sides, self.parts.chains),
+            "rank": None if lost else jacobian_rank(sides, self.parts.chains),
             "hidden": sum(joint.units for joint in self.parts.joints),
-            "dead": sum(off for off, _ in self._seen.values()) if self._seen else None,
-            "linear": sum(on for _, on in self._seen.values()) if self._seen else None,
+            "dead": self._count(lambda low, high: high <= 0),
+            "linear": self._count(lambda low, high: low > 0),
             "norms": self._norms(sides),
         }
+        hidden = [joint.name for joint in self.parts.joints if joint.kinked and joint.name not in self._seen]
+        if hidden and self.steps and self._calls is not None and self._calls.compiled:
+            words = (
+                f"dead and linear units of {', '.join(hidden)} are not counted: they are computed inside torch.compile"
+            )
+            self._say(words, "units")
+        if lost:
+            self._say(sentences.lost(self.steps, lost[0], len(lost)), "lost")
         if self.detail:
             record["balances"] = {name: values.tolist() for name, values in balances.items()}
         if self.locked is not None:
@@ -269,14 +375,27 @@ class Monitor:
         if self.quantities:
             theta = torch.cat([value.detach().flatten() for value in self.model.parameters()]).double().cpu().numpy()
             record["quantities"] = {name: _plain(measure(theta)) for name, measure in self.quantities.items()}
-        if self.watch is not None:
-            record["laws"] = self.watch.measure(self.model)
+        if self.watches:
+            measures = {part: watch.measure(self.model.get_submodule(part)) for part, watch in self.watches.items()}
+            record["laws"] = merge_measures(measures)
         self.records.append(record)
         self._write(record)
         for sink in self.sinks:
             sink(record)
         if self.live:
             print("\r\x1b[2K" + line(record), end="", file=sys.stderr, flush=True)
+
+    def _nonfinite(self) -> list[str]:
+        """Parameters with NaN or infinite entries."""
+        named = [(name, value.detach()) for name, value in self.model.named_parameters() if value.numel()]
+        finite = [torch.isfinite(value).all() for _, value in named]
+        return [name for (name, _), fine in zip(named, finite, strict=True) if not bool(fine)]
+
+    def _count(self, which: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> int | None:
+        """How many units a batch showed to be so; None if there was none, or one with NaN."""
+        if not self._seen or any(bool((low + high).isnan().any()) for low, high in self._seen.values()):
+            return None
+        return sum(int(which(low, high).sum()) for low, high in self._seen.values())
 
     @staticmethod
     def _norms(sides: list[tuple[Joint, torch.Tensor, torch.Tensor]]) -> dict[str, float]:
@@ -288,7 +407,7 @@ class Monitor:
 
     def _write(self, record: Record) -> None:
         if self._file is not None:
-            os.write(self._file, (json.dumps(record) + "\n").encode())
+            os.write(self._file, (json.dumps(json_value(record), allow_nan=False) + "\n").encode())
 
 
 def _around(joint: Joint) -> str:
@@ -308,6 +427,7 @@ def line(record: Mapping[str, Any]) -> str:
     """
     words = [f"step {record['step']}"]
     words += [f"{key} {record[key]:.4g}" for key in ("loss", "drift") if record.get(key) is not None]
+    words += ["weights are not finite"] if record.get("nonfinite") else []
     words += [f"rank {record['rank']}/{record['hidden']}"] if record.get("rank") is not None else []
     return "  ".join(
         words + [f"{key} {record[key]}" for key in ("dead", "linear", "locked") if record.get(key) is not None]

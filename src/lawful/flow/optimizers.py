@@ -13,6 +13,8 @@ from lawful.flow.loss_value import Problem
 from lawful.flow.quantities import Quantities
 from lawful.types import Floats
 
+ADAMW_DECAY = 0.01  # the default `weight_decay` of torch.optim.AdamW; its other optimisers have 0
+UNSET: float = None  # type: ignore[assignment]  # a decay that was not given: the method's own is taken
 FORMS = (
     "flow[:decay=D], sgd:RATE[:momentum=M[:nesterov]][:batch=B][:decay=D], adam:RATE[:batch=B][:decay=D], "
     "adamw:RATE[:...]"
@@ -24,24 +26,29 @@ class Optimizer:
     """A method and its settings; prints and parses itself.
 
     `sgd` is PyTorch's SGD (decay added to the gradient, heavy-ball or Nesterov momentum), `adam` and `adamw` are
-    PyTorch's with their default betas, `flow` is the gradient flow. `batch` 0 is the full batch.
+    PyTorch's with their default betas, `flow` is the gradient flow. Defaults are PyTorch's: `adamw` decays by 0.01.
+    `batch` 0 is the full batch.
 
-    >>> Optimizer.parse("sgd:0.1:momentum=0.9")
-    Optimizer('sgd:0.1:momentum=0.9')
+    >>> Optimizer.parse("sgd:0.1:momentum=0.9"), Optimizer.parse("adamw:0.01")
+    (Optimizer('sgd:0.1:momentum=0.9'), Optimizer('adamw:0.01:decay=0.01'))
     """
 
     name: str
     rate: float = 0.0
     momentum: float = 0.0
-    decay: float = 0.0
+    decay: float = UNSET
     batch: int = 0
     nesterov: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in ("flow", "sgd", "adam", "adamw"):
             raise LawfulError(f"unknown optimizer {self.name[:40]!r}: write {FORMS}")
+        if self.decay is UNSET:
+            object.__setattr__(self, "decay", ADAMW_DECAY if self.name == "adamw" else 0.0)
         if self.name != "flow" and not (math.isfinite(self.rate) and self.rate > 0):
             raise LawfulError(f"{self.name} needs a positive step size: write {self.name}:0.01")
+        if self.name == "flow" and self.rate:
+            raise LawfulError("the flow has no step size: write flow")
         if not 0 <= self.momentum < 1 or (self.momentum and self.name != "sgd"):
             raise LawfulError("momentum is a number from 0 up to 1, for sgd")
         if self.nesterov and not self.momentum:
@@ -75,15 +82,24 @@ class Optimizer:
 
     def __str__(self) -> str:
         words = [self.name] + [f"{self.rate:g}"] * (self.name != "flow")
-        words += [f"{key}={getattr(self, key):g}" for key in ("momentum", "decay", "batch") if getattr(self, key)]
+        shown = {"momentum": bool(self.momentum), "decay": bool(self.decay) or self.name == "adamw",
+                 "batch": bool(self.batch)}  # fmt: skip
+        words += [f"{key}={getattr(self, key):g}" for key, is_shown in shown.items() if is_shown]
         return ":".join(words + ["nesterov"] * self.nesterov)
 
     def __repr__(self) -> str:
         return f"Optimizer({str(self)!r})"
 
     def steps(self, time: float) -> int:
-        """How many steps cover a time of the flow; momentum moves `1/(1 − μ)` times as fast."""
-        return max(1, round(time / self.pace))
+        """How many steps cover a time of the flow, to the nearest; momentum moves `1/(1 − μ)` times as fast.
+
+        >>> Optimizer("sgd", 0.1).steps(0.37)
+        4
+        """
+        if not self.pace <= time * (1 + 1e-9):  # rounding of until = 0.3, momentum = 0.9
+            moves = f", with momentum {self.momentum:g} {self.pace:g}" if self.momentum else ""
+            raise LawfulError(f"one step of {self} covers a time of {self.rate:g}{moves}, more than the whole {time:g}")
+        return round(min(time / self.pace, 1e18))
 
     @property
     def pace(self) -> float:

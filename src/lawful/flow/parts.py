@@ -29,6 +29,12 @@ class Joint:
     units: int
     kinked: bool
 
+    @property
+    def parameters(self) -> set[str]:
+        """Names of the parameters that its balances tie."""
+        biases = {f"{self.name}.bias"} if self.below.bias is not None else set()
+        return {f"{self.name}.weight", f"{self.reader}.weight"} | biases
+
     @torch.no_grad()
     def sides(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums of squares of the weights into and out of each unit."""

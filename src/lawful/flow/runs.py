@@ -29,6 +29,7 @@ from lawful.types import Floats
 
 FORMAT = "lawful run 1"
 MAX_WORDS = 1_000_000  # laws or kinks of a stored run: each becomes an object
+RANK_TOLERANCE = 1e-7  # of the largest singular value; those from J Jᵀ are rounding below 1e-8 of it
 MAX_SPECTRUM = 1000  # hidden neurons up to which singular values are computed for every snapshot
 
 
@@ -54,7 +55,7 @@ class Run(Shown):
         """The largest drift of any law at any snapshot."""
         return float(np.abs(self.drift).max(initial=0.0))
 
-    def ranks(self, tolerance: float = 1e-7) -> tuple[int, ...] | None:
+    def ranks(self, tolerance: float = RANK_TOLERANCE) -> tuple[int, ...] | None:
         """Rank of `J = 2 B̃ diag θ` at each snapshot: singular values above `tolerance` times the largest.
 
         The values come from `J Jᵀ`, so those below 1e-8 of the largest are rounding.
@@ -100,7 +101,7 @@ def save(run: Run, folder: Path) -> None:
         np.savez_compressed(draft / "trajectory.npz", **arrays)
         if run.network is not None:
             network_files.write(run.network.to_dag(), draft / "network.json")
-        write_text(draft / "run.json", json.dumps(_strict(words), indent=1, ensure_ascii=False) + "\n")
+        write_text(draft / "run.json", json.dumps(json_value(words), indent=1, ensure_ascii=False) + "\n")
 
 
 def load(folder: Path) -> Run:
@@ -182,8 +183,14 @@ def _words(arrays: dict[str, Any], name: str) -> list[str]:
     return words
 
 
-def _strict(value: Any) -> Any:
-    """JSON has no infinity."""
+def json_value(value: Any) -> Any:
+    """The same with null for NaN and infinities, which JSON has not.
+
+    >>> json_value({"drift": [1.0, float("nan")]})
+    {'drift': [1.0, None]}
+    """
     if isinstance(value, Mapping):
-        return {key: _strict(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
+from lawful.flow.wrappers import batch_of, exact_arithmetic, output_tensors
 from lawful.network.modules.export import twin_of
-from lawful.symmetry.check import tensors_in
 
 SEEN = 8  # samples of a batch that are looked at
 POINTS = 3  # where units are off, a gradient says nothing of them
@@ -28,8 +29,8 @@ def slopes_in_training(
     >>> slope["weight"].tolist(), bool(slope["bias"] == 0)
     ([[0.0, 0.0]], False)
     """
-    named = keywords or {}
-    whole = next((len(each) for each in (*inputs, *named.values()) if _is_batch(each)), 0)
+    given = (tuple(inputs), dict(keywords or {}))
+    whole = batch_of(*given)
     for point in range(POINTS):
         generator = torch.Generator().manual_seed(point)
         twin = twin_of(module).cpu()
@@ -38,10 +39,9 @@ def slopes_in_training(
             for tensor in own.values():
                 size = max(float(tensor.square().mean().sqrt()), 0.2) if tensor.numel() else 0.0
                 tensor.add_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64), alpha=size / 2)
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.autocast("cpu", enabled=False):
-            given = {name: _shown(each, whole) for name, each in named.items()}
-            heard = [each for each in tensors_in(twin(*(_shown(each, whole) for each in inputs), **given))
-                     if each.requires_grad]  # fmt: skip
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), exact_arithmetic():
+            shown, named = tree_map(lambda each: _shown(each, whole), given)
+            heard = [each for each in output_tensors(twin(*shown, **named)) if each.requires_grad]
             weights = [torch.randn(each.shape, generator=generator, dtype=each.dtype) for each in heard]
             slopes = torch.autograd.grad(heard, list(own.values()), weights, allow_unused=True) if heard else ()
         theta = {name: tensor.detach() for name, tensor in own.items()}
@@ -49,13 +49,14 @@ def slopes_in_training(
         yield theta, slope | {name: each for name, each in zip(own, slopes, strict=False) if each is not None}
 
 
-def _is_batch(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 0
+def are_finite(slopes: Iterable[tuple[Tensors, Tensors]]) -> bool:
+    """Whether slopes can show anything: NaN compares with nothing."""
+    return all(bool(torch.isfinite(each).all()) for pair in slopes for values in pair for each in values.values())
 
 
 def _shown(value: Any, whole: int) -> Any:
     """The first samples of what a module was given, in float64."""
     if not isinstance(value, torch.Tensor):
         return value
-    part = value.detach()[:SEEN] if _is_batch(value) and len(value) == whole else value.detach()
+    part = value.detach()[:SEEN] if value.ndim > 0 and len(value) == whole else value.detach()
     return part.cpu().to(torch.float64 if part.is_floating_point() else part.dtype).clone()

@@ -73,7 +73,7 @@ def _described(found: Point, seed: int) -> IdentityMinimum:
         rank=int((values > 1e-4 * values[0]).sum()) if values[0] > 0 else 0,
         lowest_entry=float(A.min() / np.abs(A).max()) if A.any() else 0.0,
         gradient=float(np.linalg.norm(found.gradient) * np.linalg.norm(A) / max(found.value, 1e-300)),
-        worst_gain=min(added_neuron_gain(A, trial, tolerance=1e-4) for trial in trials),
+        worst_gain=float(np.min([added_neuron_gain(A, trial, tolerance=1e-4) for trial in trials])),
         proof_gap=np.square(lifted(A)).sum(axis=0) - np.square(A).sum(axis=0) - 1,
     )
 

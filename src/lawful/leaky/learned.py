@@ -68,7 +68,7 @@ class MappedObjective:
             float(np.linalg.norm(each)) / (self.penalty * size) if size else np.inf
             for each, size in zip(maps, sizes, strict=True)
         ]
-        return max(self.path.stationarity(weights, slope), *shares)
+        return float(np.max([self.path.stationarity(weights, slope), *shares]))  # NaN stays: Python's max may drop it
 
     def curvature(self, rng: np.random.Generator) -> Callable[[Singles], Singles]:
         """An approximate inverse: the layers' own blocks, and for each map the second moments on its two sides."""

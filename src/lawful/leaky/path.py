@@ -77,7 +77,7 @@ def trace(network: LeakyResNet, task: TeacherTask, ridge: float) -> Representati
     """Run the network forwards and backwards: `B_ℓ = -(1/λ) ∂C/∂A_ℓ`."""
     objective = Objective(network, task, ridge)
     objective(network.weights.detach().numpy() * objective.roots)
-    if not max(np.abs(objective.states).max(), np.abs(objective.momenta).max()) < LARGEST:
+    if not all(np.abs(values).max() < LARGEST for values in (objective.states, objective.momenta)):  # nor NaN
         raise LawfulError("the network's numbers on these samples are too large for floats")
     return RepresentationPath(
         objective.states,

@@ -10,7 +10,8 @@ import numpy as np
 
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.flow.comparison import Comparison, Row
-from lawful.flow.runs import Run
+from lawful.flow.runs import RANK_TOLERANCE, Run
+from lawful.sentences import flow as sentences
 
 MOST = 10  # laws listed for people; JSON has them all
 CURVES = 40  # curves drawn in one panel
@@ -57,9 +58,8 @@ def _kept(run: Run) -> str:
     if not run.law_names:
         return "no laws are known for this model"
     if run.trajectory.velocity is not None:
-        return f"{len(run.law_names)} laws of the gradient flow; a heavy ball need not keep them: {run.max_drift:.2g}"
-    under = " under the metric" if run.about.get("metric") else ""
-    return f"{len(run.law_names)} laws{under} kept to {run.max_drift:.2g}"
+        return sentences.heavy_ball(len(run.law_names), run.max_drift)
+    return sentences.laws_kept(len(run.law_names), run.max_drift, bool(run.about.get("metric")))
 
 
 def drift_json(run: Run, signs: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -92,12 +92,11 @@ def drift_text(run: Run, signs: Sequence[dict[str, Any]] | None = None) -> str:
             lines.append(f"  ... and {len(drift) - MOST} more, which drift less")
     ranks = run.ranks()
     if ranks is not None and run.singular_values is not None:
-        kept = "constant" if len(set(ranks)) == 1 else f"between {min(ranks)} and {max(ranks)}"
         low, high = run.singular_values[:, -1].min(), run.singular_values[:, 0].max()
-        lines.append(f"rank of J: {ranks[-1]} ({kept}); singular values from {low:.4g} to {high:.4g}")
+        lines.append(f"{sentences.rank(ranks, RANK_TOLERANCE)}\nsingular values σ of J from {low:.4g} to {high:.4g}")
     if signs is not None:
         held = sum(sign["kept"] for sign in signs)
-        lines.append(f"locked weights: {held} of {len(signs)} kept their sign" if signs else "no weight is locked")
+        lines.append(sentences.signs_kept(held, len(signs)) if signs else sentences.none_locked())
     return "\n".join(lines)
 
 
@@ -122,7 +121,7 @@ def drift_figure(run: Run) -> Figure:
         panels.append(
             Panel([Series(row, times, colour=COLOURS[0]) for row in values], "singular values of J", "time", "σ")
         )
-    return Figure(f"{run.trajectory.stop.message}; laws kept to {run.max_drift:.2g}", panels)
+    return Figure(f"{run.trajectory.stop.message}; {_kept(run)}", panels)
 
 
 def _positive(run: Run) -> bool:
@@ -183,13 +182,16 @@ def compare_text(found: Comparison) -> str:
         theory = "0" if row.optimizer.name == "flow" else theory
         words = f"  {str(row.optimizer)[:wide]:{wide}} {row.steps:>7} {row.losses[-1]:>9.4g} {row.max_drift:>8.2g}"
         lines.append(f"{words} {theory:>8}" + (f"  {row.message}" if row.message else ""))
+    for row in found.rows:
+        if not row.message and abs(row.times[-1] - found.time) > 1e-6 * found.time:
+            lines.append(f"{row.optimizer}: {row.steps} steps cover a time of {row.times[-1]:.6g}, not {found.time:g}")
     if (order := found.order()) is not None:
         lines.append(f"gradient descent: drift grows as step^{order:.2f} (theory: 1, rate = integral of c(g))")
     if (order := found.order("adam")) is not None:
         lines.append(f"adam: drift grows as step^{order:.2f} (theory: 0, smaller steps do not help)")
     errors = [row.exact_error for row in found.rows if row.exact_error is not None]
     if errors:
-        lines.append(f"sgd's exact law c+ = c + step^2 c(g), with momentum and decay: off by {max(errors):.1g}")
+        lines.append(sentences.exact_law(float(np.max(errors))))
     return "\n".join(lines)
 
 
@@ -208,4 +210,4 @@ def compare_figure(found: Comparison) -> Figure:
         Panel(drifts, "largest drift of a law", "time", "drift", log_y=True),
         Panel(losses, "loss", "time", "loss", log_y=all((row.losses > 0).all() for row in found.rows)),
     ]
-    return Figure("discrete steps leave the invariant set; the flow does not", panels)
+    return Figure("how far each method leaves the laws, and its loss", panels)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lawful.sentences import leaky as sentences
+
 if TYPE_CHECKING:
     from lawful.leaky import BlockHistory, BlockReading, BlockReadings, Energies
     from lawful.study.training_verbs import LeakyRuns
@@ -68,8 +70,7 @@ def run_text(all_found: Sequence[Energies]) -> str:
         f"bottleneck rank about {deepest.bottleneck_rank:.2f} "
         f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}"
         if trusted(deepest)
-        else f"no bottleneck rank: at depth {deepest.effective_depth:g} the path is stationary to "
-        f"{deepest.stationarity:.1e} only, and its rank needs {deepest.trusted_to:g} "
+        else f"{sentences.no_rank(deepest.effective_depth, deepest.stationarity, deepest.trusted_to)} "
         "(give `lawful leaky` that --tolerance and more --evaluations)"
     )
     lines = [
@@ -138,8 +139,7 @@ def blocks_text(found: BlockReadings) -> str:
     narrow = found.narrowest
     wide = _name_width(found.names)
     lines = [
-        f"narrowest after block {narrow.name}: dimension {narrow.dimension:.2f} of {narrow.width}, "
-        f"{narrow.samples} samples",
+        sentences.narrowest(narrow.name, narrow.dimension, narrow.width, narrow.samples),
         f"blocks: {found.found_by}",
         "",
         f"{'block':{wide}} {'width':>5} {'samples':>7} {'dimension':>9} {'':6} {'COI':>8} {'moves by':>8} {'CKA':>5} "

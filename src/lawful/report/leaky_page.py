@@ -10,6 +10,7 @@ import numpy as np
 from lawful.figure import Figure, Panel, Series
 from lawful.report.leaky import CARRIES_OVER, trusted
 from lawful.report.page import Section, Table, render
+from lawful.sentences import leaky as sentences
 
 if TYPE_CHECKING:
     from lawful.leaky import BlockHistory, BlockReadings, Energies
@@ -60,7 +61,7 @@ def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, sou
         f"Bottleneck rank about {deepest.bottleneck_rank:.2f}, smallest cost of identity {deepest.coi_min:.2f}, at "
         f"effective depth {deepest.effective_depth:g}."
         if trusted(deepest)
-        else f"No bottleneck rank: the deepest path is stationary to {deepest.stationarity:.1e} only."
+        else sentences.no_rank(deepest.effective_depth, deepest.stationarity, deepest.trusted_to).capitalize() + "."
     )
     columns = ("effective depth", "rank", "rank from W", "stable rank estimate", "smallest cost of identity",
                "stationarity")  # fmt: skip

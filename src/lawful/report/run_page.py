@@ -17,7 +17,7 @@ FRAMES, MOST_WEIGHTS = 60, 100_000  # snapshots on the page, and numbers in it
 
 def run_html(run: Run, source: str) -> str:
     """The page of a run."""
-    drifts = sorted(drift_json(run)["drift"], key=lambda row: -row["drift"])
+    drifts = sorted(drift_json(run)["drift"], key=lambda row: -np.nan_to_num(row["drift"], nan=np.inf))
     laws = Table(
         ("law", "start", "end", "drift"),
         [(row["law"], row["start"], row["end"], row["drift"]) for row in drifts[:1000]],

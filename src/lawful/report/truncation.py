@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.figure import COLOURS, Figure, Panel, Series
+from lawful.sentences import truncation as sentences
 from lawful.truncation.aligned import Frame, ObtusePair
 from lawful.truncation.construct import NotSeparable, ZeroLoss
 from lawful.truncation.separability import Answer, Separability
@@ -16,6 +17,7 @@ from lawful.truncation.separation import CommonPoint, Hyperplane, OrderUndecided
 from lawful.types import Floats
 
 Result = Mapping[str, Any]
+APART = "NOT at every time: the maps act on several clusters"
 LOST = 1e-9  # a share of a layer that rounding may lose
 MOST_OF_ALL = 0.95  # a column with this share of all variance would be all that is seen
 
@@ -62,17 +64,18 @@ def run_text(found: Result) -> str:
     times = [time for time in found["collapsed"] if time is not None]
     kind = "general" if found["general"] else "cluster-separated"
     changes = found["sign_changes"]
-    late = f" by s = {max(times):.4g}" if times else ""
+    rises = np.diff(found["costs"]) > 1e-9 * found["costs"][0]
+    falls = not rises.any() and np.isfinite(found["costs"]).all()
     apart = all(found["separated"])
     last = found["collapse"][-1]
     lines = [
-        f"{len(times)} of {found['clusters']} clusters collapsed to a point{late}",
+        sentences.collapsed(len(times), found["clusters"], max(times) if times else None),
         f"  flow            {kind}, {found['points']} points in R^{found['dimension']}, to s = {found['times'][-1]:g}",
-        f"  cost            {found['costs'][0]:.6g} -> {found['costs'][-1]:.6g}, never rising: "
-        f"{'yes' if max(np.diff(found['costs']), default=0) <= 1e-9 * found['costs'][0] else 'NO'}",
+        f"  cost            {found['costs'][0]:.6g} -> {found['costs'][-1]:.6g}, "
+        f"{sentences.cost_falls() if falls else sentences.cost_rises()}",
         f"  sign changes    {changes['truncate']} truncations, {changes['release']} releases, {changes['hold']} held",
-        f"  orthogonality   |RR' - 1| <= {found['orthogonality']:.1e}",
-        f"  separated       {'at every time' if apart else 'NOT at every time: the maps act on several clusters'}",
+        f"  orthogonality   {sentences.orthogonal(found['orthogonality'])}",
+        f"  separated       {sentences.separated() if apart else APART}",
         f"  collapse        NC1 {last['nc1_quotient']:.1e} (quotient), {last['nc1_pinv']:.1e} (pinv), "
         f"{last['nc1_cdnv']:.1e} (CDNV)",
         f"                  NC2 {last['nc2_norms']:.3f} (norms), {last['nc2_angles']:.3f} (angles), "
@@ -82,9 +85,8 @@ def run_text(found: Result) -> str:
     for number in sure[:10]:
         bound, since = (found["predictions"][number][key] for key in ("bound", "from"))
         time = found["collapsed"][number]
-        seen = "not seen in this run" if time is None else f"seen at s = {time:.4g}"
         name = str(found["classes"][number])[:12]
-        lines.append(f"  predicted       cluster {name}, from s = {since:.3g}: before s = {bound:.4g}, {seen}")
+        lines.append(f"  predicted       {sentences.predicted(name, since, bound, time)}")
     if not sure and not found["general"]:
         lines.append("  predicted       Proposition 4.2 promised nothing at any recorded time")
     if found["rounded"]:
@@ -156,8 +158,8 @@ def fixed_text(found: Result) -> str:
 
 
 VERDICTS = {
-    "yes": "Yes: cluster-separated truncations exist.",
-    "no": "No: not every cluster can be parted.",
+    "yes": sentences.separable(),
+    "no": sentences.not_separable(),
     "undecided": "Undecided: some clusters could be neither parted nor excluded.",
 }
 WORDS = {
@@ -233,10 +235,7 @@ def separation_text(found: Separability) -> str:
             f"  zero-loss network {size}: loss {built.loss:.1e} ({_single(built)}), condition {built.condition:.3g}"
         )
         if built.blurred is not None:
-            lines.append(
-                f"  in float32 rows {built.blurred[0]} and {built.blurred[1]} of two clusters are one point: "
-                "no network can tell them apart there"
-            )
+            lines.append(f"  {sentences.blurred(*built.blurred)}")
     return "\n".join(lines)
 
 
@@ -246,7 +245,7 @@ def _single(built: ZeroLoss) -> str:
 
 def _verdict(found: Separability) -> str:
     if found.verdict == "no" and isinstance(found.built, ZeroLoss) and not found.built.bent:
-        return "No: not every cluster can be parted from the rest, but one by one they can."
+        return sentences.one_by_one()
     return VERDICTS[found.verdict]
 
 

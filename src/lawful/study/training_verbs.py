@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.flow import GradientFlow, Optimizer, balance_projection, integrate, known_laws, problem
+from lawful.flow import (
+    GradientFlow,
+    HeavyBall,
+    Optimizer,
+    Riemannian,
+    balance_projection,
+    integrate,
+    known_laws,
+    named,
+    problem,
+)
 from lawful.flow.comparison import Comparison
 from lawful.flow.comparison import compare as compare_all
 from lawful.flow.loss_value import Problem
@@ -19,7 +29,7 @@ from lawful.flow.quantities import Quantities
 from lawful.flow.runs import Run, load, record
 from lawful.network import Dag, Mlp, initialise
 from lawful.network.answers import answered
-from lawful.network.dynamics import Dynamics
+from lawful.network.dynamics import Dynamics, Metric
 from lawful.network.formats.data import Data, read_data
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.opening import Source, open, open_free, open_graph
@@ -77,12 +87,20 @@ def flow(
     >>> run.max_drift < 1e-8, len(run.law_names)
     (True, 3)
     """
+    if snapshots < 2:
+        raise LawfulError("a run needs at least 2 snapshots: its start and its end")
+    method = GradientFlow() if dynamics is None else dynamics
     opened = _weighed(network, seed)
     at, laws, graph = training_problem(opened, data, loss, seed)
+    if project and (graph is None or method != GradientFlow()):
+        raise LawfulError("project=True is for the plain gradient flow of a network, not of another module or flow")
+    metric = method.metric if isinstance(method, Riemannian) else method if isinstance(method, Metric) else None
+    if metric is not None:  # other laws are kept, and they are known for constant metrics of networks
+        laws = named({}) if graph is None or not isinstance(metric, Metric) else laws_under(metric, graph)
     trajectory = integrate(
         at,
         until,
-        GradientFlow() if dynamics is None else dynamics,
+        method,
         snapshots=snapshots,
         relative=tolerance,
         absolute=0.01 * tolerance,
@@ -90,8 +108,24 @@ def flow(
         project=balance_projection(graph) if project and graph is not None else None,
         max_evaluations=max_evaluations,
     )
-    words = {"loss": loss, "time": until, "data": None if data is None else "given"}
+    words: dict[str, Any] = {
+        "loss": loss, "time": until, "data": None if data is None else "given", "decay": getattr(method, "decay", 0.0),
+        "dynamics": "heavy-ball" if isinstance(method, HeavyBall) else "gradient",
+        "metric": None if metric is None else str(metric) if isinstance(metric, Metric) else "a metric of one's own",
+        "kinks_not_located": list(getattr(at, "unlocated", ())),
+    }  # fmt: skip
     return answered(record(trajectory, laws, graph, words), opened, trained="")
+
+
+def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
+    """The laws of the network that survive the metric."""
+    from lawful.laws import known_laws as all_known_laws
+    from lawful.laws.other_flows import under_metric
+
+    dag = network.to_dag()
+    laws = under_metric(all_known_laws(dag), metric)
+    names = ("*".join(dag.names[node] for node in law.nodes) or f"law {number}" for number, law in enumerate(laws))
+    return Quantities(tuple(names), laws.values)
 
 
 def compare(
@@ -227,5 +261,5 @@ def bottleneck(
     module = found.module if isinstance(found, ModuleNetwork) else to_module(found)
     shape = found.input_shape if isinstance(found, ModuleNetwork) else None
     inputs = as_inputs(module, as_data(data).sized(shape))
-    names = None if blocks is None else tuple(blocks)
-    return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=GAMMA if gamma is None else gamma), found)
+    names, ratio = None if blocks is None else tuple(blocks), GAMMA if gamma is None else gamma
+    return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed), found)

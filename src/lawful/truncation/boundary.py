@@ -15,6 +15,10 @@ Index = tuple[int, ...]  # map, point, coordinate
 SHARE = 1e-9  # how far a held coordinate's share may leave [0, 1] by round-off
 
 
+class TooMuchWork(Exception):
+    """The velocity was asked for more often than a piece of the flow may."""
+
+
 class Boundary:
     """The signs H of one run; `active` has values between 0 and 1 where a coordinate is held at zero (Filippov)."""
 
@@ -27,6 +31,13 @@ class Boundary:
         self.slack = 1e-13 * max(float(np.abs(z).max()), 1.0)  # what counts as zero
         self.offset = np.zeros(z.size)
         self.evaluations = 0
+        self.limit: float = np.inf  # evaluations beyond which `TooMuchWork` is raised
+
+    def spend(self) -> None:
+        """Count one evaluation."""
+        self.evaluations += 1
+        if self.evaluations > self.limit:
+            raise TooMuchWork
 
     def share(self, shares: Floats) -> None:
         """Let the held coordinates count as active by these shares."""
@@ -40,7 +51,7 @@ class Boundary:
     def trial(self, maps: Maps, shares: Floats) -> tuple[Velocity, Floats]:
         """The velocity with these shares, and the rate of z that it gives each held group."""
         self.share(shares)
-        self.evaluations += 1
+        self.spend()
         velocity = self.field.velocity(maps, self.active)
         rates = self.field.rates(maps, velocity, self.active)
         return velocity, np.array([rates[group[0]] for group in self.held])
@@ -48,7 +59,7 @@ class Boundary:
     def velocity(self, maps: Maps) -> Velocity:
         """Minus the gradient; shares of held coordinates are solved for so that these stay at zero (Filippov)."""
         if not self.held:
-            self.evaluations += 1
+            self.spend()
             return self.field.velocity(maps, self.active)
         shares = self.shares()
         velocity, rates = self.trial(maps, shares)

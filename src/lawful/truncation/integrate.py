@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import DOP853
 
 from lawful.errors import LawfulError
-from lawful.truncation.boundary import Boundary
+from lawful.truncation.boundary import Boundary, TooMuchWork
 from lawful.truncation.chart import Chart, orthogonalised
 from lawful.truncation.crossing import Sample, first_crossing
 from lawful.truncation.field import Field, Maps
@@ -21,6 +21,10 @@ from lawful.types import Floats
 CHART = 1.0  # entries of θ beyond which the Cayley chart is moved to the current R
 STALL = 10  # pieces in a row that change nothing new, after which coordinates are said to chatter
 RECENT = 4  # pieces that are remembered for that
+# Evaluations of the velocity for a twentieth of the time, or up to the next sign change. Whole runs of two to ten maps
+# take 1,000 to 13,000 (random starts, tolerance 1e-11); where more are not enough for so little, the method crawls.
+MOST = 20_000
+STRETCH = 0.05
 PASSAGE = 1e-3  # of the whole time: the first rounded passage from a corner; the next are longer
 
 Shares = Callable[[Maps], Floats]
@@ -132,9 +136,26 @@ class _TruncationIntegration:
         self.costs: list[float] = []
         self.descent: list[tuple[float, float]] = []
         self.events: list[Event] = []
+        self.allow()
 
     def piece(self) -> None:
-        """Move to the next sign change, or to the last time, recording the times on the way."""
+        """Move to the next sign change, or to the last time, recording the times on the way; halt where it crawls."""
+        try:
+            if self.follow():
+                self.cross()
+                self.allow()
+        except TooMuchWork:
+            self.halted = (
+                f"from s = {self.allowed:.6g} to {self.now:.6g} the velocity was evaluated {MOST:,} times and no sign "
+                "changed: the flow is too stiff there for an explicit method"
+            )
+
+    def allow(self) -> None:
+        """Let the velocity be evaluated so often again: the run got on."""
+        self.allowed, self.boundary.limit = self.now, self.boundary.evaluations + MOST
+
+    def follow(self) -> bool:
+        """The smooth part of a piece; whether it ended at a sign change."""
         chart = Chart(self.maps)
 
         def slope(_: float, values: Floats) -> Floats:
@@ -143,16 +164,16 @@ class _TruncationIntegration:
         end = float(self.times[-1])
         if self.now >= end:
             self.record(lambda _: self.maps, end)
-            return
+            return False
         first = None if self.step is None else min(self.step, end - self.now)
         solver = DOP853(slope, self.now, chart.origin, end, rtol=self.tolerance, atol=self.tolerance, first_step=first)
         sign, here = self.boundary.watch(self.maps)
-        stop, crossed = self.now, False
+        begun, stop, crossed = self.now, self.now, False
         while solver.status == "running" and not crossed and np.abs(chart.theta(solver.y)).max() < CHART:
             message = solver.step()
             if solver.status == "failed":
                 self.halted = f"the flow could not be integrated past s = {solver.t:.6g}: {message}"
-                return
+                return False
             path = _path(solver.dense_output(), chart.at)
             there = self.boundary.signed(chart.at(solver.y), sign)
             sample = _sample(self.boundary, path, sign)
@@ -163,11 +184,12 @@ class _TruncationIntegration:
             self.record(path, stop)
             here = there
             self.maps = path(stop)
-        self.step = max(min(solver.step_size, 4 * (stop - self.now)), 1e-12) if crossed else solver.step_size
+            self.now = stop
+            if self.now - self.allowed >= STRETCH * (end - self.times[0]):
+                self.allow()
+        self.step = max(min(solver.step_size, 4 * (stop - begun)), 1e-12) if crossed else solver.step_size
         self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
-        self.now = stop
-        if crossed:
-            self.cross()
+        return crossed
 
     def cross(self) -> None:
         """Settle the signs that have reached zero, and write down what changed."""
@@ -194,6 +216,7 @@ class _TruncationIntegration:
                 self.halted = f"at s = {self.now:.6g} many coordinates meet zero at once, and no method got past them"
                 return
             self.boundary.evaluations += passage.evaluations
+            self.allow()
             self.record(passage.path, passage.end, passage.shares)
             self.maps, self.now = passage.path(passage.end), passage.end
             self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from lawful.truncation.boundary import TooMuchWork
 from lawful.truncation.chart import Chart
 from lawful.truncation.field import Field, Maps
 from lawful.types import Floats
 
+MOST = (
+    50_000  # evaluations: a passage takes hundreds to some thousands, a Jacobian by differences as many as coordinates
+)
 WIDTH = 1e-7  # of the data's size: where a share is between 0 and 1
 
 
@@ -30,7 +34,7 @@ class RoundedPassage:
 
 
 def rounded_passage(field: Field, start: Maps, low: float, high: float) -> RoundedPassage | None:
-    """Follow the rounded flow by an implicit method, which is not afraid of steep shares; None if it fails.
+    """Follow the rounded flow by an implicit method, for steep shares; None if it fails or does not end.
 
     >>> from lawful.truncation.field import Separated
     >>> field = Separated(np.array([[-1.0, -1.0], [1.0, 0.5]]), np.array([2.0, 2.0]))
@@ -45,12 +49,16 @@ def rounded_passage(field: Field, start: Maps, low: float, high: float) -> Round
     def slope(_: float, values: Floats) -> Floats:
         nonlocal evaluations
         evaluations += 1
+        if evaluations > MOST:
+            raise TooMuchWork
         maps = chart.at(values)
         return chart.slope(values, field.velocity(maps, rounded_shares(field, maps, width)))
 
-    solved = solve_ivp(
-        slope, (low, high), chart.origin, "LSODA", rtol=1e-8, atol=1e-3 * width, dense_output=True, max_step=high - low
-    )
+    options = {"rtol": 1e-8, "atol": 1e-3 * width, "dense_output": True, "max_step": high - low}
+    try:
+        solved = solve_ivp(slope, (low, high), chart.origin, "LSODA", **options)
+    except TooMuchWork:
+        return None
     if not solved.success or not np.isfinite(solved.y).all():
         return None
     dense = solved.sol

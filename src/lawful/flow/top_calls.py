@@ -1,0 +1,98 @@
+"""Which parts of a model a training loop calls, and with what: often not the model itself (`self.net(x)`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, eq=False)
+class PartCall:
+    """A part of a model ran in training; `top` if no other part of the model called it."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    keywords: dict[str, Any]
+    output: Any
+    top: bool
+
+
+class _Compiled:
+    """What compiled code leaves behind: attributes that are written and never read there, so that none is guarded."""
+
+    seen = False
+    call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+
+
+class TopCalls:
+    """Hooks on every part of a model; `ran` hears of the first call of each part, and of its first call from outside.
+
+    Inside `torch.compile` hooks are traced once: they read nothing that changes, which would compile again at every
+    step, and only the model's own inputs are kept, which the compiled code has anyway.
+    """
+
+    def __init__(self, model: nn.Module, ran: Callable[[PartCall], None]) -> None:
+        self._ran, self._depth, self._heard = ran, 0, set[tuple[str, bool]]()
+        self._compiled = _Compiled()
+        self._hooks: list[Any] = []
+        self.asleep = False  # while our own runs of copies call the same hooks
+        for name, part in model.named_modules():
+            self._hooks.append(part.register_forward_pre_hook(self._enter, with_kwargs=True))
+            hook = self._leave(name)
+            self._hooks.append(part.register_forward_hook(hook, with_kwargs=True, always_call=True))
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a part ran inside `torch.compile`."""
+        return self._compiled.seen
+
+    def compiled_call(self) -> PartCall | None:
+        """The last call of the whole model inside `torch.compile`, if there was one since the last time asked."""
+        found, self._compiled.call = self._compiled.call, None
+        return None if found is None else PartCall("", *found, None, True)
+
+    def _enter(self, _: nn.Module, __: Any, ___: Any) -> None:
+        if torch.compiler.is_compiling() or self.asleep:
+            return
+        self._depth += 1
+
+    def _leave(self, name: str) -> Callable[..., None]:
+        compiled = self._compiled
+
+        def root(_: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+            if torch.compiler.is_dynamo_compiling():
+                compiled.call = (inputs, keywords)
+                compiled.seen = True
+                return
+            self._after(name, inputs, keywords, output)
+
+        def part(_: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+            if torch.compiler.is_dynamo_compiling():
+                compiled.seen = True
+                return
+            self._after(name, inputs, keywords, output)
+
+        return part if name else root
+
+    def _after(self, name: str, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        if torch.compiler.is_compiling() or self.asleep:
+            return
+        self._depth = max(self._depth - 1, 0)  # hooks may have been added in the middle of a call
+        top = self._depth == 0
+        # A backward pass that recomputes activations calls parts on its own; without gradients nothing trains.
+        if (name, top) in self._heard or not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
+            return
+        if output is None:  # it raised, or returns nothing to train on
+            return
+        self._heard.add((name, top))
+        self._ran(PartCall(name, inputs, keywords, output, top))
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
