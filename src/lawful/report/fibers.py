@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from lawful.fibers.stack import quotient
@@ -30,6 +31,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         found = verdict.counterexample
         counterexample = {
             "input": found.point.tolist(),
+            "exact_input": None if found.exact is None else [str(value) for value in found.exact],
             "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
             "exact_outputs": [[str(value) for value in values] for values in found.outputs],
             "gap": quotient(*found.gap.as_integer_ratio()),
@@ -59,7 +61,7 @@ def verdict_text(result: Mapping[str, Any]) -> str:
         found = result["counterexample"]
         excused = f"; rounded weights would explain {found['allowed']:.1e}" if result["tolerance"] else ""
         lines += [
-            f"  input    {_numbers(found['input'])}",
+            f"  input    {_fractions(found['exact_input']) if found['exact_input'] else _numbers(found['input'])}",
             f"  A gives  {_numbers(found['outputs'][0])}",
             f"  B gives  {_numbers(found['outputs'][1])}",
             f"  They differ by {found['gap']:.3g}, in exact arithmetic{excused}.",
@@ -110,6 +112,12 @@ def _chain(steps: Sequence[Mapping[str, Any]]) -> str:
 
 def _numbers(values: Sequence[float], most: int = 6) -> str:
     shown = ", ".join(f"{value:.6g}" for value in values[:most])
+    return f"[{shown}{', ...' if len(values) > most else ''}]"
+
+
+def _fractions(values: Sequence[str], most: int = 6) -> str:
+    """Fractions as they are, or near which float those lie that are too long for a line."""
+    shown = ", ".join(value if len(value) <= 24 else f"about {float(Fraction(value)):.6g}" for value in values[:most])
     return f"[{shown}{', ...' if len(values) > most else ''}]"
 
 
