@@ -1,22 +1,28 @@
 """The evidence for *identifiable* and *not identifiable*, as one JSON object that `lawful verify` re-checks.
 
-No: other parameters of the same function, made by the symmetry that was found. Yes: one hidden layer speaks for itself;
-of two, the ridges that fix the first.
+No: other parameters of the same function, made by the symmetry that was found; all of them, where they are finitely
+many. Yes: one hidden layer, and a first layer of one neuron, speak for themselves; of two, the ridges that fix the first.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from math import comb
 from typing import Any
 
 import numpy as np
 from flint import fmpq
 
 from lawful.errors import CertificateError, Unsupported
-from lawful.fibers.identifiability import Identifiability
+from lawful.fibers.domain import Domain
+from lawful.fibers.identifiability import Identifiability, other_roles
 from lawful.fibers.identification import balanced_subset
 from lawful.fibers.reduce import hidden_neuron
+from lawful.fibers.region_proof import prove_by_regions
+from lawful.fibers.roles import role_assignments
 from lawful.fibers.shallow import group_rows, normal_form
+from lawful.fibers.single_neuron import falls, is_ramp, reverse
 from lawful.fibers.stack import Array, Stack
 from lawful.fibers.symmetry import Drop, Merge, SymmetryStep, Translate
 from lawful.fibers.verdict import mlp_json, step_json
@@ -24,6 +30,8 @@ from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.network.digest import digest
 
+MOST_RECOUNTED = 4096  # assignments of roles that a verifier looks at one by one
+SECONDS = 60.0  # for the regions of a network and its twin
 ZERO, ONE = fmpq(0), fmpq(1)
 Move = tuple[Stack, dict[str, Any]]  # other parameters, and the witness that their function is the same
 
@@ -51,15 +59,20 @@ def certificate(network: Mlp | Dag, found: Identifiability) -> dict[str, Any]:
         "witness": None,
         "ridges": None,
     }
+    if found.twins:
+        twins = [{"other": _numbers(twin), "witness": _evidence(stack, twin)} for twin in found.twins]
+        whole = found.count == len(twins) + 1
+        return body | {"twins": twins, "complete": whole and (stack.hidden == 2 or recountable(stack))}
     if not found.identifiable:
         other, witness = next(_moves(stack), (None, None))
         if other is None:
             raise Unsupported("no certificate: this symmetry has no evidence that is written down")
-        rows = [other.row(layer) for layer in range(len(other.weights))]
-        return body | {"other": [[list(map(str, row)) for row in layer] for layer in rows], "witness": witness}
+        return body | {"other": _numbers(other), "witness": witness}
     if stack.hidden == 1:
-        if len(_groups(stack.row(0))) < stack.widths[1]:
-            raise Unsupported("no certificate: neurons that face each other are decided, but not certified")
+        if len(_groups(stack.row(0))) < stack.widths[1] and not recountable(stack):
+            raise Unsupported("no certificate: the roles of neurons that face each other are too many to be re-checked")
+        return body
+    if is_ramp(stack):
         return body
     fixed = {ridge.first for ridge in found.ridges}
     if len(fixed) < stack.widths[1]:
@@ -70,6 +83,32 @@ def certificate(network: Mlp | Dag, found: Identifiability) -> dict[str, Any]:
             for ridge in found.ridges
         ]
     }
+
+
+def recountable(stack: Stack) -> bool:
+    """Whether the verifier, which looks at every assignment of roles one by one, can count them again."""
+    planes = len(_groups(stack.row(0)))
+    extra = stack.widths[1] - planes
+    return sum(comb(planes, k) * 2 ** (planes - k) for k in range(extra + 1)) <= MOST_RECOUNTED
+
+
+def _numbers(stack: Stack) -> list[list[list[str]]]:
+    return [[list(map(str, row)) for row in stack.row(layer)] for layer in range(len(stack.weights))]
+
+
+def _evidence(stack: Stack, twin: Stack) -> dict[str, Any]:
+    """Why a twin has the same function: by its normal form, or by its maps on all regions."""
+    if stack.hidden == 1:
+        return _witness([], [], _together(stack, twin))
+    proof = prove_by_regions(stack, twin, Domain.space(stack.widths[0]), time.perf_counter() + SECONDS)
+    return _witness([], []) | {"ending": "regions", "decisions": proof.decisions}
+
+
+def _together(stack: Stack, twin: Stack) -> list[list[list[int]]]:
+    """Neurons of both networks by hyperplane."""
+    both = np.concatenate([stack.row(0), twin.row(0)])
+    width = stack.widths[1]
+    return [[[int(j >= width), j % width] for j, _ in group] for group in _groups(both)]
 
 
 def _moves(stack: Stack) -> Iterator[Move]:
@@ -89,6 +128,12 @@ def _moves(stack: Stack) -> Iterator[Move]:
             except CertificateError:
                 continue
     yield from _of_last_layer(stack)
+    if is_ramp(stack) and falls(stack):
+        twin = reverse(stack)
+        yield twin, _evidence(stack, twin)
+    if stack.hidden == 1 and stack.slopes == (0.0,):
+        for twin, _ in other_roles(role_assignments(stack)):
+            yield twin, _evidence(stack, twin)
 
 
 def _of_neurons(stack: Stack, layer: int) -> Iterator[Move]:
