@@ -125,7 +125,8 @@ class BottleneckFiber:
             shift = self.lowest_shift + rng.exponential(scale=abs(self.lowest_shift) + 1e-3)
             stack = Translate(1, self.hidden, shift).apply(stack)
         width = stack.widths[1]
-        stack = Rescale(1, tuple(np.exp(rng.normal(size=width)))).apply(stack)
+        scales = np.exp2(rng.integers(-2, 3, size=width)) if width == 1 else np.exp(rng.normal(size=width))
+        stack = Rescale(1, tuple(scales)).apply(stack)
         return Reorder(1, tuple(rng.permutation(width).tolist())).apply(stack).to_mlp()
 
 
