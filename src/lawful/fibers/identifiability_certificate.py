@@ -33,6 +33,7 @@ from lawful.network.digest import digest
 MOST_RECOUNTED = 4096  # assignments of roles that a verifier looks at one by one
 SECONDS = 60.0  # for the regions of a network and its twin
 ZERO, ONE = fmpq(0), fmpq(1)
+SIZES = (ONE, fmpq(3), fmpq(1, 7))  # of moves that are tried: one may be undone by order and scale
 Move = tuple[Stack, dict[str, Any]]  # other parameters, and the witness that their function is the same
 
 
@@ -64,7 +65,9 @@ def certificate(network: Mlp | Dag, found: Identifiability) -> dict[str, Any]:
         whole = found.count == len(twins) + 1
         return body | {"twins": twins, "complete": whole and (stack.hidden == 2 or recountable(stack))}
     if not found.identifiable:
-        other, witness = next(_moves(stack), (None, None))
+        moves = (move for size in SIZES for move in _moves(stack, size))
+        here = _invariants(stack)
+        other, witness = next((move for move in moves if _invariants(move[0]) != here), (None, None))
         if other is None:
             raise Unsupported("no certificate: this symmetry has no evidence that is written down")
         return body | {"other": _numbers(other), "witness": witness}
@@ -111,23 +114,38 @@ def _together(stack: Stack, twin: Stack) -> list[list[list[int]]]:
     return [[[int(j >= width), j % width] for j, _ in group] for group in _groups(both)]
 
 
-def _moves(stack: Stack) -> Iterator[Move]:
-    """Other parameters of the same function, each by one symmetry."""
+def _invariants(stack: Stack) -> list[Any]:
+    """What order and scale of the neurons leave alone: a move of one size may be undone by them, one of another not."""
+    found: list[Any] = []
+    scales: Array = np.array([ONE] * stack.widths[0], dtype=object)
+    for layer in range(len(stack.weights)):
+        weights, biases = stack.weights[layer] * scales, stack.biases[layer]
+        scales = np.abs(weights).sum(axis=1) + np.abs(biases)
+        last = layer == stack.hidden
+        units = [ONE if last or not size else size for size in scales]
+        rows = [[*(row / unit), bias / unit] for row, bias, unit in zip(weights, biases, units, strict=True)]
+        rows = [[*(sorted(row[:-1]) if layer else row[:-1]), row[-1]] for row in rows]
+        found.append(rows if last else sorted(rows))
+    return found
+
+
+def _moves(stack: Stack, size: Any) -> Iterator[Move]:
+    """Other parameters of the same function, each by one symmetry and so far from these."""
     for layer in range(1, stack.hidden + 1):
-        yield from _of_neurons(stack, layer)
-        yield from _of_multiples(stack, layer)
+        yield from _of_neurons(stack, layer, size)
+        yield from _of_multiples(stack, layer, size)
         if stack.slopes[layer - 1] == 1.0:
-            other = _shifted(stack, layer, 0, ONE, ONE)
+            other = _shifted(stack, layer, 0, size, size)
             collapse = {"do": "collapse", "layer": layer}
             yield other, _witness([collapse], [collapse])
         hidden = hidden_neuron(stack, layer)
         if hidden is not None:
             try:
-                step = Translate(layer, hidden, ONE)
+                step = Translate(layer, hidden, size)
                 yield step.apply(stack), _witness([step_json(step)], [])
             except CertificateError:
                 continue
-    yield from _of_last_layer(stack)
+    yield from _of_last_layer(stack, size)
     if is_ramp(stack) and falls(stack):
         twin = reverse(stack)
         yield twin, _evidence(stack, twin)
@@ -136,7 +154,7 @@ def _moves(stack: Stack) -> Iterator[Move]:
             yield twin, _evidence(stack, twin)
 
 
-def _of_neurons(stack: Stack, layer: int) -> Iterator[Move]:
+def _of_neurons(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
     """Neurons that nobody hears, that are constant, dead, or linear on what they see."""
     rows, above = stack.row(layer - 1), stack.weights[layer]
     rectified = layer >= 2 and stack.slopes[layer - 2] == 0.0
@@ -144,26 +162,27 @@ def _of_neurons(stack: Stack, layer: int) -> Iterator[Move]:
     for j, row in enumerate(rows):
         dropped = _same_steps(Drop(layer, j))
         if not any(above[:, j]):
-            yield _changed(stack, layer, j, [*(row[:-1] + ONE), row[-1] + 2]), dropped
+            yield _changed(stack, layer, j, [*(row[:-1] + ONE), row[-1] + 2 * size]), dropped
         elif relu and not any(row[:-1]):
             active = row[-1] > 0
-            yield _shifted(stack, layer, j, ONE if active else -ONE, ONE if active else ZERO), dropped
+            yield _shifted(stack, layer, j, size if active else -size, size if active else ZERO), dropped
         elif rectified and relu and all(item <= 0 for item in row):
-            yield _changed(stack, layer, j, [row[0] - 1, *row[1:]]), dropped
+            yield _changed(stack, layer, j, [row[0] - size, *row[1:]]), dropped
+            yield _changed(stack, layer, j, [*row[:-1], row[-1] - size]), dropped
         elif rectified and all(item >= 0 for item in row):
-            back = {"do": "lift", "layer": layer, "neuron": j, "shift": "-1"}
-            yield _shifted(stack, layer, j, ONE, ONE), _witness([], [back])
+            back = {"do": "lift", "layer": layer, "neuron": j, "shift": str(-size)}
+            yield _shifted(stack, layer, j, size, size), _witness([], [back])
 
 
-def _of_multiples(stack: Stack, layer: int) -> Iterator[Move]:
+def _of_multiples(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
     for group in _groups(stack.row(layer - 1)):
         for positive in (True, False):
             alike = [(neuron, factor) for neuron, factor in group if (factor > 0) is positive]
             if len(alike) > 1:
                 (keep, own), (drop, factor) = alike[:2]
                 above = stack.weights[layer].copy()
-                above[:, keep] = above[:, keep] + factor / own
-                above[:, drop] = above[:, drop] - ONE
+                above[:, keep] = above[:, keep] + size * factor / own
+                above[:, drop] = above[:, drop] - size
                 yield stack.replaced(layer, weight=above), _same_steps(Merge(layer, keep, drop))
 
 
@@ -175,7 +194,7 @@ def _groups(rows: Array) -> list[list[tuple[int, Any]]]:
     return [[(wide[j], factor) for j, factor in group] for group in group_rows(rows[wide], 0.0)]
 
 
-def _of_last_layer(stack: Stack) -> Iterator[Move]:
+def _of_last_layer(stack: Stack, size: Any) -> Iterator[Move]:
     """Groups that cancel move together; sets whose terms add up to zero can be reversed."""
     layer = stack.hidden
     if not layer or stack.slopes[-1] != 0.0:
@@ -195,7 +214,7 @@ def _of_last_layer(stack: Stack) -> Iterator[Move]:
                 continue
             moved = stack
             for j, factor in zip(group.neurons, group.factors, strict=True):
-                moved = _shifted(moved, layer, j, factor, ZERO if factor > 0 else factor)
+                moved = _shifted(moved, layer, j, size * factor, ZERO if factor > 0 else size * factor)
             apart = [[[side, j] for j in group.neurons] for side in (0, 1)]
             rest = [[[side, j] for side in (0, 1) for j, _ in one] for one in groups if one[0][0] not in group.neurons]
             yield moved, _witness([], [], apart + rest)
