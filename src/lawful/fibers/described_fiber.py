@@ -8,7 +8,7 @@ from math import lgamma, log
 
 import numpy as np
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.fibers import single_neuron
 from lawful.fibers.assigned_fiber import AssignedFiber, assigned_fiber
 from lawful.fibers.bottleneck_genericity import bottleneck_rigidity
@@ -144,6 +144,8 @@ def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> Des
     >>> found.kind, found.dimension, found.layers
     ('layers 4-8-8-2', 0, ('locally fixed', 'locally fixed'))
     """
+    if domain not in ("space", "orthant"):
+        raise LawfulError(f"the domain is space or orthant, not {domain[:40]!r}")
     found = open_graph(network)
     return answered(_described(found, domain, seed), found)
 
@@ -151,11 +153,15 @@ def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> Des
 def _described(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:
     mlp = network if isinstance(network, Mlp) else as_mlp(network)
     if mlp is None:
+        if domain == "orthant":
+            raise LawfulError("the orthant is a domain for one hidden ReLU layer: leave it out for this graph")
         return DescribedFiber(_of_graph(network.to_dag(), seed), PartialFiber(network))
     stack = stack_of(network)
     if stack.hidden == 1 and stack.slopes == (0.0,):
         where = Domain.orthant(stack.widths[0]) if domain == "orthant" else Domain.space(stack.widths[0])
         return _one_layer(stack, where, seed)
+    if domain == "orthant":
+        raise LawfulError("the orthant is a domain for one hidden ReLU layer: leave it out for this network")
     moved = freedoms(stack) if mlp.parameters <= MOST_PARAMETERS else None
     known = _known(stack, moved, seed)
     if moved is not None and moved.complete:
