@@ -19,6 +19,7 @@ import numpy as np
 
 from lawful import Mlp
 from lawful.fibers import Stack
+from lawful.fibers.bottleneck_genericity import is_generic
 from lawful.fibers.fingerprint import canonical, fingerprint
 from lawful.fibers.identifiability import identifiable
 from lawful.fibers.identifiability_certificate import certificate
@@ -181,6 +182,57 @@ def _parameters(network: Mlp) -> Any:
     return np.concatenate([*(w.ravel() for w in network.weights), *biases])
 
 
+def planar(seed: int, many: int, second: int, values: Sequence[int]) -> dict[bytes, dict[Key, Layers]]:
+    """Random networks 2-2-n2-1 by their values on a grid: first rows and biases of signs, first weights of full rank."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(-1, 2, size=(many, 2, 3)).astype(float)
+    above = rng.choice(values, size=(many, second, 3)).astype(float)
+    heads = rng.choice((-1.0, 1.0), size=(many, 1, second))
+    full = np.linalg.det(first[:, :, :2]).round() != 0
+    first, above, heads = first[full], above[full], heads[full]
+    grid = np.array(list(product(np.arange(-12.0, 13.0) / 2 + 1 / 8, np.arange(-12.0, 13.0) / 2 - 1 / 16)))
+    grid = np.concatenate([grid, 64 * grid[::7]])
+    found: dict[bytes, dict[Key, Layers]] = defaultdict(dict)
+    for k in range(len(first)):
+        hidden = np.maximum(grid @ first[k, :, :2].T + first[k, :, 2], 0.0)
+        output = (np.maximum(hidden @ above[k, :, :2].T + above[k, :, 2], 0.0) @ heads[k].T).ravel()
+        layers = tuple(
+            tuple(tuple(map(Fraction, row)) for row in table.tolist())
+            for table in (first[k], above[k], np.column_stack([heads[k], [[0.0]]]))
+        )
+        found[(output - output[0]).tobytes()].setdefault(orbit(layers), layers)
+    return found
+
+
+def check_planar(groups: dict[bytes, dict[Key, Layers]]) -> dict[str, int]:
+    """No two generic bottlenecks of one function, both identifiable among generic ones; complete forms agree."""
+    tally = dict.fromkeys(("functions", "networks", "shared", "generic yes", "complete"), 0)
+    tally["functions"] = len(groups)
+    for members in groups.values():
+        tally["networks"] += len(members)
+        if len(members) == 1:
+            continue
+        tally["shared"] += 1
+        stacks = [Stack.of(mlp(layers), exact=True) for layers in members.values()]
+        generic = [is_generic(stack).holds is True for stack in stacks]
+        for stack, is_so in zip(stacks, generic, strict=True):
+            yes = is_so and identifiable(stack).identifiable is True
+            tally["generic yes"] += yes
+            if yes and sum(generic) > 1:
+                raise AssertionError(f"called identifiable, but generic others may be the same: {list(members.values())}")
+        marks = [fingerprint(_zeroed(mlp(layers))) for layers in members.values()]
+        complete = {mark.hash for mark in marks if mark.complete}
+        tally["complete"] += sum(mark.complete for mark in marks)
+        assert len(complete) <= 1, f"complete forms of one function differ: {list(members.values())}"
+    return tally
+
+
+def _zeroed(network: Mlp) -> Mlp:
+    """With an output bias that makes the network zero at the first point of the grid."""
+    start = network.evaluate(np.array([[-6 + 1 / 8, -6 - 1 / 16]]))[0]
+    return Mlp(network.weights, [*network.biases[:-1], np.asarray(network.biases[-1]) - start])
+
+
 SIGNS, SMALL, UNITS = (-1, 0, 1), (-2, -1, 0, 1, 2), (-1, 1)
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[Sequence[int], ...]]] = {
     "1-1-1": ((1, 1, 1), (SMALL, SMALL, SMALL)),
@@ -197,7 +249,11 @@ QUICK = {"1-1-1": 3, "1-2-1": 61, "1-2-2": 61, "1-1-1-1": 13, "1-1-2-1": 61}
 
 
 def main(names: Sequence[str]) -> None:
-    for name in names or SHAPES:
+    for name in names or [*SHAPES, "2-2-1-1", "2-2-2-1"]:
+        if name not in SHAPES:
+            second = int(name[4])
+            print(name, check_planar(planar(0, 60_000, second, (-2, -1, 1, 2) if second == 1 else UNITS)), flush=True)
+            continue
         shape, values = SHAPES[name]
         groups = by_function(integers(shape, *values))
         many = sum(map(len, groups.values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from lawful.fibers.reduce import Reduced, head, simplify, standardise
 from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, stack_of
 from lawful.fibers.shallow import NormalForm, minimal_network, normal_form
 from lawful.fibers.single_neuron import as_one_layer, is_ramp
-from lawful.fibers.stack import Array, Stack
+from lawful.fibers.stack import Array, Stack, floating
 from lawful.fibers.symmetry import Reorder, Rescale
 from lawful.network import Mlp
 from lawful.network.answers import answered
@@ -23,6 +24,7 @@ from lawful.network.opening import Source, open_graph
 from lawful.shown import Shown
 from lawful.types import Floats
 
+MOST_EXACT = 2_000  # parameters up to which a network is brought to its standard place in rationals
 MOST_TURNED = 1_000  # sets of turned neurons among which the first is taken
 SKETCH = 4  # projections kept of every block of the canonical form
 
@@ -65,18 +67,28 @@ def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
     found = open_graph(network)
     stack = stack_of(found).floating()
     slack = default_tolerance(stack, stack) if tolerance is None else tolerance
-    reduced = standardise(simplify(Reduced(stack), slack), slack)
+    simple = simplify(Reduced(stack), slack)
+    if found.parameters <= MOST_EXACT:
+        exactly = simplify(Reduced(stack.rational()), 0.0)
+        # rationals, in which a zero stays zero, unless rounded weights are to be excused
+        simple, slack = (exactly, 0.0) if exactly.stack.widths == simple.stack.widths else (simple, slack)
+    reduced = standardise(simple, slack)
     if is_ramp(reduced.stack):  # bends in one direction: a function of one hidden layer, and canonical as that
-        reduced = standardise(simplify(Reduced(as_one_layer(reduced.stack).floating()), slack), slack)
+        line = as_one_layer(reduced.stack)
+        reduced = standardise(simplify(Reduced(line if reduced.stack.exact else line.floating()), slack), slack)
     for layer in range(1, reduced.stack.hidden):
-        reduced = reduced.then(Reorder(layer, _sorted_rows(reduced.stack.row(layer - 1))), slack)
+        reduced = reduced.then(Reorder(layer, _sorted_rows(floating(reduced.stack.row(layer - 1)))), slack)
     stack = reduced.stack
+    slack = default_tolerance(stack, stack) if tolerance is None else tolerance
     below = max(stack.hidden - 1, 0)
     relu_below = below > 0 and stack.slopes[below - 1] == 0.0
     domain = Domain.orthant(stack.widths[below]) if relu_below else Domain.space(stack.widths[below])
-    form = normal_form(head(stack, below), domain, tolerance=slack)
+    form = normal_form(head(stack, below).floating(), domain, tolerance=slack)
     exact = normal_form(head(stack, below), domain, tolerance=0.0)
     top = _standard_top(form, exact, stack.hidden)
+    if len(exact.visible) == len(form.visible) and stack.exact:
+        form = exact
+    stack = stack.floating()
     whole = Stack(
         (*stack.weights[:below], *top.weights),
         (*stack.biases[:below], *top.biases),
@@ -171,6 +183,10 @@ def _turned(exact: NormalForm) -> frozenset[int] | None:
     return frozenset(order[k] for k in min(found)) if found else frozenset()
 
 
+def _floats(values: Any) -> Floats:
+    return floating(np.asarray(values))
+
+
 def _sorted_rows(rows: Array) -> tuple[int, ...]:
     probe = np.random.default_rng(rows.shape[1]).uniform(0.5, 1.5, size=rows.shape[1])
     return tuple(int(k) for k in np.argsort(rows @ probe, kind="stable"))
@@ -179,10 +195,10 @@ def _sorted_rows(rows: Array) -> tuple[int, ...]:
 def _form_blocks(form: NormalForm) -> list[Floats]:
     """The unique data of a normal form: sorted hyperplanes, their jumps, the affine map."""
     count, outputs = form.matrix.shape[1] + 1, len(form.offset)
-    planes = np.array([group.hyperplane for group in form.visible]).reshape(-1, count)
-    jumps = np.array([group.jump for group in form.visible]).reshape(-1, outputs)
+    planes = _floats([group.hyperplane for group in form.visible]).reshape(-1, count)
+    jumps = _floats([group.jump for group in form.visible]).reshape(-1, outputs)
     order = list(_sorted_rows(planes))
-    affine = np.column_stack([form.matrix, form.offset])
+    affine = _floats(np.column_stack([form.matrix, form.offset]))
     noise = form.tolerance * np.column_stack([form.matrix_scale, form.offset_scale])
     return [planes[order], jumps[order], np.where(np.abs(affine) > noise, affine, 0.0)]
 

@@ -135,7 +135,7 @@ def layer_statuses(statuses: Sequence[str]) -> str:
     return ", ".join(f"layer {number} {status}" for number, status in enumerate(statuses, 1))
 
 
-@sentence("fibers.hidden_shift", claims="the hidden hyperplane can move by any larger shift, and by no smaller one")
+@sentence("fibers.hidden_shift", claims="the hidden hyperplane can move by any larger shift")
 def hidden_shift(neuron: int, lowest: str) -> str:
     """How far a hidden hyperplane moves."""
     return f"Hyperplane {neuron} of the first layer is hidden: it can move by any t > {lowest}, the second biases compensate"
@@ -171,10 +171,10 @@ def regions(count: int, complete: bool, domain: str) -> str:
     return f"{many if complete else f'at least {many}'} on {domain}"
 
 
-@sentence("fibers.facets", claims="there are so many facets between regions, and the function bends across so many of them")
+@sentence("fibers.facets", claims="one neuron alone changes its sign at so many facets; the function bends at so many of them")
 def facets(count: int, visible: int) -> str:
-    """How many facets there are."""
-    return f"{count:,} facets, {visible:,} of them visible in the function"
+    """How many facets there are: neurons that change together have none."""
+    return f"{count:,} facets where one neuron changes its sign, {visible:,} of them visible in the function"
 
 
 @sentence("fibers.equal", claims="the two networks are the same function on the domain, exactly, weight by weight, or within a bound")
