@@ -12,7 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ Key = tuple[Any, ...]
 def integers(shape: Sequence[int], *values: Sequence[int]) -> Iterator[Layers]:
     """All networks of a shape; values for the weights and for the biases of each hidden layer, then for the outputs."""
     layers = []
-    for layer, (below, width) in enumerate(zip(shape[:-1], shape[1:], strict=True)):
+    for layer, (below, width) in enumerate(pairwise(shape)):
         last = layer == len(shape) - 2
         weights, biases = values[2 * layer], [0] if last else values[2 * layer + 1]
         rows = [(*map(Fraction, w), Fraction(b)) for w in product(weights, repeat=below) for b in biases]
@@ -55,12 +55,14 @@ def layers_of(stack: Stack) -> Layers:
 
 
 def orbit(layers: Layers) -> Key:
-    """What order and positive scale of the neurons leave alone; the output biases, which others make up for, left out."""
+    """What order and positive scale of the neurons leave alone; output biases, which others make up for, left out."""
     scaled, factors = [], [Fraction(1)] * (len(layers[0][0]) - 1)
     for rows in layers[:-1]:
         lines = [[*(w * f for w, f in zip(row, factors, strict=False)), row[-1]] for row in rows]
         factors = [sum(map(abs, line)) for line in lines]
-        scaled.append([[item / size if size else item for item in line] for line, size in zip(lines, factors, strict=True)])
+        scaled.append(
+            [[item / size if size else item for item in line] for line, size in zip(lines, factors, strict=True)]
+        )
     heads = [[w * f for w, f in zip(row, factors, strict=False)] for row in layers[-1]]
     # a neuron whose row is zero has no size: what it sends is left out, as nothing arrives
     return min(_ordered(scaled, heads, orders) for orders in product(*(permutations(range(len(r))) for r in scaled)))
@@ -183,7 +185,7 @@ def _parameters(network: Mlp) -> Any:
 
 
 def planar(seed: int, many: int, second: int, values: Sequence[int]) -> dict[bytes, dict[Key, Layers]]:
-    """Random networks 2-2-n2-1 by their values on a grid: first rows and biases of signs, first weights of full rank."""
+    """Random networks 2-2-n2-1 by their values on a grid; first rows and biases of signs, weights of full rank."""
     rng = np.random.default_rng(seed)
     first = rng.integers(-1, 2, size=(many, 2, 3)).astype(float)
     above = rng.choice(values, size=(many, second, 3)).astype(float)
@@ -219,7 +221,9 @@ def check_planar(groups: dict[bytes, dict[Key, Layers]]) -> dict[str, int]:
             yes = is_so and identifiable(stack).identifiable is True
             tally["generic yes"] += yes
             if yes and sum(generic) > 1:
-                raise AssertionError(f"called identifiable, but generic others may be the same: {list(members.values())}")
+                raise AssertionError(
+                    f"called identifiable, but generic others may be the same: {list(members.values())}"
+                )
         marks = [fingerprint(_zeroed(mlp(layers))) for layers in members.values()]
         complete = {mark.hash for mark in marks if mark.complete}
         tally["complete"] += sum(mark.complete for mark in marks)

@@ -1,11 +1,11 @@
-"""What is said of parameters and functions, on small integer networks: functions compared as exact piecewise linear ones."""
+"""What is said of parameters and functions, on small integer networks whose functions are compared exactly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -35,9 +35,20 @@ from lawful.fibers.described_fiber import describe_fiber
 from lawful.fibers.fingerprint import canonical
 from lawful.fibers.identifiability import Identifiability, identifiable
 from lawful.fibers.identifiability_certificate import certificate
-from lawful.report.fibers import canonical_json, canonical_text, fiber_json, fiber_text, identifiable_json
-from lawful.report.fibers import fingerprint_json, fingerprint_text, identifiable_text, regions_json, regions_text
-from lawful.report.fibers import verdict_json, verdict_text
+from lawful.report.fibers import (
+    canonical_json,
+    canonical_text,
+    fiber_json,
+    fiber_text,
+    fingerprint_json,
+    fingerprint_text,
+    identifiable_json,
+    identifiable_text,
+    regions_json,
+    regions_text,
+    verdict_json,
+    verdict_text,
+)
 from lawful.sentences import fibers as sentences
 
 Members = dict[Key, Layers]
@@ -56,7 +67,9 @@ def lines(name: str, every: int) -> tuple[tuple[Key, Layers, tuple[Layers, ...]]
     shape, values = LINES[name]
     groups = by_function(integers(shape, *values))
     found = [(key, layers, members) for members in groups.values() for key, layers in members.items()]
-    return tuple((key, layers, tuple(m for k, m in members.items() if k != key)) for key, layers, members in found[::every])
+    return tuple(
+        (key, layers, tuple(m for k, m in members.items() if k != key)) for key, layers, members in found[::every]
+    )
 
 
 def asked() -> Iterator[tuple[Layers, tuple[Layers, ...], Mlp, Identifiability]]:
@@ -87,7 +100,7 @@ def degenerate() -> tuple[Mlp, ...]:
     found = []
     for number in range(60):
         widths = [(2, 2, 1), (2, 2, 2, 1), (2, 3, 1)][number % 3]
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(pairwise(widths))
         weights = [rng.integers(-1, 2, size=(m, n)).astype(float) for n, m in pairs]
         biases = [rng.integers(-1, 2, size=m).astype(float) for _, m in pairs]
         if number % 4 == 0:
@@ -238,7 +251,7 @@ def rounded() -> tuple[tuple[Mlp, int], ...]:
     found = []
     for number in range(10):
         widths = (2, 3, 2, 1) if number % 2 else (1, 3, 2, 1)
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(pairwise(widths))
         weights = [np.round(8 * rng.normal(size=(m, n))) / 8 + 1 / 16 for n, m in pairs]
         network = Mlp(weights, [np.round(8 * rng.normal(size=m)) / 8 + 1 / 32 for _, m in pairs])
         found.append((network, network.parameters - sum(widths[1:-1]) - jacobian_rank(network)))
@@ -255,11 +268,14 @@ def dimension() -> Iterator[Trial]:
         summary = describe_fiber(network).summary
         head = fiber_text(fiber_json(summary, None)).splitlines()[0]
         for size in range(corank + 2):
-            yield Trial(f"{network.weights}", head.endswith(f": {sentences.freedoms(size, None, None)}"), size <= corank)
+            yield Trial(
+                f"{network.weights}", head.endswith(f": {sentences.freedoms(size, None, None)}"), size <= corank
+            )
 
 
 def layer_fixed() -> Iterator[Trial]:
-    for _, layers, others in (*lines("1-1-1-1", 5), *lines("1-1-2-1", 5)):
+    mixed = [each for each in lines("1-1-2-1", 1) if each[1][1][0][0] * each[1][1][1][0] < 0]
+    for _, layers, others in (*lines("1-1-1-1", 9), *mixed[::5]):
         status = describe_fiber(mlp(layers)).summary.layers
         first = {orbit(each)[0] for each in (layers, *others)}
         yield Trial(str(layers), bool(status) and status[0] == "fixed", len(first) == 1)
@@ -286,7 +302,9 @@ def canonical_forms() -> Iterator[Trial]:
         found = canonical(network)
         for other in others[:2]:
             form = canonical(anchored(mlp(other)))
-            same_form = form.network.widths == found.network.widths and np.allclose(form.network.theta, found.network.theta)
+            same_form = form.network.widths == found.network.widths and np.allclose(
+                form.network.theta, found.network.theta
+            )
             said = sentences.canonical(True) in canonical_text(canonical_json(found)) and form.complete
             yield Trial(f"{layers} {other}", said, bool(same_form))
         yield Trial(f"{layers} against another function", False, False)
@@ -327,7 +345,9 @@ def regions() -> Iterator[Trial]:
     for _, layers, _ in (*lines("1-2-1", 11), *lines("1-1-1-1", 5)):
         said = regions_text(regions_json(count_regions(mlp(layers), None)))
         for many in (1, 2, 3, 4):
-            yield Trial(str(layers), said.startswith(sentences.regions(many, True, "R^1")), len(_cuts(layers)) + 1 == many)
+            yield Trial(
+                str(layers), said.startswith(sentences.regions(many, True, "R^1")), len(_cuts(layers)) + 1 == many
+            )
 
 
 def facets() -> Iterator[Trial]:
@@ -342,7 +362,7 @@ def facets() -> Iterator[Trial]:
 
 def _compared() -> Iterator[tuple[Layers, Layers, Any]]:
     pool = lines("1-2-1", 11)
-    for (_, layers, others), (_, far, _) in zip(pool, pool[1:], strict=False):
+    for (_, layers, others), (_, far, _) in pairwise(pool):
         for other in (*others[:1], far):
             yield layers, other, same(mlp(layers), mlp(other), exact=True)
 

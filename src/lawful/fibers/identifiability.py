@@ -163,10 +163,10 @@ def _one_layer(stack: Stack) -> Identifiability:
     if not others:
         why = f"whether they can have other roles is open: {len(form.visible)} hyperplanes are too many to look at"
         return Identifiability(None, (f"{generic.reason}; {why}",), generic, ("open",))
-    words = sentences.other_roles(pairs) if pairs else sentences.reversible(others[0][1])
+    reason = sentences.other_roles(pairs) if pairs else sentences.reversible(others[0][1])
     near = "locally fixed" if roles.count is not None else "open"
     twins = tuple(member for member, _ in others) if all(each.isolated for each in roles.found) else ()
-    return Identifiability(False, (words,), generic, (near,), among="all", twins=twins, count=roles.count)
+    return Identifiability(False, (reason,), generic, (near,), among="all", twins=twins, count=roles.count)
 
 
 def other_roles(roles: RoleAssignments) -> Iterator[tuple[Stack, tuple[int, ...]]]:
@@ -193,17 +193,16 @@ def _ramp(stack: Stack) -> Identifiability:
         )
     for group in group_rows(exact.row(1), 0.0):
         if len(group) > 1:
-            words = f"not generic: second-layer neurons {_listed([j for j, _ in group])} share a hyperplane"
-            return Identifiability(None, (words,), Genericity(False, words[13:], "exactly"), ("open", "open"))
+            problem = f"second-layer neurons {_listed([j for j, _ in group])} share a hyperplane"
+            generic = Genericity(False, problem, "exactly")
+            return Identifiability(None, (f"not generic: {problem}",), generic, ("open", "open"))
     oriented, reasons = _reversible(stack, 1)
     if oriented is None:
         return Identifiability(None, reasons, Genericity(None, "not tested", "nothing"), ("open", "open"))
     if not oriented:
         return Identifiability(False, reasons, Genericity(False, reasons[0], "exactly"), ("open", "open"))
     generic = Genericity(True, "no two neurons bend at one place, and no set of them can be reversed", "exactly")
-    return Identifiability(
-        True, (sentences.fixed_ramp(),), generic, ("fixed", "fixed"), among="all", count=1
-    )
+    return Identifiability(True, (sentences.fixed_ramp(),), generic, ("fixed", "fixed"), among="all", count=1)
 
 
 def _reversible(stack: Stack, layer: int) -> tuple[bool | None, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """The evidence for *identifiable* and *not identifiable*, as one JSON object that `lawful verify` re-checks.
 
 No: other parameters of the same function, made by the symmetry that was found; all of them, where they are finitely
-many. Yes: one hidden layer, and a first layer of one neuron, speak for themselves; of two, the ridges that fix the first.
+many. Yes: one hidden layer, and a first layer of one neuron, speak for themselves; of two, ridges fix the first.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def recountable(stack: Stack) -> bool:
     """Whether the verifier, which looks at every assignment of roles one by one, can count them again."""
     planes = len(_groups(stack.row(0)))
     extra = stack.widths[1] - planes
-    return sum(comb(planes, k) * 2 ** (planes - k) for k in range(extra + 1)) <= MOST_RECOUNTED
+    return bool(sum(comb(planes, k) * 2 ** (planes - k) for k in range(extra + 1)) <= MOST_RECOUNTED)
 
 
 def _numbers(stack: Stack) -> list[list[list[str]]]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.fibers.factorisations import modulo
-from lawful.fibers.identification import MOST_SUBSETS, rank_of, subsets_with_sum
+from lawful.fibers.identification import rank_of, subsets_with_sum
 from lawful.fibers.shallow import HyperplaneGroup, NormalForm, factorise, normal_form
 from lawful.fibers.stack import Array, Stack, rational
 
@@ -32,7 +32,7 @@ MOST_LISTED = 1_000  # assignments that are listed
 
 @dataclass(frozen=True)
 class RoleAssignment:
-    """Visible hyperplanes on which two neurons face each other, those whose only neuron is turned, and pairs that cancel.
+    """Visible hyperplanes where two neurons face each other, those whose only neuron is turned, and pairs that cancel.
 
     `isolated` if its parameters are one, up to order and scale of the neurons; otherwise there are infinitely many.
     """
@@ -172,7 +172,7 @@ def _all_speak(form: NormalForm, facing: tuple[int, ...], turned: tuple[int, ...
 
 
 def _shared(matrix: Array, normals: list[Array]) -> tuple[list[Array], Array]:
-    """`matrix = Σ_k B_k ⊗ n_k + rest`: the B, and a rest of the least rank that is zero where the normals have pivots."""
+    """`matrix = Σ_k B_k ⊗ n_k + rest`: the B, and a rest of the least rank, zero where the normals have pivots."""
     if not normals:
         return [], matrix
     table = np.array(normals, dtype=object)

@@ -254,7 +254,7 @@ def minimal_network(form: NormalForm, *, oriented: bool = True, turned: Collecti
     """A network with one neuron per visible hyperplane, and few more for what stays linear.
 
     If `oriented`, every hyperplane keeps the orientation of its strongest neuron; otherwise all look to the positive
-    side of the normal form, but for those with the numbers `turned`, so that the result depends on the function alone. A
+    side of the normal form, but those whose numbers are `turned`, so that the result depends on the function alone. A
     remaining linear part of rank r
     takes r pairs `relu(v), relu(−v)` on R^d, at most r + 1 neurons on the orthant (P4 Proposition 28) and r on a box.
     """

@@ -34,8 +34,8 @@ def check_bottleneck(stack: Stack) -> None:
 def identifiable_volume(first: int, second: int) -> Fraction:
     """The exact share of parameters `(W2, b2)` of widths `n1`, `n2` that are identifiable.
 
-    `(1 − 2^{−n1})^{n2} − n1 2^{−(n1+1) n2}`: signs are independent, and the three events of Theorem 5 almost so. A first
-    layer of one neuron has a fourth one, that every row of the second is (−, +): `2^{−n2} − 2·4^{−n2}`.
+    `(1 − 2^{−n1})^{n2} − n1 2^{−(n1+1) n2}`: signs are independent, and the three events of Theorem 5 almost so. One
+    neuron in the first layer has a fourth one, that every row of the second is (−, +): `2^{−n2} − 2·4^{−n2}`.
 
     >>> identifiable_volume(2, 2), identifiable_volume(1, 2), identifiable_volume(1, 1)
     (Fraction(17, 32), Fraction(1, 8), Fraction(0, 1))
@@ -80,7 +80,9 @@ def _check_widths(first: int, second: int) -> None:
 class BottleneckFiber:
     """Every generic parameter of one function, for three layers with a bottleneck (P4 Section 6).
 
-    A first layer of one neuron has more: samples of it are some of them. Not hiding: the first layer is rigid, the rest is a layerwise fiber on the orthant. Hiding hyperplane i: its
+    A first layer of one neuron has more: samples of it are some of them.
+
+    Not hiding: the first layer is rigid, the rest is a layerwise fiber on the orthant. Hiding hyperplane i: its
     translations by `t > lowest_shift`, times the `2^(n1 − 1)` flips if one second-layer neuron remains.
     """
 

@@ -89,7 +89,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     within = result["within"]
     if within is not None:
         return sentences.equal(within["kind"], at_most(within["value"], 2), result["domain"])
-    return result["verdict"].upper() + (f" on {result['domain']}" if result["domain"] else "")
+    return str(result["verdict"]).upper() + (f" on {result['domain']}" if result["domain"] else "")
 
 
 def _wrapped(text: str) -> list[str]:

@@ -12,20 +12,26 @@ UP_TO = "up to order and scale of the neurons"
 # Identifiable
 
 
-@sentence("fibers.identifiable", claims="no other parameters of this shape, generic ones if it says so, have the function")
+@sentence(
+    "fibers.identifiable", claims="no other parameters of this shape, generic ones if it says so, have the function"
+)
 def identifiable(generic: bool) -> str:
     """The answer yes, and among which parameters."""
     among = "generic networks of this shape (P4 Definition 8)" if generic else "all networks of this shape"
     return f"IDENTIFIABLE, {UP_TO}, among {among}, with biases"
 
 
-@sentence("fibers.not_identifiable", claims="other parameters of this shape, no reordering and rescaling, have the function")
+@sentence(
+    "fibers.not_identifiable", claims="other parameters of this shape, no reordering and rescaling, have the function"
+)
 def not_identifiable() -> str:
     """The answer no."""
     return f"NOT IDENTIFIABLE, {UP_TO}, among networks of this shape, with biases"
 
 
-@sentence("fibers.twins", claims="exactly, or at least, so many other parameters have the function, up to order and scale")
+@sentence(
+    "fibers.twins", claims="exactly, or at least, so many other parameters have the function, up to order and scale"
+)
 def twins(others: int, exactly: bool) -> str:
     """How many other parameters have the same function."""
     many = "1 other parameter has" if others == 1 else f"{others:,} other parameters have"
@@ -62,7 +68,10 @@ def multiples(layer: str, neurons: Sequence[int]) -> str:
     return f"{layer}-layer neurons {_listed(neurons)} are multiples"
 
 
-@sentence("fibers.hidden", claims="translating the hyperplane can be made up for by the next biases, and flipping so many others")
+@sentence(
+    "fibers.hidden",
+    claims="translating the hyperplane can be made up for by the next biases, and flipping so many others",
+)
 def hidden(hider: str, neuron: int, layer: int, flips: int) -> str:
     """A hyperplane that leaves no trace in the function (P4 Section 5)."""
     more = f", and {flips} other{'s' if flips > 1 else ''} can be flipped" if flips else ""
@@ -76,7 +85,9 @@ def reversible(neurons: Sequence[int]) -> str:
     return f"neurons {_listed(neurons)} can be reversed together"
 
 
-@sentence("fibers.other_roles", claims="the function also comes from a network of this shape with other roles of its neurons")
+@sentence(
+    "fibers.other_roles", claims="the function also comes from a network of this shape with other roles of its neurons"
+)
 def other_roles(pairs: Sequence[Sequence[int]]) -> str:
     """Neurons that face each other, and another way to share out the function (P4 Definition 22)."""
     return f"{_facing(pairs)}; the function can also be shared out in other ways"
@@ -90,7 +101,9 @@ def only_roles(pairs: Sequence[Sequence[int]]) -> str:
     return f"{_facing(pairs)}; no other roles of the neurons give the function"
 
 
-@sentence("fibers.reversed_ramp", claims="the same function comes from the first layer reversed, with other second weights")
+@sentence(
+    "fibers.reversed_ramp", claims="the same function comes from the first layer reversed, with other second weights"
+)
 def reversed_ramp() -> str:
     """A first layer of one neuron that every second-layer neuron falls with."""
     return "the only first-layer neuron can be reversed: no second-layer neuron grows with it"
@@ -117,7 +130,9 @@ def locally_fixed() -> str:
 # Fibers
 
 
-@sentence("fibers.dimension", claims="near the parameter its fiber has this dimension, or one between these, beyond rescaling")
+@sentence(
+    "fibers.dimension", claims="near the parameter its fiber has this dimension, or one between these, beyond rescaling"
+)
 def freedoms(dimension: int | None, least: int | None, most: int | None) -> str:
     """How many continuous freedoms there are."""
     if dimension is not None:
@@ -129,7 +144,10 @@ def freedoms(dimension: int | None, least: int | None, most: int | None) -> str:
     return f"{words} continuous freedom{'' if words == '1' else 's'} beyond order and scale"
 
 
-@sentence("fibers.layer_fixed", claims="in every generic parameter of the function this layer is the same, up to order and scale")
+@sentence(
+    "fibers.layer_fixed",
+    claims="in every generic parameter of the function this layer is the same, up to order and scale",
+)
 def layer_statuses(statuses: Sequence[str]) -> str:
     """What is known of each hidden layer."""
     return ", ".join(f"layer {number} {status}" for number, status in enumerate(statuses, 1))
@@ -138,13 +156,16 @@ def layer_statuses(statuses: Sequence[str]) -> str:
 @sentence("fibers.hidden_shift", claims="the hidden hyperplane can move by any larger shift")
 def hidden_shift(neuron: int, lowest: str) -> str:
     """How far a hidden hyperplane moves."""
-    return f"Hyperplane {neuron} of the first layer is hidden: it can move by any t > {lowest}, the second biases compensate"
+    moves = f"it can move by any t > {lowest}, the second biases compensate"
+    return f"Hyperplane {neuron} of the first layer is hidden: {moves}"
 
 
 # Standard members and hashes
 
 
-@sentence("fibers.canonical", claims="every network with this function whose form is also complete has this standard member")
+@sentence(
+    "fibers.canonical", claims="every network with this function whose form is also complete has this standard member"
+)
 def canonical(complete: bool) -> str:
     """What a standard member is worth."""
     if complete:
@@ -164,20 +185,27 @@ def functions(networks: int, groups: int) -> str:
 # Regions and equality
 
 
-@sentence("fibers.regions", claims="there are this many regions, or at least as many, on which no neuron changes its sign")
+@sentence(
+    "fibers.regions", claims="there are this many regions, or at least as many, on which no neuron changes its sign"
+)
 def regions(count: int, complete: bool, domain: str) -> str:
     """How many regions there are."""
     many = "1 region" if count == 1 else f"{count:,} regions"
     return f"{many if complete else f'at least {many}'} on {domain}"
 
 
-@sentence("fibers.facets", claims="one neuron alone changes its sign at so many facets; the function bends at so many of them")
+@sentence(
+    "fibers.facets", claims="one neuron alone changes its sign at so many facets; the function bends at so many of them"
+)
 def facets(count: int, visible: int) -> str:
     """How many facets there are: neurons that change together have none."""
     return f"{count:,} facets where one neuron changes its sign, {visible:,} of them visible in the function"
 
 
-@sentence("fibers.equal", claims="the two networks are the same function on the domain, exactly, weight by weight, or within a bound")
+@sentence(
+    "fibers.equal",
+    claims="the two networks are the same function on the domain, exactly, weight by weight, or within a bound",
+)
 def equal(within: str, size: str, domain: str) -> str:
     """The same function, and what that means."""
     meaning = {

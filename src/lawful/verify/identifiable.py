@@ -3,9 +3,9 @@
 No: other parameters of the same shape have the same function, and are no reordering and rescaling: what these leave
 alone differs. Yes, one hidden ReLU layer (P4 Section 4): every hyperplane shows and belongs to one neuron, so only
 orientation could change, which leaves the linear part `Σ_J a_j ⊗ w_j` (output biases absorb constants); no set J makes
-that vanish; where neurons face each other, all roles are looked at. Yes, a first layer of one neuron: `_check_ramp`. Yes,
-two hidden ReLU layers, the first of 2 or more neurons but no wider than the input (P4 Theorem 5): the same above it, and
-a ridge fixes each neuron below, or all masked products have full rank.
+that vanish; where neurons face each other, all roles are looked at. Yes, a first layer of one neuron: `_check_ramp`.
+Yes, two hidden ReLU layers, the first of 2 or more neurons but no wider than the input (P4 Theorem 5): the same above
+it, and a ridge fixes each neuron below, or all masked products have full rank.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _check_no(given: dict[str, Any], tower: Tower, net: Storeys, digest: str) ->
 
 
 def _count(net: Storeys) -> int:
-    """How many parameters have the function: of one hidden layer, or of a first layer of one neuron that all fall with."""
+    """How many parameters have the function: of one hidden layer, or of one first neuron that all others fall with."""
     if len(net.layers) == 2:
         return count_parameters(net)
     need(len(net.layers) == 3 and len(net.layers[0]) == 1, "nobody knows all parameters of this function")

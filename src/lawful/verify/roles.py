@@ -41,7 +41,10 @@ def count_parameters(net: Storeys) -> int:
         sides.add((place, pivot > 0))
         jumps[place] = [jump + head[j] * abs(pivot) for jump, head in zip(jumps[place], heads, strict=True)]
         if pivot < 0:  # relu(-z) = relu(z) - z
-            goal = [[g - head[j] * e for g, e in zip(line, row[:-1], strict=True)] for line, head in zip(goal, heads, strict=True)]
+            goal = [
+                [g - head[j] * e for g, e in zip(line, row[:-1], strict=True)]
+                for line, head in zip(goal, heads, strict=True)
+            ]
     need(all(any(jump) for jump in jumps), "neurons cancel: they can be moved together")
     return _count(normals, jumps, goal, len(rows) - len(normals))
 

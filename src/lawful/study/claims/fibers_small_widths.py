@@ -42,7 +42,7 @@ def _ramps(width: int) -> list[Mlp]:
     "Theorem 5, Section 6 and the corollary, for n1 = 1",
     "a first layer of one neuron is reversed if every row of [W2|b2] is (-, +); volume 2^-n2 - 2*4^-n2",
     erratum=Erratum(
-        f"a generic parameter with n1 <= d is identifiable unless a row of [W2|b2] is all negative or all positive, or a "
+        f"a generic parameter, n1 <= d, is identifiable unless a row of [W2|b2] is all negative or all positive, or a "
         f"hyperplane is hidden ({VERSION})",
         "for n1 = 1 also not if every row is (-, +): the first layer reversed has the same function; with a linear "
         "second-layer neuron the first layer can also be hidden",
