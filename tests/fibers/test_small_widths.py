@@ -135,10 +135,8 @@ def test_every_assignment_of_roles_is_the_same_function(seed: int) -> None:
 @pytest.mark.parametrize("name", ["1-1-1", "1-1-1-1"])
 def test_small_networks_by_function(name: str) -> None:
     shape, values = SHAPES[name]
-    small = [
-        tuple(v for v in part if v in ((-1, 1) if shape[1:2] == (1,) and k in (0, 2) else (-1, 0, 1)))
-        for k, part in enumerate(values)
-    ]
+    deep = len(shape) == 4  # fewer values where there are more of them: zeros are searched in one hidden layer
+    small = [tuple(v for v in part if abs(v) < 2 and (v or not deep or k % 2 == 1)) for k, part in enumerate(values)]
     groups = by_function(integers(shape, *small))
     assert check_identifiable(groups)["no"] > 0
     assert check_canonical(groups)["complete"] > 0
