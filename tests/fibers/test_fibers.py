@@ -275,7 +275,8 @@ def test_a_zero_weight_hides_no_symmetry() -> None:
 def test_the_volume(first: int, second: int) -> None:
     exact = float(identifiable_volume(first, second))
     low, high = volume_bounds(first, second)
-    assert float(low) <= exact <= float(high)
+    assert (float(low) <= exact) is (first > 1)  # an erratum: the printed lower bound fails for one neuron
+    assert exact <= float(high)
     assert abs(sampled_volume(first, second, 40_000, seed=1) - exact) < 0.012
 
 
@@ -308,6 +309,6 @@ def test_neurons_that_face_each_other() -> None:
     pair = Mlp([[[1.0, 2.0], [-1.0, -2.0], [1.0, 0.5]], [[1.0, 3.0, 1.0]]], [[1.0, -1.0, 0.0], None])
     assert identifiable(pair).identifiable is True
     third = Mlp([[[1.0, 2.0], [-1.0, -2.0], [1.0, 2.0]], [[1.0, 3.0, 1.0]]], [[1.0, -1.0, 0.5], None])
-    assert identifiable(third).identifiable is None  # parallel: the linear parts can be traded
+    assert identifiable(third).identifiable is False  # parallel: the linear parts can be traded
     cancelling = Mlp([[[1.0, 2.0], [-1.0, -2.0], [1.0, 0.5]], [[1.0, -1.0, 1.0]]], [[1.0, -1.0, 0.0], None])
     assert identifiable(cancelling).identifiable is False

@@ -105,8 +105,6 @@ def fiber(
     from lawful.network.formats.writing import make_folder
     from lawful.report.fibers import fiber_json, fiber_text
 
-    if domain not in ("space", "orthant"):
-        raise LawfulError(f"--domain is space or orthant, not {domain[:40]!r}")
     if sample < 0 or (sample > 0) != (out is not None):
         raise LawfulError("samples go to a folder: give --sample N and --out DIR together")
     found = describe_fiber(_reduced(named), domain, named.seed)

@@ -41,21 +41,33 @@ def bottleneck_rigidity(stack: Stack, seed: int = 0) -> Rigidity:
     ridges = _ridges(stack, seed)
     missing = tuple(neuron for neuron in every if neuron not in {ridge.first for ridge in ridges})
     words = "full rank, no two neurons alike, a ridge fixes each first-layer neuron"
-    generic = _all_masks(exact) if missing else Genericity(True, words, "exactly")
+    generic = all_masks(exact) if missing else Genericity(True, words, "exactly")
     return Rigidity(generic, (), ridges, missing)
 
 
 def _ridges(stack: Stack, seed: int) -> tuple[RidgeWitness, ...]:
-    if stack.widths[1] ** 2 * stack.widths[2] > MOST_WORK:
-        return ()
+    if stack.widths[2] == 1 or stack.widths[1] ** 2 * stack.widths[2] > MOST_WORK:
+        return ()  # where the only second-layer neuron is silent, nothing shows: four facets never meet
     found = (ridge_witness(stack, neuron, seed) for neuron in range(stack.widths[1]))
     return tuple(ridge for ridge in found if ridge is not None)
 
 
-def _all_masks(exact: Stack) -> Genericity:
-    """P4 Definition 8 for a bottleneck: all masked products of full rank, no minor of `[W2 | b2]` zero."""
+def is_generic(exact: Stack) -> Genericity:
+    """P4 Definition 8, for a bottleneck of rationals: everything that it asks for is decided, or nothing."""
+    if rank_of(exact.weights[0]) < exact.widths[1]:
+        return Genericity(False, "the first layer's weights are linearly dependent", "exactly")
+    return all_masks(exact)
+
+
+def masks(stack: Stack) -> int:
+    """How many masked products a bottleneck has."""
+    return int(2 ** sum(stack.widths[1:]))
+
+
+def all_masks(exact: Stack) -> Genericity:
+    """All masked products of full rank, no minor of `[W2 | b2]` zero."""
     count, width, outputs = exact.widths[1:]
-    if 2 ** (count + width + outputs) > MOST_MASKS:
+    if masks(exact) > MOST_MASKS:
         return Genericity(None, "masked products are too many to look at all of them", "nothing")
     second, third, whole = exact.weights[1], exact.weights[2], exact.row(1)
     for rows in _subsets(width):

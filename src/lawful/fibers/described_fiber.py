@@ -8,18 +8,21 @@ from math import lgamma, log
 
 import numpy as np
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
+from lawful.fibers import single_neuron
 from lawful.fibers.assigned_fiber import AssignedFiber, assigned_fiber
 from lawful.fibers.bottleneck_genericity import bottleneck_rigidity
 from lawful.fibers.domain import Domain
 from lawful.fibers.freedoms import Freedom, Freedoms, freedoms
 from lawful.fibers.identifiability import identifiable
+from lawful.fibers.identification import balanced_subset
 from lawful.fibers.local_rank import fixed_directions
 from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.reduce import hidden_neuron
 from lawful.fibers.same import stack_of
+from lawful.fibers.shallow import normal_form
 from lawful.fibers.skips_as_layers import layered
-from lawful.fibers.stack import Stack
+from lawful.fibers.stack import Stack, rational
 from lawful.fibers.symmetry import Reorder, Rescale, Translate
 from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.network import Dag, Mlp
@@ -50,7 +53,9 @@ class FiberSummary:
     is the first-layer hyperplane that the second layer hides, `lowest_shift` how far it may move down and `flips` how
     many others can be reversed; `roles` are those of a layer that is not minimal. `freedoms` are ways to move the
     weights, `layers` says of each hidden layer whether it is "free" to move, "locally fixed" or "open", `log10_orders`
-    is the logarithm of how many orders the neurons have, and `unknown` says in words what is left open.
+    is the logarithm of how many orders the neurons have, and `unknown` says in words what is left open. `count` is the
+    number of all parameters of this shape with the function, up to order and scale, where it is known and finite, and
+    `also` says in words where other components lie.
     """
 
     kind: str
@@ -73,6 +78,8 @@ class FiberSummary:
     layers: tuple[str, ...] = ()
     log10_orders: float = 0.0
     unknown: str = ""
+    count: int | None = None
+    also: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +107,34 @@ class PartialFiber:
 
 @dataclass(frozen=True, eq=False)
 class DescribedFiber(Shown):
-    """A fiber in numbers, and the fiber itself."""
+    """A fiber in numbers, the fiber itself, and the other parameters where the fiber is finite."""
 
     summary: FiberSummary
     fiber: LayerwiseFiber | BottleneckFiber | AssignedFiber | PartialFiber
+    twins: tuple[Stack, ...] = ()
 
     def sample(self, count: int, seed: int) -> list[Mlp]:
         """Other parameters of the same function, on as many components as there are samples."""
+        if isinstance(self.fiber, AssignedFiber) and self.twins:
+            isolated = [self.fiber.stack, *self.twins]
+            return [_rescaled(isolated[number % len(isolated)], seed + number) for number in range(count)]
         if isinstance(self.fiber, BottleneckFiber):
             return self.fiber.sample(count, seed)
         if isinstance(self.fiber, AssignedFiber | PartialFiber):
             return [self.fiber.sample(seed + number) for number in range(count)]
         live = [c for c in islice(self.fiber.components(), MOST_COMPONENTS) if c.dimension is not None]
         return [self.fiber.sample(live[number % len(live)].flipped, seed + number) for number in range(count)]
+
+
+def _rescaled(stack: Stack, seed: int) -> Mlp:
+    """Neurons in another order, and at scales that are powers of two: nothing is rounded that was not before."""
+    rng = np.random.default_rng(seed)
+    for layer in range(1, stack.hidden + 1):
+        width = stack.widths[layer]
+        factors = rational(np.exp2(rng.integers(-2, 3, size=width)))
+        stack = Rescale(layer, tuple(factors)).apply(stack.rational())
+        stack = Reorder(layer, tuple(rng.permutation(width).tolist())).apply(stack)
+    return stack.to_mlp()
 
 
 def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> DescribedFiber:
@@ -122,6 +144,8 @@ def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> Des
     >>> found.kind, found.dimension, found.layers
     ('layers 4-8-8-2', 0, ('locally fixed', 'locally fixed'))
     """
+    if domain not in ("space", "orthant"):
+        raise LawfulError(f"the domain is space or orthant, not {domain[:40]!r}")
     found = open_graph(network)
     return answered(_described(found, domain, seed), found)
 
@@ -129,11 +153,15 @@ def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> Des
 def _described(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:
     mlp = network if isinstance(network, Mlp) else as_mlp(network)
     if mlp is None:
+        if domain == "orthant":
+            raise LawfulError("the orthant is a domain for one hidden ReLU layer: leave it out for this graph")
         return DescribedFiber(_of_graph(network.to_dag(), seed), PartialFiber(network))
     stack = stack_of(network)
     if stack.hidden == 1 and stack.slopes == (0.0,):
         where = Domain.orthant(stack.widths[0]) if domain == "orthant" else Domain.space(stack.widths[0])
-        return _one_layer(stack, where)
+        return _one_layer(stack, where, seed)
+    if domain == "orthant":
+        raise LawfulError("the orthant is a domain for one hidden ReLU layer: leave it out for this network")
     moved = freedoms(stack) if mlp.parameters <= MOST_PARAMETERS else None
     known = _known(stack, moved, seed)
     if moved is not None and moved.complete:
@@ -183,9 +211,12 @@ def _by_theorem(left: Stack, known: FiberSummary, seed: int) -> DescribedFiber:
         key: getattr(known, key) for key in ("at_least", "at_most", "freedoms", "layers", "log10_orders")
     }  # of the network as it was given
     if left.hidden == 1:
-        one = _one_layer(left, Domain.space(left.widths[0]))
-        return replace(one, summary=replace(one.summary, removed=removed, **bounds))
+        one = _one_layer(left, Domain.space(left.widths[0]), seed)
+        count = None if removed else one.summary.count
+        return replace(one, summary=replace(one.summary, removed=removed, count=count, **bounds))
     found = bottleneck_fiber(left)
+    if single_neuron.is_ramp(left):
+        return _of_ramp(left, found, known, removed)
     rigid = bottleneck_rigidity(left, seed)
     if rigid.genericity.holds is False:
         raise Unsupported(f"not generic: {rigid.genericity.reason}")
@@ -209,8 +240,47 @@ def _by_theorem(left: Stack, known: FiberSummary, seed: int) -> DescribedFiber:
     return DescribedFiber(summary, found)
 
 
-def _one_layer(stack: Stack, domain: Domain) -> DescribedFiber:
-    known = identifiable(stack).layers if not (domain.low == 0).all() else ()
+def _of_ramp(left: Stack, found: BottleneckFiber, known: FiberSummary, removed: int) -> DescribedFiber:
+    """A first layer of one neuron, whose fiber P4 Section 6 does not describe.
+
+    The function bends at n2 + 1 places, or at n2, and is constant on one side. At n2 + 1, all neurons have their place:
+    the first layer's is the first bend, or the last if the function is constant there too. At n2, the first layer's is
+    hidden below the first bend, or it is the first bend and one second-layer neuron is linear, while each of the others
+    may look either way.
+    """
+    exact = left.rational()
+    width, full = exact.widths[2], single_neuron.bends_fully(exact)
+    jumps = [group.jump for group in normal_form(single_neuron.as_one_layer(exact), tolerance=0.0).visible]
+    if single_neuron.falls(exact):
+        if not full:
+            raise Unsupported("not generic: second-layer neurons share a bend, or can be reversed together")
+        count, dimension, layers = 2, 0, ("locally fixed", "locally fixed")
+        also = "with the first layer reversed"
+    else:
+        if full and len(jumps) > width:
+            count, dimension, layers, also = 1, 0, ("fixed", "fixed"), ""
+        elif balanced_subset(jumps) != () or len(jumps) != width:
+            raise Unsupported("not generic: not all second-layer neurons show, or some can be reversed together")
+        else:
+            count, dimension, layers = 1 + 2 ** (width - 1), 1, ("free", "free")
+            linear = "with the first layer where the function first bends, and one second-layer neuron linear"
+            also = linear if found.hidden is not None else "with the first layer hidden, below the first bend"
+    linear_neurons = int(((exact.weights[1][:, 0] > 0) & (exact.biases[1] >= 0)).sum())
+    summary = FiberSummary(
+        "three-layer bottleneck", dimension, removed, count, count, count, linear_neurons,
+        hidden=found.hidden, lowest_shift=found.lowest_shift, flips=found.flips, generic=True,
+        at_least=known.at_least, at_most=known.at_most, freedoms=known.freedoms,
+        layers=known.layers if removed else layers, log10_orders=known.log10_orders,
+        count=count if dimension == 0 and not removed else None, also=also,
+    )  # fmt: skip
+    return DescribedFiber(summary, found)
+
+
+def _one_layer(stack: Stack, domain: Domain, seed: int) -> DescribedFiber:
+    space = not (domain.low == 0).all()
+    answer = identifiable(stack) if space else None
+    known = () if answer is None else answer.layers
+    count = None if answer is None else answer.count
     try:
         layer = layerwise_fiber(stack, domain)
         checked, nonempty = _components(layer)
@@ -219,20 +289,24 @@ def _one_layer(stack: Stack, domain: Domain) -> DescribedFiber:
         summary = FiberSummary(
             "one hidden layer", layer.dimension, 0, 2 ** len(layer.bending), checked, nonempty, len(layer.linear),
             layer.case, domain, generic=True, at_least=layer.dimension, at_most=layer.dimension,
-            layers=layers, log10_orders=_orders(stack),
+            layers=layers, log10_orders=_orders(stack), count=count,
         )  # fmt: skip
         return DescribedFiber(summary, layer)
     except Unsupported as error:  # more linear neurons than the theorem has cases for, not minimal, not generic
         roles = assigned_fiber(stack, domain)
         kind = "not generic" if str(error).startswith("not generic") else "not minimal"
-    count = Roles(len(roles.visible), len(roles.cancelling), len(roles.dead))
+    near = fixed_directions(stack, seed) if space else None
+    at_most = 0 if count is not None else near.most - near.fixed if near is not None else None
+    # where weights vanish or cancel, the parameter may also lie at the edge of sets with other roles
+    dimension = roles.at_least if roles.at_least == at_most else None
     summary = FiberSummary(
-        f"one hidden layer, {kind}", roles.dimension, 0, roles.assignments, 1, 1, len(roles.linear), None,
-        domain, roles=count, generic=False, at_least=roles.at_least,
-        layers=known or ("free" if roles.at_least else "open",), log10_orders=_orders(stack),
-        unknown="parameters in which neurons have other roles or orientations",
+        f"one hidden layer, {kind}", dimension, 0, count, count, count, len(roles.linear), None, domain,
+        roles=Roles(len(roles.visible), len(roles.cancelling), len(roles.dead)), generic=False,
+        at_least=roles.at_least, at_most=at_most, layers=known or ("free" if roles.at_least else "open",),
+        log10_orders=_orders(stack), count=count,
+        unknown="" if count is not None else "parameters in which neurons have other roles or orientations",
     )  # fmt: skip
-    return DescribedFiber(summary, roles)
+    return DescribedFiber(summary, roles, () if answer is None or count is None else answer.twins)
 
 
 def _orders(stack: Stack) -> float:

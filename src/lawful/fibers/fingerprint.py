@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from lawful.fibers.bottleneck_genericity import MOST_MASKS, is_generic, masks
 from lawful.fibers.domain import Domain
-from lawful.fibers.genericity import genericity
+from lawful.fibers.identification import subsets_with_sum
 from lawful.fibers.reduce import Reduced, head, simplify, standardise
 from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, stack_of
 from lawful.fibers.shallow import NormalForm, minimal_network, normal_form
-from lawful.fibers.stack import Array, Stack
+from lawful.fibers.single_neuron import as_one_layer, is_ramp
+from lawful.fibers.stack import Array, Stack, floating
 from lawful.fibers.symmetry import Reorder, Rescale
 from lawful.network import Mlp
 from lawful.network.answers import answered
@@ -20,6 +24,8 @@ from lawful.network.opening import Source, open_graph
 from lawful.shown import Shown
 from lawful.types import Floats
 
+MOST_EXACT = 2_000  # parameters up to which a network is brought to its standard place in rationals
+MOST_TURNED = 1_000  # sets of turned neurons among which the first is taken
 SKETCH = 4  # projections kept of every block of the canonical form
 
 
@@ -27,8 +33,9 @@ SKETCH = 4  # projections kept of every block of the canonical form
 class Canonical(Shown):
     """A representative that depends, in the regime where P4 proves it, on the function alone.
 
-    `complete` says whether equal functions are sure to have equal representatives: for one hidden layer (Lemma 2) and
-    for generic three-layer bottlenecks (Section 6). Elsewhere it is unique only up to permutation and scaling.
+    `complete` says whether equal functions whose forms are complete are sure to have equal representatives: for one
+    hidden layer (Lemma 2), which a first layer of one neuron is written as, and for three-layer bottlenecks that are
+    proved to be generic (Section 6). Elsewhere it is unique only up to permutation and scaling.
     """
 
     network: Mlp
@@ -60,21 +67,35 @@ def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
     found = open_graph(network)
     stack = stack_of(found).floating()
     slack = default_tolerance(stack, stack) if tolerance is None else tolerance
-    reduced = standardise(simplify(Reduced(stack), slack), slack)
+    simple = simplify(Reduced(stack), slack)
+    if found.parameters <= MOST_EXACT:
+        exactly = simplify(Reduced(stack.rational()), 0.0)
+        # rationals, in which a zero stays zero, unless rounded weights are to be excused
+        simple, slack = (exactly, 0.0) if exactly.stack.widths == simple.stack.widths else (simple, slack)
+    reduced = standardise(simple, slack)
+    if is_ramp(reduced.stack):  # bends in one direction: a function of one hidden layer, and canonical as that
+        line = as_one_layer(reduced.stack)
+        reduced = standardise(simplify(Reduced(line if reduced.stack.exact else line.floating()), slack), slack)
     for layer in range(1, reduced.stack.hidden):
-        reduced = reduced.then(Reorder(layer, _sorted_rows(reduced.stack.row(layer - 1))), slack)
+        reduced = reduced.then(Reorder(layer, _sorted_rows(floating(reduced.stack.row(layer - 1)))), slack)
     stack = reduced.stack
+    slack = default_tolerance(stack, stack) if tolerance is None else tolerance
     below = max(stack.hidden - 1, 0)
     relu_below = below > 0 and stack.slopes[below - 1] == 0.0
     domain = Domain.orthant(stack.widths[below]) if relu_below else Domain.space(stack.widths[below])
-    form = normal_form(head(stack, below), domain, tolerance=slack)
-    top = _standard_top(form, stack.hidden)
+    form = normal_form(head(stack, below).floating(), domain, tolerance=slack)
+    exact = normal_form(head(stack, below), domain, tolerance=0.0)
+    top = _standard_top(form, exact, stack.hidden)
+    if len(exact.visible) == len(form.visible) and stack.exact:
+        form = exact
+    stack = stack.floating()
     whole = Stack(
         (*stack.weights[:below], *top.weights),
         (*stack.biases[:below], *top.biases),
         (*stack.slopes[:below], *top.slopes),
     )
-    regime, complete = _regime(stack)
+    regime, complete = _regime(stack, stack_of(found))
+    complete = complete and len(exact.visible) == len(form.visible)
     blocks = [stack.row(layer) for layer in range(below)] + _form_blocks(form)
     return answered(Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack), found)
 
@@ -130,15 +151,40 @@ def sketch_block(block: Floats) -> Floats:
     return np.asarray(probes @ np.where(np.isfinite(logs), logs, 0.0) + probes[::-1] @ (16.0 * np.sign(flat)))
 
 
-def _standard_top(form: NormalForm, hidden: int) -> Stack:
+def _standard_top(form: NormalForm, exact: NormalForm, hidden: int) -> Stack:
+    """The last layers, chosen by the function alone.
+
+    Each hyperplane has one neuron. Which of them are turned is chosen so that no linear part is left, if that can be:
+    of all such sets the first, in a standard order of the hyperplanes.
+    """
     if hidden == 0:
         return Stack((form.matrix,), (form.offset,), ())
-    top = minimal_network(form)
-    if len(top.biases[0]) > len(form.visible):
-        top = minimal_network(form, oriented=False)
+    turned = _turned(exact)
+    if turned is None or len(exact.visible) != len(form.visible):
+        top = minimal_network(form)  # rounding shows as bends: what the network has must do
+        if len(top.biases[0]) > len(form.visible):
+            top = minimal_network(form, oriented=False)
+    else:
+        top = minimal_network(exact, turned=turned).floating()
     rows = np.abs(top.weights[0]).sum(axis=1)
     top = Rescale(1, tuple(1 / np.where(rows > 0, rows, 1.0))).apply(top)
     return Reorder(1, _sorted_rows(top.row(0))).apply(top)
+
+
+def _turned(exact: NormalForm) -> frozenset[int] | None:
+    """The neurons to turn so that nothing linear is left; none if something always is, None if that is not decided."""
+    planes = exact.visible
+    keys = [[(item.p, item.q) for item in group.hyperplane] for group in planes]
+    order = sorted(range(len(planes)), key=lambda k: [Fraction(int(p), int(q)) for p, q in keys[k]])
+    terms = [np.outer(planes[k].jump, planes[k].hyperplane[:-1]).ravel() for k in order]
+    found = subsets_with_sum(terms, -exact.matrix.ravel(), MOST_TURNED)
+    if found is None or len(found) == MOST_TURNED:
+        return None
+    return frozenset(order[k] for k in min(found)) if found else frozenset()
+
+
+def _floats(values: Any) -> Floats:
+    return floating(np.asarray(values))
 
 
 def _sorted_rows(rows: Array) -> tuple[int, ...]:
@@ -149,18 +195,21 @@ def _sorted_rows(rows: Array) -> tuple[int, ...]:
 def _form_blocks(form: NormalForm) -> list[Floats]:
     """The unique data of a normal form: sorted hyperplanes, their jumps, the affine map."""
     count, outputs = form.matrix.shape[1] + 1, len(form.offset)
-    planes = np.array([group.hyperplane for group in form.visible]).reshape(-1, count)
-    jumps = np.array([group.jump for group in form.visible]).reshape(-1, outputs)
+    planes = _floats([group.hyperplane for group in form.visible]).reshape(-1, count)
+    jumps = _floats([group.jump for group in form.visible]).reshape(-1, outputs)
     order = list(_sorted_rows(planes))
-    affine = np.column_stack([form.matrix, form.offset])
+    affine = _floats(np.column_stack([form.matrix, form.offset]))
     noise = form.tolerance * np.column_stack([form.matrix_scale, form.offset_scale])
     return [planes[order], jumps[order], np.where(np.abs(affine) > noise, affine, 0.0)]
 
 
-def _regime(stack: Stack) -> tuple[str, bool]:
+def _regime(stack: Stack, given: Stack) -> tuple[str, bool]:
+    """What the form is worth, decided on the weights as they were given."""
     if stack.hidden <= 1:
         return "one hidden layer", True
-    bottleneck = stack.hidden == 2 and stack.slopes == (0.0, 0.0) and stack.widths[1] <= stack.widths[0]
-    if bottleneck and genericity(stack).holds:
-        return "generic three-layer bottleneck", True
+    bottleneck = stack.hidden == 2 and stack.slopes == (0.0, 0.0) and 2 <= stack.widths[1] <= stack.widths[0]
+    if bottleneck and given.hidden == 2 and masks(stack) <= MOST_MASKS:
+        exact = simplify(Reduced(given.rational()), 0.0).stack
+        if exact.widths == stack.widths and is_generic(exact).holds:
+            return "generic three-layer bottleneck", True
     return "permutation and scaling only", False

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
+from lawful.fibers import single_neuron
 from lawful.fibers.bottleneck_genericity import bottleneck_rigidity
 from lawful.fibers.genericity import Genericity
-from lawful.fibers.identification import RidgeWitness, balanced_subset, rank_of
+from lawful.fibers.identification import RidgeWitness, balanced_subset
 from lawful.fibers.local_rank import FixedDirections, fixed_directions
 from lawful.fibers.reduce import hidden_neuron
+from lawful.fibers.roles import RoleAssignments, role_assignments
 from lawful.fibers.shallow import Kind, group_rows, normal_form
 from lawful.fibers.skips_as_layers import layered
 from lawful.fibers.stack import Stack
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
+from lawful.sentences import fibers as sentences
 from lawful.shown import Shown
 
+MOST_TWINS = 64  # other parameters that are listed
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -25,9 +31,11 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 class Identifiability(Shown):
     """Whether the function determines the parameters up to permutation and scaling; None means undecided.
 
-    A yes is meant among generic parameters of the same shape (P4 Definition 8). `layers` says of each hidden layer what
-    is known of its weights: "fixed" by the function, "locally fixed" if no other weights near these give it, "free" to
-    move, or "open"; `ridges` are the witnesses.
+    A yes is meant `among` "all" parameters of the same shape, or "generic" ones (P4 Definition 8). `twins` are other
+    parameters of the function where there are finitely many, and `count` is how many there are with this one, up to
+    order and scale; None if infinitely many, or not known. `layers` says of each hidden layer what is known of its
+    weights: "fixed" by the function, "locally fixed" if no other weights near these give it, "free" to move, or "open";
+    `ridges` are the witnesses.
     """
 
     identifiable: bool | None
@@ -35,10 +43,13 @@ class Identifiability(Shown):
     genericity: Genericity
     layers: tuple[str, ...] = ()
     ridges: tuple[RidgeWitness, ...] = ()
+    among: str | None = None
+    twins: tuple[Stack, ...] = ()
+    count: int | None = None
 
 
 def identifiable(network: Mlp | Dag | Stack, *, seed: int = 0) -> Identifiability:
-    """One hidden layer (P4 Section 4), three-layer bottlenecks (Theorem 5), and what is known beyond them.
+    """One hidden layer (P4 C.2), three-layer bottlenecks (Theorem 5), and what is known beyond them.
 
     *No* comes with a symmetry that moves the weights; it needs no genericity. *Yes* needs that every neuron is fixed by
     what the function shows; pairs and ranks are decided in rationals, nothing is sampled.
@@ -66,7 +77,7 @@ def identifiable(network: Mlp | Dag | Stack, *, seed: int = 0) -> Identifiabilit
         near, settled = _near(fixed_directions(stack, seed))
         status = ("locally fixed" if settled else "open",) * stack.hidden
         return Identifiability(None, (*words, *near), Genericity(None, "not tested", "nothing"), status)
-    return _bottleneck(stack, seed)
+    return _ramp(stack) if single_neuron.is_ramp(stack) else _bottleneck(stack, seed)
 
 
 def _graph(graph: Dag, seed: int) -> Identifiability:
@@ -81,7 +92,7 @@ def _near(found: FixedDirections | None) -> tuple[tuple[str, ...], bool]:
     if found is None:
         return (), False
     if found.fixed == found.most:
-        return ("near these weights only rescaled neurons give the same function (rank of its derivatives)",), True
+        return (sentences.locally_fixed(),), True
     count = f"at least {found.fixed} of {found.most} directions that are no rescalings"
     return (f"near these weights the function fixes {count} (rank of its derivatives)",), False
 
@@ -96,25 +107,23 @@ def symmetries(stack: Stack) -> dict[int, list[str]]:
         relu = stack.slopes[layer - 1] == 0.0
         for j, row in enumerate(rows):
             if all(item == 0 for item in above[:, j]):
-                reasons.append(f"{name}-layer neuron {j} reaches no output: its weights are free")
+                reasons.append(sentences.unheard(name, j))
             elif relu and all(item == 0 for item in row[:-1]):
-                reasons.append(f"{name}-layer neuron {j} is constant: its bias is free")
+                reasons.append(sentences.constant(name, j))
             elif rectified and relu and (row <= 0).all():
-                reasons.append(f"{name}-layer neuron {j} is dead: its weights are free")
+                reasons.append(sentences.dead(name, j))
             elif rectified and (row >= 0).all():
                 image = "the image of the first layer" if layer == 2 else "what it sees"
-                reasons.append(f"{name}-layer neuron {j} is linear on {image}")
+                reasons.append(sentences.linear(name, j, image))
         for group in group_rows(rows, 0.0):
             alike = [j for j, factor in group if factor > 0], [j for j, factor in group if factor < 0]
-            reasons += [f"{name}-layer neurons {_listed(some)} are multiples" for some in alike if len(some) > 1]
+            reasons += [sentences.multiples(name, some) for some in alike if len(some) > 1]
         if stack.slopes[layer - 1] == 1.0:
             reasons.append(f"the {name} layer is linear: it can be mixed")
         hidden = None if reasons else hidden_neuron(stack, layer)
         if hidden is not None:
             flips = stack.widths[layer] - 1 if stack.widths[layer + 1] == 1 else 0
-            more = f", and {flips} other{'s' if flips > 1 else ''} can be flipped" if flips else ""
-            hides = f"the {_ordinal(layer + 1)} layer hides hyperplane {hidden}" + (f" of layer {layer}" * (layer > 1))
-            reasons.append(f"{hides}: it translates{more}")
+            reasons.append(sentences.hidden(_ordinal(layer + 1), hidden, layer, flips))
         if reasons:
             found[layer] = reasons
     return found
@@ -137,33 +146,63 @@ def _not_a_bottleneck(stack: Stack) -> str:
 
 
 def _one_layer(stack: Stack) -> Identifiability:
-    """Every neuron visible, no two of one orientation on a hyperplane, no set of them that can be reversed together.
-
-    Two neurons that face each other share what bends between them only through a linear part, `w ⊗ (a' − a)`.
-    """
+    """Every neuron shows, and all roles that as many neurons can have in this function are looked at."""
     form = normal_form(stack, tolerance=0.0)
     idle = [number for number, kind in enumerate(form.kinds) if kind is not Kind.VISIBLE]
     if idle:  # groups that cancel can be moved together, or rescaled against each other
         words = tuple(f"neuron {number} is {form.kinds[number]}" for number in idle)
         return Identifiability(False, words, Genericity(False, words[0], "exactly"), ("free",))
-    facing = [group for group in form.groups if len(group.neurons) > 1]
-    if not facing:
-        answer, words = _reversible(stack, 0)
-        generic = Genericity(True, "every neuron has its own hyperplane", "exactly")
-    else:
-        terms = [
-            np.outer(group.jump, group.hyperplane[:-1]).ravel() for group in form.groups if len(group.neurons) == 1
-        ]
-        for group in facing:
-            for output in range(len(group.jump)):
-                share = group.jump * 0
-                share[output] = share[output] + 1
-                terms.append(np.outer(share, group.hyperplane[:-1]).ravel())
-        answer = True if rank_of(np.array(terms, dtype=object)) == len(terms) else None
-        pairs = "; ".join(f"neurons {_listed(list(group.neurons))} face each other" for group in facing)
-        words = (f"{pairs}; {'nothing can move between them' if answer else 'whether they can move is open'}",)
-        generic = Genericity(False, pairs, "exactly")
-    return Identifiability(answer, words, generic, ({True: "fixed", False: "free", None: "open"}[answer],))
+    pairs = [group.neurons for group in form.groups if len(group.neurons) > 1]
+    facing = "; ".join(f"neurons {_listed(list(pair))} face each other" for pair in pairs)
+    own = "every neuron has its own hyperplane"
+    generic = Genericity(not pairs, facing or own, "exactly")
+    roles = role_assignments(stack)
+    if roles.complete and len(roles.found) == 1 and roles.found[0].isolated:
+        return Identifiability(True, (sentences.only_roles(pairs),), generic, ("fixed",), among="all", count=1)
+    others = list(islice(other_roles(roles), MOST_TWINS))
+    if not others:
+        why = f"whether they can have other roles is open: {len(form.visible)} hyperplanes are too many to look at"
+        return Identifiability(None, (f"{generic.reason}; {why}",), generic, ("open",))
+    reason = sentences.other_roles(pairs) if pairs else sentences.reversible(others[0][1])
+    near = "locally fixed" if roles.count is not None else "open"
+    twins = tuple(member for member, _ in others) if all(each.isolated for each in roles.found) else ()
+    return Identifiability(False, (reason,), generic, (near,), among="all", twins=twins, count=roles.count)
+
+
+def other_roles(roles: RoleAssignments) -> Iterator[tuple[Stack, tuple[int, ...]]]:
+    """Other parameters of the same function, one for every assignment but the network's own; and which neurons turn."""
+    form = roles.form
+    faces = tuple(k for k, group in enumerate(form.visible) if len(group.neurons) > 1)
+    turns = tuple(k for k, group in enumerate(form.visible) if len(group.neurons) == 1 and group.factors[0] < 0)
+    for each in roles.found:
+        if (each.facing, each.turned) != (faces, turns) or not each.isolated:
+            changed = sorted(form.visible[k].neurons[0] for k in set(each.turned) ^ set(turns))
+            yield roles.member(each), tuple(changed)
+
+
+def _ramp(stack: Stack) -> Identifiability:
+    """A first layer of one neuron: P4 Theorem 5 does not hold, but all parameters can be looked at."""
+    exact = stack.rational()
+    full = single_neuron.bends_fully(exact)
+    if single_neuron.falls(exact):
+        generic = Genericity(None, "a twin needs none", "exactly")
+        twin = (single_neuron.reverse(exact),)
+        status, count = ("locally fixed", 2) if full else ("open", None)
+        return Identifiability(
+            False, (sentences.reversed_ramp(),), generic, (status, status), twins=twin if full else (), count=count
+        )
+    for group in group_rows(exact.row(1), 0.0):
+        if len(group) > 1:
+            problem = f"second-layer neurons {_listed([j for j, _ in group])} share a hyperplane"
+            generic = Genericity(False, problem, "exactly")
+            return Identifiability(None, (f"not generic: {problem}",), generic, ("open", "open"))
+    oriented, reasons = _reversible(stack, 1)
+    if oriented is None:
+        return Identifiability(None, reasons, Genericity(None, "not tested", "nothing"), ("open", "open"))
+    if not oriented:
+        return Identifiability(False, reasons, Genericity(False, reasons[0], "exactly"), ("open", "open"))
+    generic = Genericity(True, "no two neurons bend at one place, and no set of them can be reversed", "exactly")
+    return Identifiability(True, (sentences.fixed_ramp(),), generic, ("fixed", "fixed"), among="all", count=1)
 
 
 def _reversible(stack: Stack, layer: int) -> tuple[bool | None, tuple[str, ...]]:
@@ -173,10 +212,10 @@ def _reversible(stack: Stack, layer: int) -> tuple[bool | None, tuple[str, ...]]
     terms = [np.array([a * b for a in outs[:, j] for b in rows[j]], dtype=object) for j in range(len(rows))]
     flips = balanced_subset(terms)
     if flips:
-        return False, (f"neurons {_listed(list(flips))} can be reversed together",)
+        return False, (sentences.reversible(flips),)
     if flips is None:
         return None, (f"whether some of the {len(terms)} neurons can be reversed together is open",)
-    return True, ("every neuron has its own hyperplane, and no orientation can change",)
+    return True, (sentences.only_roles(()),)
 
 
 def _bottleneck(stack: Stack, seed: int) -> Identifiability:
@@ -193,5 +232,5 @@ def _bottleneck(stack: Stack, seed: int) -> Identifiability:
         return Identifiability(None, words, generic, ("open", "open"), ridges)
     if oriented is None:
         return Identifiability(None, words, generic, ("fixed", "open"), ridges)
-    words = ("no dead or linear second-layer neuron, and no hidden hyperplane",)
-    return Identifiability(True, words, generic, ("fixed", "fixed"), ridges)
+    words = (sentences.no_symmetry(),)
+    return Identifiability(True, words, generic, ("fixed", "fixed"), ridges, among="generic")

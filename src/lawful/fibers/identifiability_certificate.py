@@ -1,22 +1,28 @@
 """The evidence for *identifiable* and *not identifiable*, as one JSON object that `lawful verify` re-checks.
 
-No: other parameters of the same function, made by the symmetry that was found. Yes: one hidden layer speaks for itself;
-of two, the ridges that fix the first.
+No: other parameters of the same function, made by the symmetry that was found; all of them, where they are finitely
+many. Yes: one hidden layer, and a first layer of one neuron, speak for themselves; of two, ridges fix the first.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from math import comb
 from typing import Any
 
 import numpy as np
 from flint import fmpq
 
 from lawful.errors import CertificateError, Unsupported
-from lawful.fibers.identifiability import Identifiability
+from lawful.fibers.domain import Domain
+from lawful.fibers.identifiability import Identifiability, other_roles
 from lawful.fibers.identification import balanced_subset
 from lawful.fibers.reduce import hidden_neuron
+from lawful.fibers.region_proof import prove_by_regions
+from lawful.fibers.roles import role_assignments
 from lawful.fibers.shallow import group_rows, normal_form
+from lawful.fibers.single_neuron import falls, is_ramp, reverse
 from lawful.fibers.stack import Array, Stack
 from lawful.fibers.symmetry import Drop, Merge, SymmetryStep, Translate
 from lawful.fibers.verdict import mlp_json, step_json
@@ -24,7 +30,10 @@ from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.network.digest import digest
 
+MOST_RECOUNTED = 4096  # assignments of roles that a verifier looks at one by one
+SECONDS = 60.0  # for the regions of a network and its twin
 ZERO, ONE = fmpq(0), fmpq(1)
+SIZES = (ONE, fmpq(3), fmpq(1, 7))  # of moves that are tried: one may be undone by order and scale
 Move = tuple[Stack, dict[str, Any]]  # other parameters, and the witness that their function is the same
 
 
@@ -51,15 +60,22 @@ def certificate(network: Mlp | Dag, found: Identifiability) -> dict[str, Any]:
         "witness": None,
         "ridges": None,
     }
+    if found.twins:
+        twins = [{"other": _numbers(twin), "witness": _evidence(stack, twin)} for twin in found.twins]
+        whole = found.count == len(twins) + 1
+        return body | {"twins": twins, "complete": whole and (stack.hidden == 2 or recountable(stack))}
     if not found.identifiable:
-        other, witness = next(_moves(stack), (None, None))
+        moves = (move for size in SIZES for move in _moves(stack, size))
+        here = _invariants(stack)
+        other, witness = next((move for move in moves if _invariants(move[0]) != here), (None, None))
         if other is None:
             raise Unsupported("no certificate: this symmetry has no evidence that is written down")
-        rows = [other.row(layer) for layer in range(len(other.weights))]
-        return body | {"other": [[list(map(str, row)) for row in layer] for layer in rows], "witness": witness}
+        return body | {"other": _numbers(other), "witness": witness}
     if stack.hidden == 1:
-        if len(_groups(stack.row(0))) < stack.widths[1]:
-            raise Unsupported("no certificate: neurons that face each other are decided, but not certified")
+        if len(_groups(stack.row(0))) < stack.widths[1] and not recountable(stack):
+            raise Unsupported("no certificate: the roles of neurons that face each other are too many to be re-checked")
+        return body
+    if is_ramp(stack):
         return body
     fixed = {ridge.first for ridge in found.ridges}
     if len(fixed) < stack.widths[1]:
@@ -72,26 +88,73 @@ def certificate(network: Mlp | Dag, found: Identifiability) -> dict[str, Any]:
     }
 
 
-def _moves(stack: Stack) -> Iterator[Move]:
-    """Other parameters of the same function, each by one symmetry."""
+def recountable(stack: Stack) -> bool:
+    """Whether the verifier, which looks at every assignment of roles one by one, can count them again."""
+    planes = len(_groups(stack.row(0)))
+    extra = stack.widths[1] - planes
+    return bool(sum(comb(planes, k) * 2 ** (planes - k) for k in range(extra + 1)) <= MOST_RECOUNTED)
+
+
+def _numbers(stack: Stack) -> list[list[list[str]]]:
+    return [[list(map(str, row)) for row in stack.row(layer)] for layer in range(len(stack.weights))]
+
+
+def _evidence(stack: Stack, twin: Stack) -> dict[str, Any]:
+    """Why a twin has the same function: by its normal form, or by its maps on all regions."""
+    if stack.hidden == 1:
+        return _witness([], [], _together(stack, twin))
+    proof = prove_by_regions(stack, twin, Domain.space(stack.widths[0]), time.perf_counter() + SECONDS)
+    return _witness([], []) | {"ending": "regions", "decisions": proof.decisions}
+
+
+def _together(stack: Stack, twin: Stack) -> list[list[list[int]]]:
+    """Neurons of both networks by hyperplane."""
+    both = np.concatenate([stack.row(0), twin.row(0)])
+    width = stack.widths[1]
+    return [[[int(j >= width), j % width] for j, _ in group] for group in _groups(both)]
+
+
+def _invariants(stack: Stack) -> list[Any]:
+    """What order and scale of the neurons leave alone: a move of one size may be undone by them, one of another not."""
+    found: list[Any] = []
+    scales: Array = np.array([ONE] * stack.widths[0], dtype=object)
+    for layer in range(len(stack.weights)):
+        weights, biases = stack.weights[layer] * scales, stack.biases[layer]
+        scales = np.abs(weights).sum(axis=1) + np.abs(biases)
+        last = layer == stack.hidden
+        units = [ONE if last or not size else size for size in scales]
+        rows = [[*(row / unit), bias / unit] for row, bias, unit in zip(weights, biases, units, strict=True)]
+        rows = [[*(sorted(row[:-1]) if layer else row[:-1]), row[-1]] for row in rows]
+        found.append(rows if last else sorted(rows))
+    return found
+
+
+def _moves(stack: Stack, size: Any) -> Iterator[Move]:
+    """Other parameters of the same function, each by one symmetry and so far from these."""
     for layer in range(1, stack.hidden + 1):
-        yield from _of_neurons(stack, layer)
-        yield from _of_multiples(stack, layer)
+        yield from _of_neurons(stack, layer, size)
+        yield from _of_multiples(stack, layer, size)
         if stack.slopes[layer - 1] == 1.0:
-            other = _shifted(stack, layer, 0, ONE, ONE)
+            other = _shifted(stack, layer, 0, size, size)
             collapse = {"do": "collapse", "layer": layer}
             yield other, _witness([collapse], [collapse])
         hidden = hidden_neuron(stack, layer)
         if hidden is not None:
             try:
-                step = Translate(layer, hidden, ONE)
+                step = Translate(layer, hidden, size)
                 yield step.apply(stack), _witness([step_json(step)], [])
             except CertificateError:
                 continue
-    yield from _of_last_layer(stack)
+    yield from _of_last_layer(stack, size)
+    if is_ramp(stack) and falls(stack):
+        twin = reverse(stack)
+        yield twin, _evidence(stack, twin)
+    if stack.hidden == 1 and stack.slopes == (0.0,):
+        for twin, _ in other_roles(role_assignments(stack)):
+            yield twin, _evidence(stack, twin)
 
 
-def _of_neurons(stack: Stack, layer: int) -> Iterator[Move]:
+def _of_neurons(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
     """Neurons that nobody hears, that are constant, dead, or linear on what they see."""
     rows, above = stack.row(layer - 1), stack.weights[layer]
     rectified = layer >= 2 and stack.slopes[layer - 2] == 0.0
@@ -99,26 +162,27 @@ def _of_neurons(stack: Stack, layer: int) -> Iterator[Move]:
     for j, row in enumerate(rows):
         dropped = _same_steps(Drop(layer, j))
         if not any(above[:, j]):
-            yield _changed(stack, layer, j, [*(row[:-1] + ONE), row[-1] + 2]), dropped
+            yield _changed(stack, layer, j, [*(row[:-1] + ONE), row[-1] + 2 * size]), dropped
         elif relu and not any(row[:-1]):
             active = row[-1] > 0
-            yield _shifted(stack, layer, j, ONE if active else -ONE, ONE if active else ZERO), dropped
+            yield _shifted(stack, layer, j, size if active else -size, size if active else ZERO), dropped
         elif rectified and relu and all(item <= 0 for item in row):
-            yield _changed(stack, layer, j, [row[0] - 1, *row[1:]]), dropped
+            yield _changed(stack, layer, j, [row[0] - size, *row[1:]]), dropped
+            yield _changed(stack, layer, j, [*row[:-1], row[-1] - size]), dropped
         elif rectified and all(item >= 0 for item in row):
-            back = {"do": "lift", "layer": layer, "neuron": j, "shift": "-1"}
-            yield _shifted(stack, layer, j, ONE, ONE), _witness([], [back])
+            back = {"do": "lift", "layer": layer, "neuron": j, "shift": str(-size)}
+            yield _shifted(stack, layer, j, size, size), _witness([], [back])
 
 
-def _of_multiples(stack: Stack, layer: int) -> Iterator[Move]:
+def _of_multiples(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
     for group in _groups(stack.row(layer - 1)):
         for positive in (True, False):
             alike = [(neuron, factor) for neuron, factor in group if (factor > 0) is positive]
             if len(alike) > 1:
                 (keep, own), (drop, factor) = alike[:2]
                 above = stack.weights[layer].copy()
-                above[:, keep] = above[:, keep] + factor / own
-                above[:, drop] = above[:, drop] - ONE
+                above[:, keep] = above[:, keep] + size * factor / own
+                above[:, drop] = above[:, drop] - size
                 yield stack.replaced(layer, weight=above), _same_steps(Merge(layer, keep, drop))
 
 
@@ -130,7 +194,7 @@ def _groups(rows: Array) -> list[list[tuple[int, Any]]]:
     return [[(wide[j], factor) for j, factor in group] for group in group_rows(rows[wide], 0.0)]
 
 
-def _of_last_layer(stack: Stack) -> Iterator[Move]:
+def _of_last_layer(stack: Stack, size: Any) -> Iterator[Move]:
     """Groups that cancel move together; sets whose terms add up to zero can be reversed."""
     layer = stack.hidden
     if not layer or stack.slopes[-1] != 0.0:
@@ -150,7 +214,7 @@ def _of_last_layer(stack: Stack) -> Iterator[Move]:
                 continue
             moved = stack
             for j, factor in zip(group.neurons, group.factors, strict=True):
-                moved = _shifted(moved, layer, j, factor, ZERO if factor > 0 else factor)
+                moved = _shifted(moved, layer, j, size * factor, ZERO if factor > 0 else size * factor)
             apart = [[[side, j] for j in group.neurons] for side in (0, 1)]
             rest = [[[side, j] for side in (0, 1) for j, _ in one] for one in groups if one[0][0] not in group.neurons]
             yield moved, _witness([], [], apart + rest)

@@ -22,6 +22,7 @@ from lawful.types import Floats
 TRIES = 400  # points looked at for each neuron
 PRIME = 2**61 - 1
 MOST_SUBSETS = 40  # neurons among which all subsets are judged, by halves
+MOST_LOOKED = 100_000  # sums that agree modulo the prime and are added up in rationals
 
 
 @dataclass(frozen=True)
@@ -99,31 +100,59 @@ def _wants_positive(target: Any, terms: Array) -> bool:
 
 
 def balanced_subset(terms: Sequence[Array]) -> tuple[int, ...] | None:
-    """Terms (rational vectors) that add up to zero: their numbers, empty if there are none, None if not decided.
-
-    Independent terms have none; otherwise the sums of one half are looked up among those of the other, modulo a prime:
-    what does not vanish there does not vanish.
-    """
-    if not len(terms) or rank_of(np.array(list(terms), dtype=object)) == len(terms):
+    """Terms (rational vectors) that add up to zero: their numbers, empty if there are none, None if not decided."""
+    if not len(terms):
         return ()
+    found = subsets_with_sum(terms, terms[0] * 0, 2)
+    return None if found is None else next((some for some in found if some), ())
+
+
+def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tuple[int, ...]] | None:
+    """The sets of terms (rational vectors) that add up to a goal, at most so many; None if they are not decided.
+
+    Independent terms reach a goal in one way at most, which is solved for. Otherwise the sums of one half are looked up
+    among those of the other, modulo a prime: what does not vanish there does not vanish.
+    """
+    if not len(terms):
+        return [()] if not any(goal) else []
+    table = np.array(list(terms), dtype=object)
+    if table.shape[1] and rank_of(table) == len(terms):
+        return _only_subset(table, goal)
     if len(terms) > MOST_SUBSETS:
         return None
-    keys = _keys(terms)
+    keys, wanted = _keys([*terms, goal])[:-1], _keys([*terms, goal])[-1]
     half = len(keys) // 2
     left, right = _subset_sums(keys[:half]), _subset_sums(keys[half:])
     order = np.argsort(left, kind="stable")
-    wanted = (PRIME - right) % PRIME
-    places = np.searchsorted(left[order], wanted)
-    places = np.minimum(places, len(left) - 1)
-    hits = np.flatnonzero(left[order][places] == wanted)
-    for hit in hits[:1000]:
-        for place in order[np.flatnonzero(left[order] == wanted[hit])][:64]:
-            chosen = [k for k in range(half) if place >> k & 1] + [
-                half + k for k in range(len(keys) - half) if hit >> k & 1
-            ]
-            if chosen and not any(sum((terms[k] for k in chosen), terms[0] * 0)):
-                return tuple(chosen)
-    return () if len(hits) <= 1000 else None
+    needed = (wanted - right) % PRIME
+    starts, ends = (np.searchsorted(left[order], needed, side=side) for side in ("left", "right"))
+    found: list[tuple[int, ...]] = []
+    looked = 0
+    for hit in np.flatnonzero(ends > starts):
+        for place in order[starts[hit] : ends[hit]]:
+            chosen = [k for k in range(half) if place >> k & 1]
+            chosen += [half + k for k in range(len(keys) - half) if hit >> k & 1]
+            looked += 1
+            if looked > MOST_LOOKED:
+                return None
+            if not any(sum((terms[k] for k in chosen), goal * 0) - goal):
+                found.append(tuple(chosen))
+                if len(found) >= most:
+                    return found
+    return found
+
+
+def _only_subset(table: Array, goal: Array) -> list[tuple[int, ...]]:
+    """The one combination of independent terms that makes the goal, if its factors are zeros and ones."""
+    columns = [[*column, item] for column, item in zip(table.T, goal, strict=True)]
+    solved, rank = flint.fmpq_mat(columns).rref()
+    count = len(table)
+    if rank > count:
+        return []
+    factors = [solved[k, count] for k in range(count)]
+    if any(factor not in (0, 1) for factor in factors):
+        return []
+    return [tuple(k for k, factor in enumerate(factors) if factor == 1)]
 
 
 def _keys(terms: Sequence[Array]) -> Any:

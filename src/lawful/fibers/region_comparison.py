@@ -8,6 +8,7 @@ from lawful.fibers import region_proof
 from lawful.fibers.cell import OutOfTime
 from lawful.fibers.reduce import Reduced
 from lawful.fibers.search import Pair
+from lawful.fibers.stack import floating
 from lawful.fibers.verdict import Different, Equal, EqualityWitness
 
 REPLAYED = "the outputs differ at this input, replayed in exact arithmetic"
@@ -20,10 +21,14 @@ def compare(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equ
     except OutOfTime:
         return "not all regions were compared before the time limit"
     except region_proof.Disagree as error:
-        nudges = 1e-6 * np.random.default_rng(0).normal(size=(8, len(error.point))) * pair.scales
-        for point in (error.point, *np.clip(error.point + nudges, pair.domain.low, pair.domain.high)):
-            if found := pair.replay(point):
-                return Different("region search", REPLAYED, found, pair.domain, pair.tolerance)
+        if not pair.tolerance:
+            found = pair.replay_exactly(error.point)
+            return Different("region search", REPLAYED, found, pair.domain, pair.tolerance)
+        near = floating(error.point)
+        nudges = 1e-6 * np.random.default_rng(0).normal(size=(8, len(near))) * pair.scales
+        for point in (near, *np.clip(near + nudges, pair.domain.low, pair.domain.high)):
+            if shown := pair.replay(point):
+                return Different("region search", REPLAYED, shown, pair.domain, pair.tolerance)
         return "the affine maps of a region differ, but no input in it shows more than rounding explains"
     witness = EqualityWitness(
         first.steps, second.steps, "regions", 0.0, regions=proof.regions, decisions=tuple(proof.decisions)

@@ -24,9 +24,9 @@ Proof = list[Any]  # "both", or ["on" | "off", support] where the support emptie
 
 
 class Disagree(Exception):
-    """The affine maps differ on a region; `point` lies inside it."""
+    """The affine maps differ on a region; `point`, in rationals, lies inside it and the outputs differ there."""
 
-    def __init__(self, point: Floats) -> None:
+    def __init__(self, point: Array) -> None:
         super().__init__("the affine maps differ")
         self.point = point
 
@@ -87,6 +87,21 @@ def place_zero(stack: Stack, place: _Place) -> Array:
     return rational(np.zeros((len(stack.biases[place.layer]), stack.widths[0] + 1)))
 
 
+def distinguish(difference: Array, rows: list[Array], point: Point) -> Array:
+    """A point of the open region `rows > 0` at which an affine map that is not zero does not vanish.
+
+    Where it vanishes at the given inner point, its gradient leads away from the zero set; half the way to the nearest
+    side stays inside.
+    """
+    here = np.array(point, dtype=object)
+    if any(value_at(row, point) != 0 for row in difference):
+        return here
+    way = next(row[:-1] for row in difference if any(item != 0 for item in row))
+    slopes = [(value_at(row, point), sum(a * w for a, w in zip(row[:-1], way, strict=True))) for row in rows]
+    room = min((-value / slope for value, slope in slopes if slope < 0), default=way[0] * 0 + 2)
+    return np.asarray(here + way * (room / 2))
+
+
 def _layers(first: Stack, second: Stack) -> _Layers:
     return _Layers((first.rational(), second.rational()))
 
@@ -114,7 +129,7 @@ class _Prover:
         elif place.network == 0:
             self.layer(_Place(1, 0, _inputs(self.layers.stacks[0]), affine), rows, point)
         elif (affine != place.found).any():
-            raise Disagree(floating(np.array(point, dtype=object)))
+            raise Disagree(distinguish(affine - place.found, rows, point))
         else:
             self.regions += 1
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lawful.fibers.domain import Domain
 from lawful.fibers.scales import input_scales
-from lawful.fibers.stack import Array, Stack
+from lawful.fibers.stack import Array, Stack, floating
 from lawful.types import Floats
 
 SCALES = (1.0, 0.1, 10.0, 100.0, 1e3, 1e5)  # radii at which random inputs are tried
@@ -26,12 +26,14 @@ class Counterexample:
     """An input and both exact outputs; `gap` is their largest difference.
 
     `allowed` is what rounding every weight by the tolerance would explain of it, to first order: 0 in exact arithmetic.
+    Where no input of floats shows the difference, `exact` is the input, in fractions, and `point` only lies near it.
     """
 
     point: Floats
     outputs: tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
     gap: Fraction
     allowed: Fraction
+    exact: tuple[Fraction, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,16 @@ class Pair:
             if gap > (allowed := Fraction(float(size)) if np.isfinite(size) else self.overflowing(outputs)):
                 return Counterexample(point, outputs, max(gaps), allowed)
         return None
+
+    def replay_exactly(self, point: Array) -> Counterexample:
+        """The exact outputs at an input of rationals at which they differ: the nearest floats if they show it too."""
+        near = floating(point)
+        if np.isfinite(near).all() and self.domain.contains(near) and (found := self.replay(near)):
+            return found
+        outputs = self.first.exact_outputs(point), self.second.exact_outputs(point)
+        gap = max(abs(one - other) for one, other in zip(*outputs, strict=True))
+        exact = tuple(Fraction(int(item.p), int(item.q)) for item in point)
+        return Counterexample(near, outputs, gap, Fraction(0), exact)
 
     def overflowing(self, outputs: tuple[tuple[Fraction, ...], ...]) -> Fraction:
         """What is excused where floats cannot tell: a generous share of the largest output."""

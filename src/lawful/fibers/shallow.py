@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -250,18 +250,20 @@ def _relative(value: Array, scale: Floats) -> float:
     return float(np.where(np.isfinite(shares), shares, np.inf).max())  # overflow is never agreement
 
 
-def minimal_network(form: NormalForm, *, oriented: bool = True) -> Stack:
+def minimal_network(form: NormalForm, *, oriented: bool = True, turned: Collection[int] | None = None) -> Stack:
     """A network with one neuron per visible hyperplane, and few more for what stays linear.
 
     If `oriented`, every hyperplane keeps the orientation of its strongest neuron; otherwise all look to the positive
-    side of the normal form, so that the result depends on the function alone. A remaining linear part of rank r
+    side of the normal form, but those whose numbers are `turned`, so that the result depends on the function alone. A
+    remaining linear part of rank r
     takes r pairs `relu(v), relu(−v)` on R^d, at most r + 1 neurons on the orthant (P4 Proposition 28) and r on a box.
     """
     exact = form.matrix.dtype == object
     matrix, offset = form.matrix.copy(), form.offset.copy()
     rows, outs = [], []
-    for group in form.visible:
-        if oriented and _strongest_is_turned(group):  # jump relu(z) = jump relu(−z) + jump z
+    for number, group in enumerate(form.visible):
+        against = oriented and _strongest_is_turned(group) if turned is None else number in turned
+        if against:  # jump relu(z) = jump relu(−z) + jump z
             matrix = matrix + np.outer(group.jump, group.hyperplane[:-1])
             offset = offset + group.jump * group.hyperplane[-1]
             rows.append(-group.hyperplane)

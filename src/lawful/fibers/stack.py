@@ -155,13 +155,14 @@ class Stack:
         return replace(stack, weights=tuple(weights), biases=tuple(biases))
 
     def exact_outputs(self, point: ArrayLike) -> tuple[Fraction, ...]:
-        """The outputs at a point of floats, with no rounding at all.
+        """The outputs at a point of floats or rationals, with no rounding at all.
 
         >>> Stack.of(Mlp([[[0.1]], [[3.0]]])).exact_outputs([1.0])
         (Fraction(10808639105689191, 36028797018963968),)
         """
-        if self.exact:
-            return self._rational_outputs(point)
+        given = np.asarray(point)
+        if self.exact or given.dtype == object:
+            return self.rational()._rational_outputs(given)
         values, exponent = _dyadic(np.asarray(point, dtype=np.float64))
         for (rows, scale), slope in zip(self._dyadic, (*self.slopes, 1.0), strict=True):
             one = 1 << -exponent if exponent < 0 else 1
@@ -175,8 +176,8 @@ class Stack:
             values = summed
         return tuple(Fraction(int(item)) * Fraction(2) ** exponent for item in values)
 
-    def _rational_outputs(self, point: ArrayLike) -> tuple[Fraction, ...]:
-        values = rational(np.asarray(point, dtype=np.float64))
+    def _rational_outputs(self, point: Array) -> tuple[Fraction, ...]:
+        values = point if point.dtype == object else rational(point)
         for weight, bias, slope in zip(self.weights, self.biases, (*self.slopes, 1.0), strict=True):
             values = weight @ values + bias if weight.shape[1] else bias
             gain = rational(np.array([slope]))[0]

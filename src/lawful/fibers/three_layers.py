@@ -14,6 +14,7 @@ from lawful.fibers.identification import rank_of
 from lawful.fibers.one_layer_fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.reduce import Reduced, head, hidden_neuron, simplify
 from lawful.fibers.same import same
+from lawful.fibers.single_neuron import falls, ramp_volume, reverse
 from lawful.fibers.stack import Stack
 from lawful.fibers.symmetry import Flip, Reorder, Rescale, Translate
 from lawful.fibers.verdict import Equal
@@ -33,18 +34,21 @@ def check_bottleneck(stack: Stack) -> None:
 def identifiable_volume(first: int, second: int) -> Fraction:
     """The exact share of parameters `(W2, b2)` of widths `n1`, `n2` that are identifiable.
 
-    `(1 − 2^{−n1})^{n2} − n1 2^{−(n1+1) n2}`: signs are independent, and the three events of Theorem 5 almost so.
+    `(1 − 2^{−n1})^{n2} − n1 2^{−(n1+1) n2}`: signs are independent, and the three events of Theorem 5 almost so. One
+    neuron in the first layer has a fourth one, that every row of the second is (−, +): `2^{−n2} − 2·4^{−n2}`.
 
-    >>> identifiable_volume(2, 2)
-    Fraction(17, 32)
+    >>> identifiable_volume(2, 2), identifiable_volume(1, 2), identifiable_volume(1, 1)
+    (Fraction(17, 32), Fraction(1, 8), Fraction(0, 1))
     """
     _check_widths(first, second)
+    if first == 1:
+        return ramp_volume(second)
     rows = (1 - Fraction(1, 2**first)) ** second
     return rows - Fraction(first, 2 ** ((first + 1) * second))
 
 
 def volume_bounds(first: int, second: int) -> tuple[Fraction, Fraction]:
-    """The bounds that P4's corollary prints.
+    """The bounds that P4's corollary prints; for a first layer of one neuron the lower one does not hold.
 
     >>> volume_bounds(2, 2)
     (Fraction(15, 32), Fraction(49, 64))
@@ -55,10 +59,12 @@ def volume_bounds(first: int, second: int) -> tuple[Fraction, Fraction]:
 
 
 def sampled_volume(first: int, second: int, samples: int, seed: int = 0) -> float:
-    """The same share by Monte Carlo: signs of Gaussian `[W2 | b2]`, judged by the three conditions one by one."""
+    """The same share by Monte Carlo: signs of Gaussian `[W2 | b2]`, judged by the conditions one by one."""
     _check_widths(first, second)
     rows = np.random.default_rng(seed).normal(size=(samples, second, first + 1))
     wrong = np.any((rows < 0).all(axis=2), axis=1) | np.any((rows > 0).all(axis=2), axis=1)
+    if first == 1:
+        wrong |= ((rows[:, :, 0] < 0) & (rows[:, :, 1] > 0)).all(axis=1)
     for i in range(first):
         others = np.delete(rows, i, axis=2)
         wrong |= (rows[:, :, i] > 0).all(axis=1) & (others < 0).all(axis=(1, 2))
@@ -73,6 +79,8 @@ def _check_widths(first: int, second: int) -> None:
 @dataclass(frozen=True, eq=False)
 class BottleneckFiber:
     """Every generic parameter of one function, for three layers with a bottleneck (P4 Section 6).
+
+    A first layer of one neuron has more: samples of it are some of them.
 
     Not hiding: the first layer is rigid, the rest is a layerwise fiber on the orthant. Hiding hyperplane i: its
     translations by `t > lowest_shift`, times the `2^(n1 − 1)` flips if one second-layer neuron remains.
@@ -101,7 +109,9 @@ class BottleneckFiber:
     def _one(self, number: int, seed: int) -> Mlp:
         rng = np.random.default_rng(seed)
         stack = self.stack
-        if self.head is not None:
+        if number % 2 and stack.widths[1] == 1 and falls(stack):
+            stack = reverse(stack).floating()
+        elif self.head is not None:
             live = list(islice((c for c in self.head.components() if c.dimension is not None), 64))
             above = self.head.sample(live[number % len(live)].flipped, seed)
             biases = (
@@ -117,7 +127,8 @@ class BottleneckFiber:
             shift = self.lowest_shift + rng.exponential(scale=abs(self.lowest_shift) + 1e-3)
             stack = Translate(1, self.hidden, shift).apply(stack)
         width = stack.widths[1]
-        stack = Rescale(1, tuple(np.exp(rng.normal(size=width)))).apply(stack)
+        scales = np.exp2(rng.integers(-2, 3, size=width)) if width == 1 else np.exp(rng.normal(size=width))
+        stack = Rescale(1, tuple(scales)).apply(stack)
         return Reorder(1, tuple(rng.permutation(width).tolist())).apply(stack).to_mlp()
 
 

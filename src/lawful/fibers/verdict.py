@@ -111,8 +111,13 @@ def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[s
         "verdict": verdict.verdict,
         "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
         "witness": _evidence(verdict.witness) if isinstance(verdict, Equal) else None,
-        "counterexample": None if found is None else {"input": found.point.tolist()},
+        "counterexample": None if found is None else {"input": _input(found)},
     }
+
+
+def _input(found: Counterexample) -> list[Any]:
+    """The input as floats, or as fractions where no floats show the difference."""
+    return found.point.tolist() if found.exact is None else [str(value) for value in found.exact]
 
 
 def mlp_json(network: Mlp) -> dict[str, Any]:

@@ -59,9 +59,9 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
     >>> open_graph("3-4-2 relu").reading.assumed
     ("random weights: PyTorch's default initialisation, seed 0",)
     """
+    found = open(source, **options)  # refuses what it has no use for, of a network that is complete too
     if isinstance(source, (Mlp, Dag)):
         return source
-    found = open(source, **options)
     if isinstance(found, Architecture):
         made = found.initialise(seed=seed)
         drawn = f"random weights: PyTorch's default initialisation, seed {seed}"

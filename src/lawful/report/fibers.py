@@ -5,10 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from lawful.fibers.stack import quotient
 from lawful.fibers.verdict import Different, Equal, Verdict, certified, witness_json
+from lawful.outward import at_least, at_most
+from lawful.sentences import fibers as sentences
 
 if TYPE_CHECKING:
     from lawful.fibers.catalogue import FunctionGroups, RegionCount
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from lawful.fibers.described_fiber import DescribedFiber, FiberSummary
     from lawful.fibers.fingerprint import Canonical
     from lawful.fibers.identifiability import Identifiability
+    from lawful.fibers.stack import Stack
 
 WIDTH = 80
 MOST_FREEDOMS = 12  # that are listed for people
@@ -30,6 +34,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         found = verdict.counterexample
         counterexample = {
             "input": found.point.tolist(),
+            "exact_input": None if found.exact is None else [str(value) for value in found.exact],
             "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
             "exact_outputs": [[str(value) for value in values] for values in found.outputs],
             "gap": quotient(*found.gap.as_integer_ratio()),
@@ -51,18 +56,17 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 def verdict_text(result: Mapping[str, Any]) -> str:
     """The answer of `same` for people: verdict first, then the evidence."""
-    where = f" on {result['domain']}" if result["domain"] else ""
-    lines = [f"{result['verdict'].upper()}{_within(result)}{where}: by {result['method']} ({result['seconds']:.2f} s)"]
+    lines = [f"{_answer(result)}: by {result['method']} ({result['seconds']:.2f} s)"]
     if result["witness"] is not None:
         lines += _witness_lines(result["witness"])
     if result["counterexample"] is not None:
         found = result["counterexample"]
         excused = f"; rounded weights would explain {found['allowed']:.1e}" if result["tolerance"] else ""
         lines += [
-            f"  input    {_numbers(found['input'])}",
+            f"  input    {_fractions(found['exact_input']) if found['exact_input'] else _numbers(found['input'])}",
             f"  A gives  {_numbers(found['outputs'][0])}",
             f"  B gives  {_numbers(found['outputs'][1])}",
-            f"  They differ by {found['gap']:.3g}, in exact arithmetic{excused}.",
+            f"  {sentences.different(at_least(_gap(found)))}{excused}.",
         ]
     elif result["reason"]:
         lines += _wrapped(result["reason"] + ".")
@@ -75,14 +79,17 @@ def verdict_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _within(result: Mapping[str, Any]) -> str:
-    """What *equal* means here."""
+def _gap(found: Mapping[str, Any]) -> Fraction:
+    """The largest difference of two outputs, from their fractions."""
+    return max(abs(Fraction(a) - Fraction(b)) for a, b in zip(*found["exact_outputs"], strict=True))
+
+
+def _answer(result: Mapping[str, Any]) -> str:
+    """The verdict, on which domain, and what *equal* means here."""
     within = result["within"]
-    if within is None:
-        return ""
-    if within["kind"] == "weights":
-        return f" weight by weight within {within['value']:.1e}"
-    return " exactly" if within["kind"] == "exactly" else f" within {within['value']:.1e} of output"
+    if within is not None:
+        return sentences.equal(within["kind"], at_most(within["value"], 2), result["domain"])
+    return str(result["verdict"]).upper() + (f" on {result['domain']}" if result["domain"] else "")
 
 
 def _wrapped(text: str) -> list[str]:
@@ -113,6 +120,12 @@ def _numbers(values: Sequence[float], most: int = 6) -> str:
     return f"[{shown}{', ...' if len(values) > most else ''}]"
 
 
+def _fractions(values: Sequence[str], most: int = 6) -> str:
+    """Fractions as they are, or near which float those lie that are too long for a line."""
+    shown = ", ".join(value if len(value) <= 48 else f"about {float(Fraction(value)):.6g}" for value in values[:most])
+    return f"[{shown}{', ...' if len(values) > most else ''}]"
+
+
 def fiber_json(summary: FiberSummary, samples: Sequence[str] | None) -> dict[str, Any]:
     """The keys that `lawful fiber --json` documents."""
     found: dict[str, Any] = {"kind": summary.kind}
@@ -127,7 +140,8 @@ def fiber_json(summary: FiberSummary, samples: Sequence[str] | None) -> dict[str
     if summary.roles is not None:
         found["roles"] = asdict(summary.roles)
     found |= {
-        key: getattr(summary, key) for key in ("at_least", "at_most", "generic", "layers", "log10_orders", "unknown")
+        key: getattr(summary, key)
+        for key in ("at_least", "at_most", "generic", "layers", "log10_orders", "unknown", "count", "also")
     }
     found["freedoms"] = [asdict(freedom) for freedom in summary.freedoms]
     return found | ({} if samples is None else {"samples": list(samples)})
@@ -137,27 +151,32 @@ def fiber_text(result: Mapping[str, Any]) -> str:
     """The fiber of one function for people."""
     lines = [f"{result['kind']}: {_freedom_text(result)}"]
     if result["removed"]:
-        lines.append(f"  {result['removed']} redundant neurons were removed first; their weights are free")
+        were = "1 redundant neuron was" if result["removed"] == 1 else f"{result['removed']} redundant neurons were"
+        rest = "" if result["dimension"] is None else f": {result['dimension']} of the freedoms are left without"
+        lines.append(f"  {were} removed first{rest}")
     if result.get("hidden") is not None:
-        lines.append(f"  Hyperplane {result['hidden']} of the first layer is hidden: it can move by any")
-        lines.append(f"  t > {result['lowest_shift']:.6g}, the second biases compensate")
+        lines += _wrapped(sentences.hidden_shift(result["hidden"], at_most(result["lowest_shift"], 6)))
         if result["flips"]:
             lines.append(f"  {result['flips']} other neurons can be flipped: {result['components']} components")
     elif "roles" in result:
         roles = result["roles"]
         shown = f"  {roles['visible']} visible hyperplanes, {roles['cancelling']} groups that cancel, "
         lines.append(shown + f"{result['linear']} linear and {roles['dead']} dead neurons")
-        lines.append(f"  {result['components']:,} ways to give the neurons such roles")
-    elif result["components"] is not None:
+    elif result["case"] is not None:
         lines.append(f"  {result['linear']} linear neurons: case {result['case']} of the theorem")
         many = "" if result["checked"] == result["components"] else f" of the first {result['checked']:,}"
         lines.append(f"  {result['components']:,} choices of orientation, {result['nonempty']:,}{many} not empty")
+    if result["also"]:
+        many = f"{result['components']} components of generic parameters" if result["components"] > 2 else "Also"
+        lines += _wrapped(f"{many}{': also' if result['components'] > 2 else ''} {result['also']}.")
+    if (result["count"] or 0) > 1:
+        lines += _wrapped(f"{sentences.twins(result['count'] - 1, True).capitalize()}.")
     for freedom in result["freedoms"][:MOST_FREEDOMS]:
         lines += _wrapped(f"Layer {freedom['layer']}: {freedom['what']} ({freedom['dimension']} more).")
     if len(result["freedoms"]) > MOST_FREEDOMS:
         lines.append(f"  and {len(result['freedoms']) - MOST_FREEDOMS} more ways to move")
     if result["components"] is None and result["layers"]:
-        known = ", ".join(f"layer {number} {status}" for number, status in enumerate(result["layers"], 1))
+        known = sentences.layer_statuses(result["layers"])
         lines += _wrapped(f"Known of the weights: {known}; neurons can be in {_many(result['log10_orders'])} orders.")
     if result["unknown"]:
         lines += _wrapped(f"Open: {result['unknown']}.")
@@ -167,14 +186,9 @@ def fiber_text(result: Mapping[str, Any]) -> str:
 
 
 def _freedom_text(result: Mapping[str, Any]) -> str:
-    found, least, most = result["dimension"], result["at_least"], result["at_most"]
-    if found is not None:
-        words = str(found)
-    elif most is None:
-        words = f"at least {least}"
-    else:
-        words = f"{least} to {most}"
-    return f"{words} continuous freedom{'' if words == '1' else 's'} beyond order and scale"
+    least, most = result["at_least"], result["at_most"]
+    whole = result["dimension"] if not result["removed"] else least if least == most else None
+    return sentences.freedoms(whole, least, most)
 
 
 def _many(logarithm: float) -> str:
@@ -190,7 +204,15 @@ def identifiable_json(found: Identifiability) -> dict[str, Any]:
         "generic_reason": found.genericity.reason,
         "tested": found.genericity.tested,
         "layers": found.layers,
+        "among": found.among,
+        "twins": [_exact_rows(twin) for twin in found.twins],
+        "count": found.count,
     }
+
+
+def _exact_rows(twin: Stack) -> list[list[list[str]]]:
+    """The rows `[w | b]` of every layer, in fractions."""
+    return [[[str(item) for item in row] for row in twin.row(layer)] for layer in range(len(twin.weights))]
 
 
 def described_json(found: DescribedFiber) -> dict[str, Any]:
@@ -200,15 +222,21 @@ def described_json(found: DescribedFiber) -> dict[str, Any]:
 
 def identifiable_text(result: Mapping[str, Any]) -> str:
     """Whether the function determines the parameters, and why."""
-    answer = {True: "IDENTIFIABLE", False: "NOT IDENTIFIABLE", None: "UNDECIDED"}[result["identifiable"]]
-    lines = [f"{answer}, up to order and scale of the neurons, among networks with biases"]
+    if result["identifiable"] is None:
+        lines = ["UNDECIDED, up to order and scale of the neurons, among networks of this shape, with biases"]
+    elif result["identifiable"]:
+        lines = [sentences.identifiable(result["among"] == "generic")]
+    else:
+        lines = [sentences.not_identifiable()]
     for reason in list(result["reasons"])[:8]:
         lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     if len(result["reasons"]) > 8:
         lines.append(f"  - and {len(result['reasons']) - 8} more")
+    if result["twins"]:
+        exactly = result["count"] == len(result["twins"]) + 1
+        lines += _wrapped(f"{sentences.twins(len(result['twins']), exactly).capitalize()} (written out in the JSON).")
     if result["identifiable"] is None and result["layers"]:
-        known = ", ".join(f"layer {number} {status}" for number, status in enumerate(result["layers"], 1))
-        lines += _wrapped(f"Known of the weights: {known}.")
+        lines += _wrapped(f"Known of the weights: {sentences.layer_statuses(result['layers'])}.")
     if result["generic"] is not None:
         words = "Generic" if result["generic"] else "Not generic"
         lines += _wrapped(f"{words} ({result['tested']}): {result['generic_reason']}.")
@@ -241,13 +269,12 @@ def _cell_json(cell: Cell) -> dict[str, Any]:
 
 def regions_text(result: Mapping[str, Any]) -> str:
     """How many regions, and what the facets say."""
-    many = "1 region" if result["regions"] == 1 else f"{result['regions']:,} regions"
-    head = many if result["complete"] else f"at least {many}"
-    lines = [f"{head} on {result['domain']} ({result['seconds']:.2f} s, {result['per_second']:,.0f} a second)"]
+    head = sentences.regions(result["regions"], result["complete"], result["domain"])
+    lines = [f"{head} ({result['seconds']:.2f} s, {result['per_second']:,.0f} a second)"]
     if not result["complete"]:
         lines.append("  The time limit ended the count: give --time")
     if "facets" in result:
-        lines.append(f"  {result['facets']:,} facets, {result['visible_facets']:,} of them visible in the function")
+        lines.append(f"  {sentences.facets(result['facets'], result['visible_facets'])}")
         lines.append(f"  {result['ridges']:,} ridges; jumps balance up to {result['worst_imbalance']:.1e}")
     return "\n".join(lines)
 
@@ -267,8 +294,7 @@ def canonical_json(found: Canonical, before: int | None = None, written: str | N
 def canonical_text(result: Mapping[str, Any]) -> str:
     """What the representative is worth."""
     widths = "-".join(map(str, result["widths"]))
-    worth = "determined by the function alone" if result["complete"] else "unique up to order and scale only"
-    lines = [f"{widths}: {worth} ({result['regime']})"]
+    lines = [f"{widths}: {result['regime']}", *_wrapped(sentences.canonical(result["complete"]))]
     before = "" if result["parameters_before"] is None else f"{result['parameters_before']:,} parameters became "
     lines.append(f"  {before}{result['parameters_after']:,}" + ("" if before else " parameters"))
     return "\n".join(lines + ([f"  wrote {result['written']}"] if result["written"] else []))
@@ -301,5 +327,5 @@ def fingerprint_text(result: Mapping[str, Any]) -> str:
     if any(not item["complete"] and item["fingerprint"] for item in result["files"]):
         lines.append("~ here equal functions may have different hashes")
     copies = [group for group in result["groups"] if len(group) > 1]
-    lines.append(f"{len(result['files'])} networks, {result['distinct']} functions")
+    lines.append(sentences.functions(len(result["files"]), result["distinct"]))
     return "\n".join(lines + [line for group in copies for line in _wrapped(f"the same: {', '.join(group)}")])

@@ -139,8 +139,6 @@ def identifiable(network: Source, *, seed: int = 0, **reading: Any) -> Identifia
 
 def fiber(network: Source, *, domain: str = "space", **reading: Any) -> DescribedFiber:
     """All parameters of one function: of one hidden layer or a generic bottleneck; what is known, of any other (P4)."""
-    if domain not in ("space", "orthant"):
-        raise LawfulError(f"domain is space or orthant, not {domain[:40]!r}")
     return describe_fiber(_reduced(network, **reading), domain)
 
 

@@ -3,8 +3,9 @@
 No: other parameters of the same shape have the same function, and are no reordering and rescaling: what these leave
 alone differs. Yes, one hidden ReLU layer (P4 Section 4): every hyperplane shows and belongs to one neuron, so only
 orientation could change, which leaves the linear part `Σ_J a_j ⊗ w_j` (output biases absorb constants); no set J makes
-that vanish. Yes, two hidden ReLU layers, the first no wider than the input (P4 Theorem 5): the same above it, and a
-ridge fixes each neuron below, or all masked products have full rank.
+that vanish; where neurons face each other, all roles are looked at. Yes, a first layer of one neuron: `_check_ramp`.
+Yes, two hidden ReLU layers, the first of 2 or more neurons but no wider than the input (P4 Theorem 5): the same above
+it, and a ridge fixes each neuron below, or all masked products have full rank.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 from flint import fmpq, fmpq_mat
 
 from lawful.verify.finding import Finding, short
+from lawful.verify.roles import count_parameters
 from lawful.verify.same import agreement
 from lawful.verify.schema import afford, listed, need, rational, record, truth, whole
 from lawful.verify.steps import ONE, ZERO, Rational, Row, Storeys, hides, layered
-from lawful.verify.wiring import read_tower
+from lawful.verify.wiring import Tower, read_tower
 
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
@@ -28,30 +30,26 @@ MOST_MASKED = 12  # neurons and outputs of a bottleneck whose masked products ar
 
 def check(body: dict[str, Any]) -> Finding:
     """The verdict, and among which parameters it holds."""
-    given = record(body, "certificate", "network identifiable other witness ridges")
+    given = record(body, "certificate", "network identifiable other witness ridges", "twins complete")
     tower = read_tower(given["network"])
     net, digest = layered(tower), tower.wiring().digest()
     if not truth(given["identifiable"], "identifiable"):
-        need(given["ridges"] is None, "ridges do not go with the answer no")
-        other = _other(given["other"], net)
-        how = agreement(given["witness"], net, other, [(None, None)] * net.inputs, ZERO)
-        need(_kept(net) != _kept(other), "nothing shows that the other parameters are no reordering and rescaling")
-        biased = any(
-            bias is None and any(row[-1] for row in rows)
-            for (_, bias), rows in zip(tower.layers, other.layers, strict=True)
-        )
-        words = (
-            f"the function of {short(digest)} does not determine its parameters: others of the same shape"
-            f"{', with biases' if biased else ''}, which no reordering and positive rescaling of neurons makes equal, "
-            f"have the same function (by their {how})"
-        )
-        return Finding(words, {"identifiable": False, "by": how, "more_biases": biased}, (digest,))
+        return _check_no(given, tower, net, digest)
     need(given["other"] is None and given["witness"] is None, "other parameters do not go with the answer yes")
+    need("twins" not in given and "complete" not in given, "twins do not go with the answer yes")
     need(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
+    among = "all parameters of its shape"
     if len(net.layers) == 2:
         need(given["ridges"] is None, "one hidden layer needs no ridges")
-        _check_orientation(net, 1)
-        among = "all parameters of its shape"
+        if _facing(net.layers[0]):
+            need(count_parameters(net) == 1, "neurons can have other roles")
+        else:
+            _check_orientation(net, 1)
+    elif len(net.layers) == 3 and len(net.layers[0]) == 1:
+        need(given["ridges"] is None, "a first layer of one neuron needs no ridges")
+        _check_ramp(net)
+        need(any(row[0] > 0 for row in net.layers[1]), "the first layer can be reversed")
+        need(any(row[0] < 0 for row in net.layers[1]), "the first layer is hidden")
     else:
         _check_bottleneck(net, given["ridges"])
         among = "generic parameters of its shape (P4 Definition 8)"
@@ -59,6 +57,77 @@ def check(body: dict[str, Any]) -> Finding:
         f"among {among}, only reorderings and positive rescalings of the neurons of {short(digest)} have its function"
     )
     return Finding(words, {"identifiable": True, "among": among}, (digest,))
+
+
+def _check_no(given: dict[str, Any], tower: Tower, net: Storeys, digest: str) -> Finding:
+    """Other parameters of the same function; or several, and whether they are all."""
+    need(given["ridges"] is None, "ridges do not go with the answer no")
+    listing = "twins" in given
+    if listing:
+        need(given["other"] is None and given["witness"] is None, "one other parameter does not go with several")
+        twins = [record(twin, "twins", "other witness") for twin in listed(given["twins"], "twins", most=10_000)]
+        need(bool(twins), "there are no other parameters")
+    else:
+        need("complete" not in given, "one other parameter is not all of them")
+        twins = [given]
+    ways, seen, biased = set(), [_kept(net)], False
+    for twin in twins:
+        other = _other(twin["other"], net)
+        ways.add(agreement(twin["witness"], net, other, [(None, None)] * net.inputs, ZERO))
+        need(_kept(other) not in seen, "nothing shows that the other parameters are no reordering and rescaling")
+        seen.append(_kept(other))
+        biased |= any(
+            bias is None and any(row[-1] for row in rows)
+            for (_, bias), rows in zip(tower.layers, other.layers, strict=True)
+        )
+    how = ", ".join(sorted(ways))
+    whole_fiber = listing and truth(given.get("complete"), "complete")
+    facts: dict[str, Any] = {"identifiable": False, "by": how, "more_biases": biased}
+    many = "others"
+    if listing:
+        if whole_fiber:
+            need(_count(net) == len(seen), "there are more parameters of this function, or fewer")
+        many = f"{'exactly' if whole_fiber else 'at least'} {len(twins)} other{'s' * (len(twins) > 1)}"
+        facts |= {"others": len(twins), "complete": whole_fiber}
+    have = "has" if listing and len(twins) == 1 else "have"
+    words = (
+        f"the function of {short(digest)} does not determine its parameters: {many} of the same shape"
+        f"{', with biases' if biased else ''}, which no reordering and positive rescaling of neurons makes equal, "
+        f"{have} the same function (by their {how})"
+    )
+    return Finding(words, facts, (digest,))
+
+
+def _count(net: Storeys) -> int:
+    """How many parameters have the function: of one hidden layer, or of one first neuron that all others fall with."""
+    if len(net.layers) == 2:
+        return count_parameters(net)
+    need(len(net.layers) == 3 and len(net.layers[0]) == 1, "nobody knows all parameters of this function")
+    need(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
+    _check_ramp(net)
+    need(all(row[0] < 0 for row in net.layers[1]), "the first layer cannot be reversed")
+    return 2
+
+
+def _check_ramp(net: Storeys) -> None:
+    """A first layer of one neuron: the function bends once there and once for each second-layer neuron, no set of which
+    can be reversed. Then its first bend is the first layer's; or its last, if the function is constant there too.
+    """
+    first, second, _ = net.layers
+    need(any(first[0][:-1]), "the first layer is constant")
+    for j, (weight, bias) in enumerate(second):
+        need((weight > 0) is (bias < 0) and weight != 0 and bias != 0, f"second-layer neuron {j} does not bend")
+    _check_orientation(net, 2)
+
+
+def _facing(rows: list[Row]) -> bool:
+    """Whether two neurons share a hyperplane."""
+    planes = set()
+    for row in rows:
+        need(any(row[:-1]), "a neuron is constant")
+        pivot = next(entry for entry in row if entry)
+        planes.add(tuple((int(q.p), int(q.q)) for q in (entry / pivot for entry in row)))
+    return len(planes) < len(rows)
 
 
 def _other(value: object, net: Storeys) -> Storeys:
@@ -157,6 +226,7 @@ def _sums(keys: list[int]) -> list[int]:
 def _check_bottleneck(net: Storeys, value: object) -> None:
     need(len(net.layers) == 3, "the theorem is about two hidden layers")
     first, second, heads = net.layers
+    need(len(first) >= 2, "the theorem does not hold for a first layer of one neuron")
     need(len(first) <= net.inputs, "the first layer is wider than the input")
     afford(20.0 * len(first) ** 2 * net.inputs + 20.0 * len(first) ** 2 * len(second) * len(heads))
     need(fmpq_mat([row[:-1] for row in first]).rank() == len(first), "the first layer's weights are dependent")
@@ -211,6 +281,9 @@ def _is_ridge(second: list[Row], heads: list[Row], neuron: int, bent: int, point
     seen = [value if value > 0 else ZERO for value in point]
     sums = [sum((w * v for w, v in zip(row[:-1], seen, strict=True) if w and v), row[-1]) for row in second]
     if any((total == 0) is not (place == bent) for place, total in enumerate(sums)):
+        return False
+    # the zero set of the second-layer neuron must be there on both sides, and make an angle
+    if not second[bent][neuron] or not any(w and v for w, v in zip(second[bent][:-1], seen, strict=True)):
         return False
     active = [j for j, total in enumerate(sums) if total > 0]
     jump = [sum((head[j] * second[j][neuron] for j in active), ZERO) for head in heads]

@@ -10,10 +10,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from flint import fmpq
+
 from lawful.outward import at_least
 from lawful.verify.finding import Finding, short
 from lawful.verify.regions import check_regions
-from lawful.verify.schema import afford, listed, need, number, numbers, record, wholes, word
+from lawful.verify.schema import afford, listed, need, number, numbers, rational, record, wholes, word
 from lawful.verify.steps import (
     ONE,
     ZERO,
@@ -97,8 +99,8 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
         return words, {"verdict": "different", "sizes": sizes}
     need(first.inputs == second.inputs, "the networks take inputs of different sizes")
     given = record(value, "counterexample", "input")
-    point = numbers(given["input"], "counterexample.input", length=first.inputs)
-    place = [exact(value) for value in point]
+    point = listed(given["input"], "counterexample.input", length=first.inputs)
+    place = [_coordinate(value) for value in point]
     afford(sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
     inside = all(
         (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
@@ -111,6 +113,14 @@ def _different(value: object, first: Storeys, second: Storeys, box: Box) -> tupl
     facts = {"verdict": "different", "input": point, "outputs": [[str(v) for v in values] for values in answers]}
     low, high = sorted((ours, theirs))
     return f"at one input output {apart[0]} differs by at least {at_least(high - low)}", facts
+
+
+def _coordinate(value: object) -> Rational:
+    """A float, or a fraction where no floats show the difference."""
+    if not isinstance(value, str):
+        return exact(number(value, "counterexample.input"))
+    found = rational(value, "counterexample.input")
+    return fmpq(found.numerator, found.denominator)
 
 
 def agreement(value: object, first: Storeys, second: Storeys, box: Box, most: Rational) -> str:

@@ -32,6 +32,7 @@ MODULES = (
     "leaky_steps",
     "fibers",
     "fibers_composition",
+    "fibers_small_widths",
     "checkpoints",
 )
 

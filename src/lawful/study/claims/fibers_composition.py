@@ -125,7 +125,8 @@ def _on(fiber: BottleneckFiber, other: Mlp) -> bool:
 @claim(
     "p4-identifiable",
     "Theorem 5",
-    "a generic bottleneck is identifiable iff no row of [W2|b2] is all negative or all positive and none is hidden",
+    "a generic bottleneck, n1 >= 2, is identifiable iff no row of [W2|b2] is all negative or all positive and none "
+    "is hidden",
 )
 def sign_criterion(full: bool) -> Outcome:
     """Every sign pattern of [W2|b2] at widths 2-2-2-1: compare with the dimension and components of the fiber."""
@@ -149,7 +150,8 @@ def sign_criterion(full: bool) -> Outcome:
 @claim(
     "p4-volume",
     "Corollary of Theorem 5",
-    "the share of identifiable parameters lies between the printed bounds; exactly (1-2^-n1)^n2 - n1 2^-(n1+1)n2",
+    "for n1 >= 2 the share of identifiable parameters lies between the printed bounds; it is exactly "
+    "(1-2^-n1)^n2 - n1 2^-(n1+1)n2",
 )
 def volume(full: bool) -> Outcome:
     """Exact formula, both bounds and Monte Carlo over several widths."""
@@ -157,7 +159,7 @@ def volume(full: bool) -> Outcome:
     holds = True
     worst = 0.0
     table = {}
-    for first, second in ((1, 1), (2, 1), (2, 3), (3, 2), (4, 4), (6, 8), (10, 16)):
+    for first, second in ((2, 1), (2, 2), (2, 3), (3, 2), (4, 4), (6, 8), (10, 16)):
         exact, (low, high) = identifiable_volume(first, second), volume_bounds(first, second)
         drawn = sampled_volume(first, second, samples, seed=first)
         spread = max(float(exact * (1 - exact)), 1e-6) ** 0.5 / samples**0.5
