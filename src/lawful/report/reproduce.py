@@ -67,7 +67,8 @@ def _particulars(run: ClaimRun) -> list[str]:
     from lawful.study.claim import MEANING, Verdict
 
     claim, size = run.claim, run.claim.size
-    lines = [claim.statement, f"run at: {size.run(run.full)} (the paper: {size.paper})", f"decided by {claim.criterion}"]
+    lines = [claim.statement, f"run at: {size.run(run.full)} (the paper: {size.paper})"]
+    lines.append(f"decided by {claim.criterion}")
     if run.verdict in (Verdict.NOT_OBSERVED, Verdict.NOT_REPRODUCED):
         lines.append(f"{run.verdict}: {MEANING[Verdict(run.verdict)]}")
     if run.stand_in is not None:
@@ -89,7 +90,7 @@ def runs_markdown(runs: Sequence[ClaimRun]) -> str:
         "# Reproduction",
         "",
         "What each claim measured, made by `lawful reproduce --all --out DIR --markdown FILE`.",
-        "`lawful reproduce ID` prints one with all its numbers, its criterion and its erratum; `--full` runs it in full.",
+        "`lawful reproduce ID` prints all its numbers, its criterion and its erratum; `--full` runs it in full.",
         "",
         *(f"- *{verdict}*: {meaning}." for verdict, meaning in MEANING.items()),
         "",
@@ -109,7 +110,7 @@ def runs_markdown(runs: Sequence[ClaimRun]) -> str:
     for run in runs:
         measured = "; ".join(f"{name} = {_short(value)}" for name, value in run.measured.items())
         measured = measured if len(measured) <= 160 else measured[:157] + "..."
-        ran = run.claim.size.run(run.full) if run.stand_in is None else f"{run.claim.size.run(run.full)}: {run.stand_in}"
+        ran = run.claim.size.run(run.full) + ("" if run.stand_in is None else f"; {run.stand_in}")
         whose = "ours" if run.claim.criterion.startswith("ours") else "the paper's"
         cells = (_escape(ran), _escape(run.claim.size.paper), whose, _escape(measured), run.verdict)
         lines.append(f"| `{run.claim.id}` | " + " | ".join(cells) + f" | {run.seconds:.1f} |")

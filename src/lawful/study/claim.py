@@ -38,7 +38,7 @@ MEANING: Mapping[Verdict, str] = {
 # None of the five texts gives a version number or a date, so the erratum names the text that was read.
 EDITIONS: Mapping[str, str] = {
     "P0": "the anonymous submission under double-blind review with appendices A.1 to A.10; no version or date in it",
-    "P1": "the text by Marcotte, Gribonval and Peyré with 28 references and appendices A to I; no version or date in it",
+    "P1": "the text by Marcotte, Gribonval and Peyré with 28 references, appendices A to I; no version or date in it",
     "P2": "the text by Chen with Sections 1 to 9 and 13 references; no version or date in it",
     "P3": "the text by Jacot and Kaiser with Propositions 1 to 10 and 32 references; no version or date in it",
     "P4": "the text with appendices A to G that cites works of 2026; no version or date in it",

@@ -33,7 +33,7 @@ class ClaimRun(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0 if the paper's statement, or the one that corrects it, holds; 1 if it is refuted; 3 if nothing is decided."""
+        """0 if the paper's statement, or the one that corrects it, holds; 1 if refuted; 3 if nothing is decided."""
         return {"confirmed": 0, "corrected": 0, "refuted": 1}.get(self.verdict, 3)
 
 

@@ -23,7 +23,7 @@ from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.study import demo
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
 from lawful.study.claims.symmetry_counts import gpt_shape
 
 STEPS, BATCH = 200, 64
@@ -62,6 +62,9 @@ def _digits() -> tuple[torch.Tensor, torch.Tensor]:
     "Section 5 (orbits of permutations and scales); Ainsworth, Hayase, Srinivasa 2023, Figures 1 and 2",
     "the loss rises on the line between two networks that were trained apart; it rises less after the neurons of one "
     "are brought into the order and scales of the other, and scaling the neurons of one changes nothing of that",
+    size=Size("two networks on digits, 200 steps", "two networks on digits, 800 steps", "beyond the paper"),
+    criterion="ours: the barrier falls by a quarter or more; scaling moves it by less than a fifth",
+    experiment=True,
 )
 def barrier_falls(full: bool) -> Outcome:
     """Two trainings of a perceptron and of convolutions on digits, and one of each pair in disguise."""
@@ -99,6 +102,9 @@ def _loss(outputs: list[torch.Tensor], labels: torch.Tensor) -> float:
     "Section 5 (orbits of permutations and scales); Ainsworth, Hayase, Srinivasa 2023, Section 3",
     "matching of neurons by permutations alone finds a permuted copy again, but none of twenty once neurons are "
     "scaled; matching with scales finds all twenty",
+    size=Size("20 members of an orbit", "20 members of an orbit", "beyond the paper"),
+    criterion="ours: all or none of twenty, to 1e-6 of every tensor",
+    experiment=True,
 )
 def scaled_disguises(full: bool) -> Outcome:
     """Twenty random members of the orbit of a trained perceptron, with scales and without."""
@@ -137,6 +143,9 @@ def _comes_back(group: OrbitGroup, one: dict[str, torch.Tensor], two: dict[str, 
     "Section 5 (orbits), on a small language model trained here",
     "children of a model (fine-tuned, low rank, pruned by 10%, rounded to int8), each in disguise, share nearly all of "
     "its units; models that were trained on the same data from other starts share nearly none: no threshold is needed",
+    size=Size("five children, 3 strangers", "five children, 20 strangers", "beyond the paper"),
+    criterion="ours: shares above 0.8 for children and below 0.25 for strangers",
+    experiment=True,
 )
 def children_apart_from_strangers(full: bool) -> Outcome:
     """A copy and four children against twenty strangers (three unless `full`)."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lawful.components import balance, components, flow_residual, generic_point, rebalance, sparse_point
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
 from lawful.study.claims.components_graphs import layered_graph, least_square, some_balance, some_graph
 from lawful.study.claims.network import example_dags
 
@@ -17,6 +17,7 @@ from lawful.study.claims.network import example_dags
     "p0-network-flow",
     "Proposition 1",
     "B-tilde (theta * gradient) = 0 for every loss that depends on theta through the output only",
+    size=Size("8 random DAGs, four losses", "60 random DAGs, four losses", "every DAG and loss"),
 )
 def network_flow(full: bool) -> Outcome:
     """Gradients by automatic differentiation for four losses; a penalty on the weights must break the identity."""
@@ -47,6 +48,7 @@ def network_flow(full: bool) -> Outcome:
     "p0-orbit-once",
     "Section 2",
     "no two parameters of one H(c) are rescalings of each other, and every orbit meets every H(c)",
+    size=Size("25 random graphs", "200 random graphs", "every DAG, weights without zeros"),
 )
 def orbit_once(full: bool) -> Outcome:
     """Rebalance random points of one orbit to one c: the target is reached, always at the same parameter."""
@@ -76,7 +78,12 @@ def orbit_once(full: bool) -> Outcome:
     return Outcome(residual < 1e-10 and spread < 1e-7 and function < 1e-8 and moved > 1e-6, measured)
 
 
-@claim("p0-nonempty", "Propositions 3 and 9", "H(c) is not empty, for every c: a point is constructed")
+@claim(
+    "p0-nonempty",
+    "Propositions 3 and 9",
+    "H(c) is not empty, for every c: a point is constructed",
+    size=Size("41 graphs, up to 30,000 edges", "301 graphs, up to a million edges", "every DAG"),
+)
 def nonempty(full: bool) -> Outcome:
     """Sparse and generic points for random balances, on small graphs and on a large one."""
     rng = np.random.default_rng(0)
@@ -104,6 +111,7 @@ def nonempty(full: bool) -> Outcome:
     "p0-edge-criterion",
     "Propositions 4 and 10",
     "H(c) is connected exactly when every single edge can be deleted and H(c) stays non-empty",
+    size=Size("40 random graphs", "400 random graphs", "every DAG"),
 )
 def edge_criterion(full: bool) -> Outcome:
     """One linear program per edge against the stable sets of Theorem 1, barriers included."""

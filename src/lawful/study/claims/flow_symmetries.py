@@ -8,7 +8,7 @@ from lawful.figure import Figure, Panel, Series
 from lawful.flow import balances, integrate, layer_matrix, problem
 from lawful.flow.trajectory import Trajectory
 from lawful.network import Mlp
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
 from lawful.types import Floats
 
 LINEAR = [0, 1, 2]  # the neurons of the second layer that act linearly
@@ -33,6 +33,7 @@ def _first_crossing(flow: Trajectory) -> float | None:
     "Theorem 6, Propositions 35, 36",
     "the full matrix W W^T + b b^T - V^T V of neurons that act linearly is conserved while they do, "
     "and only its diagonal afterwards",
+    size=Size("3 networks 4-4-5-2, time 0.5", "12 networks 4-4-5-2, time 2", "every three-layer network"),
 )
 def linear_neurons(full: bool) -> Outcome:
     """Follow flows in which neurons start linear and one crosses: off-diagonal drift before and after that time."""
@@ -104,6 +105,7 @@ def _brackets(network: Mlp, seed: int) -> tuple[int, int]:
     "Proposition 37",
     "translating a hidden hyperplane is a symmetry that conserves nothing: gradients are orthogonal to it, "
     "but no function has gradients along it",
+    size=Size("2 networks 3-2-3-1", "8 networks 3-2-3-1", "every hiding network"),
 )
 def hiding_no_law(full: bool) -> Outcome:
     """The symmetry costs one dimension of the gradients, and one bracket gives it back; balances are all the laws."""

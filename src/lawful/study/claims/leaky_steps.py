@@ -95,8 +95,8 @@ def _unevenness(network: LeakyResNet, task: TeacherTask, ridge: float) -> float:
         "one teacher 30-6-3-30, width 200, 6 to 25 layers, 1000 samples",
         "one teacher 30-6-3-30, width 200, spectra at 18 layers",
     ),
-    criterion="ours: the order of single test errors; singular values above half of the largest at p = 0.7 and 0.3; the "
-    "largest over the smallest move of a layer; our teachers have one hidden layer a map (the paper does not say)",
+    criterion="ours: the order of single test errors; singular values above half of the largest at p = 0.7 and 0.3; "
+    "the largest over the smallest move of a layer; our teachers have one hidden layer a map (the paper does not say)",
     experiment=True,
 )
 def figure_two(full: bool) -> Outcome:
@@ -148,8 +148,8 @@ def _dimension(spectra: Energies, p: float) -> int:
         "twelve teachers 30-6-3-30, width 200, 6 to 25 layers, 1000 samples",
         "one teacher 30-6-3-30, width 200",
     ),
-    criterion="ours: over twelve teachers the mean ratio of test errors to those of equidistant steps lies below 1 at the "
-    "5% level, for both rules (one-sided t-test); the paper gives no error bars",
+    criterion="ours: over twelve teachers the mean ratio of test errors to those of equidistant steps lies below 1 at "
+    "the 5% level, for both rules (one-sided t-test); the paper gives no error bars",
     experiment=True,
 )
 def step_rules(full: bool) -> Outcome:

@@ -10,7 +10,7 @@ from lawful.leaky import (
     irregular,
     relayered,
 )
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
 
 DEPTH = 2.5
 
@@ -32,6 +32,7 @@ def _inputs(seed: int) -> torch.Tensor:
     "p3-integration-range",
     "Section 2.1",
     "stretching the path to [0, c] with weights W/c and leakage L/c keeps the activations and divides the cost by c",
+    size=Size("8 networks", "50 networks"),
 )
 def integration_range(full: bool) -> Outcome:
     """Stretch random networks; the discrete symmetry is exact."""
@@ -50,6 +51,7 @@ def integration_range(full: bool) -> Outcome:
     "Section 2.1",
     "without bias, raising the leakage by c scales the path by exp(-c p); exact for layers with a discrete factor, "
     "which tends to exp(-c)",
+    size=Size("50 to 200 layers", "50 to 400 layers", "the continuous limit"),
 )
 def output_scaling(full: bool) -> Outcome:
     """Keep the weights, raise the leakage: the error must fall with the number of layers; the layer form is exact."""
@@ -81,6 +83,7 @@ def output_scaling(full: bool) -> Outcome:
         "the sum is 1 - O(1/L²) for odd L: divide by it",
         "arithmetic for L = 1 … 60",
     ),
+    size=Size("L = 1 to 60", "L = 1 to 399", "every L"),
 )
 def irregular_steps(full: bool) -> Outcome:
     """Sum both rules."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from lawful.figure import Figure, Panel, Series
 from lawful.flow.watch import LawWatch
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Make = Callable[[], nn.Module]
@@ -111,6 +111,9 @@ def _run(
     "Section 2 and Example 3.6, on residual, normalised and attention blocks",
     "laws of every family read from the graphs of a small ResNet and ViT (digits) and a small GPT (text) drift by the "
     "square of the step size at each step of gradient descent; Adam and weight decay do not keep them",
+    size=Size("three models, time 0.6", "three models, time 4", "beyond the paper"),
+    criterion="ours: drifts that halve within 1.7 to 2.4 at half the step; Adam and decay drift over three times more",
+    experiment=True,
 )
 def structural_laws(full: bool) -> Outcome:
     """Steps h, h/2, h/4 over the same time: drift then halves with h; Adam and weight decay for as many steps."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lawful.figure import Figure, Panel, Series
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
 from lawful.truncation.clusters import synthetic
 from lawful.truncation.field import Composed, Maps, Separated, Velocity
 from lawful.truncation.integrate import integrate
@@ -63,6 +63,7 @@ def generator(field: Separated, maps: Maps, *, bare: float, factor: float = 0.5)
         "M = (zvᵀ + vzᵀ − zzᵀ)/2: (6.16) masks zzᵀ on both sides, but one side is bare",
         "autodiff at random states",
     ),
+    size=Size("Q = 2 to 6, 100 points", "Q = 2 to 11, 100 points", "every Q"),
 )
 def theorem_3_2(full: bool) -> Outcome:
     """Compare both formulas with autodiff, then follow a run and watch the cost."""
@@ -93,6 +94,7 @@ def theorem_3_2(full: bool) -> Outcome:
     "(1.14), (4.1)",
     "the rotations follow ∂R = ΩR",
     erratum=Erratum("∂R = −ΩR in (1.14) and (4.1)", "∂R = ΩR, as in (3.21)", "finite differences of the cost"),
+    size=Size("10 states in R^4", "50 states in R^4", "every Q"),
 )
 def sign(full: bool) -> Outcome:
     """Step along ±ΩR: the cost must fall along +."""
@@ -117,6 +119,7 @@ def sign(full: bool) -> Outcome:
         "second moments per sector are needed too, with the factor ½",
         "autodiff on two data sets with equal first moments; autodiff against (3.38)",
     ),
+    size=Size("60 points in R^4", "200 points in R^8", "every Q"),
 )
 def moments(full: bool) -> Outcome:
     """Move two equal points apart along their ray: sectors and first moments stay, Ω changes."""
@@ -157,6 +160,7 @@ def _from_moments(field: Separated, maps: Maps) -> Floats:
         "∂β_l = +<(P⁻_{l,Q})ᵀ(τ − ỹ)>, summed over all clusters",
         "autodiff at random states",
     ),
+    size=Size("Q = 2 to 5", "Q = 2 to 9", "every Q"),
 )
 def theorem_5_1(full: bool) -> Outcome:
     """Random composed maps against autodiff, printed and corrected; then separated clusters both ways."""

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from lawful.figure import Figure, Panel, Series
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
 from lawful.truncation.clusters import Clusters, synthetic
 from lawful.truncation.construct import ZeroLoss, zero_loss_network
 from lawful.truncation.motion import run_flow
@@ -27,7 +27,12 @@ def collapsed_runs(full: bool, until: float = 4.0) -> list[CollapsedRun]:
     return runs
 
 
-@claim("p2-integral-of-motion", "Proposition 8.3", "BBᵀ − WᵀW is conserved along the standard flow of collapsed data")
+@claim(
+    "p2-integral-of-motion",
+    "Proposition 8.3",
+    "BBᵀ − WᵀW is conserved along the standard flow of collapsed data",
+    size=Size("6 starts, Q to 5", "30 starts, Q to 5", "every Q"),
+)
 def integral_of_motion(full: bool) -> Outcome:
     """Drift along runs; and the plain sum BBᵀ + WᵀW must not be conserved."""
     runs = collapsed_runs(full)
@@ -41,6 +46,7 @@ def integral_of_motion(full: bool) -> Outcome:
     "p2-spectral-gap",
     "Theorem 8.4",
     "if BBᵀ − WᵀW is definite with gap λ₀, the cost is at most e^(−2λ₀s) of its start, and B and W converge",
+    size=Size("7 starts, Q to 5", "31 starts, Q to 5", "every Q"),
 )
 def spectral_gap(full: bool) -> Outcome:
     """The rate at every later time over the promised 2λ₀, the limit −Y of WB, and the last movement of B and W.
@@ -75,6 +81,7 @@ def spectral_gap(full: bool) -> Outcome:
         "by WWᵀ and BᵀB, as (8.8) says; only their spectra agree",
         "integration of both propagators beside the flow",
     ),
+    size=Size("Q = 3", "Q = 4", "every Q"),
 )
 def propagators(full: bool) -> Outcome:
     """Integrate the flow and both pairs of propagators together."""
@@ -107,6 +114,7 @@ def propagators(full: bool) -> Outcome:
         "the equations do not see the data: β can leave them behind, in finite time and with a spectral gap",
         "a one-dimensional example, and autodiff of the true cost at its end",
     ),
+    size=Size("one cluster on a line", "one cluster on a line", "every Q"),
 )
 def collapse_persists(full: bool) -> Outcome:
     """One cluster at 1 and 2, β(0) = −3, label 0: β rises to −√𝓘 > −1 and releases both points."""
@@ -138,6 +146,7 @@ def collapse_persists(full: bool) -> Outcome:
         "Y_ext (Q × N) times the pseudo-inverse P = X⁺; P is N × Q and no projector, P X is",
         "integration of (9.7); P² = P tested at N = Q, where both formulas have a meaning",
     ),
+    size=Size("Q = 3, 120 points", "Q = 6, 240 points", "every Q"),
 )
 def clustered(full: bool) -> Outcome:
     """Closed form against integration; the limit against least squares; P² against P."""
@@ -167,6 +176,7 @@ def clustered(full: bool) -> Outcome:
     "p2-zero-loss",
     "Sections 1, 3",
     "separated clusters reach zero loss: by the flow, and by a network built layer by layer, sequentially too",
+    size=Size("two clusters, wine", "two clusters, wine and digits", "every Q"),
 )
 def zero_loss(full: bool) -> Outcome:
     """Run the flow on separated clusters; build networks for real and for only sequentially separable data."""

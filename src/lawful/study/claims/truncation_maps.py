@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.network import Mlp
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
 from lawful.study.claims.truncation import rotations
 from lawful.truncation.cumulative import Chain, TruncationMap
 from lawful.truncation.field import Maps, truncate
@@ -21,6 +21,7 @@ from lawful.truncation.motion import composed
         "x^(l) = W^(l) τ^(l,1)(x) + b^(l), likewise in the output layer; with widths that never grow it also holds",
         "direct evaluation of random networks",
     ),
+    size=Size("9 networks, widths to 8", "60 networks, widths to 8", "every width"),
 )
 def chain(full: bool) -> Outcome:
     """Evaluate networks and chains; also with shrinking layers, and without the bias as printed."""
@@ -38,7 +39,12 @@ def chain(full: bool) -> Outcome:
     return Outcome(worst < 1e-8, {"relative_residual": worst, "printed_residual": printed}, printed < 1e-6)
 
 
-@claim("p2-fixed-points", "(2.14), (2.15)", "τ is the identity exactly on the positive sector, and −β on the negative")
+@claim(
+    "p2-fixed-points",
+    "(2.14), (2.15)",
+    "τ is the identity exactly on the positive sector, and −β on the negative",
+    size=Size("Q = 2 to 6", "Q = 2 to 11", "every Q"),
+)
 def fixed_points(full: bool) -> Outcome:
     """Sample sectors of random maps; a mixed sector must move its points and must not collapse them."""
     rng = np.random.default_rng(0)
@@ -59,7 +65,12 @@ def fixed_points(full: bool) -> Outcome:
     return Outcome(max(identity, point) < 1e-8 and moved > 1e-3, measured)
 
 
-@claim("p2-aligned", "(6.2)", "for W = W_* R with W_* diagonal, the truncation map does not depend on W_*")
+@claim(
+    "p2-aligned",
+    "(6.2)",
+    "for W = W_* R with W_* diagonal, the truncation map does not depend on W_*",
+    size=Size("Q = 2 to 7", "Q = 2 to 19", "every Q"),
+)
 def aligned(full: bool) -> Outcome:
     """Change a diagonal W_* and compare; a symmetric |W| that is not diagonal must make a difference."""
     rng = np.random.default_rng(0)
@@ -87,6 +98,7 @@ def aligned(full: bool) -> Outcome:
         "a later map must also fix what an earlier one made of its cluster: τ^(1)(X_1) is no longer cluster 1",
         "two maps in the plane, each the identity on the other's cluster",
     ),
+    size=Size("two clusters in the plane", "two clusters in the plane", "every Q"),
 )
 def composition(full: bool) -> Outcome:
     """A counterexample to (3.4), and the same with the extra condition."""

@@ -21,6 +21,7 @@ from lawful.truncation.integrate import integrate
         "R is stationary, but ∂β = −(β + ỹ), as the paper itself uses in (4.36)",
         "the velocity by autodiff, in both cases",
     ),
+    size=Size("Q = 2 to 6", "Q = 2 to 14", "every Q"),
 )
 def equilibria(full: bool) -> Outcome:
     """Put a cluster wholly into either sector and ask autodiff for the velocity."""
@@ -116,6 +117,7 @@ def _turning_share(field: Separated, maps: Maps) -> float:
     "p2-truncation-times",
     "(4.47)-(4.50)",
     "at fixed R every coordinate decays at rate n/N between truncation times given by (4.49), and at rate 1 in the end",
+    size=Size("100,000 points", "a million points", "every N"),
 )
 def truncation_times(full: bool) -> Outcome:
     """Compare the closed form with event-driven integration at fixed R, and with (4.49) term by term."""
@@ -151,6 +153,7 @@ def truncation_times(full: bool) -> Outcome:
         "at the lowest data point if ỹ lies beyond it, so that β never reaches −ỹ",
         "the closed form and event-driven integration",
     ),
+    size=Size("11 points on a line", "101 points on a line", "every N"),
 )
 def rates(full: bool) -> Outcome:
     """Aim below the data and follow b."""
