@@ -24,6 +24,7 @@ from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.study import demo
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.symmetry_counts import gpt_shape
 
 STEPS, BATCH = 200, 64
@@ -84,7 +85,7 @@ def barrier_falls(full: bool) -> Outcome:
             measured[f"{name}, {kind}: before"], measured[f"{name}, {kind}: after"] = before, after
             holds = holds and after < 0.75 * before
         apart, again = measured[f"{name}, apart: after"], measured[f"{name}, apart and scaled: after"]
-        holds = holds and abs(apart - again) < 0.2 * max(apart, again)
+        holds = holds and abs(apart - again) < 0.2 * largest(apart, again)
     return Outcome(holds, measured)
 
 
@@ -163,8 +164,8 @@ def children_apart_from_strangers(full: bool) -> Outcome:
         _share(found, parent, _taught(_gpt(seed), seed, 80, 3e-3), disguised=False)
         for seed in range(1, 21 if full else 4)
     ]
-    measured = {**shares, "strangers, median": median(strangers), "strangers, most": max(strangers)}
-    apart = min(shares.values()) > 0.8 and max(strangers) < 0.25
+    measured = {**shares, "strangers, median": median(strangers), "strangers, most": largest(strangers)}
+    apart = smallest(shares.values()) > 0.8 and largest(strangers) < 0.25
     return Outcome(apart and shares["a copy"] == 1.0, measured)
 
 

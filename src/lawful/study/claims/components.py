@@ -10,6 +10,7 @@ import numpy as np
 from lawful.components import balance, components, flow_residual, generic_point, rebalance, sparse_point
 from lawful.study.claim import Outcome, Size, claim
 from lawful.study.claims.components_graphs import layered_graph, least_square, some_balance, some_graph
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.network import example_dags
 
 
@@ -37,10 +38,10 @@ def network_flow(full: bool) -> Outcome:
         theta = torch.tensor(dag.theta.copy(), requires_grad=True)
         for name, loss in losses.items():
             (slope,) = torch.autograd.grad(loss(dag.evaluate(batch, theta), targets), theta)
-            size = max(float(np.abs(dag.theta * slope.numpy()).max()), 1e-12)
-            worst[name] = max(worst[name], float(np.abs(flow_residual(dag, slope.numpy())).max()) / size)
-        broken = min(broken, float(np.abs(flow_residual(dag, dag.theta)).max()))
-    holds = max(worst.values()) < 1e-10 and broken > 1e-3
+            size = largest(float(np.abs(dag.theta * slope.numpy()).max()), 1e-12)
+            worst[name] = largest(worst[name], float(np.abs(flow_residual(dag, slope.numpy())).max()) / size)
+        broken = smallest(broken, float(np.abs(flow_residual(dag, dag.theta)).max()))
+    holds = largest(worst.values()) < 1e-10 and broken > 1e-3
     return Outcome(holds, {"relative_residual": worst, "residual_of_a_weight_penalty": broken})
 
 
@@ -62,13 +63,14 @@ def orbit_once(full: bool) -> Outcome:
         other = dag.rescaled(np.exp(rng.normal(size=len(graph.hidden))))
         first, second = rebalance(dag, c), rebalance(other, c)
         size = float(np.abs(first.dag.theta).max())
-        residual = max(residual, first.residual / size**2, second.residual / size**2)
-        spread = max(spread, float(np.abs(first.dag.theta - second.dag.theta).max()) / size)
-        moved = min(moved, float(np.abs(balance(other) - balance(dag)).max()))
+        reached = [np.abs(balance(each.dag) - c).max() for each in (first, second)]
+        residual = largest(residual, float(largest(reached)) / size**2)
+        spread = largest(spread, float(np.abs(first.dag.theta - second.dag.theta).max()) / size)
+        moved = smallest(moved, float(np.abs(balance(other) - balance(dag)).max()))
         batch = rng.normal(size=(16, len(graph.inputs)))
         before = dag.evaluate(batch)
-        change = np.abs(first.dag.evaluate(batch) - before).max() / max(float(np.abs(before).max()), 1e-9)
-        function = max(function, float(change))
+        change = np.abs(first.dag.evaluate(batch) - before).max() / largest(float(np.abs(before).max()), 1e-9)
+        function = largest(function, float(change))
     measured = {
         "residual": residual,
         "distance_of_the_two_points_found": spread,
@@ -93,9 +95,9 @@ def nonempty(full: bool) -> Outcome:
     for graph in graphs:
         c = rng.normal(size=len(graph.hidden)) * 10.0 ** rng.integers(-3, 4)
         for point in (sparse := sparse_point(graph, c), generic := generic_point(graph, c)):
-            size = max(float((point.theta**2).max()), 1e-300)
-            residual = max(residual, float(np.abs(balance(point) - c).max()) / size)
-        fullest = max(fullest, float(np.count_nonzero(sparse.theta) / len(graph.hidden)))
+            size = largest(float((point.theta**2).max()), 1e-300)
+            residual = largest(residual, float(np.abs(balance(point) - c).max()) / size)
+        fullest = largest(fullest, float(np.count_nonzero(sparse.theta) / len(graph.hidden)))
         zeros += int((generic.theta == 0).sum())
     measured = {
         "graphs": len(graphs),

@@ -11,6 +11,7 @@ from lawful.components.bottlenecks import Side
 from lawful.network import Architecture, Dag
 from lawful.study.claim import Erratum, Outcome, Size, claim
 from lawful.study.claims.components_graphs import chained_graph, dense_graph, least_square, some_balance, some_graph
+from lawful.study.claims.extremes import largest
 
 
 @claim(
@@ -87,8 +88,8 @@ def count_components(full: bool) -> Outcome:
             wrong += isinstance(path, WeightPath) != _same_signs(found, first, second)
             if isinstance(path, WeightPath):
                 joined += 1
-                size = max(float(sizes.max()) ** 2 for sizes in path.sizes)
-                residual = max(residual, path.residual(9) / size)
+                size = largest(float(sizes.max()) ** 2 for sizes in path.sizes)
+                residual = largest(residual, path.residual(9) / size)
             else:
                 apart += 1
                 wrong += not isinstance(path, Apart) or not path.edges

@@ -18,6 +18,7 @@ from lawful.figure import Figure, Panel, Series
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.study.claim import Erratum, Outcome, Size, claim
 from lawful.study.claims.descent import Loss, dag_gradient, descend, logistic, squared
+from lawful.study.claims.extremes import largest, smallest
 from lawful.types import Floats
 
 
@@ -144,7 +145,7 @@ def four_runs(
             losses[name], end = descend(start, inputs, targets, loss, rate, steps)
             flipped[name] = int((np.sign(end.weights[-1]) != sign).sum())
             locked[name] = components(start).log2_components
-            drift = max(drift, float(np.abs(balance(end) - balance(start)).max()))
+            drift = largest(drift, float(np.abs(balance(end) - balance(start)).max()))
     return Four(losses, flipped, locked, drift)
 
 
@@ -248,7 +249,7 @@ def figure_9b(full: bool) -> Outcome:
     holds, panels = True, []
     for name, loss, rate in (("squared", squared, 0.05), ("logistic", logistic, 0.2)):
         four = four_runs(base, 0.5, 1.0, 0.02, inputs, targets, rate, steps, loss)
-        least = min(floor for floor in floors[name].values() if floor > 0)
+        least = smallest(floor for floor in floors[name].values() if floor > 0)
         for start, losses in four.losses.items():
             floor = floors[name][start[-1]] if start.startswith("c<0") else 0.0
             holds &= bool(losses.min() >= floor - 1e-9) if floor > 0 else bool(losses[-1] < 0.5 * least)

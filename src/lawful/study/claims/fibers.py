@@ -12,6 +12,7 @@ from lawful.fibers.polyhedral import polyhedral_complex, ridges
 from lawful.fibers.shallow import difference_form, nonnegative
 from lawful.network import Mlp
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 from lawful.study.region_figure import complex_figure
 
 
@@ -35,7 +36,7 @@ def weights_determine(full: bool) -> Outcome:
         complex = polyhedral_complex(random_network(*widths, seed=seed))
         found = ridges(complex)
         facets, crossings = facets + len(complex.facets), crossings + len(found)
-        worst = max([worst, *(ridge.imbalance for ridge in found)])
+        worst = largest([worst, *(ridge.imbalance for ridge in found)])
         maps = {0: complex.regions[0].matrix}
         while len(maps) < len(complex.regions):
             before = len(maps)
@@ -49,7 +50,7 @@ def weights_determine(full: bool) -> Outcome:
             if len(maps) == before:
                 break
         errors = [np.abs(maps[place] - region.matrix).max() for place, region in enumerate(complex.regions)]
-        rebuilt = max(rebuilt, float(max(errors)))
+        rebuilt = largest(rebuilt, float(largest(errors)))
     measured = {"facets": facets, "ridges": crossings, "worst_imbalance": worst, "worst_rebuilt_gradient": rebuilt}
     return Outcome(
         bool(worst < 1e-9 and rebuilt < 1e-9 and crossings > 0),
@@ -124,7 +125,7 @@ def generic_fiber(full: bool) -> Outcome:
             if component.dimension is None:
                 continue
             member = fiber.sample(component.flipped, seed)
-            worst = max(worst, float(np.abs(member.evaluate(points) - network.evaluate(points)).max() / scale))
+            worst = largest(worst, float(np.abs(member.evaluate(points) - network.evaluate(points)).max() / scale))
             seen.add(_orientation(member, fiber.domain))
             samples += 1
         live = sum(component.dimension is not None for component in fiber.components())

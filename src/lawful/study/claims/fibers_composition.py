@@ -24,6 +24,7 @@ from lawful.fibers.three_layers import (
 from lawful.figure import Figure, Panel, Series
 from lawful.network import Mlp
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 from lawful.study.claims.fibers import probes
 from lawful.study.region_figure import complex_figure
 
@@ -32,7 +33,7 @@ def distance(first: Mlp, second: Mlp, seed: int = 0) -> float:
     """Largest relative difference of two functions on many inputs."""
     points = probes(first.widths[0], seed)
     ours = first.evaluate(points)
-    return float(np.abs(ours - second.evaluate(points)).max() / max(float(np.abs(ours).max()), 1e-300))
+    return float(np.abs(ours - second.evaluate(points)).max() / largest(float(np.abs(ours).max()), 1e-300))
 
 
 @claim(
@@ -48,7 +49,7 @@ def translation(full: bool) -> Outcome:
         network = hiding_network(*widths, neuron=1, seed=seed)
         lowest = float((np.array(network.biases[1]) / network.weights[1][:, 1]).max())
         for shift in (0.9999 * lowest, 1.0, 20.0):
-            kept = max(kept, distance(network, translate(network, 1, shift), seed))
+            kept = largest(kept, distance(network, translate(network, 1, shift), seed))
         if widths[1] > widths[0]:
             continue  # only a bottleneck is sure to show the rest
         biases = [np.array(bias) for bias in network.biases]
@@ -85,7 +86,7 @@ def flips(full: bool) -> Outcome:
     worst = 0.0
     for seed in range(20 if full else 4):
         network = hiding_network(4, 4, 1, 2, neuron=1, seed=seed)
-        worst = max([worst, *(distance(network, flip(network, 1, chosen), seed) for chosen in subsets)])
+        worst = largest([worst, *(distance(network, flip(network, 1, chosen), seed) for chosen in subsets)])
     return Outcome(
         law == 0 and worst < 1e-9, {"group_law_failures": law, "subsets": len(subsets), "worst_change": worst}
     )
@@ -134,8 +135,8 @@ def _on(fiber: BottleneckFiber, other: Mlp) -> bool:
 @claim(
     "p4-identifiable",
     "Theorem 5",
-    "a generic bottleneck with n1 >= 2 is identifiable iff no row of [W2|b2] is all negative or all positive and none is "
-    "hidden (n1 = 1: p4-width-one)",
+    "a generic bottleneck with n1 >= 2 is identifiable iff no row of [W2|b2] is all negative or all positive and none "
+    "is hidden (n1 = 1: p4-width-one)",
     size=Size("all 64 sign patterns at 2-2-2-1", "all 64 sign patterns at 2-2-2-1", "every generic bottleneck"),
     criterion="ours: a fiber of dimension 0 stands for identifiable; discrete twins are searched by p4-complete, "
     "p4-width-one",
@@ -174,8 +175,8 @@ def volume(full: bool) -> Outcome:
     for first, second in ((2, 1), (2, 3), (3, 2), (4, 4), (6, 8), (10, 16)):
         exact, (low, high) = identifiable_volume(first, second), volume_bounds(first, second)
         drawn = sampled_volume(first, second, samples, seed=first)
-        spread = max(float(exact * (1 - exact)), 1e-6) ** 0.5 / samples**0.5
-        worst = max(worst, abs(drawn - float(exact)) / spread)
+        spread = largest(float(exact * (1 - exact)), 1e-6) ** 0.5 / samples**0.5
+        worst = largest(worst, abs(drawn - float(exact)) / spread)
         holds &= low <= exact <= high and abs(drawn - float(exact)) < 5 * spread
         table[f"n1={first} n2={second}"] = f"{float(low):.4f} <= {float(exact):.4f} <= {float(high):.4f}"
     return Outcome(bool(holds), table | {"worst_standard_deviations": worst})

@@ -14,6 +14,7 @@ from lawful.laws.polynomial import polynomial_laws
 from lawful.laws.prediction import balanced_laws, linear_laws
 from lawful.network import Architecture, Dag, Role
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.types import Floats
 
 
@@ -63,7 +64,7 @@ def trained(dag: Dag, inputs: Floats, targets: Floats, time: float = 1.0, steps:
 
 def drift(values: Floats) -> float:
     """Largest change over time, relative to the size of what changes."""
-    return float(np.abs(values - values[0]).max() / max(1.0, np.abs(values[0]).max()))
+    return float(np.abs(values - values[0]).max() / largest(1.0, np.abs(values[0]).max()))
 
 
 def example(text: str, seed: int = 0, samples: int = 20) -> tuple[Dag, Floats, Floats]:
@@ -89,10 +90,10 @@ def orthogonality(full: bool) -> Outcome:
         still.append(drift(np.array([laws.values(theta) for theta in path])))
         rng = np.random.default_rng(seed)
         others = rng.normal(size=(5, dag.parameters))  # random quadratic forms: their gradients are not orthogonal
-        moving.append(min(drift((path**2) @ other) for other in others))
+        moving.append(smallest(drift((path**2) @ other) for other in others))
     return Outcome(
-        max(still) < 1e-7 and min(moving) > 1e-3,
-        {"largest_drift_of_laws": max(still), "smallest_drift_of_others": min(moving)},
+        largest(still) < 1e-7 and smallest(moving) > 1e-3,
+        {"largest_drift_of_laws": largest(still), "smallest_drift_of_others": smallest(moving)},
     )
 
 
@@ -187,14 +188,14 @@ def known_are_conserved(full: bool) -> Outcome:
             dag, inputs, targets = example(text, seed)
             path = trained(dag, inputs, targets, 1.0, 4000 if full else 800)
             laws = known_laws(dag)
-            drifts[text] = max(drifts.get(text, 0.0), drift(np.array([laws.values(theta) for theta in path])))
+            drifts[text] = largest(drifts.get(text, 0.0), drift(np.array([laws.values(theta) for theta in path])))
             if "relu bias" in text:
                 pairs = known_laws(Dag(dag.names, dag.roles, dag.tails, dag.heads, dag.theta, 1.0))
                 off = np.array([pairs.values(theta) for theta in path])[:, len(dag.hidden) :]
                 products.append(float(np.abs(off - off[0]).max()))
     return Outcome(
-        max(drifts.values()) < 1e-5 and min(products) > 1e-3,
-        {"drift": drifts, "smallest_motion_of_relu_products": min(products)},
+        largest(drifts.values()) < 1e-5 and smallest(products) > 1e-3,
+        {"drift": drifts, "smallest_motion_of_relu_products": smallest(products)},
     )
 
 

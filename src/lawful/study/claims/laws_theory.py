@@ -14,6 +14,7 @@ from lawful.laws import count_laws, known_laws
 from lawful.laws.reduction import Reduction, follow, involutivity, polar_metric, product_metric
 from lawful.network import Architecture
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.types import Floats
 
 Shape = tuple[int, int, int]  # n, r, m
@@ -73,8 +74,8 @@ def relu_span(full: bool) -> Outcome:
         i, j = int(rng.integers(1, n)), int(rng.integers(1, m))
         both = v[j] / v[0] * gradient(i, 0) + u[i] / u[0] * gradient(0, j)
         last = v[j] * u[i] / (u[0] * v[0]) * gradient(0, 0)
-        right = max(right, float(np.abs(both - last - gradient(i, j)).max()))
-        printed = max(printed, float(np.abs(both + last - gradient(i, j)).max()))
+        right = largest(right, float(np.abs(both - last - gradient(i, j)).max()))
+        printed = largest(printed, float(np.abs(both + last - gradient(i, j)).max()))
     measured = {"error_with_minus": right, "error_with_plus": printed}
     return Outcome(right < 1e-9, measured, printed_holds=printed < 1e-9)
 
@@ -255,13 +256,13 @@ def homogeneous(full: bool) -> Outcome:
                 return torch.cat([polar(part) for part in t.chunk(r)])
 
             found = involutivity(phi, theta)
-            gap = min(gap, found.gap)
+            gap = smallest(gap, found.gap)
             if not found.involutive or found.dimension != r * (d - 1):
                 wrong.append((r, d))
             fields = torch.func.jacrev(phi)(torch.as_tensor(theta)).numpy()
             signs = np.tile([1.0] + [-1.0] * (d - 1), r)
             for neuron in np.split(np.arange(r * d), r):
-                worst = max(worst, float(np.abs(fields[:, neuron] @ (signs * theta)[neuron]).max()))
+                worst = largest(worst, float(np.abs(fields[:, neuron] @ (signs * theta)[neuron]).max()))
     return Outcome(
         not wrong and worst < 1e-10, {"wrong": wrong, "smallest_gap": gap, "largest_product_with_a_law": worst}
     )
@@ -342,7 +343,7 @@ def _compare(
     metrics = [
         float(np.abs(metric(z) - reduction.metric(z, near)).max()) for z, near in zip(images, inside, strict=True)
     ]
-    return float(np.abs(images - outside).max()), max(metrics)
+    return float(np.abs(images - outside).max()), largest(metrics)
 
 
 CLAIMS = (

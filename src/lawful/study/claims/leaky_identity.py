@@ -13,6 +13,7 @@ from lawful.leaky import (
 )
 from lawful.leaky.mechanics import lifted
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.types import Floats
 
 
@@ -32,7 +33,9 @@ def bound_by_stable_rank(full: bool) -> Outcome:
         slack.append(identity_cost(A, bias=False).value - float(stable_rank(A)))
     orthogonal = np.abs(np.eye(4))
     tight = identity_cost(orthogonal, bias=False).value - float(stable_rank(orthogonal))
-    return Outcome(min(slack) > -1e-9 and abs(tight) < 1e-9, {"smallest_slack": min(slack), "slack_of_identity": tight})
+    return Outcome(
+        smallest(slack) > -1e-9 and abs(tight) < 1e-9, {"smallest_slack": smallest(slack), "slack_of_identity": tight}
+    )
 
 
 @claim(
@@ -58,8 +61,10 @@ def stable_rank_proof(full: bool) -> Outcome:
         nuclear, square = values.sum(), (values**2).sum()
         B = np.sqrt(square / nuclear) * root
         value = float((np.linalg.solve(B.T, A.T) ** 2).sum())
-        ours = max(ours, abs(value / (nuclear / square * (root**2).sum()) - 1), abs(value / (nuclear**2 / square) - 1))
-        printed = max(printed, abs(value / (nuclear**2 / square * (root**2).sum()) - 1))
+        ours = largest(
+            ours, abs(value / (nuclear / square * (root**2).sum()) - 1), abs(value / (nuclear**2 / square) - 1)
+        )
+        printed = largest(printed, abs(value / (nuclear**2 / square * (root**2).sum()) - 1))
     return Outcome(ours < 1e-7, {"error": ours, "error_of_printed": printed}, printed_holds=bool(printed < 1e-7))
 
 
@@ -82,10 +87,10 @@ def stable_minima(full: bool) -> Outcome:
         for shape in shapes
         for seed in range(8 if full else 3)
     ]
-    lowest = min(minimum.lowest_entry for minimum in found)
-    off = max(max(abs(m.with_bias - m.rank), abs(m.without_bias - m.rank)) for m in found)
-    gain = min(minimum.worst_gain for minimum in found)
-    gap = max(float(np.abs(minimum.proof_gap).max()) for minimum in found)
+    lowest = smallest(minimum.lowest_entry for minimum in found)
+    off = largest(largest(abs(m.with_bias - m.rank), abs(m.without_bias - m.rank)) for m in found)
+    gain = smallest(minimum.worst_gain for minimum in found)
+    gap = largest(float(np.abs(minimum.proof_gap).max()) for minimum in found)
     printed = all(bool((minimum.proof_gap >= 1 - 1e-6).all()) for minimum in found)
     return Outcome(
         lowest > -1e-4 and off < 1e-5 and gain > -1e-6 and gap < 1e-5,
@@ -118,12 +123,12 @@ def caratheodory(full: bool) -> Outcome:
         for name, A, tolerance in (("minima", minimum.A, 1e-4), ("with_negative_entries", start, 1e-9)):
             path = flat_path(A)
             costs = [identity_cost(path.at(t), tolerance=tolerance).value for t in np.linspace(0, 1, 6)]
-            drift = max(drift, float(np.ptp(costs)) / costs[0])
+            drift = largest(drift, float(np.ptp(costs)) / costs[0])
             freed.append(path.freed)
             gains[name].append(_gain_of_freed(path.at(1.0), int(np.argmin(path.factors)), tolerance))
     return Outcome(
-        drift < 1e-6 and max(gains["with_negative_entries"]) < 0 and min(gains["minima"]) > -1e-3
-        and min(lowest) > -1e-4 and min(freed) >= 4,
+        drift < 1e-6 and largest(gains["with_negative_entries"]) < 0 and smallest(gains["minima"]) > -1e-3
+        and smallest(lowest) > -1e-4 and smallest(freed) >= 4,
         {"relative_drift_of_cost": drift, "neurons_freed": freed, "changes_by_the_freed_neuron": gains,
          "lowest_entries_of_minima": lowest, "minima_with_negative_entries": sum(each < -1e-4 for each in lowest)},
     )  # fmt: skip

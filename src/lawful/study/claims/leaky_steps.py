@@ -26,6 +26,7 @@ from lawful.leaky import (
 from lawful.leaky.objective import Objective
 from lawful.leaky.steps import positions
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import smallest
 from lawful.study.leaky_files import load_network, load_task
 from lawful.study.leaky_plan import LeakyPlan
 from lawful.study.leaky_runs import run_leaky
@@ -162,7 +163,7 @@ def step_rules(full: bool) -> Outcome:
     student = {rule: advantage(found) for rule, found in means.items()}
     level = float(stats.t.ppf(0.95, TEACHERS - 1))
     return Outcome(
-        min(student.values()) > level,
+        smallest(student.values()) > level,
         {"mean_ratio_to_equidistant": {rule: float(np.mean(found)) for rule, found in means.items()},
          "students_t": student, "needed_t": level, "ratios": means},
     )  # fmt: skip
@@ -219,7 +220,7 @@ def adaptive_cost(full: bool) -> Outcome:
         objective(point)
         middle = time.process_time()
         steps = adapted(objective.steps, objective.states, 3.0)
-        gradient, update = min(gradient, middle - start), min(update, time.process_time() - middle)
+        gradient, update = smallest(gradient, middle - start), smallest(update, time.process_time() - middle)
     share = update / (10 * gradient)
     return Outcome(
         share < 0.05 and abs(float(steps.sum()) - 1) < 1e-12,

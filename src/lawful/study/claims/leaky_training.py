@@ -18,6 +18,7 @@ from lawful.leaky import (
     trace,
 )
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 from lawful.study.leaky_figure import bounded_figure, bounded_values, depth_figure
 from lawful.study.leaky_files import load_task, read_run
 from lawful.study.leaky_plan import LeakyPlan
@@ -132,10 +133,10 @@ def figure_three(full: bool) -> Outcome:
     """How many times its first value each quantity reaches, beside the weights, which do grow with the depth."""
     _, found = _depths(full)
     values = bounded_values(found)
-    growth = {name: max(series) / series[0] for name, series in values.items()}
+    growth = {name: largest(series) / series[0] for name, series in values.items()}
     weights = [float(np.linalg.norm(e.singular_values, axis=1).mean()) for e in found]
     return Outcome(
-        max(growth.values()) <= 1.5 and all(e.trusted for e in found),
+        largest(growth.values()) <= 1.5 and all(e.trusted for e in found),
         {"effective_depths": [e.effective_depth for e in found], "largest_over_first": growth, **values,
          "growth_of_the_weights": weights[-1] / weights[0]},
         figure=bounded_figure(found),
@@ -177,8 +178,8 @@ def learned_maps(full: bool) -> Outcome:
     falls = costs == sorted(costs, reverse=True) and costs[-1] < 1e-9
     rises = penalised == sorted(penalised)  # with a penalty on the map out the same networks cost more and more
     return Outcome(
-        max(errors) < 1e-9 and falls and rises and linear > 0.1,
-        {"scales": shrinking, "costs": costs, "costs_with_a_penalty": penalised, "largest_error": max(errors),
+        largest(errors) < 1e-9 and falls and rises and linear > 0.1,
+        {"scales": shrinking, "costs": costs, "costs_with_a_penalty": penalised, "largest_error": largest(errors),
          "best_linear_error": linear},
         printed_holds=costs[-1] > 1e-3 * costs[0],
     )  # fmt: skip

@@ -6,6 +6,7 @@ import numpy as np
 
 from lawful.network import Architecture, Dag, Role, initialise
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 
 
 def example_dags(count: int, seed: int = 0) -> list[Dag]:
@@ -56,7 +57,7 @@ def rescaling(full: bool) -> Outcome:
         batch = rng.normal(size=(64, len(dag.inputs)))
         before = dag.evaluate(batch)
         after = dag.rescaled(np.exp(rng.normal(size=len(dag.hidden)))).evaluate(batch)
-        worst = max(worst, float(np.abs(after - before).max() / np.abs(before).max()))
+        worst = largest(worst, float(np.abs(after - before).max() / np.abs(before).max()))
     neuron = initialise(Architecture.parse("2-1-1 relu").to_dag(), seed=1)
     flipped = neuron.with_theta(-neuron.theta)
     batch = rng.normal(size=(64, 2))

@@ -13,6 +13,7 @@ from lawful.singular.certificate import certificate
 from lawful.singular.existence import exact_balance, singular_points
 from lawful.singular.spectrum import singularity, spectrum
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 from lawful.study.claims.network import example_dags
 from lawful.verify import verify
 
@@ -127,10 +128,10 @@ def hessian(full: bool) -> Outcome:
         jacobian = 2 * incidence * theta.detach()
         scale = float((incidence * gradient).abs().max())
         identity = 0.5 * jacobian @ matrix + incidence * gradient
-        worst = max(worst, float(identity.abs().max()) / scale)
-        flow = max(flow, float((-2 * incidence * gradient - jacobian @ matrix).abs().max()) / scale)
+        worst = largest(worst, float(identity.abs().max()) / scale)
+        flow = largest(flow, float((-2 * incidence * gradient - jacobian @ matrix).abs().max()) / scale)
         shifted = 0.5 * jacobian @ matrix - incidence * gradient  # the wrong sign must not fit
-        other = max(other, float(shifted.abs().max()) / scale)
+        other = largest(other, float(shifted.abs().max()) / scale)
     measured = {"identity_error": worst, "flow_error": flow, "error_with_the_wrong_sign": other}
     return Outcome(worst < 1e-10 and flow < 1e-10 and other > 0.1, measured)
 

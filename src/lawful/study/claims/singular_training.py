@@ -16,6 +16,7 @@ from lawful.network import Architecture, Mlp
 from lawful.pruning.prune import prune
 from lawful.singular.scores import SCORES, Score, pruning_curve
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.singular_runs import (
     Runs,
     TrainingData,
@@ -117,12 +118,14 @@ def figure_3d(full: bool) -> Outcome:
             network = runs.of(name, run)
             pruning = prune(Mlp.from_dag(network))
             removed.append(pruning.neurons_before - pruning.neurons_after)
-            change = max(change, float(np.abs(pruning.network.evaluate(data.test) - network.evaluate(data.test)).max()))
+            change = largest(
+                change, float(np.abs(pruning.network.evaluate(data.test) - network.evaluate(data.test)).max())
+            )
             holds &= pruning.bound == 0.0
             curve.append(pruning_curve(network, loss_on_test(data)).measured)
         null = runs.null[number, :, -1]
         sparse = name in ("nuclear", "l1")
-        holds &= bool((np.array(removed) >= null - 1).all() and null.min() > 0) if sparse else max(removed) == 0
+        holds &= bool((np.array(removed) >= null - 1).all() and null.min() > 0) if sparse else largest(removed) == 0
         holds &= change < 1e-9
         means = np.mean(curve, axis=0)
         first = np.abs(np.diff(means))[0]
@@ -162,7 +165,7 @@ def figure_5(full: bool) -> Outcome:
             name: round(float(runs.null[number, good[number], -1].mean()), 2) if good[number].any() else np.nan
             for number, name in enumerate(runs.penalties)
         }
-        sparse += min(null["nuclear"], null["l1"]) > max(null["l2"], null["none"])
+        sparse += smallest(null["nuclear"], null["l1"]) > largest(null["l2"], null["none"])
         measured[f"{text}: null"] = null
         for score, function in SCORES.items():
             rise = {
@@ -170,7 +173,7 @@ def figure_5(full: bool) -> Outcome:
                 for name in runs.penalties
             }
             measured[f"{text}: mean rise ({score})"] = {name: round(value, 4) for name, value in rise.items()}
-            robust += max(rise["nuclear"], rise["l1"]) < min(rise["l2"], rise["none"])
+            robust += largest(rise["nuclear"], rise["l1"]) < smallest(rise["l2"], rise["none"])
             between += rise["l2"] < rise["none"]
         panels.append(Panel(curves(runs, runs.null), text, "epoch", "null singular values"))
     cases = 2 * len(SIX)
@@ -244,9 +247,9 @@ def figure_6_7(full: bool) -> Outcome:
         )  # fmt: skip
         drifts.append(float(np.abs(one.balances[0, 0, -1] - one.balances[0, 0, 0]).max()))
     holds = (
-        min(zero["nuclear"], zero["l1"]) > 10
+        smallest(zero["nuclear"], zero["l1"]) > 10
         and zero["none"] <= 1
-        and moved["none"] < min(moved["nuclear"], moved["l1"])
+        and moved["none"] < smallest(moved["nuclear"], moved["l1"])
         and 1.5 < drifts[0] / drifts[1] < 2.7
     )
     panels = [
@@ -351,7 +354,7 @@ def figure_12(full: bool) -> Outcome:
         measured[name] = {"dropped_edges": round(dropped, 4), "pruned_neurons": pruned, "chance": chance[name]}
         series = [Series(np.maximum(curve, 1e-300), label="null model")]
         panels.append(Panel(series, name, "at least k neurons", "probability", log_y=True, vertical=(pruned,)))
-    holds = max(chance.values()) < 1e-3 and chance["nuclear"] < chance["l1"]
+    holds = largest(chance.values()) < 1e-3 and chance["nuclear"] < chance["l1"]
     return Outcome(holds, measured, figure=Figure("Null model of pruned neurons.", panels))
 
 

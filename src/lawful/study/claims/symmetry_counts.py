@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 from lawful.symmetry import symmetries
 
 
@@ -212,7 +213,7 @@ def structural_counts(full: bool) -> Outcome:
         for name, (make, given, _) in BLOCKS.items():
             found = symmetries(make(), given)
             counts[name] = len(found.laws)
-            worst = max(worst, 1.0 if found.checked is None else found.checked.worst)
+            worst = largest(worst, 1.0 if found.checked is None else found.checked.worst)
     sizes = (50257, 1024, 768, 12, 3072, 12) if full else (300, 16, 48, 4, 96, 2)
     with torch.device("meta"):
         large = _Gpt(*sizes, True)
@@ -240,7 +241,7 @@ def structural_shifts(full: bool) -> Outcome:
         for name, (make, given, _) in BEYOND.items():
             found = symmetries(make(), given)
             counts[name] = len(found.laws)
-            worst = max(worst, 1.0 if found.checked is None else found.checked.worst)
+            worst = largest(worst, 1.0 if found.checked is None else found.checked.worst)
     holds = all(counts[name] == laws for name, (_, _, laws) in BEYOND.items())
     return Outcome(holds and worst < 1e-9, {**counts, "worst generator": worst})
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from lawful.figure import Figure, Panel, Series
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.truncation.clusters import synthetic
 from lawful.truncation.field import Composed, Maps, Separated, Velocity
 from lawful.truncation.integrate import integrate
@@ -72,9 +73,9 @@ def theorem_3_2(full: bool) -> Outcome:
     for size in range(2, 12 if full else 7):
         field, maps, exact = one_cluster(rng, size, 100)
         found = field.velocity(maps)
-        ours = max(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
+        ours = largest(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
         gap = np.abs(generator(field, maps, bare=0.0) - exact.generators[0]).max()
-        printed = min(printed, float(gap / np.abs(exact.generators).max()))
+        printed = smallest(printed, float(gap / np.abs(exact.generators).max()))
     field, maps, _ = one_cluster(rng, 3, 40)
     run = integrate(field, maps, np.linspace(0.0, 4.0, 41))
     rise, part = float(np.diff(run.costs).max()), float(run.descent.max())
@@ -172,7 +173,7 @@ def theorem_5_1(full: bool) -> Outcome:
         targets = rng.normal(size=(size, size))[data.labels]
         exact = autodiff(data.points, targets, data.weights, maps)
         found = Composed(data.points, targets, data.weights).velocity(maps)
-        ours = max(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
+        ours = largest(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
         # (5.4) as printed: minus sign, clusters l' >= l only, each with its own P⁻
         wrong = np.zeros_like(maps.shifts)
         for layer in range(size):
@@ -180,10 +181,10 @@ def theorem_5_1(full: bool) -> Outcome:
                 inside = data.labels == cluster
                 part = Composed(data.points[inside], targets[inside], data.weights[inside]).velocity(maps)
                 wrong[layer] -= part.shifts[cluster]
-        printed = min(printed, float(np.abs(wrong - exact.shifts).max()))
+        printed = smallest(printed, float(np.abs(wrong - exact.shifts).max()))
     data = synthetic(3, 10, 0.1)
     apart, whole = (run_flow(data, general=general, until=6.0, frames=4) for general in (False, True))
-    gap = max(float(np.abs(apart.images(k) - whole.images(k)).max()) for k in range(4))
+    gap = largest(float(np.abs(apart.images(k) - whole.images(k)).max()) for k in range(4))
     reduced = all(apart.separated)
     measured = {"error": ours, "printed_error": printed, "general_minus_separated": gap, "clusters_separated": reduced}
     return Outcome(ours < 1e-12 and reduced and gap < 1e-7, measured, printed < 1e-6)

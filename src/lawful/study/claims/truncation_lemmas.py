@@ -9,6 +9,7 @@ import torch
 from scipy.integrate import quad_vec, solve_ivp
 
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.truncation import rotations
 from lawful.truncation.field import Maps, truncate
 from lawful.types import Floats
@@ -88,21 +89,21 @@ def lemmas(full: bool) -> Outcome:
     printed = {"7.1": 0.0, "7.2": 0.0}
     for size in range(2, 9 if full else 6):
         for _ in range(40 if full else 6):
-            errors["6.1"] = max(errors["6.1"], _rotation_lemma(rng, size))
+            errors["6.1"] = largest(errors["6.1"], _rotation_lemma(rng, size))
             ours, as_printed = _composition_lemma(rng, size)
-            errors["7.1"], printed["7.1"] = max(errors["7.1"], ours), max(printed["7.1"], as_printed)
+            errors["7.1"], printed["7.1"] = largest(errors["7.1"], ours), largest(printed["7.1"], as_printed)
             in_beta, other_sign, in_turns = _gradient_lemmas(rng, size)
-            errors["7.2"], printed["7.2"] = max(errors["7.2"], in_beta), max(printed["7.2"], other_sign)
-            errors["7.3"] = max(errors["7.3"], in_turns)
+            errors["7.2"], printed["7.2"] = largest(errors["7.2"], in_beta), largest(printed["7.2"], other_sign)
+            errors["7.3"] = largest(errors["7.3"], in_turns)
             a, b = rng.normal(size=(size, size)), rng.normal(size=(size, size))
             least, norm = float(np.linalg.svd(b)[1][-1]), float(np.linalg.norm(a, 2))
-            errors["8.2"] = max(errors["8.2"], (least * norm - float(np.linalg.norm(a @ b, 2))) / norm)
-        errors["8.1"] = max(errors["8.1"], _propagator_lemma(rng, size))
-    holds = max(errors.values()) < 1e-9
+            errors["8.2"] = largest(errors["8.2"], (least * norm - float(np.linalg.norm(a @ b, 2))) / norm)
+        errors["8.1"] = largest(errors["8.1"], _propagator_lemma(rng, size))
+    holds = largest(errors.values()) < 1e-9
     zero = np.zeros((2, 2))
     strict = float(np.linalg.norm(zero @ np.eye(2), 2)) > 0.5 * float(np.linalg.norm(zero, 2))  # (8.18) at A = 0
     measured = {"errors": errors, "errors_of_the_printed": printed, "8.2_strict_at_A_zero": strict}
-    return Outcome(holds, measured, printed_holds=max(printed.values()) < 1e-9 and strict)
+    return Outcome(holds, measured, printed_holds=largest(printed.values()) < 1e-9 and strict)
 
 
 def _rotation_lemma(rng: np.random.Generator, size: int) -> float:
@@ -133,7 +134,7 @@ def _composition_lemma(rng: np.random.Generator, size: int) -> tuple[float, floa
         for number, found in enumerate((projections(maps, padded), from_start)):
             sums = sum((found.minus(layer) @ maps.shifts[layer] for layer in range(first, size)), np.zeros(size))
             error = float(np.abs(found.plus(first) @ x - sums - reached[-1]).max())
-            ours, printed = (max(ours, error), printed) if number == 0 else (ours, max(printed, error))
+            ours, printed = (largest(ours, error), printed) if number == 0 else (ours, largest(printed, error))
     return ours, printed
 
 
@@ -146,12 +147,12 @@ def _gradient_lemmas(rng: np.random.Generator, size: int) -> tuple[float, float,
     ours = printed = turned = 0.0
     for layer in range(size):
         pulled = found.minus(layer).T @ off
-        ours = max(ours, float(np.abs(by_shift[layer] + pulled).max()))
-        printed = max(printed, float(np.abs(by_shift[layer] - pulled).max()))
+        ours = largest(ours, float(np.abs(by_shift[layer] + pulled).max()))
+        printed = largest(printed, float(np.abs(by_shift[layer] - pulled).max()))
         place, back = path[layer] + maps.shifts[layer], found.plus(layer + 1).T @ off
         on, turn = found.active[layer][:, None], maps.rotations[layer]
         formula = on * np.outer(turn @ place, back) + on * np.outer(turn @ back, place)
-        turned = max(turned, float(np.abs(by_turn[layer] - formula).max()))
+        turned = largest(turned, float(np.abs(by_turn[layer] - formula).max()))
     return ours, printed, turned
 
 
@@ -169,13 +170,13 @@ def _propagator_lemma(rng: np.random.Generator, size: int) -> float:
         return np.asarray(b @ b.T)
 
     times = np.linspace(0.3, 1.3, 41)
-    least = min(float(np.linalg.eigvalsh(square(s))[0]) for s in times)
+    least = smallest(float(np.linalg.eigvalsh(square(s))[0]) for s in times)
     solved = solve_ivp(
         lambda s, u: (-u.reshape(size, size) @ square(s)).ravel(), (0.3, 1.3), np.eye(size).ravel(), "DOP853", times,
         rtol=1e-11, atol=1e-13,
     )  # fmt: skip
     norms = [float(np.linalg.norm(each.reshape(size, size), 2)) for each in solved.y.T]
-    return max(norm - float(np.exp(-(s - 0.3) * least)) for s, norm in zip(times, norms, strict=True))
+    return largest(norm - float(np.exp(-(s - 0.3) * least)) for s, norm in zip(times, norms, strict=True))
 
 
 @claim(
@@ -197,8 +198,8 @@ def duhamel(full: bool) -> Outcome:
     printed = slope_printed = np.inf
     for size in (2, 3, 4, 5) * 4 if full else (3,):
         found = _duhamel(rng, size)
-        ours, printed = max(ours, found[0]), min(printed, found[1])
-        slope, slope_printed = max(slope, found[2]), min(slope_printed, found[3])
+        ours, printed = largest(ours, found[0]), smallest(printed, found[1])
+        slope, slope_printed = largest(slope, found[2]), smallest(slope_printed, found[3])
     measured = {"error": ours, "error_with_plus": printed, "slope_error": slope,
                 "slope_error_with_minus": slope_printed}  # fmt: skip
     return Outcome(ours < 1e-8 and slope < 1e-6, measured, printed < 1e-6 and slope_printed < 1e-6)
@@ -276,9 +277,9 @@ def domains(full: bool) -> Outcome:
     planes = {kept: _two_clusters(apex) for kept, apex in ((True, 2.0), (False, 0.5))}
     (own, crossed, vanishes), (own_too, _, stays) = planes.values()
     measured = {"points_with_P_minus": inside, "outside_the_domain": outside, "outside_the_printed": outside_printed,
-                "5.12_at_x'": max(own, own_too), "5.12_as_printed": crossed, "5.13_images_kept": vanishes,
+                "5.12_at_x'": largest(own, own_too), "5.12_as_printed": crossed, "5.13_images_kept": vanishes,
                 "5.13_by_definition_3.1_alone": stays}  # fmt: skip
-    holds = inside > 0 and outside == 0 and max(own, own_too) < 1e-12 and vanishes < 1e-12
+    holds = inside > 0 and outside == 0 and largest(own, own_too) < 1e-12 and vanishes < 1e-12
     return Outcome(holds, measured, outside_printed == 0 and crossed < 1e-9 and stays < 1e-9)
 
 
@@ -294,11 +295,11 @@ def _two_clusters(apex: float) -> tuple[float, float, float]:
     for layer, x in enumerate(clusters):
         other, turn, shift = clusters[1 - layer], maps.rotations[layer], maps.shifts[layer]
         on, there = ((turn @ (point + shift) > 0).astype(float) for point in (other, x))
-        own = max(own, float(np.abs(turn.T * on @ turn @ other - other).max()))
-        crossed = max(crossed, float(np.abs(turn.T * there @ turn @ other - other).max()))
+        own = largest(own, float(np.abs(turn.T * on @ turn @ other - other).max()))
+        crossed = largest(crossed, float(np.abs(turn.T * there @ turn @ other - other).max()))
         path = images(maps, x)
         found = projections(maps, path[:-1])
-        product = max(product, float(np.abs(found.minus(layer).T @ found.plus(layer) @ path[layer]).max()))
+        product = largest(product, float(np.abs(found.minus(layer).T @ found.plus(layer) @ path[layer]).max()))
     return own, crossed, product
 
 

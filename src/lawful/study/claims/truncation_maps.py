@@ -6,6 +6,7 @@ import numpy as np
 
 from lawful.network import Mlp
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.truncation import rotations
 from lawful.truncation.cumulative import Chain, TruncationMap
 from lawful.truncation.field import Maps, truncate
@@ -33,9 +34,9 @@ def chain(full: bool) -> Outcome:
         points = rng.normal(size=(200, widths[0]))
         read = Chain.of(network)
         output = network.evaluate(points)
-        worst = max(worst, float(np.abs(read(points) - output).max() / np.abs(output).max()))
+        worst = largest(worst, float(np.abs(read(points) - output).max() / np.abs(output).max()))
         without = read.images(points)[-1] @ read.weight.T
-        printed = min(printed, float(np.abs(without - output).max() / np.abs(output).max()))
+        printed = smallest(printed, float(np.abs(without - output).max() / np.abs(output).max()))
     return Outcome(worst < 1e-8, {"relative_residual": worst, "printed_residual": printed}, printed < 1e-6)
 
 
@@ -58,11 +59,11 @@ def fixed_points(full: bool) -> Outcome:
         plus, minus = (signs - map_.bias) @ back.T, (-signs - map_.bias) @ back.T
         signs[:, 0] *= -1
         mixed = (signs - map_.bias) @ back.T
-        identity = max(identity, float(np.abs(map_(plus) - plus).max()))
-        point = max(point, float(np.abs(map_(minus) + map_.shift).max()))
-        moved = min(moved, float(np.linalg.norm(map_(mixed) - mixed, axis=1).min()))
+        identity = largest(identity, float(np.abs(map_(plus) - plus).max()))
+        point = largest(point, float(np.abs(map_(minus) + map_.shift).max()))
+        moved = smallest(moved, float(np.linalg.norm(map_(mixed) - mixed, axis=1).min()))
     measured = {"positive_sector": identity, "negative_sector": point, "mixed_sector_moves_at_least": moved}
-    return Outcome(max(identity, point) < 1e-8 and moved > 1e-3, measured)
+    return Outcome(largest(identity, point) < 1e-8 and moved > 1e-3, measured)
 
 
 @claim(
@@ -82,10 +83,10 @@ def aligned(full: bool) -> Outcome:
         diagonal = np.diag(np.exp(rng.normal(size=size))) @ turn
         skew = rotations(rng, 1, size)[0]
         general = skew.T @ np.diag(np.arange(1.0, size + 1)) @ skew @ turn
-        same = max(same, float(np.abs(TruncationMap(diagonal, diagonal @ shift)(points) - expected).max()))
+        same = largest(same, float(np.abs(TruncationMap(diagonal, diagonal @ shift)(points) - expected).max()))
         other = TruncationMap(general, general @ shift)
-        different = min(different, float(np.abs(other(points) - expected).max()))
-        same = max(same, TruncationMap(diagonal, diagonal @ shift).misalignment)
+        different = smallest(different, float(np.abs(other(points) - expected).max()))
+        same = largest(same, TruncationMap(diagonal, diagonal @ shift).misalignment)
     return Outcome(same < 1e-10 and different > 1e-3, {"aligned": same, "misaligned": different})
 
 
@@ -109,12 +110,12 @@ def composition(full: bool) -> Outcome:
         maps = Maps(np.array([[-apexes[0], 0.0], [-apexes[1], 0.0]]), np.array([turn, -turn]))
         alone = [truncate(points, shift, own) for points, shift, own in zip(clusters, *maps, strict=True)]
         others_kept.append(
-            max(float(np.abs(truncate(clusters[1 - k], maps.shifts[k], maps.rotations[k]) - clusters[1 - k]).max())
+            largest(float(np.abs(truncate(clusters[1 - k], maps.shifts[k], maps.rotations[k]) - clusters[1 - k]).max())
                 for k in (0, 1))
         )  # fmt: skip
-        equal.append(max(float(np.abs(composed(clusters[k], maps) - alone[k]).max()) for k in (0, 1)))
-    measured = {"others_moved": max(others_kept), "difference_without": equal[0], "difference_with": equal[1]}
-    return Outcome(max(others_kept) < 1e-12 and equal[1] < 1e-12, measured, equal[0] < 1e-9)
+        equal.append(largest(float(np.abs(composed(clusters[k], maps) - alone[k]).max()) for k in (0, 1)))
+    measured = {"others_moved": largest(others_kept), "difference_without": equal[0], "difference_with": equal[1]}
+    return Outcome(largest(others_kept) < 1e-12 and equal[1] < 1e-12, measured, equal[0] < 1e-9)
 
 
 CLAIMS = (chain, fixed_points, aligned, composition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.truncation import autodiff, rotations
 from lawful.truncation.closed import fixed_flow, schedule
 from lawful.truncation.field import Maps, Separated
@@ -35,14 +36,14 @@ def equilibria(full: bool) -> Outcome:
         maps, weights, goals = Maps(shift[None], turn[None]), np.full(40, 1 / 40), np.tile(target, (40, 1))
         free = autodiff(inside - shift, goals, weights, maps)
         held = autodiff(-inside - shift, goals, weights, maps)
-        rest = max(rest, float(np.abs(free.shifts).max()), float(np.abs(free.generators).max()))
-        turning = max(turning, float(np.abs(held.generators).max()))
-        law = max(law, float(np.abs(held.shifts[0] + shift + target).max()))
-        moving = min(moving, float(np.abs(held.shifts).max()))
+        rest = largest(rest, float(np.abs(free.shifts).max()), float(np.abs(free.generators).max()))
+        turning = largest(turning, float(np.abs(held.generators).max()))
+        law = largest(law, float(np.abs(held.shifts[0] + shift + target).max()))
+        moving = smallest(moving, float(np.abs(held.shifts).max()))
         names &= equilibrium(inside - shift, target, shift, turn) is Equilibrium.REST
         names &= equilibrium(-inside - shift, target, shift, turn) is Equilibrium.TURNED
     measured = {"untruncated_velocity": rest, "truncated_turning": turning, "truncated_law": law, "moving": moving}
-    return Outcome(max(rest, turning, law) < 1e-12 and names, measured, moving < 1e-9)
+    return Outcome(largest(rest, turning, law) < 1e-12 and names, measured, moving < 1e-9)
 
 
 @claim(
@@ -70,17 +71,17 @@ def finite_time_collapse(full: bool) -> Outcome:
         if not found.holds:
             continue
         seen = confirm(cluster, np.zeros(size), shift, turn, found.bound)
-        gap = max(gap, *(_against_autodiff(Separated(cluster, np.zeros(size)), at) for at in seen.trajectory.maps))
+        gap = largest(gap, *(_against_autodiff(Separated(cluster, np.zeros(size)), at) for at in seen.trajectory.maps))
         printed = np.log(1 / found.gamma) / (1 - found.eta0 - 1.1 * np.linalg.norm(shift) * found.eta1)
         checked += seen.time > 0
-        excess = max(excess, seen.time - found.bound, seen.time - float(printed))
-        turned, rate = max(turned, seen.turned_after), max(rate, abs(seen.rate_after - 1))
+        excess = largest(excess, seen.time - found.bound, seen.time - float(printed))
+        turned, rate = largest(turned, seen.turned_after), largest(rate, abs(seen.rate_after - 1))
     states = [random_state(rng) for _ in range(20_000 if full else 1500)]
-    gap = max(gap, *(_against_autodiff(*state) for state in states[: 2000 if full else 150]))
-    share = max(_turning_share(*state) for state in states)
+    gap = largest(gap, *(_against_autodiff(*state) for state in states[: 2000 if full else 150]))
+    share = largest(_turning_share(*state) for state in states)
     measured = {"clusters_checked": checked, "s1_minus_bound": excess, "turned_after": turned, "rate_error": rate,
                 "velocity_against_autodiff": gap, "largest_omega_over_bound": share}  # fmt: skip
-    holds = checked >= 3 and excess <= 1e-9 and max(turned, rate) < 1e-8 and gap < 1e-12 and 0.3 < share <= 1
+    holds = checked >= 3 and excess <= 1e-9 and largest(turned, rate) < 1e-8 and gap < 1e-12 and 0.3 < share <= 1
     return Outcome(holds, measured, printed_holds=rate > 1e-6)
 
 
@@ -88,7 +89,7 @@ def _against_autodiff(field: Separated, maps: Maps) -> float:
     """The largest error of the velocity of the flow that is integrated."""
     count = len(field.points)
     exact = autodiff(field.points, np.tile(field.target, (count, 1)), np.full(count, 1 / count), maps)
-    return max(float(np.abs(a - b).max()) for a, b in zip(field.velocity(maps), exact, strict=True))
+    return largest(float(np.abs(a - b).max()) for a, b in zip(field.velocity(maps), exact, strict=True))
 
 
 def turning_share(rng: np.random.Generator, obey: bool = True) -> float:
@@ -137,7 +138,7 @@ def truncation_times(full: bool) -> Outcome:
         run = integrate(still, Maps(np.array([[-each.levels[0]]]), np.eye(1)[None]), [0.0, 1.0, 5.0])
         seen = [event.time for event in run.events]
         expected = each.times[(each.times > 0) & (each.times <= 5.0)]
-        worst = max(worst, float(np.abs(np.array(seen) - expected).max()) if len(seen) == len(expected) else np.inf)
+        worst = largest(worst, float(np.abs(np.array(seen) - expected).max()) if len(seen) == len(expected) else np.inf)
     final = {float(each.rates[-1]) for each in flow.schedules}
     measured = {"points": count, "term_by_term": relative, "against_integration": worst, "final_rates": sorted(final)}
     return Outcome(relative < 1e-11 and worst < 1e-8 and final == {1.0}, measured)
