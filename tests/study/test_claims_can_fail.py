@@ -38,7 +38,6 @@ from lawful.study.claims import (
     leaky_steps,
     leaky_symmetries,
     leaky_training,
-    network,
     singular,
     singular_training,
     symmetry_counts,
@@ -282,7 +281,7 @@ PATCHES: dict[str, list[Patch]] = {
     "p0-singular-balance": [(singular, "exact_balance", lambda original: lambda dag: {
         name: value + Fraction(int((dag.theta == 0).any()), 1000) for name, value in original(dag).items()})],
     "p0-hessian": [(singular.torch.autograd.functional, "hessian", scaled(1.001))],
-    "p0-figure-3c": [(singular_training, "shallow_runs", swapped_penalties)],
+    "p0-figure-3c": [(singular_training, "paper_runs", lambda original: lambda text, *given: swapped_penalties(0)(0))],
     "p0-figure-3d": [(singular_training, "shallow_runs", swapped_penalties)],
     "p0-figure-6-7": [(singular_training, "shallow_runs", swapped_penalties)],
     "p0-figure-12": [(singular_training, "shallow_runs", swapped_penalties)],

@@ -30,7 +30,7 @@ MEANING: Mapping[Verdict, str] = {
         "ours is not the paper's: what we had to guess is said"
     ),
     Verdict.NOT_REPRODUCED: (
-        "the paper's own data or settings were not run, since they are not public or not stated; "
+        "the paper's own data or settings were not run (not public, not stated, or too long for a quick run); "
         "something else was run in their place, is named, and does show it"
     ),
 }
@@ -41,7 +41,7 @@ EDITIONS: Mapping[str, str] = {
     "P1": "the text by Marcotte, Gribonval and Peyré with 28 references, appendices A to I; no version or date in it",
     "P2": "the text by Chen with Sections 1 to 9 and 13 references; no version or date in it",
     "P3": "the text by Jacot and Kaiser with Propositions 1 to 10 and 32 references; no version or date in it",
-    "P4": "the text with appendices A to G that cites works of 2026; no version or date in it",
+    "P4": "the text with appendices A to G that cites arXiv:2605.03601; no version or date in it",
 }
 
 ITSELF = "the paper's: the statement itself, exactly or up to rounding"

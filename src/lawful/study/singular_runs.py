@@ -156,7 +156,10 @@ def train(
 
 def _batches(count: int, batch: int | None, generator: torch.Generator) -> tuple[Tensor | slice, ...]:
     """All samples at once, or shuffled parts of them."""
-    return (slice(None),) if batch is None else torch.randperm(count, generator=generator).split(batch)
+    if batch is None:
+        return (slice(None),)
+    order = torch.randperm(count, generator=generator)
+    return tuple(order[start : start + batch] for start in range(0, count, batch))
 
 
 def outputs(architecture: Architecture, theta: Tensor, inputs: Tensor) -> Tensor:
