@@ -13,6 +13,7 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
+from lawful.study.claim import EDITIONS
 from lawful.study.claims import all_claims
 
 gc.disable()  # a build ends soon; looking for cycles among its trees took another quarter
@@ -80,6 +81,8 @@ def write_generated() -> None:
         if wrong:
             errata += [
                 f"## {paper}: {title}",
+                "",
+                f"In {EDITIONS[paper]}.",
                 "",
                 "| id | where | printed | correct | checked by |",
                 "|---|---|---|---|---|",

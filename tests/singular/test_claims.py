@@ -22,6 +22,11 @@ def test_batched_networks_are_the_plain_ones(text: str) -> None:
     rng = np.random.default_rng(0)
     theta, inputs = rng.normal(size=(3, dag.parameters)), rng.normal(size=(6, 5))
     found = singular_runs.outputs(architecture, torch.tensor(theta), torch.tensor(inputs)).numpy()
+    labels, leaf = torch.tensor(rng.integers(0, 2, 6).astype(float)), torch.tensor(theta, requires_grad=True)
+    logits = singular_runs.outputs(architecture, leaf, torch.tensor(inputs))[..., 0]
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.expand_as(logits), reduction="none")
+    (slope,) = torch.autograd.grad(loss.mean(dim=1).sum(), leaf)
+    assert np.allclose(singular_runs._gradient(architecture, leaf.detach(), torch.tensor(inputs), labels), slope)
     omega = singular_runs._omega(torch.tensor(theta), torch.tensor(dag.hidden_incidence.toarray())).numpy()
     for run in range(3):
         one = dag.with_theta(theta[run])
@@ -41,9 +46,9 @@ def test_given_features_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "mine.npz", features=rng.normal(size=(50, 4)), labels=rng.integers(0, 2, 50))
     monkeypatch.setenv("LAWFUL_FEATURES", str(tmp_path / "mine.npz"))
-    ((name, data),) = singular_training.feature_tasks()
-    assert name.endswith("mine.npz")
-    assert data.train.shape == (35, 4)
+    (task,) = singular_training.feature_tasks()
+    assert task.name.endswith("mine.npz")
+    assert task.data.train.shape == (35, 4)
     np.savez(tmp_path / "mine.npz", other=np.zeros(3))
     with pytest.raises(LawfulError, match="features and labels"):
         singular_training.feature_tasks()

@@ -35,7 +35,7 @@ def reproduce(
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run claims of the papers; exit 1 if one is refuted."""
+    """Run claims of the papers; exit 1 if one is refuted, else 3 if one is not observed or not reproduced."""
     from lawful.report.reproduce import claim_json, claims_text, run_json, runs_markdown, runs_text
     from lawful.study.claims import all_claims, find
     from lawful.study.reproduce import run_all, run_claim
@@ -57,8 +57,9 @@ def reproduce(
     if markdown is not None:
         write_text(markdown, runs_markdown(runs))
     _say(as_json, {"claims": results}, runs_text(runs, short=everything))
-    if not all(run.reproduced for run in runs):
-        raise typer.Exit(1)
+    codes = {run.exit_code for run in runs}
+    if codes - {0}:
+        raise typer.Exit(min(codes - {0}))  # a definite no before an undecided one
 
 
 def _say(as_json: bool, result: dict[str, Any], text: str) -> None:

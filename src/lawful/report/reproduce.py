@@ -11,20 +11,29 @@ if TYPE_CHECKING:
 
 
 def claim_json(claim: Claim) -> dict[str, Any]:
-    """What a claim states."""
+    """What a claim states, what decides it and at what sizes it runs."""
     return {
         "id": claim.id,
         "paper": claim.paper,
         "reference": claim.reference,
         "statement": claim.statement,
+        "criterion": claim.criterion,
+        "experiment": claim.experiment,
+        "size": vars(claim.size),
         "erratum": None if claim.erratum is None else vars(claim.erratum),
     }
 
 
 def run_json(run: ClaimRun) -> dict[str, Any]:
     """What a claim states and what was measured."""
-    found = {"verdict": run.verdict, "measured": dict(run.measured), "full": run.full, "seconds": run.seconds}
-    return claim_json(run.claim) | found
+    return claim_json(run.claim) | {
+        "verdict": run.verdict,
+        "run_at": run.claim.size.run(run.full),
+        "stand_in": run.stand_in,
+        "measured": dict(run.measured),
+        "full": run.full,
+        "seconds": run.seconds,
+    }
 
 
 def reproduction_json(found: Reproduction) -> dict[str, Any]:
@@ -39,35 +48,77 @@ def claims_text(claims: Sequence[Claim]) -> str:
 
 def runs_text(runs: Sequence[ClaimRun], short: bool) -> str:
     """Verdicts with their measurements, or, if short, with their counts alone."""
+    from lawful.study.claim import Verdict
+
     lines = []
     for run in runs:
-        lines.append(f"{run.verdict:10} {run.claim.id:28} {run.seconds:8.2f} s  {run.claim.reference}")
+        lines.append(f"{run.verdict:14} {run.claim.id:28} {run.seconds:8.2f} s  {run.claim.reference}")
         if not short:
-            lines.append(f"           {run.claim.statement}")
-            lines += [f"           {name} = {_short(value)}" for name, value in run.measured.items()]
+            lines += [f"{'':15}{line}" for line in _particulars(run)]
+            lines += [f"{'':15}{name} = {_short(value)}" for name, value in run.measured.items()]
     if short:
-        counts = {v: sum(run.verdict == v for run in runs) for v in ("confirmed", "corrected", "refuted")}
+        counts = {verdict: sum(run.verdict == verdict for run in runs) for verdict in Verdict}
         lines.append(", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + f" of {len(runs)} claims")
     return "\n".join(lines)
 
 
+def _particulars(run: ClaimRun) -> list[str]:
+    """What is claimed, at what size it ran, what decided, and the erratum if there is one."""
+    from lawful.study.claim import MEANING, Verdict
+
+    claim, size = run.claim, run.claim.size
+    lines = [claim.statement, f"run at: {size.run(run.full)} (the paper: {size.paper})"]
+    lines.append(f"decided by {claim.criterion}")
+    if run.verdict in (Verdict.NOT_OBSERVED, Verdict.NOT_REPRODUCED):
+        lines.append(f"{run.verdict}: {MEANING[Verdict(run.verdict)]}")
+    if run.stand_in is not None:
+        lines.append(f"in place of the paper's: {run.stand_in}")
+    if claim.erratum is not None:
+        lines += [
+            f"printed: {claim.erratum.printed}",
+            f"correct: {claim.erratum.correct}",
+            f"checked by {claim.erratum.checked}; in {claim.erratum.version}",
+        ]
+    return lines
+
+
 def runs_markdown(runs: Sequence[ClaimRun]) -> str:
     """The summary as a Markdown page."""
+    from lawful.study.claim import EDITIONS, MEANING, Verdict
+
     lines = [
         "# Reproduction",
         "",
         "What each claim measured, made by `lawful reproduce --all --out DIR --markdown FILE`.",
+        "`lawful reproduce ID` prints all its numbers, its criterion and its erratum; `--full` runs it in full.",
         "",
-        "| paper | claim | measured | verdict | seconds |",
-        "|---|---|---|---|---|",
+        *(f"- *{verdict}*: {meaning}." for verdict, meaning in MEANING.items()),
+        "",
+        "A failed experiment is *not observed*, never *refuted*. A criterion marked *ours* is not in the paper.",
+        "",
+        "Errata are about these texts:",
+        "",
+        *(f"- {paper}: {edition}." for paper, edition in EDITIONS.items()),
+        "",
+    ]
+    counts = {verdict: sum(run.verdict == verdict for run in runs) for verdict in Verdict}
+    lines += [", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + f", of {len(runs)} claims.", ""]
+    lines += [
+        "| claim | run at | the paper | criterion | measured | verdict | seconds |",
+        "|---|---|---|---|---|---|---|",
     ]
     for run in runs:
         measured = "; ".join(f"{name} = {_short(value)}" for name, value in run.measured.items())
         measured = measured if len(measured) <= 160 else measured[:157] + "..."
-        safe = "".join(f"\\{c}" if c in "\\|*_<>$`[]" else c for c in measured)
-        cells = (run.claim.paper, f"`{run.claim.id}`", safe, run.verdict, f"{run.seconds:.1f}")
-        lines.append("| " + " | ".join(cells) + " |")
+        ran = run.claim.size.run(run.full) + ("" if run.stand_in is None else f"; {run.stand_in}")
+        whose = "ours" if run.claim.criterion.startswith("ours") else "the paper's"
+        cells = (_escape(ran), _escape(run.claim.size.paper), whose, _escape(measured), run.verdict)
+        lines.append(f"| `{run.claim.id}` | " + " | ".join(cells) + f" | {run.seconds:.1f} |")
     return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return "".join(f"\\{c}" if c in "\\|*_<>$`[]" else c for c in text)
 
 
 def _short(value: Any) -> str:

@@ -29,11 +29,12 @@ class ClaimRun(Shown):
     full: bool
     seconds: float
     figure: Figure | None = None
+    stand_in: str | None = None
 
     @property
-    def reproduced(self) -> bool:
-        """Whether the paper's statement, or the one that corrects it, holds."""
-        return self.verdict in ("confirmed", "corrected")
+    def exit_code(self) -> int:
+        """0 if the paper's statement, or the one that corrects it, holds; 1 if refuted; 3 if nothing is decided."""
+        return {"confirmed": 0, "corrected": 0, "refuted": 1}.get(self.verdict, 3)
 
 
 def run_claim(claim: Claim, full: bool = False, folder: Path | None = None) -> ClaimRun:
@@ -47,7 +48,8 @@ def run_claim(claim: Claim, full: bool = False, folder: Path | None = None) -> C
     with keeping(folder):
         outcome = claim.run(full)
     seconds = round(time.perf_counter() - start, 3)
-    return ClaimRun(claim, claim.verdict(outcome).value, outcome.measured, full, seconds, outcome.figure)
+    verdict = claim.verdict(outcome).value
+    return ClaimRun(claim, verdict, outcome.measured, full, seconds, outcome.figure, outcome.stand_in)
 
 
 @dataclass(frozen=True)
@@ -87,5 +89,8 @@ def run_all(claims: Sequence[Claim], full: bool, out: Path, sweep: Callable[[Pla
             name.removeprefix("measured."): v for name, v in row.outputs.items() if name.startswith("measured.")
         }
         verdict = str(row.outputs.get("verdict", f"failed: {row.error}"))
-        runs.append(ClaimRun(by_id[str(row.inputs["id"])], verdict, measured, full, round(row.seconds, 3)))
+        stand_in = str(row.outputs.get("stand_in", "")) or None
+        runs.append(
+            ClaimRun(by_id[str(row.inputs["id"])], verdict, measured, full, round(row.seconds, 3), stand_in=stand_in)
+        )
     return runs

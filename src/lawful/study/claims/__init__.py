@@ -25,6 +25,7 @@ MODULES = (
     "truncation",
     "truncation_times",
     "truncation_limits",
+    "truncation_lemmas",
     "leaky",
     "leaky_symmetries",
     "leaky_identity",

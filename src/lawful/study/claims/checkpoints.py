@@ -23,7 +23,8 @@ from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.relations.kinship import kinship
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.study import demo
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.symmetry_counts import gpt_shape
 
 STEPS, BATCH = 200, 64
@@ -62,6 +63,9 @@ def _digits() -> tuple[torch.Tensor, torch.Tensor]:
     "Section 5 (orbits of permutations and scales); Ainsworth, Hayase, Srinivasa 2023, Figures 1 and 2",
     "the loss rises on the line between two networks that were trained apart; it rises less after the neurons of one "
     "are brought into the order and scales of the other, and scaling the neurons of one changes nothing of that",
+    size=Size("two networks on digits, 200 steps", "two networks on digits, 800 steps", "beyond the paper"),
+    criterion="ours: the barrier falls by a quarter or more; scaling moves it by less than a fifth",
+    experiment=True,
 )
 def barrier_falls(full: bool) -> Outcome:
     """Two trainings of a perceptron and of convolutions on digits, and one of each pair in disguise."""
@@ -81,7 +85,7 @@ def barrier_falls(full: bool) -> Outcome:
             measured[f"{name}, {kind}: before"], measured[f"{name}, {kind}: after"] = before, after
             holds = holds and after < 0.75 * before
         apart, again = measured[f"{name}, apart: after"], measured[f"{name}, apart and scaled: after"]
-        holds = holds and abs(apart - again) < 0.2 * max(apart, again)
+        holds = holds and abs(apart - again) < 0.2 * largest(apart, again)
     return Outcome(holds, measured)
 
 
@@ -99,6 +103,9 @@ def _loss(outputs: list[torch.Tensor], labels: torch.Tensor) -> float:
     "Section 5 (orbits of permutations and scales); Ainsworth, Hayase, Srinivasa 2023, Section 3",
     "matching of neurons by permutations alone finds a permuted copy again, but none of twenty once neurons are "
     "scaled; matching with scales finds all twenty",
+    size=Size("20 members of an orbit", "20 members of an orbit", "beyond the paper"),
+    criterion="ours: all or none of twenty, to 1e-6 of every tensor",
+    experiment=True,
 )
 def scaled_disguises(full: bool) -> Outcome:
     """Twenty random members of the orbit of a trained perceptron, with scales and without."""
@@ -137,6 +144,9 @@ def _comes_back(group: OrbitGroup, one: dict[str, torch.Tensor], two: dict[str, 
     "Section 5 (orbits), on a small language model trained here",
     "children of a model (fine-tuned, low rank, pruned by 10%, rounded to int8), each in disguise, share nearly all of "
     "its units; models that were trained on the same data from other starts share nearly none: no threshold is needed",
+    size=Size("five children, 3 strangers", "five children, 20 strangers", "beyond the paper"),
+    criterion="ours: shares above 0.8 for children and below 0.25 for strangers",
+    experiment=True,
 )
 def children_apart_from_strangers(full: bool) -> Outcome:
     """A copy and four children against twenty strangers (three unless `full`)."""
@@ -154,8 +164,8 @@ def children_apart_from_strangers(full: bool) -> Outcome:
         _share(found, parent, _taught(_gpt(seed), seed, 80, 3e-3), disguised=False)
         for seed in range(1, 21 if full else 4)
     ]
-    measured = {**shares, "strangers, median": median(strangers), "strangers, most": max(strangers)}
-    apart = min(shares.values()) > 0.8 and max(strangers) < 0.25
+    measured = {**shares, "strangers, median": median(strangers), "strangers, most": largest(strangers)}
+    apart = smallest(shares.values()) > 0.8 and largest(strangers) < 0.25
     return Outcome(apart and shares["a copy"] == 1.0, measured)
 
 

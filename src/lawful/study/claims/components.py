@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from lawful.components import balance, components, flow_residual, generic_point, rebalance, sparse_point
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
 from lawful.study.claims.components_graphs import layered_graph, least_square, some_balance, some_graph
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.network import example_dags
 
 
@@ -17,6 +18,7 @@ from lawful.study.claims.network import example_dags
     "p0-network-flow",
     "Proposition 1",
     "B-tilde (theta * gradient) = 0 for every loss that depends on theta through the output only",
+    size=Size("8 random DAGs, four losses", "60 random DAGs, four losses", "every DAG and loss"),
 )
 def network_flow(full: bool) -> Outcome:
     """Gradients by automatic differentiation for four losses; a penalty on the weights must break the identity."""
@@ -36,10 +38,10 @@ def network_flow(full: bool) -> Outcome:
         theta = torch.tensor(dag.theta.copy(), requires_grad=True)
         for name, loss in losses.items():
             (slope,) = torch.autograd.grad(loss(dag.evaluate(batch, theta), targets), theta)
-            size = max(float(np.abs(dag.theta * slope.numpy()).max()), 1e-12)
-            worst[name] = max(worst[name], float(np.abs(flow_residual(dag, slope.numpy())).max()) / size)
-        broken = min(broken, float(np.abs(flow_residual(dag, dag.theta)).max()))
-    holds = max(worst.values()) < 1e-10 and broken > 1e-3
+            size = largest(float(np.abs(dag.theta * slope.numpy()).max()), 1e-12)
+            worst[name] = largest(worst[name], float(np.abs(flow_residual(dag, slope.numpy())).max()) / size)
+        broken = smallest(broken, float(np.abs(flow_residual(dag, dag.theta)).max()))
+    holds = largest(worst.values()) < 1e-10 and broken > 1e-3
     return Outcome(holds, {"relative_residual": worst, "residual_of_a_weight_penalty": broken})
 
 
@@ -47,6 +49,7 @@ def network_flow(full: bool) -> Outcome:
     "p0-orbit-once",
     "Section 2",
     "no two parameters of one H(c) are rescalings of each other, and every orbit meets every H(c)",
+    size=Size("25 random graphs", "200 random graphs", "every DAG, weights without zeros"),
 )
 def orbit_once(full: bool) -> Outcome:
     """Rebalance random points of one orbit to one c: the target is reached, always at the same parameter."""
@@ -60,13 +63,14 @@ def orbit_once(full: bool) -> Outcome:
         other = dag.rescaled(np.exp(rng.normal(size=len(graph.hidden))))
         first, second = rebalance(dag, c), rebalance(other, c)
         size = float(np.abs(first.dag.theta).max())
-        residual = max(residual, first.residual / size**2, second.residual / size**2)
-        spread = max(spread, float(np.abs(first.dag.theta - second.dag.theta).max()) / size)
-        moved = min(moved, float(np.abs(balance(other) - balance(dag)).max()))
+        reached = [np.abs(balance(each.dag) - c).max() for each in (first, second)]
+        residual = largest(residual, float(largest(reached)) / size**2)
+        spread = largest(spread, float(np.abs(first.dag.theta - second.dag.theta).max()) / size)
+        moved = smallest(moved, float(np.abs(balance(other) - balance(dag)).max()))
         batch = rng.normal(size=(16, len(graph.inputs)))
         before = dag.evaluate(batch)
-        change = np.abs(first.dag.evaluate(batch) - before).max() / max(float(np.abs(before).max()), 1e-9)
-        function = max(function, float(change))
+        change = np.abs(first.dag.evaluate(batch) - before).max() / largest(float(np.abs(before).max()), 1e-9)
+        function = largest(function, float(change))
     measured = {
         "residual": residual,
         "distance_of_the_two_points_found": spread,
@@ -76,7 +80,12 @@ def orbit_once(full: bool) -> Outcome:
     return Outcome(residual < 1e-10 and spread < 1e-7 and function < 1e-8 and moved > 1e-6, measured)
 
 
-@claim("p0-nonempty", "Propositions 3 and 9", "H(c) is not empty, for every c: a point is constructed")
+@claim(
+    "p0-nonempty",
+    "Propositions 3 and 9",
+    "H(c) is not empty, for every c: a point is constructed",
+    size=Size("41 graphs, up to 30,000 edges", "301 graphs, up to a million edges", "every DAG"),
+)
 def nonempty(full: bool) -> Outcome:
     """Sparse and generic points for random balances, on small graphs and on a large one."""
     rng = np.random.default_rng(0)
@@ -86,9 +95,9 @@ def nonempty(full: bool) -> Outcome:
     for graph in graphs:
         c = rng.normal(size=len(graph.hidden)) * 10.0 ** rng.integers(-3, 4)
         for point in (sparse := sparse_point(graph, c), generic := generic_point(graph, c)):
-            size = max(float((point.theta**2).max()), 1e-300)
-            residual = max(residual, float(np.abs(balance(point) - c).max()) / size)
-        fullest = max(fullest, float(np.count_nonzero(sparse.theta) / len(graph.hidden)))
+            size = largest(float((point.theta**2).max()), 1e-300)
+            residual = largest(residual, float(np.abs(balance(point) - c).max()) / size)
+        fullest = largest(fullest, float(np.count_nonzero(sparse.theta) / len(graph.hidden)))
         zeros += int((generic.theta == 0).sum())
     measured = {
         "graphs": len(graphs),
@@ -104,6 +113,7 @@ def nonempty(full: bool) -> Outcome:
     "p0-edge-criterion",
     "Propositions 4 and 10",
     "H(c) is connected exactly when every single edge can be deleted and H(c) stays non-empty",
+    size=Size("40 random graphs", "400 random graphs", "every DAG"),
 )
 def edge_criterion(full: bool) -> Outcome:
     """One linear program per edge against the stable sets of Theorem 1, barriers included."""

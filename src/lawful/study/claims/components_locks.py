@@ -9,8 +9,9 @@ import numpy as np
 from lawful.components import Apart, Components, WeightPath, components, find_path, generic_point
 from lawful.components.bottlenecks import Side
 from lawful.network import Architecture, Dag
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
 from lawful.study.claims.components_graphs import chained_graph, dense_graph, least_square, some_balance, some_graph
+from lawful.study.claims.extremes import largest
 
 
 @claim(
@@ -18,6 +19,7 @@ from lawful.study.claims.components_graphs import chained_graph, dense_graph, le
     "Theorem 1, Proposition 12",
     "H(c) is connected iff no stable set of pure ancestors (descendants) of a bottleneck has a negative "
     "(positive) balance",
+    size=Size("60 graphs of at most 11 hidden nodes", "600 graphs of at most 11 hidden nodes", "every DAG"),
 )
 def theorem_1(full: bool) -> Outcome:
     """Enumerate pure ancestors and stable sets from their definitions on small graphs, and ask a linear program too."""
@@ -68,6 +70,8 @@ def _stable_sets_allow(graph: Dag, c: list[int], sign: int) -> bool:
     "beyond Theorem 1",
     "H(c) has exactly 2^k components, k the number of locked edges: paths join two parameters exactly when "
     "the signs of all locked edges agree",
+    size=Size("15 graphs, 66 pairs of points each", "120 graphs, 66 pairs of points each", "beyond the paper"),
+    criterion="ours: the statement is not in the paper",
 )
 def count_components(full: bool) -> Outcome:
     """Draw parameters of every sign pattern, join them by explicit paths, and count the classes that remain."""
@@ -84,8 +88,8 @@ def count_components(full: bool) -> Outcome:
             wrong += isinstance(path, WeightPath) != _same_signs(found, first, second)
             if isinstance(path, WeightPath):
                 joined += 1
-                size = max(float(sizes.max()) ** 2 for sizes in path.sizes)
-                residual = max(residual, path.residual(9) / size)
+                size = largest(float(sizes.max()) ** 2 for sizes in path.sizes)
+                residual = largest(residual, path.residual(9) / size)
             else:
                 apart += 1
                 wrong += not isinstance(path, Apart) or not path.edges
@@ -121,7 +125,12 @@ def _classes(full: bool) -> tuple[list[int], list[int]]:
     return classes, expected
 
 
-@claim("p0-corollary-1", "Corollary 1", "without bottleneck neurons H(c) is connected for every c")
+@claim(
+    "p0-corollary-1",
+    "Corollary 1",
+    "without bottleneck neurons H(c) is connected for every c",
+    size=Size("12 networks without bottlenecks", "100 networks without bottlenecks", "every DAG without bottlenecks"),
+)
 def corollary_1(full: bool) -> Outcome:
     """Layered networks without a layer of width one, random balances, each edge deleted in a linear program."""
     disconnected = stuck = tried = 0
@@ -143,6 +152,7 @@ def corollary_1(full: bool) -> Outcome:
     "p0-corollary-2",
     "Corollary 2",
     "for a fully connected MLP with hidden layers of two or more neurons the signs of c at the bottlenecks decide",
+    size=Size("30 perceptrons", "300 perceptrons", "every perceptron with wider hidden layers"),
 )
 def corollary_2(full: bool) -> Outcome:
     """Compare with the general algorithm and with linear programs on the bottleneck edges."""
@@ -177,6 +187,7 @@ def corollary_2(full: bool) -> Outcome:
         "the third case is an edge whose tail is an out-bottleneck and whose head is an in-bottleneck",
         "edges of random graphs counted case by case; pure ancestors and descendants intersected; linear programs",
     ),
+    size=Size("60 random graphs", "300 random graphs", "every DAG"),
 )
 def lemma_1_cases(full: bool) -> Outcome:
     """Count the edges that no printed case covers, and check the corrected case on them."""

@@ -18,6 +18,12 @@ def squared(outputs: Floats, targets: Floats) -> tuple[float, Floats]:
     return float((difference**2).mean()), 2 * difference / difference.size
 
 
+def logistic(outputs: Floats, targets: Floats) -> tuple[float, Floats]:
+    """Mean logistic loss of labels 0 and 1."""
+    value = float((np.logaddexp(0.0, outputs) - targets * outputs).mean())
+    return value, (0.5 * (1 + np.tanh(outputs / 2)) - targets) / outputs.size
+
+
 def gradient(mlp: Mlp, inputs: Floats, targets: Floats, loss: Loss) -> tuple[float, list[Floats]]:
     """The loss and its gradient with respect to each weight matrix of a perceptron without biases."""
     layers = mlp.activations(inputs)

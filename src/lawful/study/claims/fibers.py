@@ -11,7 +11,8 @@ from lawful.fibers.one_layer_fiber import fiber_dimension_at, layerwise_fiber, n
 from lawful.fibers.polyhedral import polyhedral_complex, ridges
 from lawful.fibers.shallow import difference_form, nonnegative
 from lawful.network import Mlp
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 from lawful.study.region_figure import complex_figure
 
 
@@ -25,6 +26,7 @@ def probes(inputs: int, seed: int = 0, count: int = 2000) -> np.ndarray:
     "p4-weights-determine",
     "Theorem 1, Lemma 7, Proposition 17",
     "gradient jumps across facets balance at every ridge and determine the function up to one affine map",
+    size=Size("3 networks", "12 networks", "every network"),
 )
 def weights_determine(full: bool) -> Outcome:
     """Balance every ridge; then rebuild all affine maps from one region and the jumps alone."""
@@ -34,7 +36,7 @@ def weights_determine(full: bool) -> Outcome:
         complex = polyhedral_complex(random_network(*widths, seed=seed))
         found = ridges(complex)
         facets, crossings = facets + len(complex.facets), crossings + len(found)
-        worst = max([worst, *(ridge.imbalance for ridge in found)])
+        worst = largest([worst, *(ridge.imbalance for ridge in found)])
         maps = {0: complex.regions[0].matrix}
         while len(maps) < len(complex.regions):
             before = len(maps)
@@ -48,7 +50,7 @@ def weights_determine(full: bool) -> Outcome:
             if len(maps) == before:
                 break
         errors = [np.abs(maps[place] - region.matrix).max() for place, region in enumerate(complex.regions)]
-        rebuilt = max(rebuilt, float(max(errors)))
+        rebuilt = largest(rebuilt, float(largest(errors)))
     measured = {"facets": facets, "ridges": crossings, "worst_imbalance": worst, "worst_rebuilt_gradient": rebuilt}
     return Outcome(
         bool(worst < 1e-9 and rebuilt < 1e-9 and crossings > 0),
@@ -61,6 +63,7 @@ def weights_determine(full: bool) -> Outcome:
     "p4-normal-form",
     "Lemma 2, C.2",
     "a network with one hidden layer has a unique hyperplane representation, for all parameters, generic or not",
+    size=Size("200 pairs of at most 5 neurons", "1200 pairs of at most 5 neurons", "every one-layer network"),
 )
 def unique_form(full: bool) -> Outcome:
     """Small integer weights (nothing generic): exact normal forms agree exactly when the functions do."""
@@ -107,6 +110,7 @@ SIZES = ((0, 3, 2), (1, 3, 2), (2, 4, 3), (2, 2, 3), (3, 3, 3), (1, 3, 1), (2, 4
     "p4-fiber-generic",
     "Proposition (1), C.3",
     "the generic minimal fiber is the disjoint union of sets F_S over the orientations S of the nonlinear neurons",
+    size=Size("9 sizes (k, n, m)", "9 sizes, five draws each", "every generic minimal parameter"),
 )
 def generic_fiber(full: bool) -> Outcome:
     """Sample every component that is not empty; each sample is the same function, with exactly its own orientation."""
@@ -121,7 +125,7 @@ def generic_fiber(full: bool) -> Outcome:
             if component.dimension is None:
                 continue
             member = fiber.sample(component.flipped, seed)
-            worst = max(worst, float(np.abs(member.evaluate(points) - network.evaluate(points)).max() / scale))
+            worst = largest(worst, float(np.abs(member.evaluate(points) - network.evaluate(points)).max() / scale))
             seen.add(_orientation(member, fiber.domain))
             samples += 1
         live = sum(component.dimension is not None for component in fiber.components())
@@ -144,6 +148,7 @@ def _orientation(network: Mlp, domain: Domain) -> frozenset[tuple[float, ...]]:
     "p4-fiber-dimension",
     "Theorem 4.2, C.4",
     "k linear neurons, n inputs, m outputs: dimension k^2, n^2, m^2 (if pointed) or m(m+1)+n, in four cases",
+    size=Size("9 sizes, two draws each", "9 sizes, ten draws each", "every generic minimal parameter"),
 )
 def fiber_dimension(full: bool) -> Outcome:
     """Measure the dimension at sampled parameters as the corank of the factorisation map; count empty components."""
@@ -170,6 +175,7 @@ def fiber_dimension(full: bool) -> Outcome:
     "p4-nonnegative-rank",
     "Propositions 28, 29",
     "rank <= rank+ <= rank + 1, with rank+ = rank exactly if the columns lie in one simplicial cone",
+    size=Size("80 matrices", "400 matrices", "every matrix"),
 )
 def one_more_row(full: bool) -> Outcome:
     """In the plane a cone is simplicial iff the columns span less than a half-turn; in general r + 1 rows suffice."""
@@ -193,6 +199,7 @@ def one_more_row(full: bool) -> Outcome:
     "p4-visible",
     "Theorem of Section 3, B.6",
     "a first-layer hyperplane on which some second-layer neuron is active is visible; only hidden ones are not",
+    size=Size("8 networks 3-3-2-1", "40 networks 3-3-2-1", "every generic bottleneck"),
 )
 def visible(full: bool) -> Outcome:
     """Over random bottlenecks: the hyperplanes with a visible facet are exactly those that are not hidden."""
@@ -213,7 +220,12 @@ def visible(full: bool) -> Outcome:
     return Outcome(wrong == 0 and hidden > 0, {"anchored": anchored, "hidden": hidden, "wrong": wrong})
 
 
-@claim("p4-all-patterns", "Lemma 32", "with n1 <= d every activation pattern of a generic first layer occurs, once")
+@claim(
+    "p4-all-patterns",
+    "Lemma 32",
+    "with n1 <= d every activation pattern of a generic first layer occurs, once",
+    size=Size("up to 6 neurons in R^6", "up to 10 neurons in R^12", "every n1 <= d"),
+)
 def all_patterns(full: bool) -> Outcome:
     """Enumerate the regions of first layers."""
     counts = {}

@@ -15,10 +15,9 @@ from lawful.fibers.roles import role_assignments
 from lawful.fibers.single_neuron import falls, reverse
 from lawful.fibers.three_layers import identifiable_volume
 from lawful.network import Mlp
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
 from lawful.verify import verify
 
-VERSION = "of the undated text of P4 that is checked here (arXiv, 2026; it cites 2605.03601)"
 Ramp = tuple[tuple[int, int, int], ...]  # weight, bias and output weight of every second-layer neuron
 
 
@@ -42,12 +41,13 @@ def _ramps(width: int) -> list[Mlp]:
     "Theorem 5, Section 6 and the corollary, for n1 = 1",
     "a first layer of one neuron is reversed if every row of [W2|b2] is (-, +); volume 2^-n2 - 2*4^-n2",
     erratum=Erratum(
-        f"a generic parameter, n1 <= d, is identifiable unless a row of [W2|b2] is all negative or all positive, or a "
-        f"hyperplane is hidden ({VERSION})",
+        "a generic parameter, n1 <= d, is identifiable unless a row of [W2|b2] is all negative or all positive, or a "
+        "hyperplane is hidden",
         "for n1 = 1 also not if every row is (-, +): the first layer reversed has the same function; with a linear "
         "second-layer neuron the first layer can also be hidden",
         "exact comparison of twins for every sign pattern; all small integer networks by function",
     ),
+    size=Size("n2 = 1, 2", "n2 = 1 to 3", "every n1 <= d"),
 )
 def width_one(full: bool) -> Outcome:
     """Every sign pattern of [W2|b2] for one to three second-layer neurons: answers, twins, certificates and volume."""
@@ -89,6 +89,7 @@ OUTPUTS = [[1.0, 2.0, 1.0, 2.0], [3.0, -1.0, 5.0, -1.0]]
     "p4-facing",
     "C.2, Definition 22",
     "two neurons that face each other can move together to another hyperplane; all assignments of roles are enumerated",
+    size=Size("40 random layers", "200 random layers", "every network of one hidden layer"),
 )
 def facing(full: bool) -> Outcome:
     """A pair with two outputs and its twin; then random small layers, each against all members that roles give it."""

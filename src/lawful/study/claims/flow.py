@@ -11,7 +11,8 @@ from lawful.flow import Optimizer, Quantities, balances, compare, integrate, kno
 from lawful.flow.loss_value import Problem
 from lawful.flow.optimizers import ExactDrift, steps
 from lawful.network import Architecture, Dag, Mlp
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.network import example_dags
 from lawful.types import Floats
 
@@ -32,7 +33,12 @@ def drift(laws: Quantities, thetas: Floats) -> float:
     return float(np.abs(values - values[0]).max(initial=0.0))
 
 
-@claim("p0-conservation", "Proposition 2", "gradient flow keeps B-tilde theta^2 for any loss, on any DAG")
+@claim(
+    "p0-conservation",
+    "Proposition 2",
+    "gradient flow keeps B-tilde theta^2 for any loss, on any DAG",
+    size=Size("6 random DAGs, three losses", "30 random DAGs, three losses", "every DAG and loss"),
+)
 def conservation(full: bool) -> Outcome:
     """Drift of the balances along flows of random DAGs under three losses, beside plain gradient descent."""
     worst, descent, moved, kinks = 0.0, 0.0, np.inf, 0
@@ -40,9 +46,9 @@ def conservation(full: bool) -> Outcome:
         at, laws = training(dag, LOSSES[number % 3], seed=number), balances(dag)
         flow = integrate(at, 4.0 if full else 2.0, snapshots=21)
         *_, last = steps(at, Optimizer("sgd", 0.05), 40)
-        worst, kinks = max(worst, drift(laws, flow.theta)), kinks + len(flow.kinks)
-        descent = max(descent, float(np.abs(laws.values(last.next) - laws.values(dag.theta)).max()))
-        moved = min(moved, float(np.abs(flow.end - dag.theta).max()))
+        worst, kinks = largest(worst, drift(laws, flow.theta)), kinks + len(flow.kinks)
+        descent = largest(descent, float(np.abs(laws.values(last.next) - laws.values(dag.theta)).max()))
+        moved = smallest(moved, float(np.abs(flow.end - dag.theta).max()))
     return Outcome(
         worst < 1e-9 and descent > 1e-5 and moved > 1e-3,
         {"drift_of_flow": worst, "drift_of_descent": descent, "kinks": kinks, "least_motion": moved},
@@ -72,7 +78,12 @@ def _singular_starts(count: int) -> Iterator[tuple[Dag, Dag, list[int]]]:
         yield dag, _cut(_cut(dag, [hidden[0]]), pair), [hidden[0], *pair]
 
 
-@claim("p0-singular-invariant", "Proposition 5", "a set of neurons cut off from the rest stays cut off under the flow")
+@claim(
+    "p0-singular-invariant",
+    "Proposition 5",
+    "a set of neurons cut off from the rest stays cut off under the flow",
+    size=Size("3 networks", "12 networks", "every DAG"),
+)
 def singular_invariant(full: bool) -> Outcome:
     """Weights between the set and the rest stay exactly zero, weights inside it do not move, others do."""
     leaked, inside_moved, others = 0.0, 0.0, np.inf
@@ -80,16 +91,21 @@ def singular_invariant(full: bool) -> Outcome:
         flow = integrate(training(cut), 2.0, snapshots=11)
         inside = np.isin(np.arange(len(dag.names)), nodes)
         crossing, within = inside[dag.tails] ^ inside[dag.heads], inside[dag.tails] & inside[dag.heads]
-        leaked = max(leaked, float(np.abs(flow.theta[:, crossing]).max()))
-        inside_moved = max(inside_moved, float(np.abs(flow.theta - flow.theta[0])[:, within].max(initial=0.0)))
-        others = min(others, float(np.abs(flow.end - cut.theta)[~crossing & ~within].max()))
+        leaked = largest(leaked, float(np.abs(flow.theta[:, crossing]).max()))
+        inside_moved = largest(inside_moved, float(np.abs(flow.theta - flow.theta[0])[:, within].max(initial=0.0)))
+        others = smallest(others, float(np.abs(flow.end - cut.theta)[~crossing & ~within].max()))
     return Outcome(
         leaked == 0.0 and inside_moved == 0.0 and others > 1e-2,
         {"largest_crossing_weight": leaked, "motion_inside": inside_moved, "motion_of_the_rest": others},
     )
 
 
-@claim("p0-rank-constant", "Proposition 7", "the rank of J = 2 B-tilde diag(theta) does not change in finite time")
+@claim(
+    "p0-rank-constant",
+    "Proposition 7",
+    "the rank of J = 2 B-tilde diag(theta) does not change in finite time",
+    size=Size("3 networks, time 2", "12 networks, time 4", "every DAG, every finite time"),
+)
 def rank_constant(full: bool) -> Outcome:
     """Numerical rank by singular values along flows from regular and singular starts, with the gap it rests on."""
     changes, least, most, starts = 0, np.inf, 0.0, set()
@@ -99,7 +115,7 @@ def rank_constant(full: bool) -> Outcome:
             found = [_rank(start, theta) for theta in flow.theta]
             changes += len({rank for rank, _, _ in found}) - 1
             starts.add(len(dag.hidden) - found[0][0])
-            least, most = min(least, *(low for _, low, _ in found)), max(most, *(zero for _, _, zero in found))
+            least, most = smallest(least, *(low for _, low, _ in found)), largest(most, *(zero for _, _, zero in found))
     return Outcome(
         changes == 0 and starts == {0, 2} and least > 1e3 * most,
         {"changes": changes, "dropped_ranks": sorted(starts), "least_singular_value": least, "largest_zero": most},
@@ -110,6 +126,9 @@ def rank_constant(full: bool) -> Outcome:
     "p0-figure-6-drift",
     "Figure 6, A.8.2",
     "without regularisation discrete steps make the c_k drift slowly, while the flow keeps them",
+    size=Size("one run of 30 epochs", "one run of 5000 epochs", "one run of 5000 epochs"),
+    criterion="ours: the drift is below half of c, over a thousand times that of the flow, and its exact formula fits",
+    experiment=True,
 )
 def figure_6_drift(full: bool) -> Outcome:
     """Breast cancer, 30-20-1 without biases, sgd 0.001: drift of every c_k, its exact prediction, and the flow."""
@@ -141,9 +160,10 @@ def figure_6_drift(full: bool) -> Outcome:
         ],
     )
     return Outcome(
-        kept < 1e-9 and size > 1e3 * kept and relative < 0.5 and error < 1e-9 * max(1.0, size),
+        kept < 1e-9 and size > 1e3 * kept and relative < 0.5 and error < 1e-9 * largest(1.0, size),
         {"drift_of_sgd": size, "relative_to_c": relative, "exact_formula_off_by": error, "drift_of_flow": kept},
         figure=figure,
+        stand_in="standardised features, batches of 32 (the paper: raw features, batches not stated)",
     )
 
 
@@ -163,6 +183,7 @@ def _gradient(law: Quantities, index: int, theta: Floats) -> Floats:
     "Proposition 2.5, 2.9",
     "a function is conserved along every flow exactly when its gradient is orthogonal to the fields: linear and ReLU "
     "networks, mean squared and logistic loss",
+    size=Size("2 seeds, two losses", "6 seeds, two losses", "every model"),
 )
 def orthogonality(full: bool) -> Outcome:
     """For the matrix laws of linear layers: laws and flows agree for linear networks, and fail together for ReLU."""
@@ -182,9 +203,9 @@ def orthogonality(full: bool) -> Outcome:
                 angles = [abs(float(_gradient(laws, number, at.start) @ field)) for number in range(len(laws.names))]
                 moved = drift(laws, integrate(at, 1.0, snapshots=11).theta)
                 if conserved:
-                    kept, angle_kept = max(kept, moved), max(angle_kept, *angles)
+                    kept, angle_kept = largest(kept, moved), largest(angle_kept, *angles)
                 else:
-                    broken, angle_broken = min(broken, moved), min(angle_broken, max(angles))
+                    broken, angle_broken = smallest(broken, moved), smallest(angle_broken, largest(angles))
     return Outcome(
         kept < 1e-9 and angle_kept < 1e-12 and broken > 1e-4 and angle_broken > 1e-4,
         {"drift_of_laws": kept, "their_slope": angle_kept, "drift_of_others": broken, "slope_of_others": angle_broken},
@@ -196,6 +217,9 @@ def orthogonality(full: bool) -> Outcome:
     "Conclusion",
     "gradient descent changes a quadratic law by eta^2 c(g) a step, so over a time by eta times the integral of c(g); "
     "Adam's drift does not vanish with the step",
+    size=Size("two step sizes, time 4", "four step sizes, time 4", "beyond the paper"),
+    criterion="ours: the paper asks; an order within 0.05 of 1 for descent, below 0.4 for Adam",
+    experiment=True,
 )
 def finite_step(full: bool) -> Outcome:
     """Orders of the drift in the step size, the exact identity, and decay at twice the rate of weight decay."""
@@ -209,9 +233,9 @@ def finite_step(full: bool) -> Outcome:
         for row in sgd
         if row.first_order is not None
     ]
-    off = max(row.exact_error or 0.0 for row in sgd)
+    off = largest(row.exact_error or 0.0 for row in sgd)
     order, adam = found.order() or 0.0, found.order("adam")
-    kept = max(row.max_drift for row in found.rows[:2])
+    kept = largest(row.max_drift for row in found.rows[:2])
     figure = Figure(
         "Drift of the laws against step size: gradient descent proportional, Adam not",
         [
@@ -224,8 +248,9 @@ def finite_step(full: bool) -> Outcome:
             )
         ],
     )  # fmt: skip
+    level = adam is not None and abs(adam) < 0.4
     return Outcome(
-        abs(order - 1.0) < 0.05 and gaps[-1] < 0.05 and off < 1e-12 and kept < 1e-9 and abs(adam or 1.0) < 0.4,
+        abs(order - 1.0) < 0.05 and gaps[-1] < 0.05 and off < 1e-12 and kept < 1e-9 and level,
         {"order_of_sgd": order, "order_of_adam": adam, "first_order_off_by": gaps, "exact_law_off_by": off,
          "drift_of_flow_with_and_without_decay": kept},
         figure=figure,

@@ -8,7 +8,8 @@ from lawful.figure import Figure, Panel, Series
 from lawful.flow import balances, integrate, layer_matrix, problem
 from lawful.flow.trajectory import Trajectory
 from lawful.network import Mlp
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.types import Floats
 
 LINEAR = [0, 1, 2]  # the neurons of the second layer that act linearly
@@ -33,6 +34,7 @@ def _first_crossing(flow: Trajectory) -> float | None:
     "Theorem 6, Propositions 35, 36",
     "the full matrix W W^T + b b^T - V^T V of neurons that act linearly is conserved while they do, "
     "and only its diagonal afterwards",
+    size=Size("3 networks 4-4-5-2, time 0.5", "12 networks 4-4-5-2, time 2", "every three-layer network"),
 )
 def linear_neurons(full: bool) -> Outcome:
     """Follow flows in which neurons start linear and one crosses: off-diagonal drift before and after that time."""
@@ -47,11 +49,11 @@ def linear_neurons(full: bool) -> Outcome:
         moment = _first_crossing(flow)
         early = flow.times <= (np.inf if moment is None else moment)
         off = ~np.eye(len(LINEAR), dtype=bool)
-        before = max(before, float(change[early][:, off].max()))
-        diagonal = max(diagonal, float(change[:, ~off].max()))
+        before = largest(before, float(change[early][:, off].max()))
+        diagonal = largest(diagonal, float(change[:, ~off].max()))
         if moment is not None:
             crossings += 1
-            after = max(after, float(change[~early][:, off].max(initial=0.0)))
+            after = largest(after, float(change[~early][:, off].max(initial=0.0)))
             curves.append(Series(np.maximum(change[:, off].max(axis=1), 1e-17), flow.times - moment))
     figure = Figure(
         "Off-diagonal entries of the matrix: conserved until a neuron stops being linear",
@@ -104,6 +106,7 @@ def _brackets(network: Mlp, seed: int) -> tuple[int, int]:
     "Proposition 37",
     "translating a hidden hyperplane is a symmetry that conserves nothing: gradients are orthogonal to it, "
     "but no function has gradients along it",
+    size=Size("2 networks 3-2-3-1", "8 networks 3-2-3-1", "every hiding network"),
 )
 def hiding_no_law(full: bool) -> Outcome:
     """The symmetry costs one dimension of the gradients, and one bracket gives it back; balances are all the laws."""
@@ -114,17 +117,17 @@ def hiding_no_law(full: bool) -> Outcome:
         x, y = 2.0 * rng.normal(size=(40, 3)), rng.normal(size=(40, 1))
         at = problem(network, x, y)
         direction = _translation(network)
-        slope = max(slope, abs(float(direction @ at.evaluate(network.theta).gradient)))
+        slope = largest(slope, abs(float(direction @ at.evaluate(network.theta).gradient)))
         shifted = network.with_theta(network.theta + 0.05 * direction)
-        change = max(change, float(np.abs(shifted.evaluate(x) - network.evaluate(x)).max()))
+        change = largest(change, float(np.abs(shifted.evaluate(x) - network.evaluate(x)).max()))
         fields, algebra = _brackets(network, seed)
         laws = balances(network)
         missing.add(network.parameters - len(laws.names) - fields)
         closed.add(network.parameters - len(laws.names) - algebra)
         flow = integrate(at, 0.5, snapshots=11)
-        kept = max(kept, float(np.abs(laws.along(flow.theta) - laws.values(network.theta)).max()))
+        kept = largest(kept, float(np.abs(laws.along(flow.theta) - laws.values(network.theta)).max()))
         candidates = np.array([_candidate(network.with_theta(theta)) for theta in flow.theta])
-        moved = min(moved, float(np.abs(candidates - candidates[0]).max()))
+        moved = smallest(moved, float(np.abs(candidates - candidates[0]).max()))
     return Outcome(
         slope < 1e-12 and change < 1e-12 and missing == {1} and closed == {0} and kept < 1e-9 and moved > 1e-4,
         {"slope_along_the_symmetry": slope, "change_of_the_function": change, "dimension_lost": sorted(missing),

@@ -13,7 +13,8 @@ from lawful.laws import count_laws, known_laws
 from lawful.laws.polynomial import polynomial_laws
 from lawful.laws.prediction import balanced_laws, linear_laws
 from lawful.network import Architecture, Dag, Role
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.types import Floats
 
 
@@ -63,7 +64,7 @@ def trained(dag: Dag, inputs: Floats, targets: Floats, time: float = 1.0, steps:
 
 def drift(values: Floats) -> float:
     """Largest change over time, relative to the size of what changes."""
-    return float(np.abs(values - values[0]).max() / max(1.0, np.abs(values[0]).max()))
+    return float(np.abs(values - values[0]).max() / largest(1.0, np.abs(values[0]).max()))
 
 
 def example(text: str, seed: int = 0, samples: int = 20) -> tuple[Dag, Floats, Floats]:
@@ -77,6 +78,7 @@ def example(text: str, seed: int = 0, samples: int = 20) -> tuple[Dag, Floats, F
     "p1-orthogonality",
     "Propositions 2.5, 2.9",
     "a function is conserved by every gradient flow iff its gradient is orthogonal to all fields",
+    size=Size("2 networks 3-4-3-2", "6 networks 3-4-3-2", "every model"),
 )
 def orthogonality(full: bool) -> Outcome:
     """Follow the flow: orthogonal gradients stay constant, the others move, and the angle predicts which."""
@@ -88,10 +90,10 @@ def orthogonality(full: bool) -> Outcome:
         still.append(drift(np.array([laws.values(theta) for theta in path])))
         rng = np.random.default_rng(seed)
         others = rng.normal(size=(5, dag.parameters))  # random quadratic forms: their gradients are not orthogonal
-        moving.append(min(drift((path**2) @ other) for other in others))
+        moving.append(smallest(drift((path**2) @ other) for other in others))
     return Outcome(
-        max(still) < 1e-7 and min(moving) > 1e-3,
-        {"largest_drift_of_laws": max(still), "smallest_drift_of_others": min(moving)},
+        largest(still) < 1e-7 and smallest(moving) > 1e-3,
+        {"largest_drift_of_laws": largest(still), "smallest_drift_of_others": smallest(moving)},
     )
 
 
@@ -100,6 +102,7 @@ def orthogonality(full: bool) -> Outcome:
     "Theorem 2.8, Lemma B.5, Remark B.6",
     "output gradients of squared error and logistic loss span; those of cross-entropy span the sum-zero plane, "
     "which adds one law per node that feeds the outputs to the laws of the network with one output less",
+    size=Size("4 outputs, 6 architectures", "4 outputs, 9 architectures", "every size"),
 )
 def loss_span(full: bool) -> Outcome:
     """Measure the spans by autodiff, then count with w orthogonal to 1 and compare with the prediction."""
@@ -156,6 +159,7 @@ LOSS_GRADIENTS = {"squared": _squared, "logistic": _logistic, "cross-entropy": _
     "p1-example-2-3",
     "Examples 2.3, 2.10",
     "u² − v² is the only law of uv: no other, and no other polynomial one but its powers",
+    size=Size("polynomials up to degree 6", "polynomials up to degree 8", "all functions"),
 )
 def example_2_3(full: bool) -> Outcome:
     """Count exactly, and find all polynomial laws up to degree 6."""
@@ -173,6 +177,7 @@ def example_2_3(full: bool) -> Outcome:
     "Proposition 4.1",
     "balancedness is conserved by linear and ReLU networks, biases included: matrices for linear layers, "
     "their diagonal for ReLU",
+    size=Size("4 networks, time 1", "16 networks, time 1", "every depth and width"),
 )
 def known_are_conserved(full: bool) -> Outcome:
     """Train by gradient flow and watch the laws; for ReLU the off-diagonal products must move."""
@@ -183,14 +188,14 @@ def known_are_conserved(full: bool) -> Outcome:
             dag, inputs, targets = example(text, seed)
             path = trained(dag, inputs, targets, 1.0, 4000 if full else 800)
             laws = known_laws(dag)
-            drifts[text] = max(drifts.get(text, 0.0), drift(np.array([laws.values(theta) for theta in path])))
+            drifts[text] = largest(drifts.get(text, 0.0), drift(np.array([laws.values(theta) for theta in path])))
             if "relu bias" in text:
                 pairs = known_laws(Dag(dag.names, dag.roles, dag.tails, dag.heads, dag.theta, 1.0))
                 off = np.array([pairs.values(theta) for theta in path])[:, len(dag.hidden) :]
                 products.append(float(np.abs(off - off[0]).max()))
     return Outcome(
-        max(drifts.values()) < 1e-5 and min(products) > 1e-3,
-        {"drift": drifts, "smallest_motion_of_relu_products": min(products)},
+        largest(drifts.values()) < 1e-5 and smallest(products) > 1e-3,
+        {"drift": drifts, "smallest_motion_of_relu_products": smallest(products)},
     )
 
 
@@ -210,6 +215,7 @@ def appendix_i(count: int, linear: bool, seed: int, *, depths: tuple[int, int], 
     "p1-appendix-i-count",
     "Appendix I, Section 4.2",
     "for 50 random ReLU and 50 random linear architectures there are exactly as many laws as are known",
+    size=Size("100 random architectures", "1000 random architectures", "100 random architectures"),
 )
 def appendix_i_count(full: bool) -> Outcome:
     """Count all 100 and demand a proof for each; `full` draws 1000."""
@@ -245,6 +251,7 @@ def appendix_i_count(full: bool) -> Outcome:
     "p1-appendix-i-polynomial",
     "Appendix I, Section 2.4",
     "the polynomial laws of degree 2 of 10 random ReLU and 10 random linear architectures are the known ones",
+    size=Size("20 random architectures", "100 random architectures", "20 random architectures"),
 )
 def appendix_i_polynomial(full: bool) -> Outcome:
     """Find all laws of degree at most 2 without being told any, and compare with the exact count."""
@@ -266,6 +273,8 @@ def appendix_i_polynomial(full: bool) -> Outcome:
     "beyond Section 4.1 (q > 2 is left open)",
     "summed over hidden layers, the two-layer formula counts the laws of every deep linear network of the atlas "
     "without layers of width 1, and all of them are proved",
+    size=Size("64 deep linear networks", "307 deep linear networks", "beyond the paper"),
+    criterion="ours: the statement is not in the paper",
 )
 def deep(full: bool) -> Outcome:
     """An atlas of exact, proved counts; `full` takes every network with five layers of width 2 to 4."""
@@ -287,6 +296,8 @@ def deep(full: bool) -> Outcome:
     "beyond Section 4.2 (widths there are at least 2)",
     "balancedness is not everything: between two layers of width 1 a linear network with two or more wider layers has "
     "more laws (1-2-2-1 has 7, balancedness gives 6), none of them a polynomial of low degree",
+    size=Size("85 shapes of widths 1 to 3", "247 shapes of widths 1 to 3", "beyond the paper"),
+    criterion="ours: the statement is not in the paper",
 )
 def width_one(full: bool) -> Outcome:
     """Count all small shapes with layers of width 1, compare with both formulas, and search for polynomials."""

@@ -13,7 +13,8 @@ from lawful.exact import PRIME, rank
 from lawful.laws import count_laws, known_laws
 from lawful.laws.reduction import Reduction, follow, involutivity, polar_metric, product_metric
 from lawful.network import Architecture
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.types import Floats
 
 Shape = tuple[int, int, int]  # n, r, m
@@ -34,6 +35,7 @@ def linear(shape: Shape) -> Architecture:
     "p1-frobenius-relu",
     "Example 3.6, Proposition E.1",
     "two-layer ReLU networks without bias: V is involutive of dimension (n+m−1)r, so there are exactly r laws",
+    size=Size("all n-r-m, n, m to 4, r to 6", "all n-r-m, n, m to 6, r to 8", "every n, r, m"),
 )
 def frobenius_relu(full: bool) -> Outcome:
     """Count exactly; involutive means that the first dimension is already the last."""
@@ -54,6 +56,7 @@ def frobenius_relu(full: bool) -> Outcome:
         "it is − v_j u_i/(u_1 v_1), as in the line before it",
         "numerically, for random u and v",
     ),
+    size=Size("20 random points", "100 random points", "every point"),
 )
 def relu_span(full: bool) -> Outcome:
     """Evaluate both sides at random points."""
@@ -71,8 +74,8 @@ def relu_span(full: bool) -> Outcome:
         i, j = int(rng.integers(1, n)), int(rng.integers(1, m))
         both = v[j] / v[0] * gradient(i, 0) + u[i] / u[0] * gradient(0, j)
         last = v[j] * u[i] / (u[0] * v[0]) * gradient(0, 0)
-        right = max(right, float(np.abs(both - last - gradient(i, j)).max()))
-        printed = max(printed, float(np.abs(both + last - gradient(i, j)).max()))
+        right = largest(right, float(np.abs(both - last - gradient(i, j)).max()))
+        printed = largest(printed, float(np.abs(both + last - gradient(i, j)).max()))
     measured = {"error_with_minus": right, "error_with_plus": printed}
     return Outcome(right < 1e-9, measured, printed_holds=printed < 1e-9)
 
@@ -86,6 +89,7 @@ def relu_span(full: bool) -> Outcome:
         "dim V_φ = (n + m)r − r² if r ≤ min(n, m), else nm; (3, 2, 3) gives 8, not 6",
         "exact rank of the fields modulo a prime",
     ),
+    size=Size("all n-r-m, n, m to 4, r to 6", "all n-r-m, n, m to 6, r to 8", "every n, r, m"),
 )
 def linear_two_steps(full: bool) -> Outcome:
     """Exact dimensions of V_0 and V_1 for all small shapes."""
@@ -103,7 +107,10 @@ def linear_two_steps(full: bool) -> Outcome:
 
 
 @claim(
-    "p1-independent", "Propositions 4.2, G.1", "U^T U − V^T V gives rk(2r+1−rk)/2 independent laws, rk = min(n+m, r)"
+    "p1-independent",
+    "Propositions 4.2, G.1",
+    "U^T U − V^T V gives rk(2r+1−rk)/2 independent laws, rk = min(n+m, r)",
+    size=Size("all n-r-m, n, m to 4, r to 6", "all n-r-m, n, m to 6, r to 8", "every n, r, m"),
 )
 def independent(full: bool) -> Outcome:
     """Rank of the gradients of *all* r(r+1)/2 entries at a random integer point modulo a prime."""
@@ -128,6 +135,7 @@ def independent(full: bool) -> Outcome:
         "n + m of the stacked columns (U_i; V_i) are: U_i alone lives in R^n",
         "rank of random matrices",
     ),
+    size=Size("10 random pairs", "50 random pairs", "every n, r, m"),
 )
 def independent_columns(full: bool) -> Outcome:
     """Ranks of U, V and (U; V)."""
@@ -149,6 +157,7 @@ def independent_columns(full: bool) -> Outcome:
     erratum=Erratum(
         "(n+m)r − (2r+1−rk)/2", "(n+m)r − rk(2r+1−rk)/2", "exact rank of brackets modulo a prime, and Proposition G.5"
     ),
+    size=Size("all n-r-m, n, m to 4, r to 6", "all n-r-m, n, m to 6, r to 8", "every n, r, m"),
 )
 def lie_dimension(full: bool) -> Outcome:
     """Exact dimension for all small shapes, beside both formulas and both cases of Proposition G.5."""
@@ -168,6 +177,7 @@ def lie_dimension(full: bool) -> Outcome:
     "p1-lie-algebra",
     "Proposition G.3, Remark G.4",
     "Lie(V_φ) of U V^T is I_{n,m} times the skew matrices, of dimension (n+m)(n+m−1)/2, reached with one bracket",
+    size=Size("n, m to 3", "n, m to 5", "every n, m"),
 )
 def lie_algebra(full: bool) -> Outcome:
     """Build the matrices S_Δ, close them under commutators exactly, and compare both spaces."""
@@ -205,6 +215,7 @@ def _rank(matrices: list[NDArray[np.int64]]) -> int:
     "p1-no-more",
     "Corollaries 4.4, G.6",
     "for two-layer linear networks U^T U − V^T V holds all laws",
+    size=Size("all n-r-m, n, m to 4, r to 6", "all n-r-m, n, m to 6, r to 8", "every n, r, m"),
 )
 def no_more(full: bool) -> Outcome:
     """Every small shape must be *proved*, and its certificate must pass the separate verifier."""
@@ -231,6 +242,7 @@ def polar(theta: torch.Tensor) -> torch.Tensor:
     "p1-homogeneous",
     "Example E.2, Proposition E.3",
     "φ = (u_i‖v_i‖, v_i/‖v_i‖): V is involutive of dimension r(d−1), so there are r laws, u_i² − ‖v_i‖²",
+    size=Size("r to 2, d to 4", "r to 3, d to 6", "every r, d"),
 )
 def homogeneous(full: bool) -> Outcome:
     """Ranks of gradients and brackets in float64, and orthogonality of the laws."""
@@ -244,13 +256,13 @@ def homogeneous(full: bool) -> Outcome:
                 return torch.cat([polar(part) for part in t.chunk(r)])
 
             found = involutivity(phi, theta)
-            gap = min(gap, found.gap)
+            gap = smallest(gap, found.gap)
             if not found.involutive or found.dimension != r * (d - 1):
                 wrong.append((r, d))
             fields = torch.func.jacrev(phi)(torch.as_tensor(theta)).numpy()
             signs = np.tile([1.0] + [-1.0] * (d - 1), r)
             for neuron in np.split(np.arange(r * d), r):
-                worst = max(worst, float(np.abs(fields[:, neuron] @ (signs * theta)[neuron]).max()))
+                worst = largest(worst, float(np.abs(fields[:, neuron] @ (signs * theta)[neuron]).max()))
     return Outcome(
         not wrong and worst < 1e-10, {"wrong": wrong, "smallest_gap": gap, "largest_product_with_a_law": worst}
     )
@@ -260,6 +272,7 @@ def homogeneous(full: bool) -> Outcome:
     "p1-riemannian",
     "Proposition 3.8, Example 3.9",
     "z = uv follows z' = −M(z, θ_init)∇f(z) with M = ‖z‖_δ I + zz^T/‖z‖_δ; a non-involutive φ has no such flow",
+    size=Size("d = 3, time 1", "d = 3, time 3", "every d"),
 )
 def riemannian(full: bool) -> Outcome:
     """Integrate θ and z separately; compare the closed form with the metric found from the laws alone."""
@@ -285,6 +298,7 @@ def riemannian(full: bool) -> Outcome:
         "M = diag(2√(r²+δ²), P_h/(√(r²+δ²) − δ)) with δ = (u² − ‖v‖²)/2: the entries are u² + ‖v‖² and 1/‖v‖²",
         "∂φ∂φ^T by autodiff, and trajectories",
     ),
+    size=Size("d = 3, time 1", "d = 3, time 3", "every d"),
 )
 def riemannian_polar(full: bool) -> Outcome:
     """As for Example 3.9, with the printed matrix beside the corrected one."""
@@ -329,7 +343,7 @@ def _compare(
     metrics = [
         float(np.abs(metric(z) - reduction.metric(z, near)).max()) for z, near in zip(images, inside, strict=True)
     ]
-    return float(np.abs(images - outside).max()), max(metrics)
+    return float(np.abs(images - outside).max()), largest(metrics)
 
 
 CLAIMS = (

@@ -10,7 +10,8 @@ from lawful.leaky import (
     irregular,
     relayered,
 )
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 
 DEPTH = 2.5
 
@@ -32,6 +33,7 @@ def _inputs(seed: int) -> torch.Tensor:
     "p3-integration-range",
     "Section 2.1",
     "stretching the path to [0, c] with weights W/c and leakage L/c keeps the activations and divides the cost by c",
+    size=Size("8 networks", "50 networks"),
 )
 def integration_range(full: bool) -> Outcome:
     """Stretch random networks; the discrete symmetry is exact."""
@@ -40,8 +42,8 @@ def integration_range(full: bool) -> Outcome:
         net, c = _network(12, seed), float(np.random.default_rng(seed).uniform(0.3, 4))
         stretched, _ = relayered(net, c * net.steps.numpy(), DEPTH / c)
         before, after = net(_inputs(seed)).detach(), stretched(_inputs(seed)).detach()
-        worst = max(worst, float((after - before).abs().max() / before.abs().max()))
-        cost = max(cost, abs(float((stretched.parameter_cost() * c / net.parameter_cost()).detach()) - 1))
+        worst = largest(worst, float((after - before).abs().max() / before.abs().max()))
+        cost = largest(cost, abs(float((stretched.parameter_cost() * c / net.parameter_cost()).detach()) - 1))
     return Outcome(worst < 1e-12 and cost < 1e-12, {"relative_change_of_outputs": worst, "error_of_cost_ratio": cost})
 
 
@@ -50,6 +52,7 @@ def integration_range(full: bool) -> Outcome:
     "Section 2.1",
     "without bias, raising the leakage by c scales the path by exp(-c p); exact for layers with a discrete factor, "
     "which tends to exp(-c)",
+    size=Size("50 to 200 layers", "50 to 400 layers", "the continuous limit"),
 )
 def output_scaling(full: bool) -> Outcome:
     """Keep the weights, raise the leakage: the error must fall with the number of layers; the layer form is exact."""
@@ -64,7 +67,7 @@ def output_scaling(full: bool) -> Outcome:
         errors.append(float((after - np.exp(-c) * before).norm() / after.norm()))
     exact, scale = relayered(net, effective_depth=DEPTH + c)
     states = zip(scale, net.path(_inputs(2)), exact.path(_inputs(2)), strict=True)
-    discrete = max(float((b - s * a).detach().abs().max()) for s, a, b in states)
+    discrete = largest(float((b - s * a).detach().abs().max()) for s, a, b in states)
     order = float(np.log2(errors[-2] / errors[-1]))
     return Outcome(
         discrete < 1e-12 and 0.8 < order < 1.3,
@@ -81,19 +84,22 @@ def output_scaling(full: bool) -> Outcome:
         "the sum is 1 - O(1/L²) for odd L: divide by it",
         "arithmetic for L = 1 … 60",
     ),
+    size=Size("L = 1 to 60", "L = 1 to 399", "every L"),
 )
 def irregular_steps(full: bool) -> Outcome:
     """Sum both rules."""
     ours = even = odd = 0.0
     for layers in range(1, 400 if full else 61):
         printed = sum(1 / layers + 0.9 / layers * (0.25 - abs(k / layers - 0.5)) for k in range(1, layers + 1))
-        ours = max(ours, abs(float(irregular(layers, 0.9).sum()) - 1))
+        ours = largest(ours, abs(float(irregular(layers, 0.9).sum()) - 1))
         if layers % 2:
-            odd = max(odd, abs(printed - 1))
+            odd = largest(odd, abs(printed - 1))
         else:
-            even = max(even, abs(printed - 1))
+            even = largest(even, abs(printed - 1))
     return Outcome(
-        ours < 1e-12, {"error": ours, "printed_even": even, "printed_odd": odd}, printed_holds=max(even, odd) < 1e-12
+        ours < 1e-12,
+        {"error": ours, "printed_even": even, "printed_odd": odd},
+        printed_holds=largest(even, odd) < 1e-12,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.network import Architecture, Dag, Role, initialise
-from lawful.study.claim import Outcome, claim
+from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest
 
 
 def example_dags(count: int, seed: int = 0) -> list[Dag]:
@@ -25,6 +26,7 @@ def example_dags(count: int, seed: int = 0) -> list[Dag]:
     "p0-incidence",
     "Section 2, Figure 1",
     "B has +1 where an edge enters a node and -1 where it leaves; B-tilde keeps the hidden rows",
+    size=Size("20 random DAGs", "200 random DAGs", "every DAG"),
 )
 def incidence(full: bool) -> Outcome:
     """Compare both matrices with their definition, entry by entry, and their column sums with 0."""
@@ -45,6 +47,7 @@ def incidence(full: bool) -> Outcome:
     "Section 2",
     "rescaling a hidden neuron's incoming weights by a and its outgoing weights by 1/a keeps the function, "
     "for ReLU and leaky ReLU neurons of any DAG",
+    size=Size("20 random DAGs", "200 random DAGs", "every DAG"),
 )
 def rescaling(full: bool) -> Outcome:
     """Rescale every hidden neuron at random and compare outputs; a *negative* factor must change the function."""
@@ -54,7 +57,7 @@ def rescaling(full: bool) -> Outcome:
         batch = rng.normal(size=(64, len(dag.inputs)))
         before = dag.evaluate(batch)
         after = dag.rescaled(np.exp(rng.normal(size=len(dag.hidden)))).evaluate(batch)
-        worst = max(worst, float(np.abs(after - before).max() / np.abs(before).max()))
+        worst = largest(worst, float(np.abs(after - before).max() / np.abs(before).max()))
     neuron = initialise(Architecture.parse("2-1-1 relu").to_dag(), seed=1)
     flipped = neuron.with_theta(-neuron.theta)
     batch = rng.normal(size=(64, 2))

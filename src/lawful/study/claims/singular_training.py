@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from lawful.errors import LawfulError
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.network import Architecture, Mlp
 from lawful.pruning.prune import prune
-from lawful.singular.scores import SCORES, pruning_curve
-from lawful.study.claim import Outcome, claim
+from lawful.singular.scores import SCORES, Score, pruning_curve
+from lawful.study.claim import Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.singular_runs import (
     Runs,
     TrainingData,
     breast_cancer,
     breast_cancer_runs,
+    feature_file,
     loss_on_test,
     split,
     train,
@@ -27,17 +30,40 @@ from lawful.study.singular_runs import (
 from lawful.types import Floats
 
 SHALLOW = "30-20-1 relu"
-DEEP = ("30-10-10-10-1 relu", "30-10-10-10-1 relu bias", "30-10-10-10-1 relu skip(1,2)")
-SIX = (SHALLOW, SHALLOW + " bias", *DEEP, "30-10-10-10-1 relu bias skip(1,2)")
-# At the paper's strengths deep networks on standardised features disconnect altogether before they learn.
-DEEP_STRENGTH = {"nuclear": 0.005, "l1": 2.0, "l2": 4.0}
+PLAIN = ("30-10-10-10-1 relu", "30-10-10-10-1 relu bias")
+SIX = (SHALLOW, SHALLOW + " bias", *PLAIN, *(f"{text} skip(1,2)" for text in PLAIN))
 LOW_LOSS = 0.3
-STANDARDISED = "standardised features, full-batch steps"
+READING = (
+    "batches of 32 (not stated), strengths of L1 and L2 as factors of means over the parameters, proximal penalty steps"
+)
+PAPER_RUNS = "30 runs of 5000 epochs (50 runs in Figure 3)"
+SHALLOW_SIZE = Size("3 runs of 100 steps", "30 runs of 5000 epochs", PAPER_RUNS)
+DEEP_SIZE = Size("6 runs of 120 steps", "30 runs of 5000 epochs", "30 runs of 5000 epochs")
+# The paper's small steps on raw features take minutes. Quick runs take large steps on standardised features, where deep
+# networks need weaker penalties: at the paper's strengths they disconnect altogether before they learn.
+QUICK_STRENGTH = {"nuclear": 0.005, "l1": 2.0, "l2": 4.0}
+QUICK = "standardised features, full batches, large steps"
+QUICK_DEEP = f"{QUICK}, a tenth to a fifth of the paper's strengths for deep networks"
+
+
+def paper_runs(text: str, runs: int, epochs: int) -> Runs:
+    """Breast Cancer as in A.8.1: raw features, SGD with step 0.001, the paper's strengths."""
+    return breast_cancer_runs(text, runs, epochs, 1e-3, True, 32)
 
 
 def shallow_runs(full: bool, text: str = SHALLOW) -> Runs:
-    """Shallow networks on Breast Cancer: 30 runs as in the paper, or three."""
-    return breast_cancer_runs(text, 30, 2000) if full else breast_cancer_runs(text, 3, 100, 1.0)
+    """Shallow networks, as in A.8.1 if full, else on a stand-in that takes a second."""
+    return paper_runs(text, 30, 5000) if full else breast_cancer_runs(text, 3, 100, 1.0)
+
+
+@lru_cache(maxsize=8)
+def runs_of(text: str, full: bool) -> Runs:
+    """One of the six architectures: as in A.8.1 if full, else many fewer and larger steps on standardised features."""
+    if full:
+        return paper_runs(text, 30, 5000)
+    if text.startswith(SHALLOW):
+        return breast_cancer_runs(text, 6, 100, 1.0)
+    return train(Architecture.parse(text), breast_cancer(), runs=6, epochs=120, step=0.8, strength=QUICK_STRENGTH)
 
 
 def curves(runs: Runs, recorded: NDArray[Any]) -> list[Series]:
@@ -61,112 +87,164 @@ def ends(runs: Runs) -> dict[str, Any]:
 
 @claim(
     "p0-figure-3c",
-    "Figure 3c",
-    "nuclear norm and L1 null most singular values of a shallow network (about 18 of 20); L2 and nothing null none",
+    "Figure 3c, Section 3.3, A.8.1",
+    "the nuclear norm disconnects around 18 of the 20 neurons of a shallow network on Breast Cancer, and L1 similarly "
+    "many; L2 and no penalty leave all neurons active",
+    size=Size("2 runs of 1100 epochs", "30 runs of 5000 epochs", PAPER_RUNS),
+    criterion=f"ours where the paper is silent: around 18 is 16 or more, similarly is 14 or more; {READING}",
+    experiment=True,
 )
 def figure_3c(full: bool) -> Outcome:
-    """Standardised features; beside it the paper's own setting (raw features, step 0.001) is measured and reported."""
-    runs = shallow_runs(full)
-    raw = breast_cancer_runs(SHALLOW, 30, 5000, 1e-3, True) if full else breast_cancer_runs(SHALLOW, 2, 60, 1e-3, True)
+    """Singular values below 0.001 at the end of the training that A.8.1 describes."""
+    runs = paper_runs(SHALLOW, *((30, 5000) if full else (2, 1100)))
     null = dict(zip(runs.penalties, runs.null[:, :, -1], strict=True))
     holds = null["nuclear"].mean() >= 16 and null["l1"].mean() >= 14 and not null["l2"].any() and not null["none"].any()
-    moved = np.abs(raw.theta - raw.initial).max() / np.abs(raw.initial).max()
-    measured = {"setting": STANDARDISED, **ends(runs), "runs": runs.theta.shape[1]}
-    measured |= {f"raw_{key}": value for key, value in ends(raw).items()} | {"raw_largest_move": round(float(moved), 3)}
-    panels = [
-        Panel(curves(one, one.null / 20), title, "epoch", "null singular values", horizontal=(0.9,))
-        for one, title in ((runs, "standardised"), (raw, "raw, step 0.001"))
-    ]
-    return Outcome(bool(holds), measured, figure=Figure("Share of null singular values during training.", panels))
+    panel = Panel(curves(runs, runs.null / 20), "raw features, step 0.001", "epoch", "share", horizontal=(0.9,))
+    figure = Figure("Share of null singular values during training.", [panel])
+    return Outcome(bool(holds), {**ends(runs), "runs": runs.theta.shape[1]}, figure=figure)
 
 
 @claim(
     "p0-figure-3d",
-    "Figure 3d",
-    "networks at a singularity lose their disconnected neurons without any change; others change at once",
+    "Figure 3d, Section 3.3",
+    "networks at a singularity lose their disconnected neurons without any change; under L2 or no penalty every neuron "
+    "that goes changes the function",
+    size=SHALLOW_SIZE,
+    criterion="ours: as many neurons as are disconnected, less two, go by their score while the mean test loss stays "
+    f"within 1e-3 under the nuclear norm and L1, and moves by more under L2 and none; {READING}",
+    experiment=True,
 )
 def figure_3d(full: bool) -> Outcome:
-    """Prune exactly what is disconnected with a certificate, and draw the loss as neurons go by their score."""
-    runs, data = shallow_runs(full), breast_cancer()
+    """The test loss as neurons go by their score, and what `prune` can take exactly."""
+    runs, data = shallow_runs(full), breast_cancer(raw=full)
     measured: dict[str, Any] = {}
-    holds = True
-    series = []
-    for number, name in enumerate(runs.penalties):
+    moves, holds, series = {}, True, []
+    least = int(runs.null[[runs.penalties.index(name) for name in ("nuclear", "l1")], :, -1].min())
+    for name in runs.penalties:
         removed, change, curve = [], 0.0, []
         for run in range(runs.theta.shape[1]):
             network = runs.of(name, run)
             pruning = prune(Mlp.from_dag(network))
             removed.append(pruning.neurons_before - pruning.neurons_after)
-            change = max(change, float(np.abs(pruning.network.evaluate(data.test) - network.evaluate(data.test)).max()))
+            gone = pruning.network.evaluate(data.test) - network.evaluate(data.test)
+            change = largest(change, float(np.abs(gone).max()))
             holds &= pruning.bound == 0.0
-            if run < (30 if full else 2):
-                curve.append(pruning_curve(network, loss_on_test(data)).measured)
-        null = runs.null[number, :, -1]
-        sparse = name in ("nuclear", "l1")
-        holds &= bool((np.array(removed) >= null - 1).all()) if sparse else max(removed) == 0
+            curve.append(pruning_curve(network, loss_on_test(data)).measured)
         holds &= change < 1e-9
         means = np.mean(curve, axis=0)
-        first = np.abs(np.diff(means))[0]
-        holds &= first < 1e-9 if sparse else first > 1e-9
-        measured |= {f"lossless_{name}": round(float(np.mean(removed)), 2), f"first_step_{name}": float(first)}
+        moves[name] = float(np.abs(means[: max(least - 2, 0) + 1] - means[0]).max())
+        measured[f"exactly_removed_{name}"] = round(float(np.mean(removed)), 2)
         series.append(Series(means, label=name))
+    sparse, others = largest(moves["nuclear"], moves["l1"]), smallest(moves["l2"], moves["none"])
+    holds &= least > 2 and sparse < 1e-3 < others
     figure = Figure("Test loss as neurons go.", [Panel(series, x="neurons pruned", y="test loss", log_y=True)])
-    return Outcome(bool(holds), measured, figure=figure)
+    measured = {"neurons_pruned": max(least - 2, 0), "loss_moves_by": moves} | measured
+    return Outcome(bool(holds), measured, figure=figure, stand_in=None if full else QUICK)
 
 
-def deep_runs(text: str, full: bool) -> Runs:
-    """One of the six architectures; deep ones at a tenth to a fifth of the paper's strengths."""
-    if text.startswith(SHALLOW):
-        return shallow_runs(full, text)
-    runs, epochs, step = (30, 2000, 0.2) if full else (2, 120, 0.8)
-    return train(Architecture.parse(text), breast_cancer(), runs=runs, epochs=epochs, step=step, strength=DEEP_STRENGTH)
+def pruning_rise(runs: Runs, name: str, score: Score, data: TrainingData, most: int = 30) -> Floats:
+    """How much the test loss rises as neurons go one by one, its mean over the whole curve, for each low-loss run."""
+    kept = np.flatnonzero(runs.train_loss[runs.penalties.index(name)] < LOW_LOSS)[:most]
+    found = [pruning_curve(runs.of(name, run), loss_on_test(data), score).measured for run in kept]
+    return np.array([float(curve.mean() - curve[0]) for curve in found])
 
 
 @claim(
     "p0-figure-5",
-    "Figure 5",
-    "in six architectures nuclear norm and L1 promote neuron sparsity and pruning robustness, L2 and nothing do not",
+    "Figure 5, A.8.1",
+    "in six architectures the nuclear norm and L1 promote neuron sparsity; as neurons are pruned by either score they "
+    "are the most robust, no penalty is the most fragile, and L2 lies between",
+    size=DEEP_SIZE,
+    criterion="ours: sparsity is more null singular values than under L2 and none; robustness is the mean rise of the "
+    f"test loss over the whole pruning curve, over runs with a training loss below {LOW_LOSS}; {READING}",
+    experiment=True,
 )
 def figure_5(full: bool) -> Outcome:
-    """Null singular values at the end, and both scores' pruning curves, over runs that reached a low loss."""
-    data, measure = breast_cancer(), loss_on_test(breast_cancer())
-    measured: dict[str, Any] = {"tested_on": len(data.test), "deep_strengths": DEEP_STRENGTH}
-    holds = True
-    panels = []
+    """Null singular values at the end, and the order of the pruning curves by both scores."""
+    data = breast_cancer(raw=full)
+    measured: dict[str, Any] = {}
+    sparse, robust, between, panels = 0, 0, 0, []
     for text in SIX:
-        runs = deep_runs(text, full)
+        runs = runs_of(text, full)
         good = runs.train_loss < LOW_LOSS
-        sparsity: dict[str, float] = {}
-        for number, name in enumerate(runs.penalties):
-            kept = np.flatnonzero(good[number])
-            if not len(kept):
-                continue
-            sparsity[name] = float(runs.null[number, kept, -1].mean())
-            for score, function in SCORES.items():
-                changes = [
-                    np.ptp(pruning_curve(runs.of(name, run), measure, function, len(runs.dag.hidden) // 5).measured)
-                    for run in kept[: 30 if full else 1]
-                ]
-                change = float(np.mean(changes))
-                measured[f"{text}: {name}: loss moves, a fifth pruned ({score})"] = change
-                holds &= change < 1e-9 if name in ("nuclear", "l1") else change > 1e-9
-        measured[f"{text}: null"] = sparsity
-        fifth = len(runs.dag.hidden) / 5
-        holds &= sparsity.keys() == set(runs.penalties) and min(sparsity["nuclear"], sparsity["l1"]) >= fifth
-        holds &= sparsity.get("l2") == 0 and sparsity.get("none") == 0
+        null = {
+            name: round(float(runs.null[number, good[number], -1].mean()), 2) if good[number].any() else np.nan
+            for number, name in enumerate(runs.penalties)
+        }
+        sparse += smallest(null["nuclear"], null["l1"]) > largest(null["l2"], null["none"])
+        measured[f"{text}: null"] = null
+        for score, function in SCORES.items():
+            rise = {
+                name: float(np.mean(pruning_rise(runs, name, function, data, 30 if full else 1)))
+                for name in runs.penalties
+            }
+            measured[f"{text}: mean rise ({score})"] = {name: round(value, 4) for name, value in rise.items()}
+            robust += largest(rise["nuclear"], rise["l1"]) < smallest(rise["l2"], rise["none"])
+            between += rise["l2"] < rise["none"]
         panels.append(Panel(curves(runs, runs.null), text, "epoch", "null singular values"))
-    return Outcome(bool(holds), measured, figure=Figure("Null singular values in six architectures.", panels))
+    cases = 2 * len(SIX)
+    counts = {"sparse": f"{sparse} of {len(SIX)}", "nuclear_and_l1_most_robust": f"{robust} of {cases}",
+              "l2_before_none": f"{between} of {cases}"}  # fmt: skip
+    return Outcome(
+        sparse == len(SIX) and robust == between == cases, counts | measured,
+        figure=Figure("Null singular values in six architectures.", panels), stand_in=None if full else QUICK_DEEP,
+    )  # fmt: skip
+
+
+@claim(
+    "p0-skips",
+    "A.8.1, Figure 5",
+    "skip connections make the pruning of neurons more challenging",
+    size=DEEP_SIZE,
+    criterion="ours: with a skip fewer neurons disconnect under the nuclear norm and under L1, with and without "
+    "biases, each at the 5% level (one-sided Welch test over low-loss runs); a skip has weights of its own, from the "
+    f"first hidden layer to the third (the paper says that it links the first and the second); {READING}",
+    experiment=True,
+)
+def skips(full: bool) -> Outcome:
+    """Disconnected neurons of 30 and the rise of the loss as neurons go, with and without the skip, with error bars."""
+    data = breast_cancer(raw=full)
+    measured: dict[str, Any] = {}
+    harder = []
+    for text in PLAIN:
+        both = [runs_of(kind, full) for kind in (text, f"{text} skip(1,2)")]
+        for name in ("nuclear", "l1"):
+            number = both[0].penalties.index(name)
+            null = [runs.null[number, runs.train_loss[number] < LOW_LOSS, -1].astype(float) for runs in both]
+            rise = [pruning_rise(runs, name, SCORES["product"], data) for runs in both]
+            fewer = stats.ttest_ind(null[1], null[0], equal_var=False, alternative="less")
+            harder.append(bool(fewer.pvalue < 0.05))  # NaN, from too few runs, is no evidence
+            bias = "with biases" if "bias" in text else "without biases"
+            measured[f"{name}, {bias}"] = {
+                "disconnected": _with_error(null[0]), "with_a_skip": _with_error(null[1]), "p": float(fewer.pvalue),
+                "mean_rise": _with_error(rise[0]), "mean_rise_with_a_skip": _with_error(rise[1]),
+            }  # fmt: skip
+    measured["harder_with_a_skip"] = f"{sum(harder)} of {len(harder)}"
+    return Outcome(all(harder), measured, stand_in=None if full else QUICK_DEEP)
+
+
+def _with_error(values: Floats) -> str:
+    """Mean, its standard error, and the number of runs."""
+    if len(values) < 2:
+        return f"{len(values)} runs"
+    return f"{values.mean():.3g} ± {values.std(ddof=1) / np.sqrt(len(values)):.2g} ({len(values)} runs)"
 
 
 @claim(
     "p0-figure-6-7",
-    "Figures 6, 7",
-    "nuclear norm and L1 drive most balances to zero; without a penalty they drift only by the size of the steps",
+    "Figures 6, 7, A.8.2",
+    "nuclear norm and L1 drive many balances c_k to zero; without a penalty they only drift by discrete steps and "
+    "remain more stable",
+    size=SHALLOW_SIZE,
+    criterion=f"ours: many is more than half, zero is below 1e-3; half the step makes about half the drift; {READING}",
+    experiment=True,
 )
 def figure_6_7(full: bool) -> Outcome:
     """Balances and singular values of one run; the drift at half the step must be about half."""
     runs = shallow_runs(full)
-    zero = {name: int((np.abs(runs.balances[k, 0, -1]) < 1e-3).sum()) for k, name in enumerate(runs.penalties)}
+    balances = {name: runs.balances[k, 0] for k, name in enumerate(runs.penalties)}
+    zero = {name: int((np.abs(path[-1]) < 1e-3).sum()) for name, path in balances.items()}
+    moved = {name: float(np.abs(path[-1] - path[0]).mean()) for name, path in balances.items()}
     drifts = []
     for factor in (1, 2):
         one = train(
@@ -174,60 +252,79 @@ def figure_6_7(full: bool) -> Outcome:
             step=0.2 / factor, penalties=("none",),
         )  # fmt: skip
         drifts.append(float(np.abs(one.balances[0, 0, -1] - one.balances[0, 0, 0]).max()))
-    holds = zero["nuclear"] >= 15 and zero["l1"] >= 14 and zero["none"] <= 1 and 1.5 < drifts[0] / drifts[1] < 2.7
+    holds = (
+        smallest(zero["nuclear"], zero["l1"]) > 10
+        and zero["none"] <= 1
+        and moved["none"] < smallest(moved["nuclear"], moved["l1"])
+        and 1.5 < drifts[0] / drifts[1] < 2.7
+    )
     panels = [
         Panel([Series(line, runs.moments) for line in recorded[k, 0].T], f"{what}, {name}", "epoch")
         for what, recorded in (("balances", runs.balances), ("singular values", runs.values))
         for k, name in enumerate(runs.penalties)
     ]
-    measured = {"zero_balances": zero, "drift": drifts[0], "drift_at_half_the_step": drifts[1]}
-    return Outcome(bool(holds), measured, figure=Figure("Balances and singular values of one run.", panels))
+    measured = {"zero_balances": zero, "mean_change": moved, "drift": drifts[0], "drift_at_half_the_step": drifts[1]}
+    figure = Figure("Balances and singular values of one run.", panels)
+    return Outcome(bool(holds), measured, figure=figure, stand_in=None if full else QUICK)
 
 
-def feature_tasks() -> list[tuple[str, TrainingData]]:
+@dataclass(frozen=True)
+class FeatureTask:
+    """A task on features, and the strengths that leave its accuracy as it is."""
+
+    name: str
+    data: TrainingData
+    strength: dict[str, float]
+
+
+def feature_tasks() -> list[FeatureTask]:
     """The file named by LAWFUL_FEATURES (.npz with `features` and `labels`), or digits as a stand-in."""
-    given = os.environ.get("LAWFUL_FEATURES")
-    if given:
-        with np.load(given, allow_pickle=False) as arrays:
-            if "features" not in arrays or "labels" not in arrays:
-                raise LawfulError(f"{given}: needs the arrays features and labels")
-            return [(given, split(arrays["features"], arrays["labels"]))]
+    given = feature_file()
+    if given is not None:
+        return [FeatureTask(given[0], split(given[1], given[2]), {"nuclear": 0.01, "l1": 16.0})]
     from sklearn.datasets import load_digits
 
     images, digits = load_digits(return_X_y=True)
     centred = images - images.mean(axis=0)
     features = centred @ np.linalg.svd(centred, full_matrices=False)[2][:16].T
     return [
-        ("stand-in: 16 components of digits, zero or not", split(features, digits == 0)),
-        ("stand-in: 16 components of digits, odd or even", split(features, digits % 2)),
+        FeatureTask("zero or not", split(features, digits == 0), {"nuclear": 0.01, "l1": 16.0}),
+        FeatureTask("odd or even", split(features, digits % 2), {"nuclear": 0.006, "l1": 9.0}),
     ]
 
 
 @claim(
     "p0-figure-10-11",
-    "Figures 10, 11",
-    "on feature tasks most of 90 neurons are pruned at equal accuracy, by L1 and by the nuclear norm",
+    "Figures 10, 11, A.9.2",
+    "on ViT and FaceNet features L1 prunes 80-90% and the nuclear norm 85-95% of 90 neurons without a significant "
+    "loss of accuracy",
+    size=Size("one run of 120 steps a task", "10 runs of 2000 steps a task", "cats and dogs, CelebA; runs not stated"),
+    criterion="ours where the paper is silent: at least 80% under L1 and 85% under the nuclear norm; the accuracy "
+    "within 0.03 of no penalty; network 20-50-20 with biases (90 neurons, about 2500 weights); strengths chosen by "
+    "task",
+    experiment=True,
 )
 def figure_10_11(full: bool) -> Outcome:
-    """A 30-30-30 network on given features, or on a stand-in that is named as such."""
+    """A 20-50-20 network on given features, or on a stand-in that is named as such."""
     measured: dict[str, Any] = {}
-    holds = True
-    panels = []
-    for name, data in feature_tasks():
-        text = f"{data.train.shape[1]}-30-30-30-1 relu bias"
+    shown, panels = [], []
+    for task in feature_tasks():
+        text = f"{task.data.train.shape[1]}-20-50-20-1 relu bias"
         runs = train(
-            Architecture.parse(text), data, runs=10 if full else 1, epochs=2000 if full else 120,
-            step=0.2 if full else 0.8, penalties=("nuclear", "l1", "none"), strength={"nuclear": 0.005, "l1": 8.0},
+            Architecture.parse(text), task.data, runs=10 if full else 1, epochs=2000 if full else 120,
+            step=0.2 if full else 0.8, penalties=("nuclear", "l1", "none"), strength=task.strength,
         )  # fmt: skip
         null = runs.null[:, :, -1].mean(axis=1) / 90
         accuracy = runs.accuracy.mean(axis=1)
-        measured[name] = {
+        measured[task.name] = {
             kind: {"pruned": round(float(n), 3), "accuracy": round(float(a), 3)}
             for kind, n, a in zip(runs.penalties, null, accuracy, strict=True)
         }
-        holds &= null[:2].min() > 0.5 and null[2] == 0 and accuracy[:2].min() > accuracy[2] - 0.03
-        panels.append(Panel(curves(runs, runs.null / 90), name, "epoch", "share of neurons pruned"))
-    return Outcome(bool(holds), measured, figure=Figure("Neurons pruned during training.", panels))
+        shown.append(bool(null[0] >= 0.85 and null[1] >= 0.8 and accuracy[:2].min() > accuracy[2] - 0.03))
+        panels.append(Panel(curves(runs, runs.null / 90), task.name, "epoch", "share of neurons pruned"))
+    digits = "16 components of scikit-learn digits; LAWFUL_FEATURES names a file of features"
+    figure = Figure("Neurons pruned during training.", panels)
+    return Outcome(all(shown), {"shown": shown, **measured}, figure=figure, stand_in=None if feature_file() else digits)
 
 
 def at_least(probability: float, neurons: int) -> Floats:
@@ -239,7 +336,11 @@ def at_least(probability: float, neurons: int) -> Floats:
 @claim(
     "p0-figure-12",
     "Figure 12",
-    "dropping each edge at random as often as observed does not explain the number of pruned neurons",
+    "dropping each edge at random as often as observed does not explain the number of pruned neurons, for the nuclear "
+    "norm even less than for L1",
+    size=SHALLOW_SIZE,
+    criterion=f"ours: a chance below 1e-3 of the median number of pruned neurons; {READING}",
+    experiment=True,
 )
 def figure_12(full: bool) -> Outcome:
     """The null model is exact: a neuron of a shallow network goes when all its edges do."""
@@ -260,14 +361,19 @@ def figure_12(full: bool) -> Outcome:
         measured[name] = {"dropped_edges": round(dropped, 4), "pruned_neurons": pruned, "chance": chance[name]}
         series = [Series(np.maximum(curve, 1e-300), label="null model")]
         panels.append(Panel(series, name, "at least k neurons", "probability", log_y=True, vertical=(pruned,)))
-    holds = max(chance.values()) < 1e-3 and chance["nuclear"] < chance["l1"]
-    return Outcome(holds, measured, figure=Figure("Null model of pruned neurons.", panels))
+    holds = largest(chance.values()) < 1e-3 and chance["nuclear"] < chance["l1"]
+    figure = Figure("Null model of pruned neurons.", panels)
+    return Outcome(holds, measured, figure=figure, stand_in=None if full else QUICK)
 
 
 @claim(
     "p0-figure-13",
     "Figure 13",
-    "the nuclear norm separates the weights of pruned from those of active neurons; L1 leaves zeros on active ones",
+    "the nuclear norm separates the weights of pruned from those of active neurons; L1 leaves many zeros on active "
+    "ones",
+    size=SHALLOW_SIZE,
+    criterion=f"ours: zero is below 1e-3; less than 5% of the weights of active neurons, or more than 20%; {READING}",
+    experiment=True,
 )
 def figure_13(full: bool) -> Outcome:
     """The share of weights below 0.001 that sit on active neurons, and the largest weight on a pruned one."""
@@ -295,7 +401,8 @@ def figure_13(full: bool) -> Outcome:
         ]
         panels.append(Panel(series, name, "log10 |weight|", "count"))
     holds = measured["nuclear"]["zeros_on_active_neurons"] < 0.05 < 0.2 < measured["l1"]["zeros_on_active_neurons"]
-    return Outcome(bool(holds), measured, figure=Figure("Weights of active and pruned neurons.", panels))
+    figure = Figure("Weights of active and pruned neurons.", panels)
+    return Outcome(bool(holds), measured, figure=figure, stand_in=None if full else QUICK)
 
 
-CLAIMS = (figure_3c, figure_3d, figure_5, figure_6_7, figure_10_11, figure_12, figure_13)
+CLAIMS = (figure_3c, figure_3d, figure_5, skips, figure_6_7, figure_10_11, figure_12, figure_13)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from lawful.figure import Figure, Panel, Series
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.truncation.clusters import synthetic
 from lawful.truncation.field import Composed, Maps, Separated, Velocity
 from lawful.truncation.integrate import integrate
@@ -63,6 +64,7 @@ def generator(field: Separated, maps: Maps, *, bare: float, factor: float = 0.5)
         "M = (zvᵀ + vzᵀ − zzᵀ)/2: (6.16) masks zzᵀ on both sides, but one side is bare",
         "autodiff at random states",
     ),
+    size=Size("Q = 2 to 6, 100 points", "Q = 2 to 11, 100 points", "every Q"),
 )
 def theorem_3_2(full: bool) -> Outcome:
     """Compare both formulas with autodiff, then follow a run and watch the cost."""
@@ -71,9 +73,9 @@ def theorem_3_2(full: bool) -> Outcome:
     for size in range(2, 12 if full else 7):
         field, maps, exact = one_cluster(rng, size, 100)
         found = field.velocity(maps)
-        ours = max(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
+        ours = largest(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
         gap = np.abs(generator(field, maps, bare=0.0) - exact.generators[0]).max()
-        printed = min(printed, float(gap / np.abs(exact.generators).max()))
+        printed = smallest(printed, float(gap / np.abs(exact.generators).max()))
     field, maps, _ = one_cluster(rng, 3, 40)
     run = integrate(field, maps, np.linspace(0.0, 4.0, 41))
     rise, part = float(np.diff(run.costs).max()), float(run.descent.max())
@@ -93,6 +95,7 @@ def theorem_3_2(full: bool) -> Outcome:
     "(1.14), (4.1)",
     "the rotations follow ∂R = ΩR",
     erratum=Erratum("∂R = −ΩR in (1.14) and (4.1)", "∂R = ΩR, as in (3.21)", "finite differences of the cost"),
+    size=Size("10 states in R^4", "50 states in R^4", "every Q"),
 )
 def sign(full: bool) -> Outcome:
     """Step along ±ΩR: the cost must fall along +."""
@@ -117,6 +120,7 @@ def sign(full: bool) -> Outcome:
         "second moments per sector are needed too, with the factor ½",
         "autodiff on two data sets with equal first moments; autodiff against (3.38)",
     ),
+    size=Size("60 points in R^4", "200 points in R^8", "every Q"),
 )
 def moments(full: bool) -> Outcome:
     """Move two equal points apart along their ray: sectors and first moments stay, Ω changes."""
@@ -157,6 +161,7 @@ def _from_moments(field: Separated, maps: Maps) -> Floats:
         "∂β_l = +<(P⁻_{l,Q})ᵀ(τ − ỹ)>, summed over all clusters",
         "autodiff at random states",
     ),
+    size=Size("Q = 2 to 5", "Q = 2 to 9", "every Q"),
 )
 def theorem_5_1(full: bool) -> Outcome:
     """Random composed maps against autodiff, printed and corrected; then separated clusters both ways."""
@@ -168,7 +173,7 @@ def theorem_5_1(full: bool) -> Outcome:
         targets = rng.normal(size=(size, size))[data.labels]
         exact = autodiff(data.points, targets, data.weights, maps)
         found = Composed(data.points, targets, data.weights).velocity(maps)
-        ours = max(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
+        ours = largest(ours, *(float(np.abs(a - b).max()) for a, b in zip(found, exact, strict=True)))
         # (5.4) as printed: minus sign, clusters l' >= l only, each with its own P⁻
         wrong = np.zeros_like(maps.shifts)
         for layer in range(size):
@@ -176,10 +181,10 @@ def theorem_5_1(full: bool) -> Outcome:
                 inside = data.labels == cluster
                 part = Composed(data.points[inside], targets[inside], data.weights[inside]).velocity(maps)
                 wrong[layer] -= part.shifts[cluster]
-        printed = min(printed, float(np.abs(wrong - exact.shifts).max()))
+        printed = smallest(printed, float(np.abs(wrong - exact.shifts).max()))
     data = synthetic(3, 10, 0.1)
     apart, whole = (run_flow(data, general=general, until=6.0, frames=4) for general in (False, True))
-    gap = max(float(np.abs(apart.images(k) - whole.images(k)).max()) for k in range(4))
+    gap = largest(float(np.abs(apart.images(k) - whole.images(k)).max()) for k in range(4))
     reduced = all(apart.separated)
     measured = {"error": ours, "printed_error": printed, "general_minus_separated": gap, "clusters_separated": reduced}
     return Outcome(ours < 1e-12 and reduced and gap < 1e-7, measured, printed < 1e-6)

@@ -6,7 +6,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from lawful.figure import Figure, Panel, Series
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.truncation.clusters import Clusters, synthetic
 from lawful.truncation.construct import ZeroLoss, zero_loss_network
 from lawful.truncation.motion import run_flow
@@ -27,13 +28,18 @@ def collapsed_runs(full: bool, until: float = 4.0) -> list[CollapsedRun]:
     return runs
 
 
-@claim("p2-integral-of-motion", "Proposition 8.3", "BBᵀ − WᵀW is conserved along the standard flow of collapsed data")
+@claim(
+    "p2-integral-of-motion",
+    "Proposition 8.3",
+    "BBᵀ − WᵀW is conserved along the standard flow of collapsed data",
+    size=Size("6 starts, Q to 5", "30 starts, Q to 5", "every Q"),
+)
 def integral_of_motion(full: bool) -> Outcome:
     """Drift along runs; and the plain sum BBᵀ + WᵀW must not be conserved."""
     runs = collapsed_runs(full)
-    drift = max(run.drift for run in runs)
+    drift = largest(run.drift for run in runs)
     sums = [run.shifts @ np.swapaxes(run.shifts, 1, 2) + np.swapaxes(run.weights, 1, 2) @ run.weights for run in runs]
-    other = min(float(np.abs(each - each[0]).max()) for each in sums)
+    other = smallest(float(np.abs(each - each[0]).max()) for each in sums)
     return Outcome(drift < 1e-9 and other > 1e-3, {"drift": drift, "drift_of_the_sum": other})
 
 
@@ -41,6 +47,7 @@ def integral_of_motion(full: bool) -> Outcome:
     "p2-spectral-gap",
     "Theorem 8.4",
     "if BBᵀ − WᵀW is definite with gap λ₀, the cost is at most e^(−2λ₀s) of its start, and B and W converge",
+    size=Size("7 starts, Q to 5", "31 starts, Q to 5", "every Q"),
 )
 def spectral_gap(full: bool) -> Outcome:
     """The rate at every later time over the promised 2λ₀, the limit −Y of WB, and the last movement of B and W.
@@ -49,10 +56,10 @@ def spectral_gap(full: bool) -> Outcome:
     """
     one = np.eye(3)
     runs = [*collapsed_runs(full, 40.0), collapsed_flow(2 * one, 1e-3 * one, 0.1 * one, np.linspace(0.0, 40.0, 400))]
-    gap = min(run.gap for run in runs)
+    gap = smallest(run.gap for run in runs)
     rates = [run.rate_over_bound for run in runs]
-    late = max(float(np.abs(a[-1] - a[-10]).max()) for run in runs for a in (run.shifts, run.weights))
-    final = max(float(run.costs[-1]) for run in runs)
+    late = largest(float(np.abs(a[-1] - a[-10]).max()) for run in runs for a in (run.shifts, run.weights))
+    final = largest(float(run.costs[-1]) for run in runs)
     first = runs[0]
     shown = slice(0, 20)
     figure = Figure(
@@ -60,9 +67,9 @@ def spectral_gap(full: bool) -> Outcome:
         (Panel((Series(first.costs[shown], first.times[shown], "cost"),
                 Series(first.bound[shown], first.times[shown], "bound")), "standard cost", "s", log_y=True),),
     )  # fmt: skip
-    measured = {"smallest_gap": gap, "slowest_rate_over_promise": min(rates), "rate_where_nearly_sharp": rates[-1],
+    measured = {"smallest_gap": gap, "slowest_rate_over_promise": smallest(rates), "rate_where_nearly_sharp": rates[-1],
                 "late_movement": late, "final_cost": final}  # fmt: skip
-    holds = gap > 0 and min(rates) >= 1 - 1e-9 and rates[-1] < 1.01 and late < 1e-9 and final < 1e-15
+    holds = gap > 0 and smallest(rates) >= 1 - 1e-9 and rates[-1] < 1.01 and late < 1e-9 and final < 1e-15
     return Outcome(holds, measured, figure=figure)
 
 
@@ -75,6 +82,7 @@ def spectral_gap(full: bool) -> Outcome:
         "by WWᵀ and BᵀB, as (8.8) says; only their spectra agree",
         "integration of both propagators beside the flow",
     ),
+    size=Size("Q = 3", "Q = 4", "every Q"),
 )
 def propagators(full: bool) -> Outcome:
     """Integrate the flow and both pairs of propagators together."""
@@ -107,6 +115,7 @@ def propagators(full: bool) -> Outcome:
         "the equations do not see the data: β can leave them behind, in finite time and with a spectral gap",
         "a one-dimensional example, and autodiff of the true cost at its end",
     ),
+    size=Size("one cluster on a line", "one cluster on a line", "every Q"),
 )
 def collapse_persists(full: bool) -> Outcome:
     """One cluster at 1 and 2, β(0) = −3, label 0: β rises to −√𝓘 > −1 and releases both points."""
@@ -138,6 +147,7 @@ def collapse_persists(full: bool) -> Outcome:
         "Y_ext (Q × N) times the pseudo-inverse P = X⁺; P is N × Q and no projector, P X is",
         "integration of (9.7); P² = P tested at N = Q, where both formulas have a meaning",
     ),
+    size=Size("Q = 3, 120 points", "Q = 6, 240 points", "every Q"),
 )
 def clustered(full: bool) -> Outcome:
     """Closed form against integration; the limit against least squares; P² against P."""
@@ -150,7 +160,7 @@ def clustered(full: bool) -> Outcome:
         lambda _, w: (-(w.reshape(size, size) @ x.T - labels.T) @ x / len(x)).ravel(),
         (0.0, 5.0), start.ravel(), "DOP853", [1.0, 5.0], rtol=1e-12, atol=1e-13,
     )  # fmt: skip
-    gap = max(
+    gap = largest(
         float(np.abs(clustered_weight(x, labels, start, time) - solved.y[:, k].reshape(size, size)).max())
         for k, time in enumerate((1.0, 5.0))
     )
@@ -167,6 +177,7 @@ def clustered(full: bool) -> Outcome:
     "p2-zero-loss",
     "Sections 1, 3",
     "separated clusters reach zero loss: by the flow, and by a network built layer by layer, sequentially too",
+    size=Size("two clusters, wine", "two clusters, wine and digits", "every Q"),
 )
 def zero_loss(full: bool) -> Outcome:
     """Run the flow on separated clusters; build networks for real and for only sequentially separable data."""
@@ -187,7 +198,7 @@ def zero_loss(full: bool) -> Outcome:
                 "loss": built, "mutually_separable": whole,
                 "sequential_loss": getattr(sequential, "loss", None)}  # fmt: skip
     flows = run.costs[-1] < 1e-18 and all(t is not None for t in run.collapsed)
-    builds = max(built.values()) < 1e-12 and not all(whole)
+    builds = largest(built.values()) < 1e-12 and not all(whole)
     holds = flows and builds and isinstance(sequential, ZeroLoss) and sequential.loss < 1e-20
     return Outcome(bool(holds), measured, figure=figure)
 

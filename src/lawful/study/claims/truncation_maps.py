@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.network import Mlp
-from lawful.study.claim import Erratum, Outcome, claim
+from lawful.study.claim import Erratum, Outcome, Size, claim
+from lawful.study.claims.extremes import largest, smallest
 from lawful.study.claims.truncation import rotations
 from lawful.truncation.cumulative import Chain, TruncationMap
 from lawful.truncation.field import Maps, truncate
@@ -21,6 +22,7 @@ from lawful.truncation.motion import composed
         "x^(l) = W^(l) τ^(l,1)(x) + b^(l), likewise in the output layer; with widths that never grow it also holds",
         "direct evaluation of random networks",
     ),
+    size=Size("9 networks, widths to 8", "60 networks, widths to 8", "every width"),
 )
 def chain(full: bool) -> Outcome:
     """Evaluate networks and chains; also with shrinking layers, and without the bias as printed."""
@@ -32,13 +34,18 @@ def chain(full: bool) -> Outcome:
         points = rng.normal(size=(200, widths[0]))
         read = Chain.of(network)
         output = network.evaluate(points)
-        worst = max(worst, float(np.abs(read(points) - output).max() / np.abs(output).max()))
+        worst = largest(worst, float(np.abs(read(points) - output).max() / np.abs(output).max()))
         without = read.images(points)[-1] @ read.weight.T
-        printed = min(printed, float(np.abs(without - output).max() / np.abs(output).max()))
+        printed = smallest(printed, float(np.abs(without - output).max() / np.abs(output).max()))
     return Outcome(worst < 1e-8, {"relative_residual": worst, "printed_residual": printed}, printed < 1e-6)
 
 
-@claim("p2-fixed-points", "(2.14), (2.15)", "τ is the identity exactly on the positive sector, and −β on the negative")
+@claim(
+    "p2-fixed-points",
+    "(2.14), (2.15)",
+    "τ is the identity exactly on the positive sector, and −β on the negative",
+    size=Size("Q = 2 to 6", "Q = 2 to 11", "every Q"),
+)
 def fixed_points(full: bool) -> Outcome:
     """Sample sectors of random maps; a mixed sector must move its points and must not collapse them."""
     rng = np.random.default_rng(0)
@@ -52,14 +59,19 @@ def fixed_points(full: bool) -> Outcome:
         plus, minus = (signs - map_.bias) @ back.T, (-signs - map_.bias) @ back.T
         signs[:, 0] *= -1
         mixed = (signs - map_.bias) @ back.T
-        identity = max(identity, float(np.abs(map_(plus) - plus).max()))
-        point = max(point, float(np.abs(map_(minus) + map_.shift).max()))
-        moved = min(moved, float(np.linalg.norm(map_(mixed) - mixed, axis=1).min()))
+        identity = largest(identity, float(np.abs(map_(plus) - plus).max()))
+        point = largest(point, float(np.abs(map_(minus) + map_.shift).max()))
+        moved = smallest(moved, float(np.linalg.norm(map_(mixed) - mixed, axis=1).min()))
     measured = {"positive_sector": identity, "negative_sector": point, "mixed_sector_moves_at_least": moved}
-    return Outcome(max(identity, point) < 1e-8 and moved > 1e-3, measured)
+    return Outcome(largest(identity, point) < 1e-8 and moved > 1e-3, measured)
 
 
-@claim("p2-aligned", "(6.2)", "for W = W_* R with W_* diagonal, the truncation map does not depend on W_*")
+@claim(
+    "p2-aligned",
+    "(6.2)",
+    "for W = W_* R with W_* diagonal, the truncation map does not depend on W_*",
+    size=Size("Q = 2 to 7", "Q = 2 to 19", "every Q"),
+)
 def aligned(full: bool) -> Outcome:
     """Change a diagonal W_* and compare; a symmetric |W| that is not diagonal must make a difference."""
     rng = np.random.default_rng(0)
@@ -71,10 +83,10 @@ def aligned(full: bool) -> Outcome:
         diagonal = np.diag(np.exp(rng.normal(size=size))) @ turn
         skew = rotations(rng, 1, size)[0]
         general = skew.T @ np.diag(np.arange(1.0, size + 1)) @ skew @ turn
-        same = max(same, float(np.abs(TruncationMap(diagonal, diagonal @ shift)(points) - expected).max()))
+        same = largest(same, float(np.abs(TruncationMap(diagonal, diagonal @ shift)(points) - expected).max()))
         other = TruncationMap(general, general @ shift)
-        different = min(different, float(np.abs(other(points) - expected).max()))
-        same = max(same, TruncationMap(diagonal, diagonal @ shift).misalignment)
+        different = smallest(different, float(np.abs(other(points) - expected).max()))
+        same = largest(same, TruncationMap(diagonal, diagonal @ shift).misalignment)
     return Outcome(same < 1e-10 and different > 1e-3, {"aligned": same, "misaligned": different})
 
 
@@ -87,6 +99,7 @@ def aligned(full: bool) -> Outcome:
         "a later map must also fix what an earlier one made of its cluster: τ^(1)(X_1) is no longer cluster 1",
         "two maps in the plane, each the identity on the other's cluster",
     ),
+    size=Size("two clusters in the plane", "two clusters in the plane", "every Q"),
 )
 def composition(full: bool) -> Outcome:
     """A counterexample to (3.4), and the same with the extra condition."""
@@ -97,12 +110,12 @@ def composition(full: bool) -> Outcome:
         maps = Maps(np.array([[-apexes[0], 0.0], [-apexes[1], 0.0]]), np.array([turn, -turn]))
         alone = [truncate(points, shift, own) for points, shift, own in zip(clusters, *maps, strict=True)]
         others_kept.append(
-            max(float(np.abs(truncate(clusters[1 - k], maps.shifts[k], maps.rotations[k]) - clusters[1 - k]).max())
+            largest(float(np.abs(truncate(clusters[1 - k], maps.shifts[k], maps.rotations[k]) - clusters[1 - k]).max())
                 for k in (0, 1))
         )  # fmt: skip
-        equal.append(max(float(np.abs(composed(clusters[k], maps) - alone[k]).max()) for k in (0, 1)))
-    measured = {"others_moved": max(others_kept), "difference_without": equal[0], "difference_with": equal[1]}
-    return Outcome(max(others_kept) < 1e-12 and equal[1] < 1e-12, measured, equal[0] < 1e-9)
+        equal.append(largest(float(np.abs(composed(clusters[k], maps) - alone[k]).max()) for k in (0, 1)))
+    measured = {"others_moved": largest(others_kept), "difference_without": equal[0], "difference_with": equal[1]}
+    return Outcome(largest(others_kept) < 1e-12 and equal[1] < 1e-12, measured, equal[0] < 1e-9)
 
 
 CLAIMS = (chain, fixed_points, aligned, composition)

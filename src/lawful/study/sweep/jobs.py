@@ -33,6 +33,7 @@ def claim(id: str, full: bool = False, figures: str = "") -> Row:
         "paper": found.paper,
         "reference": found.reference,
         "verdict": found.verdict(outcome).value,
+        "stand_in": outcome.stand_in or "",
         **{f"measured.{name}": value for name, value in outcome.measured.items()},
     }
 
