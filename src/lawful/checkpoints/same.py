@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -80,8 +80,10 @@ def same_checkpoints(
     """Decide whether two states of one architecture are the same function."""
     found = compare(architecture, first, second)
     off = [each for each in found.distances if not each.fits]
+    if architecture.unread:
+        return CheckpointVerdict("undecided", None, None, unread_words(architecture.unread), found, None)
     if not off:
-        return _equal(found)
+        return _settled(architecture, _equal(found))
     worst = max(off, key=lambda each: (not np.isfinite(each.relative), each.relative))
     share = sum(not each.fits for each in found.distances)
     of = "its size" if worst.beside is None else f"the size of {worst.beside}"
@@ -93,6 +95,19 @@ def same_checkpoints(
         return CheckpointVerdict("different", None, None, where, found, replay)
     reason = f"{where}; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
     return CheckpointVerdict("undecided", None, None, reason, found, replay)
+
+
+def unread_words(unread: Sequence[str]) -> str:
+    """Why nothing is said of the function."""
+    return f"{'; '.join(unread)}: what the weights compute is not known (give --model module:factory)"
+
+
+def _settled(architecture: CheckpointArchitecture, equal: CheckpointVerdict) -> CheckpointVerdict:
+    """Equal weights are equal functions only in modules that compute the same at every size of inputs."""
+    if not architecture.unsettled:
+        return equal
+    reason = f"the weights are equal ({equal.reason}), but {'; '.join(architecture.unsettled)}"
+    return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason)
 
 
 def _pinned_down(found: WeightComparison) -> bool:

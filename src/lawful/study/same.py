@@ -89,15 +89,14 @@ def same_with_evidence(
 
 
 def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Sameness, Evidence | None]:
-    from lawful.checkpoints.apart import apart
     from lawful.checkpoints.certificate import copy_certificate
     from lawful.checkpoints.opening import ApartPair
-    from lawful.checkpoints.verbs import decide
+    from lawful.checkpoints.verbs import decide, decide_apart
 
     pair, readings = networks.checkpoints()
     found: Sameness
     if isinstance(pair, ApartPair):
-        found, evidence = _retraced(pair, apart(pair, seed=seed))
+        found, evidence = _retraced(*decide_apart(pair, seed=seed))
         return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
     form, verdict = decide(pair, seed=seed)
     told = replace(verdict, rewritten=form.rewritten)
