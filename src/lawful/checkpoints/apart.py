@@ -13,7 +13,7 @@ from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, gap_of, unread_words
 from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork
-from lawful.shown import Shown
+from lawful.shown import Shown, truth_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,9 @@ class ApartVerdict(Shown):
     def certified(self) -> bool:
         """Whether there is something to re-check."""
         return self.retraced
+
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, self.reason)
 
 
 def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:

@@ -11,6 +11,7 @@ from lawful.checkpoints.folds import CentreFold, GainFold, MoveFold, StatisticsF
 from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
 from lawful.checkpoints.same import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.verbs import Aligned
+from lawful.outward import at_least, at_most
 from lawful.report.representatives import KINDS
 
 WIDTH = 80
@@ -25,8 +26,8 @@ def verdict_json(found: CheckpointVerdict) -> dict[str, Any]:
         "method": "alignment",
         "reason": found.reason,
         "domain": None,
-        "witness": _witness(found.comparison) if found.verdict == "equal" else None,
-        "counterexample": _counterexample(found.replay) if found.verdict == "different" else None,
+        "witness": _witness(found.comparison) if found.is_copy else None,
+        "counterexample": _counterexample(found.replay) if found.verdict in ("different", "rounded") else None,
         "certified": found.certified,
         "tolerance": found.epsilon,
         "seconds": round(found.seconds, 4),
@@ -130,15 +131,17 @@ def _space_words(space: HiddenSpace) -> str:
 
 def verdict_text(found: CheckpointVerdict) -> str:
     """Verdict first, then what it rests on, then where the two differ most."""
-    head = found.verdict.upper()
+    head = "ROUNDED COPY, another function:" if found.verdict == "rounded" else found.verdict.upper()
     if found.within == "exactly":
         head += " exactly"
     elif found.within == "weight by weight":
-        head += f" weight by weight within {found.epsilon:.1e}"
+        head += f" weight by weight within {at_most(found.epsilon or 0.0)}"
     elif found.within is not None:
-        head += f": a copy by weights within {found.epsilon:.1e} of each entry's sum (outputs are not bounded)"
+        head += ":" if found.verdict == "equal" else ""
+        head += f" a copy by weights within {at_most(found.epsilon or 0.0)} of each entry's sum"
+        head += " (outputs are not bounded)"
     lines = [head + _taken(found.seconds), *wrapped(found.reason + ".")]
-    if found.verdict == "different":
+    if found.verdict in ("different", "rounded"):
         lines += _replay_lines(found.replay, found.retraced)
     lines += [f"  rewritten: {words}" for words in found.rewritten[:6]]
     lines += [f"  and {len(found.rewritten) - 6} more"] * (len(found.rewritten) > 6)
@@ -158,10 +161,16 @@ def _taken(seconds: float) -> str:
 def _replay_lines(replay: OutputReplay | None, retraced: bool) -> list[str]:
     if replay is None:
         return []
+    size = at_least(replay.gap)
+    if replay.rounding >= replay.gap:  # a rounded copy: what rounding does is what is seen
+        return wrapped(
+            f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: {size} of "
+            f"the largest output apart; the arithmetic explains {replay.error:.1e} (estimated)."
+        )
     surely = " The steps to both can be saved (--certificate), and carried out again in balls." if retraced else ""
     return wrapped(
         f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: "
-        f"{replay.gap:.1e} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
+        f"{size} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
         f"the arithmetic {replay.error:.1e} (both estimated).{surely}"
     )
 

@@ -88,9 +88,11 @@ def diff(
 
         pair, readings = networks.checkpoints()
         if isinstance(pair, ApartPair):
-            return read_as(other_depth(pair) or corresponding(pair), *readings)
+            cut = other_depth(pair)
+            return read_as(corresponding(pair) if cut is None else cut, *readings)
         related = kinship(pair)
-        return read_as(other_order(pair, related) or related, *readings)
+        turned = other_order(pair, related)
+        return read_as(related if turned is None else turned, *readings)
     graphs = networks.graphs()
     if isinstance(data, (str, Path)):
         data = read_data(Path(data), len(graphs[0].to_dag().inputs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,11 +103,17 @@ class TwoNetworks:
                 modules.append(found.module)
                 given = given if given is not None else found.input_shape
             elif isinstance(found, Mlp):
-                modules.append(to_module(found))
+                modules.append(_as_stored(to_module(found), found.reading))
                 given = given if given is not None else (found.widths[0],)
             else:
                 return open_both(self.first, self.second, input=given), ()  # says what is missing
         return open_both(modules[0], modules[1], input=given), tuple(readings)
+
+    def may_be_rounded(self, readings: Sequence[Reading]) -> bool:
+        """Whether one of them may hold the numbers of the other in fewer bits."""
+        if self.model is not None or any(isinstance(each, Mapping) for each in (self.first, self.second)):
+            return True
+        return len({layer.dtype for each in readings for layer in each.layers}) > 1
 
     def one_form(self) -> tuple[CheckpointPair, tuple[Reading, ...]]:
         """Both as checkpoints of one architecture, or an error that says why they are none."""
@@ -117,6 +123,15 @@ class TwoNetworks:
         if isinstance(pair, ApartPair):
             raise InvalidNetwork(f"the checkpoints are of different architectures: {pair.reason}")
         return pair, readings
+
+
+def _as_stored(module: nn.Module, reading: Reading | None) -> nn.Module:
+    """A module of float64 in the type in which its source holds all its numbers, if that is one."""
+    import torch
+
+    kinds = {layer.dtype for layer in reading.layers} if reading is not None else set()
+    kind = getattr(torch, kinds.pop(), None) if len(kinds) == 1 else None
+    return module.to(kind) if isinstance(kind, torch.dtype) and kind.is_floating_point else module
 
 
 def _is_large(module: nn.Module) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError
+from lawful.outward import at_most
 from lawful.verify.checkpoint_element import (
     ListedFrame,
     acted,
@@ -256,8 +257,8 @@ def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: l
         words += f" after {len(folds)} folds ({', '.join(f'{count} {kind}' for count, kind in kinds if count)})"
     if found.exact == found.total:
         return f"{words}: every number exactly"
-    words += f": {found.exact:,} of them are equal then, each other entry is within {found.worst:.1e} of the sum "
-    words += f"of the absolute values of its terms, no tensor is off by more than {found.furthest:.1e} of its size"
+    words += f": {found.exact:,} of them are equal then, each other entry is within {at_most(found.worst)} of the sum "
+    words += f"of the absolute values of its terms, no tensor is off by more than {at_most(found.furthest)} of its size"
     return words
 
 
