@@ -18,7 +18,6 @@ from lawful.checkpoints.settings import settings_of, telling_lengths
 from lawful.errors import LawfulError
 from lawful.network.modules.export import export_module
 from lawful.symmetry.check import random_inputs
-from lawful.symmetry.rules import RULES
 
 MOST_TOKENS = 1_100  # of an input that is tried
 ANY = 50  # tokens that are tried whatever the settings say
@@ -84,4 +83,4 @@ def _agree(pair: ApartPair, longer: list[torch.Tensor], seed: int) -> bool:
 
 
 def _longer(given: CheckpointArchitecture, inputs: list[torch.Tensor]) -> CheckpointArchitecture:
-    return replace(given, exported=export_module(given.module, inputs, known=RULES), inputs=tuple(inputs))
+    return replace(given, exported=export_module(given.module, inputs), inputs=tuple(inputs))

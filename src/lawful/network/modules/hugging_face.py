@@ -45,6 +45,13 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
     return made, shape, tuple(made.unread)
 
 
+def read_settings(folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a folder's `config.json` says, and what of it is not carried out."""
+    with naming(folder):
+        settings = _settings(folder)
+    return settings, _unread(settings, folder)
+
+
 def _unread(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     """What decides the function of a folder beside its settings and numbers, and is not carried out here."""
     found = []
