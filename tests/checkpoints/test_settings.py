@@ -38,7 +38,9 @@ def windowed(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A Qwen 3 of one layer, with a window of 12 tokens."""
     torch.manual_seed(0)
     window = {"sliding_window": 12, "use_sliding_window": True, "max_window_layers": 0}
-    return _saved(transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, **TOKENS, **window)), tmp_path_factory)
+    return _saved(
+        transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, **TOKENS, **window)), tmp_path_factory
+    )
 
 
 @pytest.fixture(scope="module")

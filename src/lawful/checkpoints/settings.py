@@ -44,7 +44,9 @@ ALIKE_AT_ALL_LENGTHS = {
 }
 RENAMED = {"rope_scaling", "rope_theta", "model_type"}  # in older files: what became of them is compared
 TOKEN = ("token_id", "token_ids", "token_index")  # a token's number is compared with each token of the input
-INERT = frozenset(name for group in (NEVER_COMPUTED, ALIKE_AT_ALL_LENGTHS) for names in group.values() for name in names)
+INERT = frozenset(
+    name for group in (NEVER_COMPUTED, ALIKE_AT_ALL_LENGTHS) for names in group.values() for name in names
+)
 NUMBERS = ("dtype", "torch_dtype")  # the type in which weights are loaded: see `rounded_by_dtype`
 OF_LENGTH = ("window", "position", "length", "seq", "context", "chunk", "block", "span", "distance", "bucket", "local")
 

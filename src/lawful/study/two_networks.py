@@ -92,7 +92,7 @@ class TwoNetworks:
 
         given = zip((self.first, self.second), (one, two), strict=True)
         folders = [read_settings(Path(source)) for source, model in given if model is None and _is_folder(source)]
-        for settings, unread in folders:
+        for _, unread in folders:
             if unread:
                 raise Unsupported(f"{'; '.join(unread)}: give --model module:factory")
         if len(folders) == 2 and (apart := differing(folders[0][0], folders[1][0])):

@@ -50,7 +50,9 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
     inert = [key for key in apart if key in WITHOUT_EFFECT or key.endswith(ENDINGS)]
     for key in apart:
         if key not in inert and key in one and key in two:
-            raise CertificateError(f"the settings of the folders differ in {key}: equal numbers are not equal functions")
+            raise CertificateError(
+                f"the settings of the folders differ in {key}: equal numbers are not equal functions"
+            )
     if not apart:
         return ". Both folders have the same settings"
     alone = [key for key in apart if key not in inert]

@@ -150,7 +150,9 @@ def _architecture(transformers: Any, settings: Mapping[str, Any], config: Any) -
     name = names[0] if isinstance(names, list) else names
     found = getattr(transformers, name, None) if isinstance(name, str) else None
     if found is None:
-        raise Unsupported(f"its architecture {str(name)[:60]!r} is no class of transformers: give --model module:factory")
+        raise Unsupported(
+            f"its architecture {str(name)[:60]!r} is no class of transformers: give --model module:factory"
+        )
     family = getattr(found, "config_class", None)
     if isinstance(family, type) and not isinstance(config, family):
         raise Unsupported(
