@@ -77,7 +77,7 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
     from_constant = dag.roles[dag.tails] == Role.CONSTANT
     weighted = dag.weights is not None
     kinds = classify(dag) if weighted else None
-    reading = getattr(network, "reading", None)
+    reading: Reading | None = getattr(network, "reading", None)
     unrolled = tuple(reading.entangled) if reading is not None else ()
     squares = dag.hidden_incidence @ dag.theta**2 if weighted and len(hidden) and not unrolled else None
     return Summary(
@@ -85,7 +85,7 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
         inputs=len(dag.inputs),
         outputs=len(dag.outputs),
         hidden=len(hidden),
-        parameters=_own_parameters(reading) if unrolled else dag.parameters,
+        parameters=_own_parameters(reading) if reading is not None and unrolled else dag.parameters,
         biases=None if unrolled else int(from_constant.sum()),
         layers=_layers(dag, unrolled=bool(unrolled)),
         in_bottlenecks=_names(dag, hidden[dag.in_degree[hidden] == 1]),

@@ -33,6 +33,8 @@ def apart(outputs: tuple[float, float], gap: float) -> str:
     )
 
 
-@sentence("checkpoints.aligned", claims="what was written computes what B computes, but for the rounding of its numbers")
+@sentence(
+    "checkpoints.aligned", claims="what was written computes what B computes, but for the rounding of its numbers"
+)
 def aligned(out: str) -> str:
     return f"{out}: B in A's place, the same function as B up to the rounding of its numbers"

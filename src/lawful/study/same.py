@@ -92,12 +92,16 @@ def _other_answer(
     """What the weights say where the graphs leave it open, or differ as a copy does whose weights were rounded."""
     if found.verdict == "equal" or not (found.verdict == "undecided" or networks.may_be_rounded(found.readings)):
         return None
+    from lawful.checkpoints.same import CheckpointVerdict
+
     try:
         copy, evidence = _by_weights(networks, seed, started)
     except LawfulError:  # they are graphs, and no modules
         return None
     if found.verdict == "undecided":
         return None if copy.verdict == "undecided" else (copy, evidence)
+    if not isinstance(copy, CheckpointVerdict):
+        return None
     if copy.verdict == "equal" and copy.within == "exactly":
         raise AssertionError("the same weights up to a symmetry, and an input at which exact outputs differ")
     if copy.verdict == "equal":  # within rounding, which the graphs' input shows
