@@ -143,7 +143,7 @@ def _judged(
     distances: Sequence[NearestTensors],
     held: SharesHeld | None,
 ) -> tuple[Relation, str]:
-    if verdict.is_copy:
+    if verdict.verdict in ("equal", "rounded"):
         return "copy", verdict.reason
     units = sum(each.units for each in agreements)
     apart = median(each.relative for each in distances) if distances else float("inf")
