@@ -117,7 +117,7 @@ def audit(
         "unlocked": unlocked,
         "locked_after_rescaling": None if unlocked is None else unlocked.locked,
         "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
-        if balanced and balanced.reached and norm
+        if balanced is not None and balanced.reached and norm
         else None,
         "pruning": prune(network),
         "box_pruning": None if box is None else prune(network, box=box),
