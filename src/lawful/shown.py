@@ -48,6 +48,9 @@ class Shown:
     def __str__(self) -> str:
         return str(type(self).views().text(self))
 
+    def __bool__(self) -> bool:
+        raise TypeError(f"a {type(self).__name__} is neither true nor false: ask one of its fields")
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the command line: numbers, texts, lists and dicts only."""
         return dict(type(self).views().to_dict(self))
@@ -62,6 +65,18 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return str(type(self).views().html(self))
+
+
+def truth_of(verdict: str, reason: str) -> bool:
+    """What a verdict on equality means in an `if`: equal is true, different (a rounded copy is) false, and undecided
+    neither.
+
+    >>> truth_of("equal", ""), truth_of("different", ""), truth_of("rounded", "")
+    (True, False, False)
+    """
+    if verdict == "undecided":
+        raise TypeError(f"an undecided verdict is neither true nor false: {reason}")
+    return verdict == "equal"
 
 
 def _part(name: str, value: Any) -> str:

@@ -20,7 +20,7 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.folds import State, fold
 from lawful.checkpoints.random_members import draw
-from lawful.checkpoints.read_architecture import _in_evaluation, read_architecture
+from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
 
 READERS = ("checkpoints.opening", "checkpoints.representative", "study.checkpoint_sketches", "study.orbit_hashes")
 KNOWN: dict[Hashable, CheckpointArchitecture] = {}
@@ -40,7 +40,7 @@ def _modules_written_alike_are_read_once() -> Iterator[None]:
         key = own, repr(input), repr(options), reading.MANY_NUMBERS, streamed.KEPT
         if key not in KNOWN:
             KNOWN[key] = read_architecture(module, input, **options)
-        return replace(KNOWN[key], module=_in_evaluation(module))
+        return replace(KNOWN[key], module=in_evaluation(module))
 
     with pytest.MonkeyPatch.context() as patch:
         for name in READERS:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,8 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.checkpoints.changes import _levels
-from lawful.checkpoints.opening import CheckpointPair, different_settings, open_checkpoints
-from lawful.checkpoints.relations.kinship import Kinship, copy_of_weights, kinship
+from lawful.checkpoints.opening import CheckpointPair, open_checkpoints
+from lawful.checkpoints.relations.kinship import Kinship, kinship
 
 TOKENS, LENGTH = 48, 8
 
@@ -189,19 +187,10 @@ def test_numbers_rounded_or_on_grids_are_named() -> None:
 
 
 def test_a_copy_with_other_settings_is_a_copy_of_weights() -> None:
-    found = copy_of_weights(related(state(parent())), ["layer_types"])
-    assert found.relation == "copy of weights"
+    pair = open_checkpoints(state(parent()), state(parent()), model=parent(), input="8:int")
+    assert isinstance(pair, CheckpointPair)
+    words = ("layer_types is full in A, sliding in B",)
+    found = kinship(replace(pair, architecture=replace(pair.architecture, unsettled=words)))
+    assert (found.relation, found.settings) == ("copy of weights", words)
     assert found.to_dict()["verdict"] == "undecided"
-    assert "settings differ: layer_types" in str(found)
-
-
-def test_settings_of_folders_are_compared(tmp_path: Path) -> None:
-    kinds = {"a": ["full_attention"], "b": ["sliding_attention"]}
-    for name, layers in kinds.items():
-        (tmp_path / name).mkdir()
-        settings = {"layer_types": layers, "hidden_size": 8, "torch_dtype": f"dtype of {name}"}
-        (tmp_path / name / "config.json").write_text(json.dumps(settings))
-    assert different_settings(tmp_path / "a", tmp_path / "b") == ("layer_types",)
-    assert different_settings(tmp_path / "a", tmp_path / "a") == ()
-    assert different_settings(tmp_path / "a", tmp_path / "nowhere") is None
-    assert different_settings({}, tmp_path / "a") is None
+    assert "layer_types is full in A" in str(found)

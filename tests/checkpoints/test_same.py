@@ -45,20 +45,23 @@ def certified(
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rounded_disguises_are_equal_within_their_rounding(family: str, kind: torch.dtype) -> None:
+def test_disguises_are_copies_within_their_rounding(family: str, kind: torch.dtype) -> None:
     found = architecture(family)
     verdict = decided(family, narrow(disguise(found, found.state(), 1), kind))
-    assert verdict.verdict == "equal"
+    assert verdict.verdict == ("rounded" if kind == torch.bfloat16 else "equal")
+    assert bool(verdict) == (kind != torch.bfloat16)
     assert verdict.within == ("weight by weight" if family == "mlp" else "copy by weights")
     assert verdict.epsilon < 10 * torch.finfo(kind).eps + 1e-7 * (kind == torch.float64)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_copy_is_equal_exactly_and_a_cast_weight_by_weight(family: str) -> None:
+def test_a_copy_is_equal_exactly_and_a_cast_is_rounded(family: str) -> None:
+    """A cast has other outputs, by more than the arithmetic: another function, and not the same word."""
     state = architecture(family).state()
     assert decided(family, dict(state)).within == "exactly"
     cast = decided(family, narrow(state, torch.bfloat16))
-    assert (cast.verdict, cast.within) == ("equal", "weight by weight")
+    assert (cast.verdict, cast.within) == ("rounded", "weight by weight")
+    assert cast.replay.gap > 1e3 * cast.replay.error
     assert 1e-3 < cast.epsilon < 2**-7
 
 
@@ -111,7 +114,7 @@ def test_one_weight_changed_by_many_roundings_is_not_equal(family: str, kind: to
         flat = state[name].reshape(-1).clone()
         place = int(flat.abs().argsort()[len(flat) // 2])
         flat[place] *= 1 + 80 * torch.finfo(kind).eps / 2
-        assert decided(family, {**state, name: flat.reshape(state[name].shape)}).verdict != "equal"
+        assert not decided(family, {**state, name: flat.reshape(state[name].shape)}).is_copy
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -128,7 +131,7 @@ def test_small_rotary_phases_of_a_coarse_copy_are_kept() -> None:
     found = architecture("llama")
     for seed in (0, 1):
         verdict = decided("llama", narrow(disguise(found, found.state(), seed), torch.bfloat16))
-        assert verdict.verdict == "equal"
+        assert verdict.verdict == "rounded"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -138,7 +141,7 @@ def test_one_unit_in_the_last_place_without_a_disguise_is_not_equal(family: str)
         changed = {**state, name: state[name].clone()}
         flat = changed[name].view(-1)
         flat[1 % len(flat)] = torch.nextafter(flat[1 % len(flat)], torch.tensor(9.0))
-        assert decided(family, changed).verdict != "equal"
+        assert not decided(family, changed).is_copy
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -152,7 +155,7 @@ def test_strangers_and_children_are_different(family: str) -> None:
         name: tensor * (1 + 0.05 * torch.randn_like(tensor)) if name in found.group.shapes else tensor
         for name, tensor in found.state().items()
     }
-    assert decided(family, narrow(disguise(found, child, 1), torch.bfloat16)).verdict != "equal"
+    assert not decided(family, narrow(disguise(found, child, 1), torch.bfloat16)).is_copy
 
 
 @pytest.mark.parametrize("family", ["gpt", "llama", "resnet", "vit"])

@@ -10,10 +10,10 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import ApartPair
 from lawful.checkpoints.random_members import random_member
-from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, gap_of
+from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, gap_of, unread_words
 from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork
-from lawful.shown import Shown
+from lawful.shown import Shown, truth_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +32,20 @@ class ApartVerdict(Shown):
         """Whether there is something to re-check."""
         return self.retraced
 
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, self.reason)
+
 
 def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
     """Replay both modules at random inputs in float64."""
     one, two = pair.architectures
+    unread = tuple(dict.fromkeys((*one.unread, *two.unread)))
     states = pair.first.state, pair.second.state
     trials = [_trial(one, two, *states, seed + 100 + number, seed) for number in range(TRIALS)]
     replay = max(trials, key=lambda each: each.gap / each.rounding)
     words = f"no way to write one as the other: {pair.reason}"
+    if unread:
+        return ApartVerdict("undecided", unread_words(unread), replay)
     if replay.gap > FAR * replay.rounding and replay.gap > REPLAY * replay.error:
         return ApartVerdict("different", words, replay)
     words += f"; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"

@@ -34,6 +34,8 @@ class CheckpointArchitecture:
     notes: tuple[str, ...]
     wide: bool  # whether its graph can be carried out in float64, whatever the module itself computes in
     virtual: tuple[Fold, ...] = ()  # the first folds, of tensors that another way to write it has beside its own
+    unsettled: tuple[str, ...] = ()  # settings in which two modules differ that may matter at other sizes of inputs
+    unread: tuple[str, ...] = ()  # what the source computes besides, so that neither verdict would be about it
 
     def state(self, given: Mapping[str, torch.Tensor] | None = None) -> State:
         """The tensors of the module (or of a state dict that fits it), each under the first of its names."""

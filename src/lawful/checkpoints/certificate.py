@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from lawful.checkpoints.same import CheckpointVerdict
 from lawful.checkpoints.streamed import COARSE, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.errors import Unsupported
+from lawful.network.formats.reading import read_json
 from lawful.types import Floats, Indices
 
 BATCH = 2**22  # numbers that are widened together
@@ -31,8 +34,8 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
     """What a separate program needs to find B's numbers in A's."""
     if verdict.theorem is not None:
         return _smooth_certificate(pair, verdict.theorem)
-    if verdict.verdict != "equal":
-        raise Unsupported("only an equality of checkpoints has a certificate")
+    if not verdict.is_copy:
+        raise Unsupported("only a copy has a certificate of its weights")
     found = verdict.comparison
     matrices = _Matrices(narrow=_coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks}))
     shapes = {name: tuple(tensor.shape) for name, tensor in pair.first.state.items()}
@@ -47,6 +50,7 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
         "kind": KIND,
         "version": VERSION,
         "about": [digest(pair.first), digest(pair.second)],
+        "settings": [settings_digest(each) for each in (pair.first, pair.second)],
         "tensors": [[name, *(_source_json(each, name) for each in (pair.first, pair.second))] for name in named],
         "folds": [_fold_json(each) for each in found.architecture.folds],
         "matrices": matrices.json(),
@@ -86,6 +90,15 @@ def _smooth_certificate(pair: CheckpointPair, theorem: UniquenessVerdict) -> dic
 def digest(checkpoint: OpenCheckpoint) -> str:
     """Names a checkpoint by its numbers: SHA-256 of names in the file, shapes and values in float64."""
     return tensors_digest({key: tensor for key, tensor in checkpoint.tensors.items() if tensor.is_floating_point()})
+
+
+def settings_digest(checkpoint: OpenCheckpoint) -> str | None:
+    """Names the settings of a folder: SHA-256 of its `config.json` with sorted keys; None for a file."""
+    config = Path(checkpoint.source) / "config.json"
+    if not config.is_file():
+        return None
+    text = json.dumps(read_json(config), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return f"settings:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _source_json(checkpoint: OpenCheckpoint, name: str) -> object:

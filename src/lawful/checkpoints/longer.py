@@ -1,84 +1,86 @@
-"""Two modules that are written in different ways and agree on short inputs: does a longer one tell them apart?
+"""Two modules that agree on short inputs: does a longer one tell them apart?
 
 A common form is tried at the size of the inputs that were given. A window of attention that is larger than that does
-nothing there. Settings that both modules carry name such sizes.
+nothing there. Settings name the lengths from which such things act (`settings.telling_lengths`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 
-from lawful.checkpoints.opening import NOT_COMPARED, ApartPair
-from lawful.checkpoints.replay import replay
+from lawful.checkpoints.apart import apart
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.opening import ApartPair
+from lawful.checkpoints.same import OutputReplay, gap_of
+from lawful.checkpoints.settings import settings_of, telling_lengths
 from lawful.errors import LawfulError
 from lawful.network.modules.export import export_module
 from lawful.symmetry.check import random_inputs
 
 MOST_TOKENS = 1_100  # of an input that is tried
-AGREE = 1e-9  # of the outputs' size, or so many times what their weights agree within
-TIMES = 100.0
+ANY = 50  # tokens that are tried whatever the settings say
+AGREE = 1e-9  # of the outputs' size: what one way to compute in float64 may differ by from another
 
 
-def told_by_longer(pair: ApartPair, within: float) -> str | None:
-    """The setting that a longer input shows, or one that is too large to be tried and is used in a graph, if there is
-    one. Both checkpoints are known to agree on the inputs given, their weights up to `within`."""
+@dataclass(frozen=True, eq=False)
+class LongerTrials:
+    """The lengths at which two modules were run, those that are too long for it, and where they differ, if they do."""
+
+    tried: tuple[int, ...]
+    too_long: tuple[int, ...]
+    told: tuple[ApartPair, OutputReplay] | None = None
+
+    @property
+    def words(self) -> str:
+        """What was seen, where nothing was."""
+        found = f"with {' and '.join(f'{size:,}' for size in self.tried)} tokens they agree" if self.tried else ""
+        if self.too_long:
+            found += f"{'; ' if found else ''}inputs of {self.too_long[0]:,} tokens or more were not tried"
+        return found
+
+
+def try_longer(pair: ApartPair, *, seed: int = 0) -> LongerTrials:
+    """Run both checkpoints, each in its own module, at lengths from which some setting may act."""
     one, two = pair.architectures
-    kinds = [not tensor.is_floating_point() and tensor.ndim > 1 for tensor in one.inputs]
-    if not any(kinds) or one.large:
-        return None
-    tokens = max(tensor.shape[-1] for tensor, whole in zip(one.inputs, kinds, strict=True) if whole)
-    for size, words in sorted(differing_sizes(one.module, two.module, tokens).items()):
-        remedy = f"({words}): give them with --input {size + 1}:int"
-        if size >= MOST_TOKENS:
-            if any(size in node.args for each in (one, two) for node in each.exported.calls):
-                return f"inputs of {size + 1} tokens may tell them apart {remedy}"
-            continue
+    whole = [not tensor.is_floating_point() and tensor.ndim > 1 for tensor in one.inputs]
+    settings = settings_of(one.module), settings_of(two.module)
+    if not any(whole) or settings == (None, None):
+        return LongerTrials((), ())
+    tokens = max(tensor.shape[-1] for tensor, is_tokens in zip(one.inputs, whole, strict=True) if is_tokens)
+    lengths = telling_lengths(settings[0] or {}, settings[1] or {}, tokens)
+    if one.large or two.large:
+        return LongerTrials((), tuple(lengths))
+    short = sorted({*(size for size in lengths if size <= MOST_TOKENS), ANY} - set(range(tokens + 1)))
+    tried: list[int] = []
+    for size in short:
         longer = [
-            tensor.new_zeros((*tensor.shape[:-1], size + 1)) if whole else tensor
-            for tensor, whole in zip(one.inputs, kinds, strict=True)
+            tensor.new_zeros((*tensor.shape[:-1], size)) if is_tokens else tensor
+            for tensor, is_tokens in zip(one.inputs, whole, strict=True)
         ]
         try:
-            outputs = _outputs(pair, longer, size)
-        except (LawfulError, IndexError, RuntimeError):  # one of them takes no inputs as long as that
+            if _agree(pair, longer, size):
+                tried.append(size)
+                continue
+            there = replace(pair, architectures=(_longer(one, longer), _longer(two, longer)))
+            found = apart(there, seed=seed)
+        except (LawfulError, IndexError, RuntimeError, ValueError):  # one of them takes no inputs as long as that
             continue
-        gap = max(float((a - b).abs().max()) for a, b in zip(*outputs, strict=True))
-        if not gap <= max(AGREE, TIMES * within) * max(float(a.abs().max()) for a in outputs[0]):
-            return f"inputs of {size + 1} tokens tell them apart {remedy}"
-    return None
+        if found.verdict == "different":
+            return LongerTrials(tuple(tried), (), (there, found.replay))
+        tried.append(size)  # up to what rounding of the weights may explain
+    return LongerTrials(tuple(tried), tuple(size for size in lengths if size > MOST_TOKENS))
 
 
-def _outputs(pair: ApartPair, longer: list[torch.Tensor], seed: int) -> list[list[torch.Tensor]]:
-    """Of both checkpoints, each in its own module, at one random input of these sizes."""
-    graphs = [export_module(each.module, longer) for each in pair.architectures]
-    inputs = random_inputs(longer, graphs[0], torch.Generator().manual_seed(seed))
-    states = pair.first.state, pair.second.state
-    return [replay(graph, state, [inputs])[0] for graph, state in zip(graphs, states, strict=True)]
+def _agree(pair: ApartPair, longer: list[torch.Tensor], seed: int) -> bool:
+    """Whether the outputs are the same at one random input of these sizes, but for the arithmetic of float64."""
+    one, two = pair.architectures
+    inputs = random_inputs(longer, one.exported, torch.Generator().manual_seed(seed))
+    outputs = one.outputs(pair.first.state, inputs), two.outputs(pair.second.state, inputs)
+    size = max((float(tensor.abs().max()) for tensor in outputs[0]), default=0.0)
+    return gap_of(*outputs)[0] <= AGREE * size
 
 
-def differing_sizes(one: nn.Module, two: nn.Module, tokens: int) -> dict[int, str]:
-    """Whole numbers that inputs of so many tokens do not reach, in settings in which two modules differ."""
-    settings = [_settings(each) for each in (one, two)]
-    found: dict[int, str] = {}
-    for key in sorted({*settings[0], *settings[1]} - NOT_COMPARED):
-        values = [each.get(key) for each in settings]
-        if values[0] != values[1] and not key.endswith(("token_id", "token_ids")):
-            words = f"{key} is {values[0]} in A, {values[1]} in B"[:100]
-            found |= {number: words for value in values for number in _whole(value) if number >= tokens}
-    return found
-
-
-def _settings(module: nn.Module) -> dict[str, Any]:
-    told = getattr(getattr(module, "config", None), "to_dict", None)
-    return dict(told()) if callable(told) else {}
-
-
-def _whole(value: Any) -> Iterator[int]:
-    if isinstance(value, Mapping):
-        for each in value.values():
-            yield from _whole(each)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield value
+def _longer(given: CheckpointArchitecture, inputs: list[torch.Tensor]) -> CheckpointArchitecture:
+    return replace(given, exported=export_module(given.module, inputs), inputs=tuple(inputs))

@@ -15,7 +15,8 @@ from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture
 from lawful.checkpoints.bridge import find_bridges, made
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State
-from lawful.checkpoints.read_architecture import read_architecture
+from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
+from lawful.checkpoints.settings import describe, differing, rounded_by_dtype, settings_of
 from lawful.checkpoints.sources import TensorSource
 from lawful.checkpoints.written import first_difference, written_alike
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
@@ -33,7 +34,7 @@ from lawful.symmetry.inputs import Input
 Source = str | os.PathLike[str] | nn.Module | Mapping[str, torch.Tensor]
 Model = str | Callable[[], Any] | nn.Module
 TOKENS = "8:int"
-NOT_COMPARED = {"_name_or_path", "torch_dtype", "dtype", "transformers_version", "architectures", "use_cache"}
+NOT_READ = {"_name_or_path", "transformers_version"}  # in config.json: no module depends on them
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ def open_both(
     input: Input | Sequence[Input] | None = None,
 ) -> CheckpointPair | ApartPair:
     """Two checkpoints in one form if there is one."""
-    own, size = _own_module(first)
+    own, size = _own_module(first, model)
     if own is None and model is None:
         raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
     one = own if own is not None else make_module(model)  # type: ignore[arg-type]
@@ -109,17 +110,21 @@ def open_both(
     if model_b is not None:
         two = make_module(model_b)
     elif not _same_settings(first, second):
-        theirs, _ = _own_module(second)
+        theirs, _ = _own_module(second, model)
         two = one if theirs is None else theirs
     opened = open_checkpoint(first, one), open_checkpoint(second, two)
     for each, which in zip(opened, ("the first checkpoint", "the second checkpoint"), strict=True):
         check_numbers(
             each.state, f"{which} ({each.source})"
         )  # what is wrong with the files is said before anything that takes time
-    found = read_architecture(one, input)
-    if two is one or written_alike(found, two):
+    found = replace(read_architecture(one, input), unread=_unread(one, two))
+    if two is one:
         return CheckpointPair(found, *opened)
-    other = read_architecture(two, input)
+    found = replace(found, unsettled=_unsettled(one, two, *opened))
+    if written_alike(found, two):
+        apart = ApartPair((found, replace(found, module=in_evaluation(two))), *opened, "")
+        return CheckpointPair(found, *opened, as_written=apart if found.unsettled else None)
+    other = replace(read_architecture(two, input), unread=found.unread, unsettled=found.unsettled)
     difference = first_difference(found.exported, other.exported, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small
         return ApartPair((found, other), *opened, difference)
@@ -141,8 +146,29 @@ def open_both(
     return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
 
 
-def _own_module(source: Source) -> tuple[nn.Module | None, Any]:
-    """The module that a source itself names, and the size of its input if it says so."""
+def _unread(one: nn.Module, two: nn.Module) -> tuple[str, ...]:
+    """What the folders of two modules say that is not carried out."""
+    return tuple(dict.fromkeys(words for each in (one, two) for words in getattr(each, "unread", ())))
+
+
+def _unsettled(one: nn.Module, two: nn.Module, first: OpenCheckpoint, second: OpenCheckpoint) -> tuple[str, ...]:
+    """Settings in which two modules of `transformers` differ, and that may matter where the inputs have other sizes."""
+    settings = settings_of(one), settings_of(two)
+    if settings[0] is None or settings[1] is None:  # then it is known that the sizes tried are all that is compared
+        return ()
+    kinds = [getattr(type(each), "family", type(each)).__name__ for each in (one, two)]
+    found = describe({"architectures": (kinds[0], kinds[1])} if kinds[0] != kinds[1] else {})
+    found += describe(differing(settings[0], settings[1]))
+    rounded = rounded_by_dtype(settings[0], first.state), rounded_by_dtype(settings[1], second.state)
+    if rounded[0] != rounded[1]:
+        words = [f"as {each}, which rounds its weights" if each else "as it is stored" for each in rounded]
+        found += (f"A is loaded {words[0]}, and B {words[1]} (dtype)",)
+    return found
+
+
+def _own_module(source: Source, model: Model | None = None) -> tuple[nn.Module | None, Any]:
+    """The module that a source itself names, and the size of its input if it says so; for a folder of Hugging Face
+    `model` is another, of whoever knows better."""
     if isinstance(source, nn.Module):
         return source, None
     if isinstance(source, (str, os.PathLike)):
@@ -152,7 +178,7 @@ def _own_module(source: Source) -> tuple[nn.Module | None, Any]:
         if Path(text).suffix.lower() == ".onnx" and Path(text).is_file():
             found = open_module(text)
             return found.module, found.input_shape
-        if (Path(text) / "config.json").is_file():
+        if model is None and (Path(text) / "config.json").is_file():
             module, size, _ = hugging_face.module_of(Path(text), MANY_NUMBERS)
             return module, size if size is not None else TOKENS
     return None, None
@@ -160,16 +186,11 @@ def _own_module(source: Source) -> tuple[nn.Module | None, Any]:
 
 def _same_settings(first: Source, second: Source) -> bool:
     """Whether both are folders of Hugging Face with the same settings."""
-    return different_settings(first, second) == ()
-
-
-def different_settings(first: Any, second: Any) -> tuple[str, ...] | None:
-    """The settings in which two folders of Hugging Face differ; None if they are not both such folders."""
     paths = [Path(each) / "config.json" for each in (first, second) if isinstance(each, (str, os.PathLike))]
     if len(paths) < 2 or not all(path.is_file() for path in paths):
-        return None
+        return False
     one, two = (read_json(path) for path in paths)
-    return tuple(sorted(key for key in {*one, *two} - NOT_COMPARED if one.get(key) != two.get(key)))
+    return all(one.get(key) == two.get(key) for key in {*one, *two} - NOT_READ)
 
 
 def _in_form(opened: OpenCheckpoint, sources: Mapping[str, TensorSource]) -> OpenCheckpoint:

@@ -33,7 +33,7 @@ def read_architecture(
     >>> [(type(space).__name__, space.size, space.permutes, space.signed) for space in found.group.spaces]
     [('UnitSpace', 4, True, False)]
     """
-    module = _in_evaluation(module)
+    module = in_evaluation(module)
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
@@ -58,7 +58,7 @@ def _never_read(module: nn.Module, exported: ExportedModule) -> tuple[Fold, ...]
     return tuple(DropFold(name) for name, tensor in module.named_parameters() if name not in read and tensor.ndim)
 
 
-def _in_evaluation(module: nn.Module) -> nn.Module:
+def in_evaluation(module: nn.Module) -> nn.Module:
     """The module, or one with its tensors that does not train."""
     if not any(part.training for part in module.modules()):
         return module

@@ -22,7 +22,7 @@ from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, MatrixBl
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.quantise import quantised, rounding_error
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.same import CheckpointVerdict, _equal, same_checkpoints
+from lawful.checkpoints.same import CheckpointVerdict, copy_verdict, same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
 from lawful.shown import Shown
 from lawful.symmetry.inputs import Input
@@ -92,10 +92,10 @@ def represent(
     weights = {key: stored[name].contiguous() for name, key in opened.keys.items()}
     second = OpenCheckpoint(stored, opened.keys, f"{opened.source} ({purpose})")
     verdict = same_checkpoints(whole, opened.state, stored, seed=seed)
-    if verdict.verdict != "equal":  # what was done is known: nothing has to be found again
+    if not verdict.is_copy:  # what was done is known: nothing has to be found again
         again = compare_moved(known[0], known[1], opened.state, stored)
         if again.fits:
-            whole, verdict = known[0], _equal(again)
+            whole, verdict = known[0], copy_verdict(again, opened.state, stored, seed=seed)
     parameters = list(dict(module.named_parameters()))
     norms = tuple(float(sum(each[name].double().square().sum() for name in parameters)) ** 0.5
                   for each in (opened.state, stored))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,8 @@ from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_un
 from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.network.modules.export import operator_name
 from lawful.network.reading import listed
-from lawful.shown import Shown
+from lawful.outward import at_most
+from lawful.shown import Shown, truth_of
 
 TRIALS = 4
 SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
@@ -30,7 +31,9 @@ ROWS = 4  # tokens that are furthest apart, of which an input is made
 PLAIN = 64.0  # and those are off by so many times what rounding may do
 REPLAY = 1e3  # and beyond the error of the replay itself
 
-Word = Literal["equal", "different", "undecided"]
+SINGLE = 2.0**-24  # rounding of float32, in which networks are computed: their arithmetic alone loses as much
+
+Word = Literal["equal", "rounded", "different", "undecided"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +54,12 @@ class OutputReplay:
 
 @dataclass(frozen=True, eq=False)
 class CheckpointVerdict(Shown):
-    """Equal, different or undecided, and what it rests on.
+    """Equal, rounded, different or undecided, and what it rests on.
 
     `within` says which equality: "exactly", "weight by weight" (each entry within `epsilon` of itself) or "copy by
-    weights" (each entry within `epsilon` of the sum of the absolute values of its terms; outputs are not bounded).
+    weights" (each entry within `epsilon` of the sum of the absolute values of its terms; outputs are not bounded). A
+    *rounded* copy has the weights of the other up to rounding to fewer bits than float32 has, and other outputs: it is
+    another function. As a truth value, equal is true, rounded and different are false, and undecided is none.
     """
 
     verdict: Word
@@ -71,7 +76,15 @@ class CheckpointVerdict(Shown):
     @property
     def certified(self) -> bool:
         """Whether there is something to re-check."""
-        return self.verdict == "equal" or self.theorem is not None or self.retraced
+        return self.is_copy or self.theorem is not None or self.retraced
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether B has the weights of A, moved by symmetries, exactly or up to rounding."""
+        return self.verdict in ("equal", "rounded")
+
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, self.reason)
 
 
 def same_checkpoints(
@@ -80,8 +93,10 @@ def same_checkpoints(
     """Decide whether two states of one architecture are the same function."""
     found = compare(architecture, first, second)
     off = [each for each in found.distances if not each.fits]
+    if architecture.unread:
+        return CheckpointVerdict("undecided", None, None, unread_words(architecture.unread), found, None)
     if not off:
-        return _equal(found)
+        return _settled(architecture, copy_verdict(found, first, second, seed=seed))
     worst = max(off, key=lambda each: (not np.isfinite(each.relative), each.relative))
     share = sum(not each.fits for each in found.distances)
     of = "its size" if worst.beside is None else f"the size of {worst.beside}"
@@ -95,6 +110,19 @@ def same_checkpoints(
     return CheckpointVerdict("undecided", None, None, reason, found, replay)
 
 
+def unread_words(unread: Sequence[str]) -> str:
+    """Why nothing is said of the function."""
+    return f"{'; '.join(unread)}: what the weights compute is not known (give --model module:factory)"
+
+
+def _settled(architecture: CheckpointArchitecture, equal: CheckpointVerdict) -> CheckpointVerdict:
+    """Equal weights are equal functions only in modules that compute the same at every size of inputs."""
+    if not architecture.unsettled:
+        return equal
+    reason = f"the weights are equal ({equal.reason}), but {'; '.join(architecture.unsettled)}"
+    return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason)
+
+
 def _pinned_down(found: WeightComparison) -> bool:
     """Whether most tensors were found again up to rounding, and some entry of the others is plainly another one."""
     near = sum(each.exact or each.relative <= NOISES * each.noise for each in found.distances)
@@ -106,6 +134,43 @@ def _pinned_down(found: WeightComparison) -> bool:
     return plainly and 2 * near > len(found.distances)
 
 
+def copy_verdict(found: WeightComparison, first: State, second: State, *, seed: int = 0) -> CheckpointVerdict:
+    """The verdict on weights that fit: the same function, or a rounded copy, which an input has to show."""
+    equal = _equal(found)
+    coarse = (each.moved_only or each.unit > SINGLE < each.entry for each in found.distances if each.entry > 0)
+    if not any(coarse):
+        return equal
+    replay = _replay_once(found.architecture, first, second, found, seed)
+    if replay.gap > REPLAY * replay.error:
+        return replace(equal, verdict="rounded", replay=replay)
+    reason = f"a rounded copy ({equal.reason}), and at a random input outputs differ by {replay.gap:.1e}: no more than "
+    reason += "the arithmetic explains"
+    return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason, replay=replay)
+
+
+def _replay_once(
+    architecture: CheckpointArchitecture, first: State, second: State, found: WeightComparison, seed: int
+) -> OutputReplay:
+    """Both at one random input, beside A in B's own order and axes, whose outputs differ by arithmetic alone."""
+    inputs = architecture.draw_inputs(seed + 100)
+    runs = [(state, inputs) for state in (first, second, _as_placed(architecture, first, found))]
+    one, two, own = architecture.beside(runs)
+    size = max((float(tensor.abs().max()) for tensor in one), default=0.0) or 1.0
+    gap, outputs, place = gap_of(one, two)
+    error = max(1e-16, gap_of(one, own)[0] / size)
+    return OutputReplay(tuple(inputs), gap / size, error, gap / size, outputs, place)
+
+
+def _as_placed(
+    architecture: CheckpointArchitecture, first: State, found: WeightComparison
+) -> Mapping[str, torch.Tensor]:
+    """A in the disguise of B, as alignment found it; not rounded."""
+    folded = folded_tensors(first, architecture.folds)
+    acting = frames(architecture.group, found.alignment.moves)
+    unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in found.shifts.items()})
+    return MadeTensors(folded, lambda name: moved(unshifted, acting, [name], back=True))
+
+
 def _equal(found: WeightComparison) -> CheckpointVerdict:
     worked = [each for each in found.distances if each.entry > 0]
     if not any(not each.moved_only for each in found.distances):
@@ -113,14 +178,14 @@ def _equal(found: WeightComparison) -> CheckpointVerdict:
             words = "every number of B is one of A, moved, or multiplied by a power of two"
             return CheckpointVerdict("equal", "exactly", 0.0, words, found, None)
         epsilon = max(each.entry for each in worked)
-        words = f"every number of B is one of A, moved, and stored in fewer bits: within {epsilon:.1e} of itself"
+        words = f"every number of B is one of A, moved, and stored in fewer bits: within {at_most(epsilon)} of itself"
         return CheckpointVerdict("equal", "weight by weight", epsilon, words, found, None)
     worked = [each for each in found.distances if not each.moved_only or each.entry > 0]
     epsilon = max(each.entry for each in worked)
     sums = any(frame.blocks for frame in found.frames.values()) or found.shifts or found.architecture.folds
     within = "copy by weights" if sums else "weight by weight"
     unit = max(each.unit for each in worked)
-    words = f"each entry within {epsilon:.1e} of {'the sum of its terms' if sums else 'itself'}"
+    words = f"each entry within {at_most(epsilon)} of {'the sum of its terms' if sums else 'itself'}"
     words += f"; stored numbers are rounded at {unit:.1e}"
     dropped = {each.tensor for each in found.architecture.folds if isinstance(each, DropFold)}
     if unseen := [each.tensor for each in worked if each.tensor in dropped]:
@@ -138,9 +203,7 @@ def _replayed(
     """
     group = architecture.group
     folded = folded_tensors(first, architecture.folds)
-    acting = frames(group, found.alignment.moves)
-    unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in found.shifts.items()})
-    own = MadeTensors(folded, lambda name: moved(unshifted, acting, [name], back=True))
+    own = _as_placed(architecture, first, found)
     many = [
         [
             tensor * size if tensor.is_floating_point() else tensor

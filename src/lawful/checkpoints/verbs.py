@@ -10,9 +10,9 @@ import torch
 from lawful.checkpoints.apart import ApartVerdict, apart
 from lawful.checkpoints.compare import WeightComparison, compare
 from lawful.checkpoints.folds import PART, unfold
-from lawful.checkpoints.longer import told_by_longer
+from lawful.checkpoints.longer import try_longer
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
-from lawful.checkpoints.same import CheckpointVerdict, Word, same_checkpoints
+from lawful.checkpoints.same import CheckpointVerdict, OutputReplay, Word, same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, fold_clusters, working_types
 from lawful.checkpoints.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.errors import Unsupported
@@ -130,34 +130,60 @@ def same(
     ('equal', 'exactly')
     """
     pair = open_both(first, second, model=model, model_b=model_b, input=input)
-    return apart(pair, seed=seed) if isinstance(pair, ApartPair) else decide(pair, seed=seed)[1]
+    return decide_apart(pair, seed=seed)[1] if isinstance(pair, ApartPair) else decide(pair, seed=seed)[1]
+
+
+def decide_apart(pair: ApartPair, *, seed: int = 0) -> tuple[ApartPair, ApartVerdict]:
+    """The verdict on two modules without a common form, and the pair at the size of inputs that tells."""
+    found = apart(pair, seed=seed)
+    if found.verdict != "undecided" or any(each.unread for each in pair.architectures):
+        return pair, found
+    trials = try_longer(pair, seed=seed)
+    if trials.told is not None:
+        return trials.told[0], ApartVerdict("different", _longer_words(pair, trials.told[1]), trials.told[1])
+    return pair, replace(found, reason=f"{found.reason}; {trials.words}") if trials.words else found
+
+
+def _longer_words(pair: ApartPair, replay: OutputReplay) -> str:
+    tokens = max(tensor.shape[-1] for tensor in replay.inputs if not tensor.is_floating_point())
+    settings = "; ".join(pair.architectures[0].unsettled) or "no setting that both have says why"
+    return f"an input of {tokens:,} tokens tells them apart ({settings})"
 
 
 def decide(pair: CheckpointPair, *, seed: int = 0) -> tuple[CheckpointPair, CheckpointVerdict]:
     """The verdict, and the form in which it was found."""
     found = same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
-    if found.verdict != "equal":
+    if not found.comparison.fits:
         for other in pair.others:
             again = same_checkpoints(other.architecture, other.first.state, other.second.state, seed=seed)
-            if again.verdict == "equal":
-                return other, _at_any_length(other, again)
-    return pair, by_theorem(pair, _at_any_length(pair, found))
+            if again.comparison.fits:
+                return _at_any_length(other, again, seed)
+    pair, found = _at_any_length(pair, found, seed)
+    return pair, by_theorem(pair, found)
 
 
-def _at_any_length(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerdict:
-    """Modules that are written in two ways were tried at one size of inputs: a longer one may tell them apart."""
-    if found.verdict != "equal" or pair.as_written is None:
-        return found
-    reason = told_by_longer(pair.as_written, found.epsilon or 0.0)
-    if reason is not None:
-        return replace(found, verdict="undecided", within=None, epsilon=None, reason=reason)
+def _at_any_length(
+    pair: CheckpointPair, found: CheckpointVerdict, seed: int
+) -> tuple[CheckpointPair, CheckpointVerdict]:
+    """Two modules were tried at one size of inputs: a longer one may tell them apart."""
+    if pair.as_written is None or not found.comparison.fits or pair.architecture.unread:
+        return pair, found
+    trials = try_longer(pair.as_written, seed=seed)
+    if trials.told is not None:
+        there, replay = trials.told
+        reason = _longer_words(there, replay)
+        found = replace(found, verdict="different", within=None, epsilon=None, reason=reason, replay=replay)
+        return replace(pair, as_written=there), found
+    if found.verdict != "equal":
+        return pair, replace(found, reason=f"{found.reason}; {trials.words}") if trials.words else found
     sizes = ", ".join("x".join(map(str, tensor.shape[1:])) for tensor in pair.as_written.architectures[0].inputs)
-    return replace(found, reason=f"{found.reason} (the modules were tried with inputs of size {sizes})")
+    more = "".join(f", {size}" for size in trials.tried)
+    return pair, replace(found, reason=f"{found.reason} (the modules were tried with inputs of size {sizes}{more})")
 
 
 def by_theorem(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerdict:
     """The verdict of a uniqueness theorem where there is one, unless weights are equal up to their rounding."""
-    if found.verdict == "equal" or pair.rewritten:
+    if found.comparison.fits or pair.rewritten or pair.architecture.unread or pair.architecture.unsettled:
         return found
     shape = smooth_shape(pair.architecture.exported)
     decided = None if shape is None else decide_by_uniqueness(shape, pair.first.state, pair.second.state)

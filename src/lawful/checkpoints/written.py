@@ -9,6 +9,7 @@ from torch import fx, nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.symmetry.rules import RULES
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # part of a checkpoint, not of the module
 
@@ -18,7 +19,7 @@ def written_alike(found: CheckpointArchitecture, other: nn.Module) -> bool:
     own = found.module
     if {n: t.shape for n, t in own.named_parameters()} != {n: t.shape for n, t in other.named_parameters()}:
         return False
-    return signature(found.exported) == signature(export_module(other, list(found.inputs)))
+    return signature(found.exported) == signature(export_module(other, list(found.inputs), known=RULES))
 
 
 def signature(exported: ExportedModule, *, named: bool = True) -> list[str]:
@@ -63,6 +64,8 @@ def _calls(exported: ExportedModule, named: bool, numbered: bool = True) -> Iter
         args = node.args
         if operator_name(node.target) == "dropout" and args[2:] == (False,):
             args = (args[0], "any share", False)  # nothing is dropped in evaluation
+        elif operator_name(node.target) == "embedding":
+            args = args[:2]  # which row has no gradient (padding) is for training alone
         given = fx.node.map_arg((args, tuple(sorted(node.kwargs.items()))), number)
         yield operator_name(node.target), f"({', '.join(map(str, given[0]))}{_keywords(given[1])})"
         number(node)

@@ -62,11 +62,13 @@ class FloatTensors(Mapping[str, Any]):
     """The floating tensors of a file, each in float64 when it is asked for; its pages are let go then."""
 
     def __init__(self, path: Path) -> None:
-        from lawful.network.formats.reading import naming
+        from lawful.network.formats.reading import naming, read_json
         from lawful.network.modules.save import translated_state
 
         with naming(path):
             state = translated_state(path)
+            config = path / "config.json"
+            self.settings = read_json(config) if config.is_file() else None
         self._held = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
 
     def __getitem__(self, name: str) -> Any:

@@ -69,7 +69,8 @@ def same(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Are two networks the same function? Exit 0 equal, 1 different, 3 undecided (or no evidence to save)."""
+    """Are two networks the same function? Exit 0 equal, 1 different or a rounded copy, 3 undecided (or no evidence to
+    save)."""
     from lawful.report.views import text, to_dict
     from lawful.study.same import same_with_evidence
     from lawful.study.two_networks import TwoNetworks
@@ -88,7 +89,7 @@ def same(
     if certificate is not None and evidence is None:
         typer.echo(f"lawful: nothing that can be re-checked, so {certificate} was not written", err=True)
         raise typer.Exit(3)
-    raise typer.Exit({"equal": 0, "different": 1, "undecided": 3}[found.verdict])
+    raise typer.Exit({"equal": 0, "different": 1, "rounded": 1, "undecided": 3}[found.verdict])
 
 
 @takes_network

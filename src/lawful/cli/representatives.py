@@ -30,5 +30,5 @@ def represent(
         write_weights(found.weights, out, like=Path(named.text))
     print_json(representative_json(found, written)) if as_json else typer.echo(representative_text(found, written))
     saved = save_evidence(certificate, lambda: copy_certificate(found.pair, found.verdict))
-    if not saved or found.verdict.verdict != "equal":
+    if not saved or not found.verdict.is_copy:
         raise typer.Exit(3)

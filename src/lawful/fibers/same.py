@@ -130,15 +130,15 @@ class _Question:
         if found := quick_refutation(self.pair, self.seed):
             return self.different(found, "random search")
         parameters = sum(weight.size for weight in (*self.pair.first.weights, *self.pair.second.weights))
-        if parameters > QUICK and (answer := self.search()):
+        if parameters > QUICK and (answer := self.search()) is not None:
             return answer
         if parameters > LARGEST and self.pair.tolerance > 0:
             return self.undecided("they are too large to be reduced in rationals: ask with --exact")
         first, second = (self.reduced(stack) for stack in (self.pair.first, self.pair.second))
         second, copy = self.beside(first, second)
-        if equal := self.equal_reduced(first, second, copy):
+        if (equal := self.equal_reduced(first, second, copy)) is not None:
             return equal
-        if parameters <= QUICK and (answer := self.search()):
+        if parameters <= QUICK and (answer := self.search()) is not None:
             return answer
         searched = region_comparison.compare(self.pair, first, second, self.deadline)
         if isinstance(searched, str):

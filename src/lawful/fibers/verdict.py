@@ -13,7 +13,7 @@ from lawful.fibers.search import Counterexample
 from lawful.fibers.symmetry import SymmetryStep
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, written
-from lawful.shown import Shown
+from lawful.shown import Shown, truth_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,9 @@ class Equal(Shown):
     within: Within = Within("exactly", 0.0)
     verdict: str = field(default="equal", init=False)
 
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, "")
+
 
 @dataclass(frozen=True)
 class Different(Shown):
@@ -69,6 +72,9 @@ class Different(Shown):
     seconds: float = 0.0
     verdict: str = field(default="different", init=False)
 
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, self.reason)
+
 
 @dataclass(frozen=True)
 class Undecided(Shown):
@@ -80,6 +86,9 @@ class Undecided(Shown):
     tolerance: float
     seconds: float = 0.0
     verdict: str = field(default="undecided", init=False)
+
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, self.reason)
 
 
 Verdict = Equal | Different | Undecided

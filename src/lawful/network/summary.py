@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from lawful.network.architecture import Architecture, activation_name
 from lawful.network.bounds import classify
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.reading import TensorReading
+from lawful.network.reading import Reading, TensorReading
 from lawful.network.validity import Role
 from lawful.shown import Shown
 
@@ -23,7 +23,7 @@ class LayerSummary:
     role: str
     width: int
     activation: str
-    parameters: int
+    parameters: int | None  # None where weights are shared among layers, folded or fixed
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Summary(Shown):
     """Sizes, bottlenecks (P0 Definition 2), neurons that never bend, and the range of the balances `B̃θ²`.
 
     `dead` and `linear` hold for every input in R^d; of the neurons `undecided` it is not known whether they are one of
-    these. All of them and `balance` are None for a network without weights.
+    these. All of them and `balance` are None for a network without weights. Of a graph that shares, fixes or folds the
+    weights of its source (`unrolled` says why, as convolutions do), parameters are those of the source, each once;
+    balances of its neurons are not conserved, so there are none.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Summary(Shown):
     outputs: int
     hidden: int
     parameters: int
-    biases: int
+    biases: int | None
     layers: tuple[LayerSummary, ...]
     in_bottlenecks: tuple[str, ...]
     out_bottlenecks: tuple[str, ...]
@@ -61,6 +63,8 @@ class Summary(Shown):
     linear: tuple[str, ...] | None
     balance: tuple[float, float, float] | None  # smallest, median, largest
     undecided: tuple[str, ...] | None = None
+    edges: int = 0  # of the graph
+    unrolled: tuple[str, ...] = ()
 
 
 def summarise(network: Architecture | Mlp | Dag) -> Summary:
@@ -80,29 +84,42 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
         settled = kinds.dead | kinds.always_linear
         first = dag.levels == 1  # reads inputs alone: with a weight that is not 0 its sum takes both signs
         undecided = _names(dag, hidden[~settled[hidden] & ~first[hidden]])
-    squares = dag.hidden_incidence @ dag.theta**2 if weighted and len(hidden) else None
+    reading: Reading | None = getattr(network, "reading", None)
+    unrolled = tuple(reading.entangled) if reading is not None else ()
+    squares = dag.hidden_incidence @ dag.theta**2 if weighted and len(hidden) and not unrolled else None
     return Summary(
         name=str(network) if isinstance(network, Architecture) else repr(network),
         inputs=len(dag.inputs),
         outputs=len(dag.outputs),
         hidden=len(hidden),
-        parameters=dag.parameters,
-        biases=int(from_constant.sum()),
-        layers=_layers(dag),
+        parameters=_own_parameters(reading) if reading is not None and unrolled else dag.parameters,
+        biases=None if unrolled else int(from_constant.sum()),
+        layers=_layers(dag, unrolled=bool(unrolled)),
         in_bottlenecks=_names(dag, hidden[dag.in_degree[hidden] == 1]),
         out_bottlenecks=_names(dag, hidden[dag.out_degree[hidden] == 1]),
         dead=_names(dag, np.flatnonzero(kinds.dead)) if kinds else None,
         linear=_names(dag, np.flatnonzero(kinds.always_linear)) if kinds else None,
         balance=None if squares is None else tuple(float(f(squares)) for f in (np.min, np.median, np.max)),  # type: ignore[arg-type]
         undecided=undecided,
+        edges=dag.parameters,
+        unrolled=unrolled,
     )
+
+
+def _own_parameters(reading: Reading) -> int:
+    """The numbers of a source that are trained, each once."""
+    from lawful.network.opening import module_behind
+
+    if (module := module_behind(reading)) is not None:
+        return sum(int(tensor.numel()) for tensor in module.parameters())
+    return sum(math.prod(each.shape) for each in reading.layers if "float" in each.dtype)
 
 
 def _names(dag: Dag, nodes: np.ndarray) -> tuple[str, ...]:
     return tuple(dag.names[node] for node in nodes)
 
 
-def _layers(dag: Dag) -> tuple[LayerSummary, ...]:
+def _layers(dag: Dag, *, unrolled: bool) -> tuple[LayerSummary, ...]:
     """Rows for the inputs, the hidden nodes level by level, and the outputs."""
     entering = dag.in_degree
     rows = [LayerSummary("input", len(dag.inputs), "", 0)]
@@ -112,4 +129,4 @@ def _layers(dag: Dag) -> tuple[LayerSummary, ...]:
             names = sorted({activation_name(float(slope)) for slope in np.unique(dag.slopes[nodes])})
             rows.append(LayerSummary("hidden", len(nodes), ", ".join(names), int(entering[nodes].sum())))
     rows.append(LayerSummary("output", len(dag.outputs), "linear", int(entering[dag.outputs].sum())))
-    return tuple(rows)
+    return tuple(replace(row, parameters=None) for row in rows) if unrolled else tuple(rows)

@@ -146,10 +146,11 @@ def singular(found: SingularityReport) -> Figure:
 def layers(found: Summary) -> Figure:
     """Neurons and parameters of each layer."""
     places = list(range(len(found.layers)))
-    panels = [
-        Panel([Series([layer.width for layer in found.layers], places, style="bars")], "neurons", "layer"),
-        Panel([Series([layer.parameters for layer in found.layers], places, style="bars")], "parameters", "layer"),
-    ]
+    panels = [Panel([Series([layer.width for layer in found.layers], places, style="bars")], "neurons", "layer")]
+    own = [layer.parameters for layer in found.layers if layer.parameters is not None]
+    if len(own) < len(found.layers):  # weights that several neurons share belong to no single layer of the graph
+        return Figure("Neurons, layer by layer.", panels)
+    panels.append(Panel([Series(own, places, style="bars")], "parameters", "layer"))
     return Figure("Neurons and parameters, layer by layer.", panels)
 
 

@@ -12,6 +12,7 @@ from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, UnitS
 from lawful.checkpoints.same import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.verbs import Aligned
 from lawful.report.representatives import KINDS
+from lawful.sentences import checkpoints as sentences
 
 WIDTH = 80
 
@@ -25,8 +26,8 @@ def verdict_json(found: CheckpointVerdict) -> dict[str, Any]:
         "method": "alignment",
         "reason": found.reason,
         "domain": None,
-        "witness": _witness(found.comparison) if found.verdict == "equal" else None,
-        "counterexample": _counterexample(found.replay) if found.verdict == "different" else None,
+        "witness": _witness(found.comparison) if found.is_copy else None,
+        "counterexample": _counterexample(found.replay) if found.verdict in ("different", "rounded") else None,
         "certified": found.certified,
         "tolerance": found.epsilon,
         "seconds": round(found.seconds, 4),
@@ -130,19 +131,22 @@ def _space_words(space: HiddenSpace) -> str:
 
 def verdict_text(found: CheckpointVerdict) -> str:
     """Verdict first, then what it rests on, then where the two differ most."""
-    head = found.verdict.upper()
-    if found.within == "exactly":
-        head += " exactly"
-    elif found.within == "weight by weight":
-        head += f" weight by weight within {found.epsilon:.1e}"
-    elif found.within is not None:
-        head += f": a copy by weights within {found.epsilon:.1e} of each entry's sum (outputs are not bounded)"
+    head = _head(found)
     lines = [head + _taken(found.seconds), *wrapped(found.reason + ".")]
-    if found.verdict == "different":
+    if found.verdict in ("different", "rounded"):
         lines += _replay_lines(found.replay, found.retraced)
     lines += [f"  rewritten: {words}" for words in found.rewritten[:6]]
     lines += [f"  and {len(found.rewritten) - 6} more"] * (len(found.rewritten) > 6)
     return "\n".join([*lines, *_profile_lines(found.comparison)])
+
+
+def _head(found: CheckpointVerdict) -> str:
+    if found.within is None:
+        return found.verdict.upper()
+    if found.within == "exactly":
+        return sentences.equal_exactly()
+    words = sentences.rounded if found.verdict == "rounded" else sentences.equal_within
+    return words(found.within, found.epsilon or 0.0)
 
 
 def apart_text(found: ApartVerdict) -> str:
@@ -158,11 +162,13 @@ def _taken(seconds: float) -> str:
 def _replay_lines(replay: OutputReplay | None, retraced: bool) -> list[str]:
     if replay is None:
         return []
+    words = sentences.apart(replay.outputs, replay.gap)
+    if replay.rounding >= replay.gap:  # a rounded copy: what rounding does is what is seen
+        return wrapped(f"{words} The arithmetic explains {replay.error:.1e} (estimated).")
     surely = " The steps to both can be saved (--certificate), and carried out again in balls." if retraced else ""
     return wrapped(
-        f"At a random input, in float64, A gives {replay.outputs[0]:.9g} and B {replay.outputs[1]:.9g}: "
-        f"{replay.gap:.1e} of the largest output apart. Rounding the weights would explain {replay.rounding:.1e}, "
-        f"the arithmetic {replay.error:.1e} (both estimated).{surely}"
+        f"{words} Rounding the weights would explain {replay.rounding:.1e}, the arithmetic {replay.error:.1e} (both "
+        f"estimated).{surely}"
     )
 
 
@@ -202,4 +208,4 @@ def aligned_text(found: Aligned, out: str | None = None) -> str:
     """How far apart they were and are, space by space."""
     lines = [f"distance of B from A: {found.before:.2e} before, {found.after:.2e} after alignment"]
     lines += _profile_lines(found.comparison)
-    return "\n".join([*lines, *([f"{out}: B in A's place, the same function as B"] if out else [])])
+    return "\n".join([*lines, *([sentences.aligned(out)] if out else [])])

@@ -363,7 +363,7 @@ TABLE = {
         given?: array of integer, which of them each network given is
         reason: string?, the first fact that fails""",
     "reproduce": """
-        claims: array of object, statement, criterion, size, verdict, what was measured, and the erratum if there is one""",
+        claims: array of object, statement, criterion, size, verdict, what was measured, any erratum""",
     "demo": """
         verdict: string, whether the two networks are one function
         method: string, how that was proved

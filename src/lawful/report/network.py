@@ -31,12 +31,14 @@ def print_summary(summary: Summary, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     for heading, side in (("layer", "left"), ("neurons", "right"), ("", "left"), ("activation", "left")):
         table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    table.add_column("parameters", justify="right")
+    if not summary.unrolled:
+        table.add_column("parameters", justify="right")
     widest = max(layer.width for layer in summary.layers)
     for number, layer in enumerate(summary.layers):
         role = f"hidden {number}" if layer.role == "hidden" else layer.role
         bar = "▇" * max(1, round(24 * layer.width / widest))
-        table.add_row(role, f"{layer.width:,}", bar, layer.activation, f"{layer.parameters:,}" if number else "")
+        own = [] if layer.parameters is None else [f"{layer.parameters:,}" if number else ""]
+        table.add_row(role, f"{layer.width:,}", bar, layer.activation, *own)
     console.print(table)
     for words, names in (
         ("out-bottlenecks (one outgoing edge)", summary.out_bottlenecks),
@@ -46,7 +48,10 @@ def print_summary(summary: Summary, console: Console) -> None:
             console.print(f"{words}: {_listed(names)}", soft_wrap=True, highlight=False)
     for line in _settled(summary):
         console.print(line, soft_wrap=True, highlight=False)
-    if summary.balance is None:
+    if summary.unrolled:
+        words = f"its graph of scalar weights has {summary.edges:,} edges: {summary.unrolled[0]}"
+        console.print(f"{words}. Balances of such neurons are not conserved.", soft_wrap=True, highlight=False)
+    elif summary.balance is None:
         console.print(
             "no weights: balances, dead and linear neurons need them" if summary.hidden else "no hidden neurons"
         )

@@ -35,7 +35,9 @@ def representative_text(found: Representative, out: str | None = None) -> str:
     """What changed, what did not, and what it is worth in few bits."""
     verdict = found.verdict
     within = {"exactly": "exactly", "weight by weight": "weight by weight", "copy by weights": "as a copy by weights"}
-    words = f"equal {within.get(verdict.within or '', '')}" if verdict.verdict == "equal" else verdict.verdict
+    copies = {"equal": "equal", "rounded": "a rounded copy,"}
+    words = copies.get(verdict.verdict, verdict.verdict)
+    words += f" {within.get(verdict.within or '', '')}" if verdict.is_copy else ""
     words += f" within {verdict.epsilon:.1e}" if verdict.epsilon else ""
     lines = [f"norm of all weights: {found.norms[0]:.6g} before, {found.norms[1]:.6g} after", f"function: {words}"]
     for each in found.errors:

@@ -127,7 +127,7 @@ def audit(
         "unlocked": unlocked,
         "locked_after_rescaling": None if unlocked is None else unlocked.locked,
         "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
-        if balanced and balanced.reached and norm
+        if balanced is not None and balanced.reached and norm
         else None,
         "pruning": pruning,
         "smallest": smallest_of(network, pruning),

@@ -107,17 +107,16 @@ def diff(
     if data is None and (model_b is not None or networks.are_checkpoints(balances=True)):
         from lawful.checkpoints.corresponding import corresponding
         from lawful.checkpoints.depth import other_depth, other_order
-        from lawful.checkpoints.opening import ApartPair, different_settings
-        from lawful.checkpoints.relations.kinship import copy_of_weights, kinship
+        from lawful.checkpoints.opening import ApartPair
+        from lawful.checkpoints.relations.kinship import kinship
 
         pair, readings = networks.checkpoints()
         if isinstance(pair, ApartPair):
-            return read_as(other_depth(pair) or corresponding(pair), *readings)
+            cut = other_depth(pair)
+            return read_as(corresponding(pair) if cut is None else cut, *readings)
         related = kinship(pair)
-        related = other_order(pair, related) or related
-        if related.relation == "copy" and (settings := different_settings(first, second)):
-            related = copy_of_weights(related, settings)
-        return read_as(related, *readings)
+        turned = other_order(pair, related)
+        return read_as(related if turned is None else turned, *readings)
     graphs = networks.graphs()
     if isinstance(data, (str, Path)):
         data = read_data(Path(data), len(graphs[0].to_dag().inputs))

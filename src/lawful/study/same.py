@@ -79,25 +79,45 @@ def same_with_evidence(
     if isinstance(question.get("box"), str):
         question["box"] = box_of(question["box"], graphs[0])
     found = same_graphs(*graphs, seconds=seconds, seed=seed, **question)
-    if plain and networks.model is not None and found.verdict != "equal":  # perhaps a copy whose weights were rounded
-        copy, evidence = _by_weights(networks, seed, started)
-        if copy.verdict == "equal":
-            return copy, evidence
+    if plain and (other := _other_answer(networks, found, seed, started)) is not None:
+        return other
     if any(each.computed for each in found.readings):
         read_as(found, *(each.assuming(COMPUTED) if each.computed else each for each in found.readings))
     return found, (lambda: certificate(found, *graphs)) if certified(found) else None
 
 
+def _other_answer(
+    networks: TwoNetworks, found: Verdict, seed: int, started: float
+) -> tuple[Sameness, Evidence | None] | None:
+    """What the weights say where the graphs leave it open, or differ as a copy does whose weights were rounded."""
+    if found.verdict == "equal" or not (found.verdict == "undecided" or networks.may_be_rounded(found.readings)):
+        return None
+    from lawful.checkpoints.same import CheckpointVerdict
+
+    try:
+        copy, evidence = _by_weights(networks, seed, started)
+    except LawfulError:  # they are graphs, and no modules
+        return None
+    if found.verdict == "undecided":
+        return None if copy.verdict == "undecided" else (copy, evidence)
+    if not isinstance(copy, CheckpointVerdict):
+        return None
+    if copy.verdict == "equal" and copy.within == "exactly":
+        raise AssertionError("the same weights up to a symmetry, and an input at which exact outputs differ")
+    if copy.verdict == "equal":  # within rounding, which the graphs' input shows
+        copy = read_as(replace(copy, verdict="rounded"), *copy.readings)
+    return (copy, evidence) if copy.verdict == "rounded" else None
+
+
 def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Sameness, Evidence | None]:
-    from lawful.checkpoints.apart import apart
     from lawful.checkpoints.certificate import copy_certificate
     from lawful.checkpoints.opening import ApartPair
-    from lawful.checkpoints.verbs import decide
+    from lawful.checkpoints.verbs import decide, decide_apart
 
     pair, readings = networks.checkpoints()
     found: Sameness
     if isinstance(pair, ApartPair):
-        found, evidence = _retraced(pair, apart(pair, seed=seed))
+        found, evidence = _retraced(*decide_apart(pair, seed=seed))
         return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
     form, verdict = decide(pair, seed=seed)
     told = replace(verdict, rewritten=form.rewritten)

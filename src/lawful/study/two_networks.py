@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lawful.errors import InvalidNetwork
+from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.answers import Opened
 from lawful.network.modules.load import is_factory, make_module
@@ -61,6 +61,8 @@ class TwoNetworks:
         )
 
     def _is_checkpoint(self, source: Source, model: Any, balances: bool) -> bool:
+        if model is None and _is_folder(source):  # its settings are compared too
+            return True
         named = source if is_module(source) or _is_text_of_factory(source) else model
         if named is not None:
             module = make_module(named)
@@ -80,7 +82,21 @@ class TwoNetworks:
         options: dict[str, Any] = {"activation": self.activation, "order": self.order, "seed": seed}
         options |= {"input_shape": input_size(self.input), "drop_useless": drop_useless}
         one, two = self.models
+        self._refuse_other_settings(one, two)
         return open_graph(self.first, model=one, **options), open_graph(self.second, model=two, **options)
+
+    def _refuse_other_settings(self, one: Any, two: Any) -> None:
+        """Graphs are unrolled at one size of inputs, and by the class of `transformers`: settings are to be alike."""
+        from lawful.checkpoints.settings import describe, differing
+        from lawful.network.modules.hugging_face import read_settings
+
+        given = zip((self.first, self.second), (one, two), strict=True)
+        folders = [read_settings(Path(source)) for source, model in given if model is None and _is_folder(source)]
+        for _, unread in folders:
+            if unread:
+                raise Unsupported(f"{'; '.join(unread)}: give --model module:factory")
+        if len(folders) == 2 and (apart := differing(folders[0][0], folders[1][0])):
+            raise Unsupported(f"the settings of the folders differ: {'; '.join(describe(apart))[:300]}")
 
     def checkpoints(self) -> tuple[CheckpointPair | ApartPair, tuple[Reading, ...]]:
         """Both as checkpoints, in one form if there is one, and how they were read."""
@@ -103,11 +119,17 @@ class TwoNetworks:
                 modules.append(found.module)
                 given = given if given is not None else found.input_shape
             elif isinstance(found, Mlp):
-                modules.append(to_module(found))
+                modules.append(_as_stored(to_module(found), found.reading))
                 given = given if given is not None else (found.widths[0],)
             else:
                 return open_both(self.first, self.second, input=given), ()  # says what is missing
         return open_both(modules[0], modules[1], input=given), tuple(readings)
+
+    def may_be_rounded(self, readings: Sequence[Reading]) -> bool:
+        """Whether one of them may hold the numbers of the other in fewer bits."""
+        if self.model is not None or any(isinstance(each, Mapping) for each in (self.first, self.second)):
+            return True
+        return len({layer.dtype for each in readings for layer in each.layers}) > 1
 
     def one_form(self) -> tuple[CheckpointPair, tuple[Reading, ...]]:
         """Both as checkpoints of one architecture, or an error that says why they are none."""
@@ -117,6 +139,15 @@ class TwoNetworks:
         if isinstance(pair, ApartPair):
             raise InvalidNetwork(f"the checkpoints are of different architectures: {pair.reason}")
         return pair, readings
+
+
+def _as_stored(module: nn.Module, reading: Reading | None) -> nn.Module:
+    """A module of float64 in the type in which its source holds all its numbers, if that is one."""
+    import torch
+
+    kinds = {layer.dtype for layer in reading.layers} if reading is not None else set()
+    kind = getattr(torch, kinds.pop(), None) if len(kinds) == 1 else None
+    return module.to(kind) if isinstance(kind, torch.dtype) and kind.is_floating_point else module
 
 
 def _is_large(module: nn.Module) -> bool:
@@ -133,10 +164,15 @@ def _is_text_of_factory(source: Source) -> bool:
     return isinstance(source, str) and is_factory(source)
 
 
+def _is_folder(source: Source) -> bool:
+    """Whether it is a folder of Hugging Face."""
+    return isinstance(source, (str, os.PathLike)) and (Path(source) / "config.json").is_file()
+
+
 def _knows_its_module(source: Source) -> bool:
     """Modules, factories and folders of Hugging Face."""
     if isinstance(source, (str, os.PathLike)):
-        return _is_text_of_factory(source) or (Path(source) / "config.json").is_file()
+        return _is_text_of_factory(source) or _is_folder(source)
     return is_module(source)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError
+from lawful.outward import at_most
 from lawful.verify.checkpoint_element import (
     ListedFrame,
     acted,
@@ -31,6 +32,7 @@ from lawful.verify.checkpoint_element import (
 from lawful.verify.checkpoint_files import FormTensors, read_sources, survey
 from lawful.verify.checkpoint_folds import KINDS, Array, FoldedTensors, clusters, name_of
 from lawful.verify.checkpoint_own import need_partners, own_numbers
+from lawful.verify.checkpoint_settings import check_settings
 from lawful.verify.finding import Finding, short
 from lawful.verify.schema import grant, listed, need, record
 
@@ -47,9 +49,10 @@ CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
     """Check the certificate against the tensors of two files, by their names there; each is asked for when needed."""
-    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved")
+    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings")
     if len(files) != 2:
         raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
+    settings = check_settings(parts.get("settings"), files)
     (digest_one, stored_one), (digest_two, stored_two) = (survey(file) for file in files)
     digests = digest_one, digest_two
     sources = read_sources(parts["tensors"])
@@ -86,6 +89,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     if matrices:
         statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {off:.0e}"
     statement += _listed_parts(parts["tensors"], found)
+    statement += settings
     statement += ". Not checked: that what is listed leaves the function of this architecture as it is"
     facts = {"tensors": len(shapes), "numbers": found.total, "moved_only": found.exact, "entry": found.worst,
              "tensor": found.where, "relative": found.furthest, "folds": len(folds), "matrices": len(matrices),
@@ -258,8 +262,8 @@ def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: l
         words += f" after {len(folds)} folds ({', '.join(f'{count} {kind}' for count, kind in kinds if count)})"
     if found.exact == found.total:
         return f"{words}: every number exactly"
-    words += f": {found.exact:,} of them are equal then, each other entry is within {found.worst:.1e} of the sum "
-    words += f"of the absolute values of its terms, no tensor is off by more than {found.furthest:.1e} of its size"
+    words += f": {found.exact:,} of them are equal then, each other entry is within {at_most(found.worst)} of the sum "
+    words += f"of the absolute values of its terms, no tensor is off by more than {at_most(found.furthest)} of its size"
     return words
 
 

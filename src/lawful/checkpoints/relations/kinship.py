@@ -129,8 +129,13 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     held = _held([each for each in matrices if each.relative])
     apart = median(each.relative for each in matrices or seen) if seen else float("inf")
     relation: Relation
-    if verdict.verdict == "equal":
+    settings: tuple[str, ...] = ()
+    if verdict.is_copy:
         relation, reason, lineage = "copy", verdict.reason, None
+    elif pair.architecture.unsettled and all(each.fits for each in found.distances):
+        # Weights say nothing about what settings do: the word is about the weights alone.
+        settings = pair.architecture.unsettled
+        relation, reason, lineage = "copy of weights", verdict.reason, None
     else:
         two = folded_tensors(pair.second.state, pair.architecture.folds)
         fitting = {each.tensor for each in found.distances if each.fits}
@@ -151,13 +156,7 @@ def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
             change = change_of(each, (first[each.tensor], pair.second.state[each.tensor]))
             changes.append(replace(change, rank=None) if blurred and not each.as_stored else change)
     ordered = tuple(sorted(changes, key=lambda change: -change.relative))
-    return Kinship(relation, reason, verdict, agreements, ordered, held, lineage=lineage)
-
-
-def copy_of_weights(found: Kinship, settings: Sequence[str]) -> Kinship:
-    """A copy whose module has other settings: weights say nothing about what these do."""
-    reason = f"the weights are a symmetric copy ({found.reason}); settings differ: {listed(list(settings), 6)}"
-    return replace(found, relation="copy of weights", reason=reason, settings=tuple(settings))
+    return Kinship(relation, reason, verdict, agreements, ordered, held, lineage=lineage, settings=settings)
 
 
 def _relation(lineage: Lineage, distances: Sequence[NearestTensors], held: SharesHeld | None) -> tuple[Relation, str]:

@@ -30,7 +30,6 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
                 "--model module:factory"
             ) from None
         let_torchvision_load()
-        ignored = ("custom code (auto_map)",) if "auto_map" in settings else ()
         if weightless is None:
             module = _made(transformers, settings)
         else:
@@ -41,7 +40,28 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
             else:
                 module = _made(transformers, settings)
     shape = _input_shape(settings)
-    return _first_tensor(module, _input_sizes(module, shape)), shape, ignored
+    made = _first_tensor(module, _input_sizes(module, shape))
+    made.unread, made.settings = _unread(settings, folder), settings
+    return made, shape, tuple(made.unread)
+
+
+def read_settings(folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a folder's `config.json` says, and what of it is not carried out."""
+    with naming(folder):
+        settings = _settings(folder)
+    return settings, _unread(settings, folder)
+
+
+def _unread(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """What decides the function of a folder beside its settings and numbers, and is not carried out here."""
+    found = []
+    if settings.get("auto_map"):
+        found.append("its own code (auto_map) is not run, but the class of transformers")
+    if settings.get("quantization_config"):
+        found.append("the rounding of quantization_config is not carried out")
+    if (folder / "adapter_model.safetensors").is_file() or (folder / "adapter_model.bin").is_file():
+        found.append("the adapter beside the weights is not applied")
+    return tuple(found)
 
 
 @contextmanager
@@ -102,7 +122,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _made(transformers: Any, settings: dict[str, Any]) -> Any:
-    """The first architecture of the configuration that the library has, without weights."""
+    """The architecture that the configuration names, or that of its family, without weights."""
     kind = settings["model_type"]
     known = {key: value for key, value in settings.items() if key not in ("model_type", "auto_map")}
     try:
@@ -111,9 +131,8 @@ def _made(transformers: Any, settings: dict[str, Any]) -> Any:
         reason = (str(error).strip().splitlines() or [""])[0][:160]
         raise Unsupported(f"transformers knows no configuration of model_type {kind[:40]!r} ({reason})") from None
     config.use_cache = False
-    names = settings.get("architectures") or []
+    found = _architecture(transformers, settings, config)
     try:
-        found = next((getattr(transformers, name) for name in names if hasattr(transformers, str(name))), None)
         made = transformers.AutoModel.from_config(config) if found is None else found(config)
     except LawfulError:
         raise
@@ -121,6 +140,25 @@ def _made(transformers: Any, settings: dict[str, Any]) -> Any:
         reason = (str(error).strip().splitlines() or [""])[0][:160]
         raise Unsupported(f"transformers cannot make a {kind[:40]} of its config.json ({reason})") from None
     return made.eval()
+
+
+def _architecture(transformers: Any, settings: Mapping[str, Any], config: Any) -> Any:
+    """The class that the settings name; None if they name none. No other is taken for it."""
+    names = settings.get("architectures") or []
+    if not names:
+        return None
+    name = names[0] if isinstance(names, list) else names
+    found = getattr(transformers, name, None) if isinstance(name, str) else None
+    if found is None:
+        raise Unsupported(
+            f"its architecture {str(name)[:60]!r} is no class of transformers: give --model module:factory"
+        )
+    family = getattr(found, "config_class", None)
+    if isinstance(family, type) and not isinstance(config, family):
+        raise Unsupported(
+            f"its config.json names {name} and model_type {settings['model_type'][:40]!r}, which do not belong together"
+        )
+    return found
 
 
 def _input_shape(settings: dict[str, Any]) -> tuple[int, ...] | None:

@@ -1,0 +1,147 @@
+"""Settings in which two modules differ: which of them cannot matter, and which lengths of inputs could tell.
+
+Two programs are compared at one size of inputs. Settings of `transformers` may act at other sizes alone: a window of
+attention that is longer than the input does nothing there. So a setting that differs is believed to be without effect
+only if it is listed here, each with its reason; the programs have to be equal at the size tried *besides*. Any other
+difference leaves equality open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+Settings = dict[str, Any]
+
+# What no forward pass computes with, at any length.
+NEVER_COMPUTED = {
+    "names and versions": {"_name_or_path", "name_or_path", "transformers_version", "_commit_hash", "tokenizer_class",
+                           "finetuning_task", "task_specific_params", "problem_type", "prefix", "architectures"},
+    "names of classes; how many there are is seen in the tensors": {"id2label", "label2id"},
+    "numbers at the start of training": {"initializer_range", "initializer_factor", "initializer_std", "init_std",
+                                         "_fast_init"},
+    "training alone: modules count in evaluation": {
+        "attention_dropout", "attention_probs_dropout_prob", "hidden_dropout", "hidden_dropout_prob", "dropout",
+        "activation_dropout", "classifier_dropout", "classifier_dropout_prob", "embedding_dropout", "embed_dropout",
+        "embd_pdrop", "resid_pdrop", "attn_pdrop", "resid_dropout", "attn_dropout", "summary_first_dropout",
+        "dropout_rate", "seq_classif_dropout", "qa_dropout", "drop_path_rate", "layerdrop", "encoder_layerdrop",
+        "decoder_layerdrop", "gradient_checkpointing", "router_aux_loss_coef", "router_z_loss_coef"},
+    "what is returned beside the first tensor, or kept for the next call": {
+        "use_cache", "output_attentions", "output_hidden_states", "return_dict", "use_return_dict"},
+    "how answers are sampled from what is computed": {
+        "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+        "diversity_penalty", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "remove_invalid_values",
+        "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens"},
+}  # fmt: skip
+# What acts on all tokens alike, however many there are: programs that are equal at one length are equal at all.
+ALIKE_AT_ALL_LENGTHS = {
+    "which tensors are one": {"tie_word_embeddings", "tie_encoder_decoder"},
+    "a function of single entries": {"hidden_act", "hidden_activation", "activation_function"},
+}
+RENAMED = {"rope_scaling", "rope_theta", "model_type"}  # in older files: what became of them is compared
+TOKEN = ("token_id", "token_ids", "token_index")  # a token's number is compared with each token of the input
+INERT = frozenset(
+    name for group in (NEVER_COMPUTED, ALIKE_AT_ALL_LENGTHS) for names in group.values() for name in names
+)
+NUMBERS = ("dtype", "torch_dtype")  # the type in which weights are loaded: see `rounded_by_dtype`
+OF_LENGTH = ("window", "position", "length", "seq", "context", "chunk", "block", "span", "distance", "bucket", "local")
+
+
+def settings_of(module: nn.Module) -> Settings | None:
+    """All settings of a module of `transformers`, or of those inside of it; None if there are none."""
+    configs = {id(own): own for part in module.modules() if hasattr(own := getattr(part, "config", None), "to_dict")}
+    if not configs:
+        return None
+    found: Settings = {}
+    for number, own in enumerate(_outer(list(configs.values()))):
+        found |= dict(_flat(own.to_dict(), f"{number}." if number else ""))
+    written = getattr(module, "settings", {})  # of config.json: the library may keep some of them elsewhere
+    return dict(_flat({key: value for key, value in written.items() if key not in RENAMED})) | found
+
+
+def _outer(configs: list[Any]) -> list[Any]:
+    """Those that are no part of another."""
+    inner = {id(value) for own in configs for value in vars(own).values()}
+    return [own for own in configs if id(own) not in inner]
+
+
+def _flat(given: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in given.items():
+        if isinstance(value, Mapping) and key not in INERT:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def differing(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
+    """The settings that differ and are not known to be without effect.
+
+    >>> differing({"sliding_window": 8, "use_cache": True}, {"sliding_window": 9, "eos_token_id": 2})
+    {'sliding_window': (8, 9)}
+    """
+    found = {}
+    for key in sorted({*one, *two}):
+        name = key.rpartition(".")[2]
+        values = one.get(key), two.get(key)
+        if name in INERT or name in NUMBERS or name.endswith(TOKEN) or _alike(*values):
+            continue
+        found[key] = values
+    return found
+
+
+def _alike(one: Any, two: Any) -> bool:
+    """Equal; 1 and 1.0 are one number, and True is another setting."""
+    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
+        return len(one) == len(two) and all(_alike(a, b) for a, b in zip(one, two, strict=True))
+    return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)
+
+
+def describe(settings: Mapping[str, tuple[Any, Any]]) -> tuple[str, ...]:
+    """Each in words."""
+    return tuple(f"{key} is {_short(one)} in A, {_short(two)} in B" for key, (one, two) in settings.items())
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def rounded_by_dtype(settings: Settings | None, state: Mapping[str, torch.Tensor]) -> str | None:
+    """The type in which a folder asks to be loaded, if that would round some of its numbers."""
+    named = None if settings is None else next((settings[key] for key in NUMBERS if settings.get(key)), None)
+    kind = getattr(torch, str(named).removeprefix("torch."), None)
+    if not isinstance(kind, torch.dtype):
+        return None
+    for tensor in state.values():
+        if not tensor.is_floating_point() or torch.promote_types(tensor.dtype, kind) == kind:
+            continue
+        if not torch.equal(tensor.to(kind).to(tensor.dtype), tensor):
+            return str(kind).removeprefix("torch.")
+    return None
+
+
+def telling_lengths(one: Settings, two: Settings, tokens: int) -> list[int]:
+    """Lengths beyond `tokens` from which some setting may act: one more than each number that could be one.
+
+    >>> telling_lengths({"sliding_window": 16, "layer_types": ["a"]}, {"sliding_window": 16, "layer_types": ["b"]}, 8)
+    [17]
+    """
+    found = set()
+    open_ones = differing(one, two)
+    for settings in (one, two):
+        for key, value in settings.items():
+            if key in open_ones or any(word in key for word in OF_LENGTH):
+                found |= {number + 1 for number in _whole(value) if number >= tokens}
+    return sorted(found)
+
+
+def _whole(value: Any) -> Iterator[int]:
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _whole(each)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value

@@ -1,0 +1,180 @@
+"""Folders with the same numbers and other settings: equal only where a setting cannot matter at any length."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import in_process as lawful
+
+import lawful as api
+from lawful.checkpoints.settings import INERT, differing, rounded_by_dtype, telling_lengths
+from lawful.cli.checkpoints import FloatTensors
+from lawful.errors import CertificateError, Unsupported
+from lawful.verify import verify
+
+TOKENS = {"vocab_size": 24, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+         "intermediate_size": 8, "max_position_embeddings": 40}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    found = pytest.importorskip("transformers")
+    from lawful.network.modules.torchvision_names import let_torchvision_load
+
+    let_torchvision_load()
+    found.utils.logging.disable_progress_bar()
+    return found
+
+
+@pytest.fixture(scope="module")
+def windowed(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen 3 of one layer, with a window of 12 tokens."""
+    torch.manual_seed(0)
+    window = {"sliding_window": 12, "use_sliding_window": True, "max_window_layers": 0}
+    return _saved(
+        transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, **TOKENS, **window)), tmp_path_factory
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small ResNet."""
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(embedding_size=4, hidden_sizes=[4], depths=[1], layer_type="basic")
+    config.image_size = 8
+    return _saved(transformers.ResNetForImageClassification(config), tmp_path_factory)
+
+
+def _saved(module: Any, factory: pytest.TempPathFactory) -> Path:
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.add_(0.4 * torch.randn_like(tensor))
+    path = factory.mktemp("settings") / "a"
+    module.save_pretrained(path)
+    return path
+
+
+def changed(folder: Path, **settings: Any) -> Path:
+    """The same numbers under other settings."""
+    other = folder.parent / "-".join((*settings, str(len(list(folder.parent.iterdir())))))
+    shutil.copytree(folder, other)
+    written = json.loads((folder / "config.json").read_text()) | settings
+    (other / "config.json").write_text(json.dumps(written))
+    return other
+
+
+def test_a_window_beyond_the_input_is_told_by_a_longer_one(transformers: Any, windowed: Path) -> None:
+    """Full attention where the other has a window: the same up to 12 tokens, as the library itself says."""
+    other = changed(windowed, layer_types=["full_attention"])
+    models = [transformers.AutoModelForCausalLM.from_pretrained(each, dtype=torch.float64).eval()
+              for each in (windowed, other)]  # fmt: skip
+    gaps = []
+    for tokens in (8, 30):
+        x = torch.randint(24, (2, tokens), generator=torch.Generator().manual_seed(tokens))
+        with torch.no_grad():
+            a, b = (model(x).logits for model in models)
+        gaps.append(float((a - b).abs().max() / a.abs().max()))
+    assert gaps[0] < 1e-12 < 1e-3 < gaps[1]
+    found = api.same(windowed, other)
+    assert found.verdict == "different"
+    assert not found
+    assert "layer_types is ['sliding_attention'] in A, ['full_attention'] in B" in found.reason
+    assert found.replay.inputs[0].shape[-1] > 12
+
+
+def test_settings_of_unknown_effect_leave_it_open(folder: Path) -> None:
+    """`dtype` is how weights are loaded: bfloat16 rounds what is stored in float32."""
+    other = changed(folder, my_note="x", dtype="bfloat16")
+    found = lawful("same", folder, other, "--json")
+    assert found.returncode == 3
+    assert (found.json["verdict"], found.json["within"]) == ("undecided", None)
+    assert "my_note is not set in A, x in B" in found.json["reason"]
+    assert "A is loaded as it is stored, and B as bfloat16" in found.json["reason"]
+    assert api.diff(folder, other).relation != "copy"
+    with pytest.raises(Unsupported, match="my_note"):
+        api.same(folder, other, exact=True)
+
+
+def test_what_is_not_carried_out_is_not_passed_over(folder: Path) -> None:
+    code, quantised = {"auto_map": {"AutoModel": "own.Own"}}, {"quantization_config": {"load_in_8bit": True}}
+    own = changed(folder, **code, **quantised)
+    found = api.same(own, own)
+    assert found.verdict == "undecided"
+    assert "its own code (auto_map) is not run" in found.reason
+    assert "quantization_config is not carried out" in found.reason
+    with pytest.raises(TypeError, match="neither true nor false"):
+        bool(found)
+    with pytest.raises(Unsupported, match="its own code"):
+        api.same(own, own, exact=True)
+    shown = lawful("same", folder, changed(folder, **code))
+    assert shown.returncode == 3
+    assert "its own code (auto_map) is not run" in " ".join(shown.stdout.split())
+
+
+def test_an_architecture_is_never_replaced(folder: Path) -> None:
+    found = lawful("same", folder, changed(folder, architectures=["OurOwnForCausalLM"]))
+    assert found.returncode == 2
+    assert "OurOwnForCausalLM" in found.stderr
+    found = lawful("same", folder, changed(folder, architectures=["LlamaForCausalLM"]))
+    assert found.returncode == 2
+    assert "do not belong together" in found.stderr
+
+
+def test_certificates_are_bound_to_the_settings(folder: Path, tmp_path: Path) -> None:
+    """Settings without effect may differ, all others reject it; so do others than those it was made for."""
+    copy, file = changed(folder, initializer_range=0.5, bos_token_id=3), tmp_path / "copy.json"
+    found = lawful("same", folder, copy, "--certificate", file, "--json")
+    assert (found.returncode, found.json["within"]["kind"]) == (0, "exactly")
+    body = json.loads(file.read_text())
+    said = verify(body, FloatTensors(folder), FloatTensors(copy)).statement
+    assert "The settings of both folders are the same but for bos_token_id, initializer_range" in said
+    other = changed(folder, hidden_act="relu", layer_type="other")
+    with pytest.raises(CertificateError, match="the settings are not those"):
+        verify(body, FloatTensors(folder), FloatTensors(other))
+    for forged in ({**body, "settings": [None, None]}, {k: v for k, v in body.items() if k != "settings"}):
+        with pytest.raises(CertificateError, match="differ in layer_type"):
+            verify(forged, FloatTensors(folder), FloatTensors(other))
+    own = changed(folder, auto_map={"AutoModel": "own.Own"})
+    with pytest.raises(CertificateError, match="code of its own"):
+        verify({**body, "settings": [None, None]}, FloatTensors(folder), FloatTensors(own))
+
+
+def fields(config: Any) -> Iterator[tuple[str, Any]]:
+    """Each setting of a configuration with another value."""
+    for key, value in config.to_dict().items():
+        if isinstance(value, bool):
+            yield key, not value
+        elif isinstance(value, (int, float)):
+            yield key, value + 1
+        elif isinstance(value, str):
+            yield key, f"{value}x"
+        elif isinstance(value, list) and value:
+            yield key, value[1:]
+        elif isinstance(value, Mapping):
+            yield key, {**value, "more": 1}
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "Gemma2", "Mistral", "GPT2", "Bert", "GPTNeoX", "Mixtral"])
+def test_every_field_is_compared_unless_it_is_listed(transformers: Any, family: str) -> None:
+    config = getattr(transformers, f"{family}Config")()
+    plain = config.to_dict()
+    for key, value in fields(config):
+        listed = key in INERT or key.endswith(("token_id", "token_ids")) or key in ("dtype", "torch_dtype")
+        assert bool(differing(plain, plain | {key: value})) != listed, key
+
+
+def test_lengths_that_may_tell() -> None:
+    one = {"layer_types": ["a"], "sliding_window": 12, "vocab_size": 100, "hidden_size": 64}
+    assert telling_lengths(one, one | {"layer_types": ["b"]}, 8) == [13]
+    assert telling_lengths(one, one | {"hidden_size": 32}, 8) == [13, 33, 65]
+    assert differing({"theta": 1}, {"theta": 1.0}) == {}
+    assert differing({"on": 1}, {"on": True}) != {}
+    assert rounded_by_dtype({"dtype": "bfloat16"}, {"w": torch.tensor([0.5])}) is None
+    assert rounded_by_dtype({"dtype": "bfloat16"}, {"w": torch.tensor([0.1])}) == "bfloat16"
