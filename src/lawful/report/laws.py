@@ -21,8 +21,8 @@ LEVELS = {
     "data": "near these weights, these inputs, any labels",
 }
 MODES = {
-    "eval": "eval: batch norms use their stored statistics",
-    "train": "train: batch norms use the statistics of the batch (--mode eval: stored ones)",
+    "eval": "eval: batch norms use their stored statistics, dropout is off",
+    "train": "train: as training runs it, batch statistics and dropout included (--mode eval: neither)",
 }
 LOSSES = {"full": "any (full span: squared error, logistic, ...)", "cross-entropy": "cross-entropy"}
 
