@@ -27,6 +27,7 @@ from lawful.symmetry.check import (
     POINTS,
     TOLERANCE,
     FalseSymmetry,
+    largest_of,
     casts,
     random_point,
     refuse_other_training,
@@ -170,7 +171,9 @@ def _check(
             return
         terms = graph.edge_values(theta) * graph.edge_values(slope)
         size = abs(graph.incidence) @ np.abs(terms)
-        off = np.abs(graph.incidence @ terms) / (size + FLOOR * FLOOR * size.max(initial=0.0) + np.finfo(float).tiny)
+        # w/‖w‖ of a single weight has no slope at all: beside those of other weights its terms are rounding
+        largest = largest_of(slope[name] * theta[name] for name in theta)
+        off = np.abs(graph.incidence @ terms) / np.maximum(size, FLOOR * largest + np.finfo(float).tiny)
         silent &= size == 0
         if np.isfinite(terms).all() and off.max(initial=0.0) > TOLERANCE:
             refuse_other_training(module, inputs, exported)

@@ -121,8 +121,8 @@ class _Drawing(TorchFunctionMode):
             return answer(self, func, args, given)
         if name in _REFUSED:
             raise Unsupported(f"the module draws from {name} in train mode, which is not read")
-        if isinstance(func, FunctionType) and func.__module__ == functional.__name__:
-            with self:  # a function written in Python: what it calls is seen as well
+        if func in _OPENED:
+            with self:  # written in Python: what it calls is seen as well
                 return _body(func)(*args, **given)
         return func(*args, **given)
 
@@ -150,6 +150,12 @@ def _no(*values: object) -> bool:
     return False
 
 
+_OPENED: tuple[Any, ...] = (
+    functional.multi_head_attention_forward,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+)
 Answer = Callable[[_Drawing, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
