@@ -97,6 +97,13 @@ def opened() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_dropout() -> Iterator[None]:
+    """Calls inside drop nothing, in train mode too."""
+    with _Drawing(None, dropping=False):
+        yield
+
+
 def _states() -> tuple[Any, ...]:
     """The state of every generator that a module may use without saying so."""
     name, keys, *rest = np.random.get_state()
@@ -106,9 +113,9 @@ def _states() -> tuple[Any, ...]:
 class _Drawing(TorchFunctionMode):
     """Answers every random function; with no numbers to take it writes down what is asked for, and opens all gates."""
 
-    def __init__(self, numbers: torch.Tensor | None) -> None:
+    def __init__(self, numbers: torch.Tensor | None, *, dropping: bool = True) -> None:
         super().__init__()
-        self.numbers, self.place = numbers, 0
+        self.numbers, self.place, self.dropping = numbers, 0, dropping
         self.draws: list[Draw] = []
 
     def __torch_function__(
@@ -163,7 +170,7 @@ def _mask(mode: _Drawing, values: torch.Tensor, share: float, name: str, *, feat
     """Gates for the entries (or the channels) of values; None if none is ever closed."""
     if not 0 <= share <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {share}")
-    if share == 0 or values.numel() == 0:
+    if share == 0 or values.numel() == 0 or not mode.dropping:
         return None
     shape = (*values.shape[:2], *(1,) * (values.ndim - 2)) if features else tuple(values.shape)
     return torch.zeros(shape, dtype=torch.float64) if share == 1 else mode.take("gate", shape, name)
