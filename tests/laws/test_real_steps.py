@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ class Written(nn.Module):
 
 
 def bare(*sizes: int) -> list[nn.Module]:
-    return [nn.Linear(a, b, bias=False) for a, b in zip(sizes, sizes[1:], strict=False)]
+    return [nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
 
 
 def frozen(module: nn.Module, name: str) -> nn.Module:
@@ -179,7 +180,8 @@ def test_the_check_finds_laws_of_the_other_mode() -> None:
     torch.manual_seed(0)
     module = MODULES["dropout"][0]()
     count = count_laws(module, input_shape=(3,), mode="eval")
-    assert (count.laws, count.mode) == (10, "eval") and any("eval mode" in each for each in count.reading.assumed)
+    assert (count.laws, count.mode) == (10, "eval")
+    assert any("eval mode" in each for each in count.reading.assumed)
     assert broken_laws(count, module, (3,), "eval") == 0
     assert broken_laws(count, module, (3,), "train") == 6
 
@@ -188,7 +190,8 @@ def test_masks_are_in_the_certificate() -> None:
     """The fields of a proof open and close gates by 0 and 1: a mask that is never drawn proves nothing."""
     torch.manual_seed(0)
     proof = certificate(count_laws(MODULES["dropout"][0](), input_shape=(3,)))
-    assert proof["draws"] == [["gate", 4]] and "4 random numbers" in verify(proof).statement
+    assert proof["draws"] == [["gate", 4]]
+    assert "4 random numbers" in verify(proof).statement
     half = copy.deepcopy(proof)
     half["inputs"][0][-1] = 2 ** (proof["sample_bits"] - 1)
     with pytest.raises(CertificateError, match="neither 0 nor 1"):
@@ -213,7 +216,7 @@ class Odd(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         match self.how:
             case "numpy" if self.training:
-                return self.layer(x) * float(np.random.rand() < 2)
+                return self.layer(x) * float(np.random.rand() < 2)  # noqa: NPY002
             case "generator" if self.training:
                 return self.layer(x) * torch.empty(2, dtype=x.dtype).exponential_()
             case "recurrent":
@@ -246,7 +249,13 @@ def test_dropout_draws_what_pytorch_draws() -> None:
     """With a mask in place of the generator, layers compute what they compute with the same mask drawn."""
     torch.manual_seed(0)
     x = torch.randn(2, 3, 4, dtype=torch.float64) + 3
-    for layer in (nn.Dropout(0.3), nn.Dropout1d(0.3), nn.AlphaDropout(0.3), nn.FeatureAlphaDropout(0.3), nn.RReLU(0.1, 0.4)):
+    for layer in (
+        nn.Dropout(0.3),
+        nn.Dropout1d(0.3),
+        nn.AlphaDropout(0.3),
+        nn.FeatureAlphaDropout(0.3),
+        nn.RReLU(0.1, 0.4),
+    ):
         draws = read_draws(lambda: layer(x))  # noqa: B023
         given = -x if isinstance(layer, nn.RReLU) else x
         torch.manual_seed(1)

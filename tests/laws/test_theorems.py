@@ -13,7 +13,7 @@ from lawful.network import Architecture
 
 @pytest.mark.parametrize("depth", [3, 4])
 def test_the_formula_of_linear_networks(depth: int) -> None:
-    """P1 Corollary 4.4 for one hidden layer, and its sum over layers, cut at width 1: all widths up to 3 (2 if deep)."""
+    """P1 Corollary 4.4 for one hidden layer, its sum over layers cut at width 1 beyond: widths up to 3 (2 if deep)."""
     for widths in product(range(1, 4 if depth == 3 else 3), repeat=depth):
         found = count_laws(f"{'-'.join(map(str, widths))} linear")
         assert (found.laws, found.status) == (linear_laws(widths), "proved"), widths

@@ -10,6 +10,7 @@ from falsification import Trial
 from scipy.optimize import linprog
 
 from lawful.components import Components, components
+from lawful.errors import InvalidNetwork
 from lawful.network import Dag, Role
 from lawful.report.components import found_text
 from lawful.sentences import components as sentences
@@ -18,9 +19,11 @@ GRAPHS = 60
 
 
 def least_squares(dag: Dag) -> np.ndarray:
-    """For every edge the least square over all nonnegative flows with the balance of the weights (P0: x ≥ 0, Bx = c)."""
+    """For every edge the least square over all x ≥ 0 with the balance of the weights, Bx = c (P0)."""
     hidden = dag.hidden.tolist()
-    table = np.array([(dag.heads == node).astype(float) - (dag.tails == node) for node in hidden]).reshape(-1, dag.parameters)
+    table = np.array([(dag.heads == node).astype(float) - (dag.tails == node) for node in hidden]).reshape(
+        -1, dag.parameters
+    )
     balance = table @ dag.theta**2
     found = []
     for edge in range(dag.parameters):
@@ -52,7 +55,7 @@ def cases() -> list[tuple[str, Components, np.ndarray]]:
         names = [f"n{node}" for node in range(count)]
         try:
             dag = Dag(names, roles, [a for a, _ in pairs], [b for _, b in pairs], weights=weights)
-        except Exception:  # a node on no path, which a network does not have
+        except InvalidNetwork:  # a node on no path
             continue
         found.append((f"{pairs} {weights.tolist()}", components(dag), least_squares(dag)))
     return found
@@ -80,7 +83,9 @@ def barrier() -> Iterator[Trial]:
             words = sentences.barrier(lock.minimum)
             root = float(np.sqrt(least[lock.edge]))
             assert words in found_text(found)
-            yield Trial(f"{about} edge {lock.edge}: {words}", True, root * (1 - 2e-5) <= float(words) <= root * (1 + 1e-12))
+            yield Trial(
+                f"{about} edge {lock.edge}: {words}", True, root * (1 - 2e-5) <= float(words) <= root * (1 + 1e-12)
+            )
         for edge in np.flatnonzero((least < 1e-9) & (found.dag.theta != 0))[:1]:
             yield Trial(f"{about} edge {edge} free", any(lock.edge == edge for lock in found.locked), False)
 

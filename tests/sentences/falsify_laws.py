@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from unittest.mock import patch
 
 import numpy as np
@@ -12,8 +12,7 @@ import torch
 from falsification import Trial
 from torch.func import grad, jvp
 
-from lawful.laws import LawCount, count_laws
-from lawful.laws import theorems
+from lawful.laws import LawCount, count_laws, theorems
 from lawful.laws.training import training_laws
 from lawful.network import Architecture, Dag
 from lawful.report.laws import count_json, text
@@ -60,7 +59,7 @@ def bracket(one: Field, other: Field) -> Field:
 
 def rank_of_brackets(widths: list[int], theta: np.ndarray, gates: Callable[[np.random.Generator], tuple]) -> int:
     """The dimension that gradients of ⟨w, U D … U x⟩ and their brackets span at θ, with these diagonals D."""
-    shapes = list(zip(widths, widths[1:], strict=False))
+    shapes = list(pairwise(widths))
     rng = np.random.default_rng(0)
 
     def field() -> Field:
@@ -86,7 +85,7 @@ def near_laws(architecture: str, theta: np.ndarray) -> int:
     def gates(rng: np.random.Generator) -> tuple:
         x = signal = rng.normal(size=widths[0])
         found, start = [], 0
-        for a, b in zip(widths[:-2], widths[1:-1], strict=False):
+        for a, b in pairwise(widths[:-1]):
             signal = theta[start : start + a * b].reshape(b, a) @ signal
             start += a * b
             found.append((signal > 0).astype(float) if relu else np.ones(b))
@@ -168,7 +167,9 @@ def complete_somewhere() -> Iterator[Trial]:
 def complete_beside() -> Iterator[Trial]:
     """Of a module on data, whose own weights have a tie: next to them there are as many laws as were counted."""
     for scale in (1.0,):
-        module = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Tanh(), torch.nn.Linear(2, 1, bias=False))
+        module = torch.nn.Sequential(
+            torch.nn.Linear(2, 2, bias=False), torch.nn.Tanh(), torch.nn.Linear(2, 1, bias=False)
+        )
         with torch.no_grad():
             module[0].weight.copy_(torch.tensor([[1.0, 2.0], [1.0, 2.0]]))
             module[2].weight.copy_(scale * torch.tensor([[1.0, 1.0]]))

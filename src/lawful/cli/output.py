@@ -133,7 +133,7 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
 
 
 def note_assumed(reading: Reading, sentences: Iterable[str]) -> None:
-    """An answer that assumed more than its networks' readings say adds to them, or to its own reading if there is none."""
+    """An answer that assumed more than its networks' readings say adds to them (to its own, if there are none)."""
     out = sys.stdout
     if isinstance(out, Out):
         out.readings = [each.assuming(*sentences) for each in out.readings or [reading]]

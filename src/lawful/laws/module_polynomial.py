@@ -127,7 +127,7 @@ def _gradients(
 
 
 def free_fields(program: Program, points: Residues, rng: np.random.Generator, classes: int, tokens: int) -> Sampled:
-    """As many random fields as points, at the first of them: inputs, output weights and choices are any residues, gates 0 and 1."""
+    """As many random fields as points, at the first of them: any inputs, output weights and choices, gates 0 or 1."""
     rows, modulus = len(points), prime()
     inputs = rng.integers(modulus, size=(rows, program.inputs))
     start = program.given

@@ -20,10 +20,10 @@ from lawful.laws.jets import lifted
 from lawful.laws.lowering import lower
 from lawful.laws.module_data import BALLS, SeenData
 from lawful.laws.module_exact import independent_modulo, is_polynomial
-from lawful.network.modules.randomness import Draw, sample_draws
 from lawful.laws.probe import MIXED, Probe
 from lawful.laws.program import Program, RankProof
 from lawful.laws.sampled import Sampled
+from lawful.network.modules.randomness import Draw, sample_draws
 from lawful.types import Floats, Indices
 
 LARGEST = 1500  # parameters

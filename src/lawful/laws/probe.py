@@ -20,8 +20,8 @@ from lawful.network.modules.calling import called_with
 from lawful.network.modules.convert import input_shapes
 from lawful.network.modules.export import twin_of
 from lawful.network.modules.randomness import Draw, drawn, opened, read_draws, sample_draws
-from lawful.network.reading import listed
 from lawful.network.modules.trained_field import drop_hooks, follows_gradient, refuse_hooks_of_parameters
+from lawful.network.reading import listed
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7

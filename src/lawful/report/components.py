@@ -83,7 +83,9 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
         for lock in found.locked[:MOST]:
             nodes = [dag.names[node] for node in found.stable_set(lock)]
             sign = {1: "+", -1: "-", 0: "?"}[lock.sign]
-            lines.append(f"  {edge_words(dag, lock.edge):24} {sign:>4} {sentences.barrier(lock.minimum):>20}  {_few(nodes)}")
+            lines.append(
+                f"  {edge_words(dag, lock.edge):24} {sign:>4} {sentences.barrier(lock.minimum):>20}  {_few(nodes)}"
+            )
         if len(found.locked) > MOST:
             lines.append(f"  ... and {len(found.locked) - MOST} more")
         lines.append(f"{len(found.free_bottlenecks)} other bottleneck edges are free")

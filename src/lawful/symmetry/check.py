@@ -177,7 +177,9 @@ def random_point(
         outputs = [tensor for tensor in tensors_in(twin(*given)) if tensor.requires_grad]
         paired = [torch.randn(each.shape, generator=generator, dtype=each.dtype) * each for each in outputs]
         slopes = torch.autograd.grad(
-            sum((each.sum() for each in paired), torch.zeros((), dtype=torch.float64)), list(named.values()), allow_unused=True
+            sum((each.sum() for each in paired), torch.zeros((), dtype=torch.float64)),
+            list(named.values()),
+            allow_unused=True,
         )
     theta = {name: tensor.detach() for name, tensor in named.items()}
     slope = {

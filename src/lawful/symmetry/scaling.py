@@ -27,8 +27,8 @@ from lawful.symmetry.check import (
     POINTS,
     TOLERANCE,
     FalseSymmetry,
-    largest_of,
     casts,
+    largest_of,
     random_point,
     refuse_other_training,
 )

@@ -36,7 +36,12 @@ class Sample:
 
 
 def identities(
-    steps: Sequence[ReadStep], laws: Sequence[Law], classes: int, tokens: int, data: Sequence[Sample] = (), plain: int | None = None
+    steps: Sequence[ReadStep],
+    laws: Sequence[Law],
+    classes: int,
+    tokens: int,
+    data: Sequence[Sample] = (),
+    plain: int | None = None,
 ) -> int:
     """The k for which all laws hold at all weights, unless an event of probability 2^−k occurred; 0 if not shown.
 

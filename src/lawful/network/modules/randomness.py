@@ -25,7 +25,9 @@ from lawful.errors import Unsupported
 
 Kind = Literal["gate", "unit", "real"]
 ALPHA = 1.7580993408473766  # of `alpha_dropout`: minus the limit of SELU, as PyTorch rounds it
-KEPT = 0.7  # share of the gates that are open in samples: any mask may be drawn, and half open would starve deep modules
+KEPT = (
+    0.7  # share of the gates that are open in samples: any mask may be drawn, and half open would starve deep modules
+)
 BITS = 8  # of numbers between 0 and 1 in samples, so that they are short fractions
 
 
@@ -106,7 +108,7 @@ def without_dropout() -> Iterator[None]:
 
 def _states() -> tuple[Any, ...]:
     """The state of every generator that a module may use without saying so."""
-    name, keys, *rest = np.random.get_state()
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  (the generator that a module would use)
     return torch.get_rng_state().numpy().tobytes(), random.getstate(), name, np.asarray(keys).tobytes(), tuple(rest)
 
 
@@ -147,8 +149,10 @@ class _Drawing(TorchFunctionMode):
 @cache
 def _body(func: FunctionType) -> Callable[..., Any]:
     """A function of `torch.nn.functional` that does not hand itself over to the mode again."""
-    unseen = {name: _no for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")}
-    twin = FunctionType(func.__code__, {**func.__globals__, **unseen}, func.__name__, func.__defaults__, func.__closure__)
+    unseen = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _no)
+    twin = FunctionType(
+        func.__code__, {**func.__globals__, **unseen}, func.__name__, func.__defaults__, func.__closure__
+    )
     twin.__kwdefaults__ = func.__kwdefaults__
     return twin
 
@@ -166,7 +170,9 @@ _OPENED: tuple[Any, ...] = (
 Answer = Callable[[_Drawing, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def _mask(mode: _Drawing, values: torch.Tensor, share: float, name: str, *, features: bool = False) -> torch.Tensor | None:
+def _mask(
+    mode: _Drawing, values: torch.Tensor, share: float, name: str, *, features: bool = False
+) -> torch.Tensor | None:
     """Gates for the entries (or the channels) of values; None if none is ever closed."""
     if not 0 <= share <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {share}")
@@ -281,7 +287,7 @@ def _filled(kind: Kind) -> Answer:
     """`uniform_(from, to)` and `normal_(mean, std)`."""
 
     def answer(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        first, second = (("from", "to") if kind == "unit" else ("mean", "std"))
+        first, second = ("from", "to") if kind == "unit" else ("mean", "std")
         values, low, high = _arguments(args, given, ("self", first, second))
         low, high = 0.0 if low is None else low, 1.0 if high is None else high
         scale = high - low if kind == "unit" else high
@@ -321,7 +327,7 @@ _ANSWERS: dict[str, Answer] = {
     "rrelu": _rrelu,
     "rrelu_": _rrelu,
 }
-_REFUSED = frozenset(
-    "normal randint randint_like randperm random_ multinomial poisson binomial exponential_ geometric_ log_normal_ "
-    "cauchy_ fractional_max_pool2d fractional_max_pool3d".split()
-)
+_REFUSED = frozenset({
+    "normal", "randint", "randint_like", "randperm", "random_", "multinomial", "poisson", "binomial", "exponential_",
+    "geometric_", "log_normal_", "cauchy_", "fractional_max_pool2d", "fractional_max_pool3d",
+})  # fmt: skip
