@@ -67,8 +67,8 @@ def _same_gradients(case: Probe, program: Program) -> bool:
     weights = torch.randn((COMPARED, rows, *case.output_shape), generator=generator, dtype=torch.float64)
     fields = Sampled(program, theta.numpy(), inputs, weights.reshape(COMPARED, -1).numpy())
     found = fields.brackets(np.arange(COMPARED)[:, None])
-    finite = np.isfinite(found).all(axis=1)
-    given, numbers = torch.as_tensor(inputs).split([program.given, program.inputs - program.given], dim=1)
+    finite = np.asarray(np.isfinite(found).all(axis=1))
+    given, numbers = (torch.as_tensor(part) for part in np.split(inputs, [program.given], axis=1))
     if case.vocabulary is not None:
         given = given.reshape(COMPARED, -1, case.vocabulary).argmax(dim=-1)
     slope = torch.func.grad(case.value)

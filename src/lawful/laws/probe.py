@@ -88,13 +88,13 @@ class Probe:
         self, tensors: Mapping[str, torch.Tensor], inputs: torch.Tensor, numbers: torch.Tensor | None
     ) -> torch.Tensor:
         """`g_θ(x)`; the random numbers come after the buffers that may be any."""
-        start = 0
-        held = {}
-        for name in self.iterated if numbers is not None else ():
-            buffer = self.module.get_buffer(name)
-            held[name] = numbers[start : start + buffer.numel()].reshape(buffer.shape)
-            start += buffer.numel()
-        with drawn(numbers[start:] if self.random and numbers is not None else None):
+        held: dict[str, torch.Tensor] = {}
+        for name in self.iterated:
+            if numbers is not None:
+                buffer = self.module.get_buffer(name)
+                held[name] = numbers[: buffer.numel()].reshape(buffer.shape)
+                numbers = numbers[buffer.numel() :]
+        with drawn(numbers if self.random else None):
             found: torch.Tensor = called_with(self.module, {**tensors, **held}, (inputs,))
         return found
 

@@ -15,11 +15,13 @@ Constants are float64 numbers, taken as the exact rationals that they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from lawful.types import Floats, Indices
 
+Kind = Literal["gate", "unit", "real"]  # of random numbers
 FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
 
 
@@ -48,7 +50,7 @@ class Program:
     """
 
     steps: tuple[ProgramStep, ...]
-    draws: tuple[tuple[str, int], ...] = ()
+    draws: tuple[tuple[Kind, int], ...] = ()
 
     @property
     def given(self) -> int:
