@@ -187,10 +187,8 @@ def test_numbers_rounded_or_on_grids_are_named() -> None:
 
 
 def test_a_copy_with_other_settings_is_a_copy_of_weights() -> None:
-    pair = open_checkpoints(state(parent()), state(parent()), model=parent(), input="8:int")
-    assert isinstance(pair, CheckpointPair)
     words = ("layer_types is full in A, sliding in B",)
-    found = kinship(replace(pair, architecture=replace(pair.architecture, unsettled=words)))
+    found = kinship(replace(opened(), architecture=replace(opened().architecture, unsettled=words)))
     assert (found.relation, found.settings) == ("copy of weights", words)
     assert found.to_dict()["verdict"] == "undecided"
     assert "layer_types is full in A" in str(found)

@@ -94,7 +94,7 @@ def test_all_laws_of_degree_two(name: str) -> None:
     assert found.independent == laws
     case = probe(module, shape, mode=mode)
     theta = case.theta(3, 1.0)
-    inputs, weights = case.draw(5, 6)
+    inputs, weights, _ = case.draw(5, 6)
     for law in found.laws:
         slope = law.gradient(theta.numpy())
         for batch, ends in zip(inputs, weights, strict=True):

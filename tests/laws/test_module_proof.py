@@ -89,7 +89,7 @@ def test_the_program_has_the_brackets_of_the_module(name: str, mode: str) -> Non
     case, program, theta, inputs, weights, flat = sampled(name, mode)
     fields = Sampled(program, theta, flat, weights.reshape(3, -1).numpy())
     for word in ([0], [1, 0], [2, 1, 0]):
-        samples = [(inputs[k], weights[k], torch.zeros(())) for k in reversed(word)]
+        samples = [(inputs[k], weights[k], torch.zeros(0), torch.zeros(())) for k in reversed(word)]
         with composite():
             expected = _bracket(_field(case, GradientFlow()), len(word) - 1)(torch.tensor(theta), samples)
         found = fields.brackets(np.array([word]))[0]

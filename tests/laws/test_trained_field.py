@@ -156,13 +156,14 @@ def test_positions_are_no_tokens() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_spectral_norms_are_taken_where_they_are(first: bool) -> None:
-    """Power iterations stand still, whether or not they have converged: ‖W‖² of the layer is left."""
+    """The vectors of power iterations follow the weights, so any are allowed: ‖W‖² is left, and nothing is proved."""
     norm = nn.utils.parametrizations.spectral_norm
     torch.manual_seed(0)
     one, two = nn.Linear(3, 3), nn.Linear(3, 2)
     module = nn.Sequential(norm(one) if first else one, nn.Tanh(), two if first else norm(two))
     count = count_laws(module, input_shape=(3,))
-    assert (count.laws, count.status) == (1, "proved")
+    assert (count.laws, count.status, len(count.known)) == (1, "numerical", 1)
+    assert any("power iterations may be any" in each for each in count.reading.assumed)
 
 
 def test_functions_that_mix_a_batch() -> None:

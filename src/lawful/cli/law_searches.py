@@ -21,6 +21,7 @@ def polynomials(
     seed: int,
     shape: tuple[int, ...] | None,
     mode: str | None,
+    classes_axis: int | None,
     tell: Callable[[str, float], None],
 ) -> PolynomialLaws:
     """`--degree`, for graphs and for modules."""
@@ -34,14 +35,22 @@ def polynomials(
         if graph is None:
             from lawful.laws.module_polynomial import module_polynomial_laws
 
-            return module_polynomial_laws(source, shape, degree, loss=loss, mode=mode or "train", seed=seed)
+            return module_polynomial_laws(
+                source, shape, degree, loss=loss, mode=mode or "train", classes_axis=classes_axis, seed=seed
+            )
         source = graph
     watch = lambda what, done, total: tell(what, done / total)  # noqa: E731
     return polynomial_laws(source, degree, loss=loss, seed=seed, progress=watch)
 
 
 def beyond_polynomials(
-    source: Any, degree: int, loss: str, seed: int, shape: tuple[int, ...] | None, mode: str | None
+    source: Any,
+    degree: int,
+    loss: str,
+    seed: int,
+    shape: tuple[int, ...] | None,
+    mode: str | None,
+    classes_axis: int | None,
 ) -> LogarithmicLaws:
     """`--logarithms`."""
     from lawful.laws.count import as_graph
@@ -52,7 +61,9 @@ def beyond_polynomials(
     if graph is None:
         from lawful.laws.module_logarithmic import module_logarithmic_laws
 
-        return module_logarithmic_laws(source, shape, degree, loss=loss, mode=mode or "train", seed=seed)
+        return module_logarithmic_laws(
+            source, shape, degree, loss=loss, mode=mode or "train", classes_axis=classes_axis, seed=seed
+        )
     return logarithmic_laws(graph, degree, loss=loss, seed=seed)
 
 
@@ -68,7 +79,7 @@ def reduction_of(
         from lawful.laws.module_reduction import reduce_module
 
         return reduce_module(source, shape, mode=mode or "train", seed=seed)
-    graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape)
+    graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape, mode or "train")
     if graph is None or isinstance(graph, Architecture):
         graph = Architecture.parse(str(source)).initialise(seed=seed)
     return reduce_network(count, graph.to_dag().theta)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.law_searches import beyond_polynomials, described, polynomials, reduction_of, wording_of
-from lawful.cli.output import print_json, will_write, write_certificate, write_json, write_text
+from lawful.cli.output import note_assumed, print_json, will_write, write_certificate, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, open_module, takes_network
 from lawful.errors import LawfulError
@@ -67,7 +67,16 @@ def laws(
     ] = False,
     mode: Annotated[
         str | None,
-        typer.Option(help="Batch norms of a module: train (statistics of the batch; assumed) or eval (stored ones)."),
+        typer.Option(
+            help="A module in train mode (batch statistics, dropout draws its masks; assumed) or in eval mode."
+        ),
+    ] = None,
+    classes_axis: Annotated[
+        int | None,
+        typer.Option(
+            "--classes-axis",
+            help="The axis of a module's output that has the classes of --loss ce (1; the last for token ids).",
+        ),
     ] = None,
     inputs: Annotated[str | None, typer.Option(hidden=True, help="The same as --input '3;2,4'.")] = None,
     weights: Annotated[
@@ -119,11 +128,13 @@ def laws(
             seed=seed,
             input_shape=several or shape,
             mode=mode,
+            classes_axis=classes_axis,
             progress=lambda what, done, total: tell(what, done / total),
         )
+        note_assumed(count.reading, count.assumed)
         training = _training(count, weights, seed, tell)
-        found = None if degree is None else polynomials(source, degree, loss, seed, shape, mode, tell)
-        beyond = beyond_polynomials(source, degree or 1, loss, seed, shape, mode) if logarithms else None
+        found = None if degree is None else polynomials(source, degree, loss, seed, shape, mode, classes_axis, tell)
+        beyond = beyond_polynomials(source, degree or 1, loss, seed, shape, mode, classes_axis) if logarithms else None
     reduced = reduction_of(source, count, seed, shape, mode) if reduction else None
     listed = listed_laws(count) if every or out is not None else None
     _print(count, training, found, reduced, as_json, latex, listed if every else None, beyond)

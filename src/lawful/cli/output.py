@@ -132,6 +132,13 @@ def note_reading(reading: Reading, instead_of: Reading | None = None) -> None:
     out.readings.append(reading)
 
 
+def note_assumed(reading: Reading, sentences: Iterable[str]) -> None:
+    """An answer that assumed more than its networks' readings say adds to them (to its own, if there are none)."""
+    out = sys.stdout
+    if isinstance(out, Out):
+        out.readings = [each.assuming(*sentences) for each in out.readings or [reading]]
+
+
 def note_readings(readings: Iterable[Reading]) -> None:
     """The same of several networks."""
     for each in readings:

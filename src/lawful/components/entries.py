@@ -211,6 +211,8 @@ def entry_graph(module: nn.Module, input: Any = None) -> EntryGraph:
     if any(tensor.device.type == "meta" for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights, hence no balances")
     whole, found = scaling_laws(module, input)
+    if found.mode != "train":
+        raise Unsupported(f"its balances are those of training, and train mode cannot be read ({found.noted})")
     scaling, odd = whole.plain()
     values = scaling.edge_values(dict(module.named_parameters()))
     if not np.isfinite(values).all():

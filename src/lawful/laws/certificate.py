@@ -64,16 +64,17 @@ def certificate(count: LawCount) -> dict[str, Any]:
 def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
     """The proof for a module: its program, the point, the fields and brackets, and the explicit laws as polynomials."""
     steps = program_json(proof.program)
-    text = json.dumps(steps, sort_keys=True, separators=(",", ":"))
     decay = count.flow.decay if isinstance(count.flow, GradientFlow) else 0.0
     more: dict[str, Any] = ({"tokens": proof.tokens} if proof.tokens else {}) | ({"decay": decay} if decay else {})
+    if proof.program.draws:
+        more["draws"] = _draws(proof.program)
     inputs: list[Any] = proof.inputs.tolist()
     if proof.data is not None:
         more["data"], inputs = proof.data.tolist(), list(proof.samples)
     return more | {
         "kind": "laws-of-module",
         "version": 1,
-        "about": ["program:" + hashlib.sha256(text.encode()).hexdigest()],
+        "about": [program_name(proof.program)],
         "laws": count.laws,
         "parameters": count.parameters,
         "steps": steps,
@@ -93,6 +94,17 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
 def program_json(program: Program) -> list[dict[str, Any]]:
     """The steps of a program as JSON."""
     return [_step(step) for step in program.steps]
+
+
+def program_name(program: Program) -> str:
+    """The digest of a program, with what it draws at random."""
+    steps = program_json(program)
+    text = json.dumps([steps, _draws(program)] if program.draws else steps, sort_keys=True, separators=(",", ":"))
+    return "program:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _draws(program: Program) -> list[list[Any]]:
+    return [[kind, count] for kind, count in program.draws]
 
 
 def _step(step: ProgramStep) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from lawful.laws.region import Region, any_side, at_data, clear, near
 from lawful.laws.spanning import spanning
 from lawful.laws.theorems import by_theorem
 from lawful.network import Architecture, Dag, Mlp, Role
-from lawful.network.answers import answered
+from lawful.network.answers import answered, read_as
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
 from lawful.network.opening import Source, open, open_trained
@@ -41,6 +41,7 @@ LEVELS = ("phi", "near", "data")
 EXTRA_SEEDS = 2
 SIDES = 24  # of a boundary that are looked at, until one leaves only laws that hold on all
 MOST_MIXED = 64  # patterns that one field can sum
+OTHER_MODE = "eval mode: in train mode the module computes something else, which is what training follows"
 RUNS = ((150, MOST_RUNS), (600, 4), (2000, 1))  # up to so many variables: runs that test a count
 
 
@@ -55,15 +56,17 @@ def count_laws(
     seed: int = 0,
     input_shape: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = None,
     mode: str | None = None,
+    classes_axis: int | None = None,
     progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
 
     Levels: "phi" (any weights, any data), "near" (near the given weights, any data), "data" (near the given weights,
     for these inputs and any labels). Losses: "full" (mean squared error and any other whose output gradients span),
-    or "cross-entropy". A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the `mode`
-    "train" (batch norms use the statistics of the batch, as training does) or "eval" (their stored ones). A module with
-    several inputs takes their sizes: `input_shape=((3,), (2, 4))`.
+    or "cross-entropy", whose classes are the axis `classes_axis` of a module's output (1, as in PyTorch; the last of a
+    module that reads tokens). A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the
+    `mode` "train" (as training runs them: batch norms use the statistics of the batch, dropout draws its masks) or
+    "eval". A module with several inputs takes their sizes: `input_shape=((3,), (2, 4))`.
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
     >>> count.laws, count.parameters, count.dimensions, count.status
@@ -88,8 +91,9 @@ def count_laws(
         from lawful.laws.one_tensor import with_one_input
 
         trained, shape = with_one_input(trained, several)
-    asked = _Asked(level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", progress)
-    return answered(_counted(trained, asked), opened, trained=mode or "")
+    asked = _Asked(level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, progress)
+    count = answered(_counted(trained, asked), opened, trained=mode or "")
+    return read_as(count, *(each.assuming(*count.assumed) for each in count.readings)) if count.assumed else count
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +108,7 @@ class _Asked:
     seed: int
     input_shape: tuple[int, ...] | None
     mode: str
+    classes_axis: int | None
     progress: Watch | None
 
 
@@ -121,8 +126,12 @@ def _counted(source: Any, asked: _Asked) -> LawCount:
                 "flow": flow,
                 "seed": seed,
                 "mode": asked.mode,
+                "classes_axis": asked.classes_axis,
             }
             return count_module(source, asked.input_shape, **words)
+        if asked.mode == "eval" and not _one_mode(source, asked.input_shape):
+            graph = _counted(found, asked)
+            return replace(graph, mode="eval", assumed=(*graph.assumed, OTHER_MODE))
         source = found
     architecture = str(source) if isinstance(source, Architecture) else None
     if level == "phi" and (settled := by_theorem(source, loss, flow)) is not None:
@@ -310,7 +319,10 @@ class _Job:
 
 
 def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "train") -> Mlp | Dag | None:
-    """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly."""
+    """A module of linear layers and homogeneous activations, no weight used twice, is a graph and counted exactly.
+
+    One that computes something else in train mode (dropout, a branch on `training`) is none.
+    """
     import torch
 
     from lawful.laws.probe import probe
@@ -323,6 +335,8 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
         return None  # a convolution is a graph too, but one whose weights move together
     if mode != "eval" and any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in module.modules()):
         return None
+    if mode != "eval" and not _one_mode(module, input_shape):
+        return None  # a graph is read in eval mode
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return None
     try:
@@ -334,3 +348,12 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
     if found.parameters != sum(parameter.numel() for parameter in module.parameters()):
         return None
     return found if probe(module, input_shape, mode=mode).gradient else None
+
+
+def _one_mode(module: Any, input_shape: tuple[int, ...] | None) -> bool:
+    """Whether the calls of a module are the same in both modes, none of them random."""
+    from lawful.network.modules.convert import input_shapes
+    from lawful.network.modules.export import same_in_both_modes
+
+    shape = input_shape if input_shape is not None else next(iter(input_shapes(module)), None)
+    return shape is not None and same_in_both_modes(module, shape)

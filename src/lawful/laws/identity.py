@@ -54,7 +54,8 @@ def holds(
 ) -> bool:
     """Whether all laws pass, each with random factors, at three random primes of 31 bits.
 
-    `classes` outputs in a run may move together (cross-entropy), and `tokens` inputs in a run add up to 1.
+    `classes` outputs in a run may move together (cross-entropy), and `tokens` inputs in a run add up to 1. What is
+    drawn at random is any number.
     """
     listed = tuple(laws)
     try:
@@ -123,7 +124,7 @@ class _Trial:
     def _inputs(self, length: int) -> Residues:
         found = self._any(length)
         if self.tokens:
-            runs = found.reshape(-1, self.tokens)
+            runs = found[: self.program.given].reshape(-1, self.tokens)
             runs[:, -1] = (1 - runs[:, :-1].sum(axis=1)) % self.prime
         return found
 

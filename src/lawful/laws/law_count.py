@@ -36,7 +36,8 @@ class LawCount(Shown):
 
     `parts` pass one number on: there all but one direction are bound, by laws not all of which are explicit. A count
     that is "numerical" in exact arithmetic is too large with probability at most `error`. `places` are the names and
-    shapes of a module's parameters, laid end to end.
+    shapes of a module's parameters, laid end to end. `mode` is the one in which a module with two was read, and
+    `assumed` what the count rests on besides its reading.
 
     `claim` says what is complete: "phi" (the laws hold at all weights, and no other function of φ is conserved), "near"
     (no other function is conserved near these weights; of a network without gates, near any weights) or "somewhere"
@@ -67,6 +68,7 @@ class LawCount(Shown):
     error: float | None = None
     theorem: str = ""
     places: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def laws(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,6 @@ from lawful.laws.lowering_order import OrderRules
 from lawful.laws.lowering_rules import Tokens, TracedArray
 from lawful.laws.probe import Probe, first_line
 from lawful.laws.program import Program, Writer
-from lawful.network.modules.calling import called_with
 from lawful.network.modules.lowering import core_decompositions
 
 MOST_ENTRIES = 5_000_000
@@ -47,11 +47,14 @@ def lower(case: Probe, batch: torch.Tensor) -> Program:
     """The program that computes the module's output from its parameters and an input of the batch's size."""
     names = list(case.names)
 
-    def function(parts: list[torch.Tensor], inputs: torch.Tensor) -> Any:
-        return called_with(case.module, dict(zip(names, parts, strict=True)), (inputs,))
+    def function(parts: list[torch.Tensor], inputs: torch.Tensor, *numbers: torch.Tensor) -> Any:
+        return case.output(dict(zip(names, parts, strict=True)), inputs, numbers[0] if numbers else None)
 
+    draws = case.draws(len(batch))
+    numbers = (torch.zeros(sum(draw.count for draw in draws), dtype=torch.float64),) if draws else ()
     with composite():
-        return _lowered(function, case.shapes, (batch,), case.vocabulary)
+        program = _lowered(function, case.shapes, (batch, *numbers), case.vocabulary)
+    return replace(program, draws=tuple((draw.kind, draw.count) for draw in draws))
 
 
 def lower_function(
@@ -110,12 +113,13 @@ def _has_rule(operation: Any) -> bool:
 
 
 class _Lowering(OrderRules):
-    """Parameters of these shapes, then at most one input: numbers, or ids of so many tokens."""
+    """Parameters of these shapes, then at most one input (numbers, or ids of so many tokens), then random numbers."""
 
     def __init__(self, shapes: Sequence[torch.Size], inputs: tuple[torch.Tensor, ...], vocabulary: int | None) -> None:
-        count = sum(batch.numel() for batch in inputs) * (vocabulary or 1)
+        count = sum(batch.numel() * (vocabulary or 1 if place == 0 else 1) for place, batch in enumerate(inputs))
         super().__init__(Writer(sum(shape.numel() for shape in shapes), count))
         self.shapes, self.inputs, self.vocabulary = shapes, inputs, vocabulary
+        self.tokens = 1
 
     def run(self, traced: torch.fx.GraphModule, most: int | None) -> Program:
         """Follow the graph, as long as there are no more than so many entries."""
@@ -147,9 +151,16 @@ class _Lowering(OrderRules):
             indices = np.arange(start, start + shape.numel())
             start += shape.numel()
             yield TracedArray(self.write.take((0,), indices), tuple(shape))
-        for batch in self.inputs:
+        start = 0
+        for place, batch in enumerate(self.inputs):
             whole = tuple(batch.shape)
-            yield TracedArray(1, whole) if self.vocabulary is None else Tokens(whole)
+            tokens = self.vocabulary is not None and place == 0
+            count = batch.numel() * (self.vocabulary or 1 if tokens else 1)
+            indices = np.arange(start, start + count)
+            start += count
+            if tokens:
+                self.tokens = self.write.take((1,), indices)
+            yield Tokens(whole) if tokens else TracedArray(self.write.take((1,), indices), whole)
 
     def call(self, target: Any, arguments: Any, options: dict[str, Any]) -> Any:
         """One operation: on constants alone it is computed now, else written down."""
@@ -187,7 +198,7 @@ class _Lowering(OrderRules):
         width = math.prod(table.shape[1:])
         sizes = (1, math.prod(token.shape), table.shape[0], width)
         return TracedArray(
-            self.write.matmul(1, self.placed(table, table.shape), sizes), (*token.shape, *table.shape[1:])
+            self.write.matmul(self.tokens, self.placed(table, table.shape), sizes), (*token.shape, *table.shape[1:])
         )
 
     # Copies

@@ -46,6 +46,7 @@ def count_module(
     flow: Flow,
     seed: int = 0,
     mode: str = "train",
+    classes_axis: int | None = None,
 ) -> LawCount:
     """The count for any module: several random points must agree, each with a clear gap, or it stays undecided.
 
@@ -54,11 +55,12 @@ def count_module(
     """
     if isinstance(flow, GradientFlow) and flow.decay:
         options: dict[str, Any] = {"level": level, "data": data, "loss": loss, "seed": seed, "mode": mode}
+        options["classes_axis"] = classes_axis
         plain = count_module(module, input_shape, flow=GradientFlow(), **options)
         if plain.proved and len(homogeneous(plain.known)) == len(plain.known):
             dimensions = tuple(size + 1 for size in plain.dimensions)
             return replace(plain, flow=flow, states=plain.states + 1, dimensions=dimensions)
-    case = probe(module, input_shape, data, loss, mode)
+    case = probe(module, input_shape, data, loss, mode, classes_axis)
     if case.size > ELIMINATED and flow == GradientFlow() and data is None:
         return _at_least(case, level, loss)
     refuse_if_too_large(case.size)
@@ -94,7 +96,7 @@ def count_module(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
         words=tuple(words), mode=mode if case.has_modes else None,
-        claim="somewhere", places=places(case),
+        claim="somewhere", places=places(case), assumed=case.assumed,
     )  # fmt: skip
     if flow != GradientFlow():
         return count
@@ -147,7 +149,7 @@ def _at_least(case: Probe, level: str, loss: str) -> LawCount:
     return LawCount(
         case.size, case.size, (case.size - laws,), LawFamily((), case.size), laws, "at least", level, GradientFlow(),
         loss, arithmetic="graph", reason=reason, words=tuple(words), mode=case.mode if case.has_modes else None,
-        claim="near",
+        claim="near", assumed=case.assumed,
     )  # fmt: skip
 
 

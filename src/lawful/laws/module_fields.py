@@ -30,22 +30,23 @@ def _field(case: Probe, flow: Flow) -> Field:
     if isinstance(flow, Metric):
         flow.check(case.size)
         matrix = _metric(flow, case.size)
-        return lambda state, inputs, weights, drift: matrix(slope(state, inputs, weights))
+        return lambda state, inputs, weights, numbers, drift: matrix(slope(state, inputs, weights, numbers))
     if isinstance(flow, HeavyBall):
         size = case.size
 
-        def moving(state: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, drift: torch.Tensor) -> Any:
+        def moving(state: torch.Tensor, *sample: torch.Tensor) -> Any:
+            *drawn, drift = sample
             velocity = state[size : 2 * size]
-            force = slope(state[:size], inputs, weights)
+            force = slope(state[:size], *drawn)
             parts = [drift * velocity, force - drift * flow.constant_friction * velocity]
             return torch.cat(parts if flow.autonomous else [*parts, drift[None]])
 
         return moving
     if isinstance(flow, GradientFlow) and flow.decay:
-        return lambda state, inputs, weights, drift: torch.cat(
-            [slope(state[:-1], inputs, weights) - drift * flow.decay * state[:-1], drift[None]]
+        return lambda state, inputs, weights, numbers, drift: torch.cat(
+            [slope(state[:-1], inputs, weights, numbers) - drift * flow.decay * state[:-1], drift[None]]
         )
-    return lambda state, inputs, weights, drift: slope(state, inputs, weights)
+    return lambda state, inputs, weights, numbers, drift: slope(state, inputs, weights, numbers)
 
 
 def _metric(flow: Metric, size: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -138,7 +139,7 @@ def _mapped(function: Field, state: torch.Tensor, samples: Any, count: int) -> t
 
 
 def _samples(case: Probe, level: int, count: int, seed: int) -> list[tuple[torch.Tensor, ...]]:
-    """Inputs, output weights and drifts of `count` brackets, for each of their fields."""
+    """Inputs, output weights, random numbers and drifts of `count` brackets, for each of their fields."""
     samples: list[tuple[torch.Tensor, ...]] = []
     for slot in range(level + 1):
         label = ((seed * 16 + level) * 16 + slot) * 2 + 1

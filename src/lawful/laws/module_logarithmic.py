@@ -21,6 +21,7 @@ def module_logarithmic_laws(
     *,
     loss: str = "full",
     mode: str = "train",
+    classes_axis: int | None = None,
     seed: int = 0,
 ) -> LogarithmicLaws:
     """All such laws that hold on every piece of a module, whatever its functions are.
@@ -36,9 +37,8 @@ def module_logarithmic_laws(
     >>> [law.words(ModuleWording(found.places)) for law in found.laws]
     ['log|p[0] + q[0]| − s[0]', 'log|p[0] − q[0]| + s[0]']
     """
-    case = probe(module, input_shape, None, loss, mode)
+    case = probe(module, input_shape, None, loss, mode, classes_axis)
     program = program_of(case)
-    classes = case.output_shape[-1] if loss == "cross-entropy" else 0
 
     def samples(prime: int, seed: int, count: int) -> tuple[Residues, Residues]:
         rng = np.random.default_rng((seed, prime))
@@ -47,7 +47,7 @@ def module_logarithmic_laws(
         with modulo(prime):
             for start in range(0, count, ROWS):
                 some = points[start : start + ROWS]
-                drawn = free_fields(program, some, rng, classes, case.vocabulary or 0)
+                drawn = free_fields(program, some, rng, case.classes, case.vocabulary or 0)
                 fields.append(np.broadcast_to(drawn.gradient(np.arange(len(some)), {0: some})[0], some.shape))
         return points.T, np.concatenate(fields).T
 

@@ -39,6 +39,7 @@ def module_polynomial_laws(
     *,
     loss: str = "full",
     mode: str = "train",
+    classes_axis: int | None = None,
     seed: int = 0,
 ) -> PolynomialLaws:
     """All polynomial laws of degree at most `degree` that hold on every piece of a module.
@@ -50,7 +51,7 @@ def module_polynomial_laws(
     """
     if degree < 1:
         raise LawfulError(f"the degree of a law is at least 1, not {degree}")
-    case = probe(module, input_shape, None, loss, mode)
+    case = probe(module, input_shape, None, loss, mode, classes_axis)
     program = program_of(case)
     if not is_polynomial(program):
         kinds = sorted({step.kind for step in program.steps} & {"exp", "erf", "rsqrt", "log", "sin", "cos"})
@@ -59,8 +60,7 @@ def module_polynomial_laws(
             if kinds
             else "polynomial laws are found for modules whose pieces are polynomials, and this one divides"
         )
-    classes = case.output_shape[-1] if loss == "cross-entropy" else 0
-    laws, independent, total = search(program, degree, classes=classes, tokens=case.vocabulary or 0, seed=seed)
+    laws, independent, total = search(program, degree, classes=case.classes, tokens=case.vocabulary or 0, seed=seed)
     places = tuple((name, tuple(shape)) for name, shape in zip(case.names, case.shapes, strict=True))
     return PolynomialLaws(None, degree, laws, independent, total, 1, total, 2.0**-60, places)
 
@@ -127,12 +127,18 @@ def _gradients(
 
 
 def free_fields(program: Program, points: Residues, rng: np.random.Generator, classes: int, tokens: int) -> Sampled:
-    """As many random fields as points, at the first of them: inputs, output weights and choices are any residues."""
+    """As many random fields as points, at the first of them: any inputs, output weights and choices, gates 0 or 1."""
     rows, modulus = len(points), prime()
     inputs = rng.integers(modulus, size=(rows, program.inputs))
+    start = program.given
+    for kind, count in program.draws:
+        if kind == "gate":
+            inputs[:, start : start + count] %= 2
+        start += count
     if tokens:
-        runs = inputs.reshape(rows, -1, tokens)
+        runs = inputs[:, : program.given].reshape(rows, -1, tokens)
         runs[:, :, -1] = (1 - runs[:, :, :-1].sum(axis=2)) % modulus
+        inputs[:, : program.given] = runs.reshape(rows, -1)
     weights = rng.integers(modulus, size=(rows, program.outputs))
     if classes:
         ends = weights.reshape(rows, -1, classes)

@@ -23,6 +23,7 @@ from lawful.laws.module_exact import independent_modulo, is_polynomial
 from lawful.laws.probe import MIXED, Probe
 from lawful.laws.program import Program, RankProof
 from lawful.laws.sampled import Sampled
+from lawful.network.modules.randomness import Draw, sample_draws
 from lawful.types import Floats, Indices
 
 LARGEST = 1500  # parameters
@@ -35,6 +36,7 @@ THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
 ROUNDING = 1e-13  # a bracket so much shorter than others may be nothing but rounding
 PRECISIONS = (128, 256, 512)
+COMPARED = 4  # samples at which gradients of a module and of its steps are compared
 SAME = 1e-6  # how far, relative to their size, gradients of a module and of its steps may be apart
 
 
@@ -44,6 +46,10 @@ def program_of(case: Probe) -> Program:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
     if not case.gradient or case.padded:
         raise Unsupported(f"training does not follow the gradient of what the module computes: {case.unlike}")
+    if case.iterated:
+        raise Unsupported(f"training moves the vectors of power iterations ({', '.join(case.iterated)})")
+    if case.random and case.data is not None:
+        raise Unsupported(f"{', '.join(case.random)}: on given data random numbers were sampled only")
     program = lower(case, program_batch(case))
     if not _same_gradients(case, program):
         raise Unsupported("the module's operations, one by one, have other gradients than the module")
@@ -51,22 +57,26 @@ def program_of(case: Probe) -> Program:
 
 
 def _same_gradients(case: Probe, program: Program) -> bool:
-    """Whether the steps have the gradients that PyTorch computes, at a random point."""
+    """Whether the steps have the gradients that PyTorch computes, at a random point.
+
+    At inputs that are large an exponential may overflow here and not in PyTorch: those say nothing.
+    """
     generator = torch.Generator().manual_seed(1)
     rows, theta = len(program_batch(case)), case.theta(1, 0.5)
-    inputs = _inputs(case, 2, rows, generator) / 2.0**SAMPLE_BITS
-    weights = torch.randn((2, rows, *case.output_shape), generator=generator, dtype=torch.float64)
-    fields = Sampled(program, theta.numpy(), inputs, weights.reshape(2, -1).numpy())
-    found = fields.brackets(np.array([[0], [1]], dtype=np.intp))
-    given = torch.as_tensor(inputs)
+    inputs = _inputs(case, program, COMPARED, rows, generator) / 2.0**SAMPLE_BITS
+    weights = torch.randn((COMPARED, rows, *case.output_shape), generator=generator, dtype=torch.float64)
+    fields = Sampled(program, theta.numpy(), inputs, weights.reshape(COMPARED, -1).numpy())
+    found = fields.brackets(np.arange(COMPARED)[:, None])
+    finite = np.asarray(np.isfinite(found).all(axis=1))
+    given, numbers = (torch.as_tensor(part) for part in np.split(inputs, [program.given], axis=1))
     if case.vocabulary is not None:
-        given = given.reshape(2, -1, case.vocabulary).argmax(dim=-1)
+        given = given.reshape(COMPARED, -1, case.vocabulary).argmax(dim=-1)
     slope = torch.func.grad(case.value)
-    for number, batch in enumerate(given.reshape(2, rows, *case.input_shape)):
-        right = slope(theta, batch, weights[number]).numpy()
-        if not np.linalg.norm(found[number] - right) <= SAME * np.linalg.norm(right) + 1e-12:
+    for number, batch in enumerate(given.reshape(COMPARED, rows, *case.input_shape)):
+        right = slope(theta, batch, weights[number], numbers[number]).numpy()
+        if finite[number] and not np.linalg.norm(found[number] - right) <= SAME * np.linalg.norm(right) + 1e-12:
             return False
-    return True
+    return bool(finite.any())
 
 
 def prove_rank(
@@ -82,15 +92,15 @@ def prove_rank(
     count = (max(PIECES * case.size, MANY) if case.piecewise else case.size) + SPARE
     if seen is None:
         picked = np.arange(count)
-        given = _inputs(case, count, rows, generator)
+        given = _inputs(case, program, count, rows, generator)
         points = given / 2.0**SAMPLE_BITS
     else:
         picked = np.arange(max(count, 2 * len(seen.inputs))) % len(seen.inputs)
         given, points, count = np.zeros((len(picked), 0), dtype=np.intp), seen.inputs[picked], len(picked)
     weights = torch.randn((count, rows, *case.output_shape), generator=generator, dtype=torch.float64)
     ends = _whole(weights.reshape(count, -1).numpy(), SAMPLE_BITS)
-    if case.loss == "cross-entropy":
-        ends = _summing_to_zero(ends, case.output_shape[-1])
+    if case.classes:
+        ends = _summing_to_zero(ends, case.classes)
     at = whole / 2.0**bits
     chosen = _choose(Sampled(program, at, points, ends / 2.0**SAMPLE_BITS), case.size, at_most, count, seed)
     if chosen is None:
@@ -100,10 +110,9 @@ def prove_rank(
     rename = {field: number for number, field in enumerate(used)}
     words = [tuple(rename[field] for field in word) for word in words]
     ends, points = ends[used], points[used]
-    classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
     proof = RankProof(
         program, whole, bits, given[used], ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, 0.0,
-        PRECISIONS[0], classes, case.vocabulary or 0, exact=True, data=None if seen is None else seen.inputs,
+        PRECISIONS[0], case.classes, case.vocabulary or 0, exact=True, data=None if seen is None else seen.inputs,
         samples=() if seen is None else tuple(int(picked[field]) for field in used),
     )  # fmt: skip
     floats = at, points, ends / 2.0**SAMPLE_BITS
@@ -139,7 +148,14 @@ def program_batch(case: Probe) -> torch.Tensor:
     return torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
 
 
-def _inputs(case: Probe, count: int, rows: int, generator: torch.Generator) -> Indices:
+def _inputs(case: Probe, program: Program, count: int, rows: int, generator: torch.Generator) -> Indices:
+    """Random inputs of the program, the random numbers that it draws behind them."""
+    runs = [Draw(kind, size, "") for kind, size in program.draws]
+    numbers = _whole(sample_draws(runs, count, generator).numpy(), SAMPLE_BITS)
+    return np.concatenate([_given(case, count, rows, generator), numbers], axis=1)
+
+
+def _given(case: Probe, count: int, rows: int, generator: torch.Generator) -> Indices:
     shape = (count, rows, *case.input_shape)
     if case.vocabulary is not None:
         tokens = torch.randint(case.vocabulary, shape, generator=generator)

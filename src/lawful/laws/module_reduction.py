@@ -37,6 +37,8 @@ def reduce_module(
     (True, 2, 2)
     """
     case = probe(module, input_shape, None, "full", mode)
+    if case.random:
+        raise Unsupported(f"--reduction is of one flow, and {', '.join(case.random)} draws another at every step")
     program = program_of(case)
     if not is_polynomial(program):
         raise Unsupported("--reduction is for modules whose φ is a polynomial: this one has other functions or divides")

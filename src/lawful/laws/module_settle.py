@@ -85,9 +85,8 @@ class Settling:
         """A count of more laws than are known: modulo random primes too, if the module is a polynomial."""
         case, known = self.case, len(count.known)
         why = f"{count.laws - known} of the laws have no explicit form here" + self.rough
-        classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
-        plain = case.data is None and case.vocabulary is None and not count.reason
-        found = directions(program, case.size - known, classes, seeds[0]) if plain else None
+        plain = case.data is None and case.vocabulary is None and not case.random and not count.reason
+        found = directions(program, case.size - known, case.classes, seeds[0]) if plain else None
         if found is None:
             return _doubtful(count, why)
         dimensions, error = found
@@ -103,30 +102,28 @@ class Settling:
 
     def _identical(self, program: Program, laws: Iterable[Law]) -> tuple[Law, ...]:
         case = self.case
-        classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
-        return identities(program, laws, classes=classes, tokens=case.vocabulary or 0, seen=self.seen)
+        return identities(program, laws, classes=case.classes, tokens=case.vocabulary or 0, seen=self.seen)
 
     def explicit(self, program: Program, count: LawCount) -> tuple[Law, ...]:
         """Independent laws that hold identically: those that were proposed, sums that no sample moves, polynomials."""
         case, seen = self.case, self.seen
-        classes = case.output_shape[-1] if case.loss == "cross-entropy" else 0
         kept = self._identical(program, count.known)
         if rough := len(count.known) - len(kept):
             self.rough = f"; {rough} hold to rounding, but not as identities of the module's steps"
         if seen is not None and len(kept) < count.laws:
             kept = independent_laws([*still_laws(program, seen), *kept], case.size)
         if len(kept) < count.laws:
-            more = self._polynomials(program, classes)
+            more = self._polynomials(program)
             more = independent_laws([*kept, *more], case.size) if seen is not None and more else more
             kept = more if len(more) == count.laws else kept
         return kept
 
-    def _polynomials(self, program: Program, classes: int) -> tuple[Law, ...]:
+    def _polynomials(self, program: Program) -> tuple[Law, ...]:
         """Independent polynomial laws of degree 2 (1 for large modules)."""
         case = self.case
         degree = 2 if comb(case.size + 2, 2) <= MOST_MONOMIALS else 1
         try:
-            laws, *_ = search(program, degree, classes=classes, tokens=case.vocabulary or 0, seen=self.seen)
+            laws, *_ = search(program, degree, classes=case.classes, tokens=case.vocabulary or 0, seen=self.seen)
         except (Unsupported, ZeroDivisionError):
             return ()
         return independent_laws(laws, case.size)

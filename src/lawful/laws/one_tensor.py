@@ -54,10 +54,34 @@ def joined(module: torch.nn.Module) -> torch.nn.Module:
     class Joined(own):  # type: ignore[misc]
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
             found = _tensors(super().forward(*inputs))
+            if len(found) == 1:
+                return found[0]
             return torch.cat([tensor.reshape(len(tensor), -1) for tensor in found], dim=1)
 
     module.__class__ = Joined
     return module
+
+
+def with_classes_last(module: torch.nn.Module, axis: int) -> torch.nn.Module:
+    """The module, with an axis of its output moved to the end; its class is changed.
+
+    >>> with_classes_last(torch.nn.Conv1d(1, 3, 1), 1)(torch.ones(2, 1, 5)).shape
+    torch.Size([2, 5, 3])
+    """
+    own: Any = type(module)
+
+    class Moved(own):  # type: ignore[misc]
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = super().forward(*inputs)
+            return found.movedim(axis, -1)
+
+    module.__class__ = Moved
+    return module
+
+
+def several_tensors(result: Any) -> bool:
+    """Whether a module returns more than one tensor of numbers."""
+    return len(_tensors(result)) > 1
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.laws.one_tensor import joined
+from lawful.laws.one_tensor import joined, several_tensors, with_classes_last
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.convert import input_shapes
 from lawful.network.modules.export import twin_of
+from lawful.network.modules.randomness import Draw, drawn, opened, read_draws, sample_draws
 from lawful.network.modules.trained_field import drop_hooks, follows_gradient, refuse_hooks_of_parameters
+from lawful.network.reading import listed
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
 FAR_OUT = 0.25  # of which this share is ten times as large where there are kinks
 LARGE = 5.0  # the size of a parameter tensor's entries above which any others serve better
 MODES = ("eval", "train")
+RANDOM_IN = {
+    "eval": "eval mode: {} is off, though training draws from it",
+    "train": "train mode: {} draws new random numbers at every step, and laws hold whatever they are",
+}
 KINKED = (  # parts of the names of functions that are smooth in pieces only
     "relu", "max", "min", "abs", "clamp", "clip", "hard", "elu", "shrink", "threshold", "where", "sort", "topk",
     "median", "round", "floor", "ceil", "sign",
@@ -48,6 +57,9 @@ class Probe:
     gradient: bool = True  # training follows the gradient of what the module computes
     padded: tuple[str, ...] = ()  # tables with a row that training leaves alone
     mixes: bool = False  # a sample's output depends on the rest of its batch
+    random: tuple[str, ...] = ()  # the functions that draw random numbers in this mode
+    iterated: tuple[str, ...] = ()  # buffers of power iterations, which may be any numbers: training moves them
+    assumed: tuple[str, ...] = ()  # what the counts rest on: the mode, the classes
 
     @property
     def size(self) -> int:
@@ -66,10 +78,40 @@ class Probe:
         parts = torch.split(theta, [shape.numel() for shape in self.shapes])
         return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
 
-    def value(self, theta: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """`⟨w, g_θ(x)⟩`."""
-        output: torch.Tensor = called_with(self.module, self.unflatten(theta), (inputs,))
-        return (output * weights).sum()
+    def value(
+        self, theta: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, numbers: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """`⟨w, g_θ(x)⟩`, with these random numbers if it draws any."""
+        return (self.output(self.unflatten(theta), inputs, numbers) * weights).sum()
+
+    def output(
+        self, tensors: Mapping[str, torch.Tensor], inputs: torch.Tensor, numbers: torch.Tensor | None
+    ) -> torch.Tensor:
+        """`g_θ(x)`; the random numbers come after the buffers that may be any."""
+        held: dict[str, torch.Tensor] = {}
+        for name in self.iterated:
+            if numbers is not None:
+                buffer = self.module.get_buffer(name)
+                held[name] = numbers[: buffer.numel()].reshape(buffer.shape)
+                numbers = numbers[buffer.numel() :]
+        with drawn(numbers if self.random else None):
+            found: torch.Tensor = called_with(self.module, {**tensors, **held}, (inputs,))
+        return found
+
+    @property
+    def classes(self) -> int:
+        """How many outputs in a row have slopes that sum to 0: the classes of cross-entropy, which stand last."""
+        return self.output_shape[-1] if self.loss == "cross-entropy" else 0
+
+    def draws(self, samples: int) -> tuple[Draw, ...]:
+        """What a call on so many samples draws, after the buffers that may be any numbers."""
+        held = tuple(Draw("real", self.module.get_buffer(name).numel(), name) for name in self.iterated)
+        if not self.random:
+            return held
+        kind = torch.float64 if self.vocabulary is None else torch.int64
+        batch = torch.zeros((samples, *self.input_shape), dtype=kind)
+        with torch.no_grad():
+            return held + read_draws(lambda: self.module(batch))
 
     def own_theta(self) -> torch.Tensor:
         """The module's parameters."""
@@ -94,8 +136,8 @@ class Probe:
             parts.append((values + spread * scale * noise).flatten())
         return torch.cat(parts)
 
-    def draw(self, seed: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Random inputs (or all the data) and random output weights, orthogonal to 1 for cross-entropy."""
+    def draw(self, seed: int, rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Random inputs (or all the data), output weights, orthogonal to 1 for cross-entropy, and random numbers."""
         generator = torch.Generator().manual_seed(seed)
         if self.data is None:
             inputs = self._draw_inputs((rows, MIXED, *self.input_shape), generator)
@@ -105,7 +147,7 @@ class Probe:
         weights = torch.randn((rows, samples, *self.output_shape), generator=generator, dtype=torch.float64)
         if self.loss == "cross-entropy":
             weights = weights - weights.mean(dim=-1, keepdim=True)
-        return inputs, weights
+        return inputs, weights, sample_draws(self.draws(samples), rows, generator)
 
     def sizes(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
         """How large random inputs are; some are larger for modules with kinks, which may lie far out."""
@@ -129,11 +171,14 @@ def probe(
     data: ArrayLike | None = None,
     loss: str = "full",
     mode: str = "train",
+    classes_axis: int | None = None,
 ) -> Probe:
     """Look at a module once: its parameters, its output, and whether it can be differentiated at all.
 
-    In the mode "train" batch norms use the statistics of the batch (eight random inputs, or all the data) and move no
-    others; dropout is left out in both modes. Several outputs count as one.
+    In the mode "train" the module runs as in training: batch norms use the statistics of the batch (eight random
+    inputs, or all the data) and move no others, and what is random draws its numbers from the samples of fields.
+    Several outputs count as one. Under cross-entropy the classes are the axis 1 of the output, as in PyTorch, or the
+    last axis of a module that reads tokens, if `classes_axis` says nothing else.
     """
     if mode not in MODES:
         raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
@@ -158,22 +203,66 @@ def probe(
     batch = points if points is not None else torch.randn((MIXED, *shape), generator=_fixed(), dtype=torch.float64)
     if points is None and vocabulary is not None:
         batch = torch.randint(vocabulary, (MIXED, *shape), generator=_fixed())
-    if not isinstance(_called(twin, batch, shape), torch.Tensor):
-        twin = joined(twin)
-    if _moves(twin, batch, shape):
-        _calm(twin)
-    drop_hooks(twin, batch)
-    with _Calls() as calls:
-        output = _output(twin, batch, shape)
-    names, values = zip(*trainable, strict=True)
-    shapes = tuple(value.shape for value in values)
-    kinked = any(part in name for name in calls.names - set(SMOOTH) for part in KINKED)
-    padded = tuple(name for name, value in trainable if id(value) in calls.padded)
-    gradient = follows_gradient(twin, batch, without=padded)
-    return Probe(
-        twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes, mode,
-        gradient, padded, _mixes(twin, batch, output),
-    )  # fmt: skip
+    assumed: tuple[str, ...] = ()
+    iterated: tuple[str, ...] = ()
+    with torch.random.fork_rng(devices=[]):
+        if mode == "train":
+            iterated = _hold_iterations(twin)
+            _refuse_changes(twin, batch, shape)
+        first = _called(twin, batch, shape)
+        if not isinstance(first, torch.Tensor):
+            if loss == "cross-entropy" and several_tensors(first):
+                raise Unsupported("cross-entropy of a module with several outputs: which of them are classes?")
+            twin = joined(twin)
+        drop_hooks(twin, batch)
+        draws = read_draws(lambda: _called(twin, batch, shape))
+        if loss == "cross-entropy":
+            twin, words = _with_classes(twin, batch, shape, classes_axis, vocabulary)
+            assumed += words
+        with _Calls() as calls:
+            output = _output(twin, batch, shape)
+        names, values = zip(*trainable, strict=True)
+        shapes = tuple(value.shape for value in values)
+        kinked = any(part in name for name in calls.names - set(SMOOTH) for part in KINKED)
+        padded = tuple(name for name, value in trainable if id(value) in calls.padded)
+        gradient = follows_gradient(twin, batch, without=padded)
+        random = tuple(dict.fromkeys(draw.function for draw in draws))
+        found = Probe(
+            twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes, mode,
+            gradient, padded, _mixes(twin, batch, output), random, iterated,
+        )  # fmt: skip
+        dropped = {draw.function for draw in draws} if mode == "train" else _drawn_in_training(module, batch)
+    if iterated:
+        assumed += (f"train mode: the vectors {listed(iterated)} of power iterations may be any",)
+    if dropped:
+        assumed += (RANDOM_IN[mode].format(listed(sorted(dropped))),)
+    return replace(found, has_modes=has_modes or bool(dropped), assumed=assumed)
+
+
+def _drawn_in_training(module: torch.nn.Module, batch: torch.Tensor) -> set[str]:
+    """The functions that would draw random numbers in train mode, as far as can be told."""
+    with suppress(Exception), torch.no_grad():  # whatever the module's own code raises
+        twin = twin_of(module)
+        _train(twin)
+        return {draw.function for draw in read_draws(lambda: twin(batch))}
+    return set()
+
+
+def _with_classes(
+    twin: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...], axis: int | None, vocabulary: int | None
+) -> tuple[torch.nn.Module, tuple[str, ...]]:
+    """The module with the classes of cross-entropy on its last axis, and what was assumed of them."""
+    sizes = tuple(_called(twin, batch, shape).shape)
+    if len(sizes) < 2:
+        raise LawfulError("cross-entropy needs an output for each class: the module returns one number for each sample")
+    if axis is not None and not 1 <= axis < len(sizes):
+        raise LawfulError(f"the output of size {sizes[1:]} has no axis {axis} of classes: 0 is the batch")
+    chosen = axis if axis is not None else len(sizes) - 1 if vocabulary is not None else 1
+    words: tuple[str, ...] = ()
+    if len(sizes) > 2 and axis is None:
+        habit = "as language models are trained" if vocabulary is not None else "as in PyTorch"
+        words = (f"the {sizes[chosen]} classes of cross-entropy are axis {chosen} of the output, {habit}",)
+    return (twin if chosen == len(sizes) - 1 else with_classes_last(twin, chosen)), words
 
 
 def _vocabulary(module: torch.nn.Module, shape: tuple[int, ...]) -> int | None:
@@ -214,44 +303,63 @@ class _Calls(TorchFunctionMode):
 
 
 def _train(module: torch.nn.Module) -> None:
-    """Train mode, without dropout and without running statistics."""
+    """Train mode, without running statistics, which it does not read."""
     for part in module.modules():
-        part.training = not isinstance(part, torch.nn.modules.dropout._DropoutNd)
+        part.training = True
         if isinstance(part, torch.nn.modules.batchnorm._NormBase):
             part.track_running_stats = False
             part.running_mean = part.running_var = part.num_batches_tracked = None
 
 
+def _hold_iterations(module: torch.nn.Module) -> tuple[str, ...]:
+    """Stop power iterations (`spectral_norm`): their vectors follow the weights, so any vectors have to be allowed."""
+    held: list[str] = []
+    for prefix, part in module.named_modules():
+        dot = f"{prefix}." if prefix else ""
+        if isinstance(part, _SpectralNorm):
+            part.training = False
+            held += [f"{dot}{name}" for name in ("_u", "_v") if name in part._buffers]
+        for hook in part._forward_pre_hooks.values():
+            if isinstance(hook, SpectralNorm):
+                hook.n_power_iterations = 0
+                held += [f"{dot}{hook.name}{end}" for end in ("_u", "_v")]
+    return tuple(held)
+
+
+def _refuse_changes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """A module whose calls change what later calls compute has no one field that training follows."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    _called(module, batch, shape)
+    changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
+    with torch.no_grad():
+        for name in changed:
+            module.get_buffer(name).copy_(before[name])
+    if changed:
+        raise Unsupported(
+            f"in train mode every call changes {listed(changed)}, which later calls may read: "
+            "what training follows is not known"
+        )
+
+
 def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -> bool:
-    """Whether the first half of a batch has other outputs alone."""
+    """Whether the first half of a batch has other outputs alone, with all gates open."""
     half = max(len(batch) // 2, 1)
     with torch.no_grad():
         try:
-            alone: torch.Tensor = module(batch[:half])
+            with opened():
+                alone: torch.Tensor = module(batch[:half])
         except Exception:  # statistics of one sample
             return True
     return alone.shape != output[:half].shape or not torch.allclose(alone, output[:half], rtol=1e-9, atol=1e-12)
 
 
-def _moves(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a call changes the next one: something is random, or steps of a power iteration are stored."""
-    before = [buffer.clone() for buffer in module.buffers()]
-    first, second = _called(module, batch, shape), _called(module, batch, shape)
-    same = zip(before, module.buffers(), strict=True)
-    return not (torch.equal(first, second) and all(torch.equal(one, other) for one, other in same))
-
-
-def _calm(module: torch.nn.Module) -> None:
-    """Train mode for batch norms alone: parts that drop something by a function of their own, or iterate, leave it."""
-    for part in module.modules():
-        part.training = part.training and isinstance(part, torch.nn.modules.batchnorm._NormBase)
-
-
 def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    first: torch.Tensor = _called(module, batch, shape)
-    again: torch.Tensor = _called(module, batch, shape)
+    """What it computes with all gates open; refused if the same draws give something else."""
+    with opened():
+        first: torch.Tensor = _called(module, batch, shape)
+        again: torch.Tensor = _called(module, batch, shape)
     if not torch.equal(first, again):
-        raise Unsupported("the module is random (dropout that is no layer, or noise): two runs on one input differ")
+        raise Unsupported("the module is random in a way that is not read: two runs on one input differ")
     if not first.is_floating_point() or not first.requires_grad:
         raise Unsupported("the module's output cannot be differentiated by its parameters")
     if not torch.isfinite(first).all():

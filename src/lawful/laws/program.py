@@ -15,11 +15,13 @@ Constants are float64 numbers, taken as the exact rationals that they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from lawful.types import Floats, Indices
 
+Kind = Literal["gate", "unit", "real"]  # of random numbers
 FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
 
 
@@ -41,9 +43,19 @@ class ProgramStep:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Steps in order; step 0 are the parameters, step 1 the input, the last step is the output."""
+    """Steps in order; step 0 are the parameters, step 1 the input, the last step is the output.
+
+    The last entries of the input are `draws`, random numbers in runs of a kind: gates of 0 and 1, numbers between 0 and
+    1 ("unit"), or any ("real").
+    """
 
     steps: tuple[ProgramStep, ...]
+    draws: tuple[tuple[Kind, int], ...] = ()
+
+    @property
+    def given(self) -> int:
+        """Number of input coordinates that are no random numbers."""
+        return self.inputs - sum(count for _, count in self.draws)
 
     @property
     def parameters(self) -> int:

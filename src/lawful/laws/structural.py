@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
+from lawful.errors import Unsupported
 from lawful.laws.law import Law, Monomial
 from lawful.laws.probe import Probe
 from lawful.symmetry import Symmetries, symmetries
@@ -28,7 +29,10 @@ def read_symmetries(case: Probe, *, check: bool | None = False) -> Symmetries:
     """The symmetries of the module in the mode of the probe; `check` as `symmetries` takes it."""
     shape = (2, *case.input_shape)
     example = torch.zeros(shape, dtype=torch.int64) if case.vocabulary else torch.zeros(shape, dtype=torch.float64)
-    return symmetries(case.module, example, mode="train" if case.mode == "train" else "eval", check=check)
+    found = symmetries(case.module, example, mode="train" if case.mode == "train" else "eval", check=check)
+    if found.mode != case.mode:
+        raise Unsupported(f"the graph of the module cannot be read in {case.mode} mode")
+    return found
 
 
 def polynomials(found: Symmetries) -> Iterator[Law]:

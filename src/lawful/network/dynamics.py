@@ -46,19 +46,26 @@ class Metric:
 
     >>> Metric(np.array([1.0, 2.0])).applied(np.array([3.0, 3.0]))
     array([3., 6.])
+    >>> Metric(blocks=(([0, 1], [[2.0, 1.0], [1.0, 2.0]]),)).applied(np.array([1.0, 0.0, 1.0]))
+    array([2., 1., 1.])
     """
 
     diagonal: Floats | None = None
     blocks: tuple[tuple[Indices, Floats], ...] = ()
 
     def __post_init__(self) -> None:
+        if any(np.asarray(where).dtype.kind not in "iu" for where, _ in self.blocks if len(where)):
+            raise LawfulError("a block of the metric names its weights by whole numbers")
+        blocks = tuple((np.asarray(where, dtype=np.intp), np.asarray(m, dtype=np.float64)) for where, m in self.blocks)
+        object.__setattr__(self, "blocks", blocks)
         if self.diagonal is not None:
             values = np.asarray(self.diagonal, dtype=np.float64)
+            object.__setattr__(self, "diagonal", values)
             if values.ndim != 1 or not np.isfinite(values).all() or not (values > 0).all():
                 raise LawfulError("a diagonal metric is a vector of positive finite numbers, one per parameter")
         for where, matrix in self.blocks:
-            square = np.asarray(matrix)
-            if square.shape != (len(where),) * 2 or not np.array_equal(square, square.T):
+            square = matrix
+            if where.ndim != 1 or square.shape != (len(where),) * 2 or not np.array_equal(square, square.T):
                 raise LawfulError(f"a block of {len(where)} weights needs a symmetric matrix of that size")
             if not np.isfinite(square).all() or np.linalg.eigvalsh(square).min(initial=1.0) <= 0:
                 raise LawfulError("a block of the metric is not positive definite")

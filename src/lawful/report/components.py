@@ -19,7 +19,8 @@ from lawful.components import (
     locked_outputs,
 )
 from lawful.components.entries import Balanced
-from lawful.outward import at_least, at_most
+from lawful.outward import at_most
+from lawful.sentences import components as sentences
 
 MOST = 12  # rows shown to people; JSON has them all
 
@@ -75,18 +76,18 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
     elif found.connected and found.marginal:
         lines = [f"undecided: {len(found.marginal)} bottleneck edges are locked, or free, within the tolerance given"]
     elif found.connected:
-        why = "no neuron is a bottleneck" if not bottlenecks else f"all {bottlenecks} bottleneck edges can be zero"
-        lines = [f"connected: the balances lock no weight's sign ({why})"]
+        lines = [sentences.connected(bottlenecks)]
         if isinstance(dag, EntryGraph):
             lines = [f"connected: no weight is locked by its {len(dag.hidden):,} balances"]
     else:
-        count = f" = {2**found.log2_components}" if found.log2_components <= 20 else ""
-        lines = [f"disconnected: 2^{found.log2_components}{count} components, one sign for each locked weight"]
-        lines.append(f"  {'locked weight':24} {'sign':>4} {'|weight| stays above':>20}  proof: balance sum over")
+        lines = [sentences.disconnected(found.log2_components)]
+        lines.append(f"  {'locked weight':24} {'sign':>4} {'|weight| is at least':>20}  proof: balance sum over")
         for lock in found.locked[:MOST]:
             nodes = [dag.names[node] for node in found.stable_set(lock)]
             sign = {1: "+", -1: "-", 0: "?"}[lock.sign]
-            lines.append(f"  {edge_words(dag, lock.edge):24} {sign:>4} {at_least(lock.barrier, 6):>20}  {_few(nodes)}")
+            lines.append(
+                f"  {edge_words(dag, lock.edge):24} {sign:>4} {sentences.barrier(lock.minimum):>20}  {_few(nodes)}"
+            )
         if len(found.locked) > MOST:
             lines.append(f"  ... and {len(found.locked) - MOST} more")
         lines.append(f"{len(found.free_bottlenecks)} other bottleneck edges are free")

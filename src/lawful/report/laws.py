@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lawful.sentences import laws as sentences
+
 if TYPE_CHECKING:
     from lawful.laws import LawCount
     from lawful.laws.factorisation import NetworkReduction
@@ -21,8 +23,8 @@ LEVELS = {
     "data": "near these weights, these inputs, any labels",
 }
 MODES = {
-    "eval": "eval: batch norms use their stored statistics",
-    "train": "train: batch norms use the statistics of the batch (--mode eval: stored ones)",
+    "eval": "eval: batch norms use their stored statistics, dropout is off",
+    "train": "train: as training runs it, batch statistics and dropout included (--mode eval: neither)",
 }
 LOSSES = {"full": "any (full span: squared error, logistic, ...)", "cross-entropy": "cross-entropy"}
 
@@ -115,28 +117,13 @@ def _closing(result: Mapping[str, Any]) -> list[str]:
 def _proved(result: Mapping[str, Any]) -> str:
     """What is proved, and about what: φ, these weights, or some weights."""
     if result["theorem"]:
-        where = "no other function of φ is conserved" if result["claim"] == "phi" else "there are no others"
-        return f"Proved by {result['theorem']}, whose hypotheses hold: {where}."
-    free = "Training reaches every direction that these laws leave free"
+        return sentences.by_theorem(result["theorem"], result["claim"] == "phi")
     match result["claim"]:
-        case "near" if result["level"] == "phi":
-            return f"Proved: there are no others. {free}."
         case "near":
-            return f"Proved: near these weights there are no others. {free}."
-        case "somewhere" if result["level"] == "data":
-            return (
-                "Proved: these hold near these weights, and near others next to them (in the certificate), on the same "
-                f"side of every kink at these inputs, there are no others: {free[0].lower()}{free[1:]} there."
-            )
+            return sentences.complete() if result["level"] == "phi" else sentences.complete_near()
         case "somewhere":
-            return (
-                "Proved: these hold at all weights, and near some weights (in the certificate, and so on an open set) "
-                f"there are no others: {free[0].lower()}{free[1:]} there."
-            )
-    return (
-        "Proved: these hold at all weights, and no other function of φ (the products of weights along paths) is "
-        "conserved. Near given weights fewer activation patterns occur, and training may have more laws."
-    )
+            return sentences.complete_beside() if result["level"] == "data" else sentences.complete_somewhere()
+    return sentences.complete_of_phi()
 
 
 def _near(result: Mapping[str, Any]) -> list[str]:
@@ -152,10 +139,7 @@ def _near(result: Mapping[str, Any]) -> list[str]:
         listed = ", ".join(f"{laws} near {count} of {total}" for laws, count in counts)
         words = f"Laws of training near random weights: {listed}."
     if near["least"] is not None and near["least"] > result["laws"]:
-        words += (
-            f" Proved: near almost every weight vector training has at least {near['least']} laws, more than those of "
-            "φ, since some gates do not depend on the input."
-        )
+        words += f" {sentences.at_least_everywhere(near['least'])}"
         if near["always"] is not None:
             words += f" At most {near['always'][1]} were counted, in all sets of activation patterns that can occur."
     elif near["always"] is not None and near["always"][0] > result["laws"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,19 +59,22 @@ def check_symmetries(
     """
     low = low or casts(exported)
     tolerance, floor = (LOOSE, LOOSE_FLOOR) if low else (TOLERANCE, FLOOR)
-    worst, where, points, overflown = 0.0, None, 0, 0
+    worst, where, points, overflown, silenced = 0.0, None, 0, 0, 0
     silent = {number for number, space in enumerate(found.spaces) if space.group != "shifts"}
     while points < POINTS or (silent and points < MOST_POINTS):  # where units are off, gradients say nothing
         generator = torch.Generator().manual_seed(seed * MOST_POINTS + points)
         points += 1
         try:
             with _Precision() as precision:  # type: ignore[no-untyped-call]
-                theta, slope = random_point(module, inputs, exported, found.mode, generator)
+                theta, slope = random_point(module, inputs, exported, found.mode, generator, low=low)
         except Exception as error:  # the module's own code: some operations exist in single precision alone
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             return replace(found, noted=f"{found.noted}; not checked, it does not run in float64: {reason}")
         if not all(bool(torch.isfinite(each).all()) for each in slope.values()):
             overflown += 1
+            continue
+        if not largest_of(slope.values()):
+            silenced += 1
             continue
         for number, space in enumerate(found.spaces):
             off, heard = space_error(space, theta, slope, floor)
@@ -86,9 +89,10 @@ def check_symmetries(
         raise FalseSymmetry(f"{where.group} on {', '.join(where.roles)} changes the function (off by {worst:.1e})")
     if worst <= tolerance:
         _count_once(found, theta)
-    if points == overflown:
-        return replace(found, noted=f"{found.noted}; not checked, its gradients at random weights are not finite")
-    return replace(found, checked=SymmetryCheck(points - overflown, worst, tolerance))
+    if points == overflown + silenced:
+        why = "are not finite" if overflown else "vanish, or are lost in rounding"
+        return replace(found, noted=f"{found.noted}; not checked, its gradients at random weights {why}")
+    return replace(found, checked=SymmetryCheck(points - overflown - silenced, worst, tolerance))
 
 
 def refuse_other_training(module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule) -> None:
@@ -137,7 +141,7 @@ def space_error(space: Space, theta: Parameters, slope: Parameters, floor: float
                 moved, size = centre @ moved @ centre, np.full_like(size, size.max(initial=0.0))
     else:
         moved, size = laws.along(theta, slope), laws.size_along(theta, slope)
-    largest = max((float(tensor.abs().max()) for tensor in slope.values() if tensor.numel()), default=0.0)
+    largest = largest_of(slope.values())
     if not largest:
         return 0.0, False
     off = float((np.abs(moved) / np.maximum(size, floor * largest)).max(initial=0.0))
@@ -145,9 +149,19 @@ def space_error(space: Space, theta: Parameters, slope: Parameters, floor: float
 
 
 def random_point(
-    module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule, mode: str, generator: torch.Generator
+    module: nn.Module,
+    inputs: Sequence[torch.Tensor],
+    exported: ExportedModule,
+    mode: str,
+    generator: torch.Generator,
+    *,
+    low: bool = False,
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Random parameters and the gradient of `⟨w, f(x)⟩` there."""
+    """Random parameters and the gradient of `⟨w, f(x)⟩` there: zeros where it would be nothing but rounding.
+
+    Behind a saturated softmax gradients are differences of numbers of the outputs' size. They are known to within the
+    machine's precision times that size, and to the tolerance only if they are so much larger.
+    """
     twin = twin_of(module).cpu()
     twin.train(mode == "train")
     named = {name: tensor for name, tensor in twin.named_parameters() if tensor.requires_grad}
@@ -161,15 +175,26 @@ def random_point(
         warnings.simplefilter("ignore")
         torch.default_generator.manual_seed(int(torch.randint(1 << 30, (1,), generator=generator)))
         outputs = [tensor for tensor in tensors_in(twin(*given)) if tensor.requires_grad]
-        paired = [(torch.randn(each.shape, generator=generator, dtype=each.dtype) * each).sum() for each in outputs]
+        paired = [torch.randn(each.shape, generator=generator, dtype=each.dtype) * each for each in outputs]
         slopes = torch.autograd.grad(
-            sum(paired, torch.zeros((), dtype=torch.float64)), list(named.values()), allow_unused=True
+            sum((each.sum() for each in paired), torch.zeros((), dtype=torch.float64)),
+            list(named.values()),
+            allow_unused=True,
         )
     theta = {name: tensor.detach() for name, tensor in named.items()}
     slope = {
         name: torch.zeros_like(theta[name]) if each is None else each for name, each in zip(theta, slopes, strict=True)
     }
+    tolerance = LOOSE if low else TOLERANCE
+    seen = torch.finfo(torch.float32 if low else torch.float64).eps / tolerance * largest_of(paired)
+    if largest_of(slope[name] * theta[name] for name in theta) <= seen:
+        slope = {name: torch.zeros_like(each) for name, each in slope.items()}
     return theta, slope
+
+
+def largest_of(tensors: Iterable[torch.Tensor]) -> float:
+    """The largest absolute value of all entries, 0 if there are none."""
+    return max((float(each.detach().abs().max()) for each in tensors if each.numel()), default=0.0)
 
 
 def tensors_in(result: Any) -> list[torch.Tensor]:

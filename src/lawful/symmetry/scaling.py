@@ -9,7 +9,7 @@ tied, frozen or fixed belongs to no free node. Paper 0 holds on it as it stands:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from lawful.symmetry.check import (
     TOLERANCE,
     FalseSymmetry,
     casts,
+    largest_of,
     random_point,
     refuse_other_training,
 )
@@ -140,7 +141,7 @@ def scaling_laws(
     module, input = module_of(module, input)
     refuse_hooks_of_parameters(module)
     inputs = examples(module, input)
-    exported, mode, _ = exported_for(module, inputs, None, mode)
+    exported, mode, note = exported_for(module, inputs, None, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     demands = read_graph(exported, frozen)
@@ -148,6 +149,7 @@ def scaling_laws(
         raise Unsupported(f"a scaling graph has one edge for each entry: more than {LARGEST:,} are not written down")
     dead = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[1]
     found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
+    found = replace(found, noted=found.noted + note)
     graph = _graph(demands, solve(demands.gauges), dead)
     if not any(tensor.device.type == "meta" for tensor in named.values()):
         _check(graph, module, inputs, exported, mode)
@@ -170,7 +172,9 @@ def _check(
             return
         terms = graph.edge_values(theta) * graph.edge_values(slope)
         size = abs(graph.incidence) @ np.abs(terms)
-        off = np.abs(graph.incidence @ terms) / (size + FLOOR * FLOOR * size.max(initial=0.0) + np.finfo(float).tiny)
+        # w/‖w‖ of a single weight has no slope at all: beside those of other weights its terms are rounding
+        largest = largest_of(slope[name] * theta[name] for name in theta)
+        off = np.abs(graph.incidence @ terms) / np.maximum(size, FLOOR * largest + np.finfo(float).tiny)
         silent &= size == 0
         if np.isfinite(terms).all() and off.max(initial=0.0) > TOLERANCE:
             refuse_other_training(module, inputs, exported)

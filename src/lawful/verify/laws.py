@@ -88,7 +88,10 @@ def check(body: dict[str, Any]) -> Finding:
         data = digest_of("data", matrix(given["inputs"], "inputs"))
         facts |= {"samples": len(given["inputs"]), "data": data}
         where = where.format(samples=len(given["inputs"]), data=short(data))
-    words = f"{short(digest)} has exactly {count} independent laws under {facts['flow']} {where} ({case.loss} loss)"
+    among = " among functions of φ (products of weights along paths; training may have more)"
+    among = among if facts["claim"] == "phi" else ""
+    words = f"{short(digest)} has exactly {count} independent laws{among} under {facts['flow']} {where}"
+    words += f" ({case.loss} loss)"
     return Finding(words, facts, (digest,), (facts["data"],) if level == "data" else ())
 
 

@@ -20,7 +20,7 @@ from lawful.errors import Unsupported
 from lawful.verify.finding import Finding, digest_of, short
 from lawful.verify.program import Fields, Table, dyadics, exactly, read_steps
 from lawful.verify.program_identity import Sample, identities
-from lawful.verify.schema import afford, listed, need, number, numbers, rational, record, whole, wholes
+from lawful.verify.schema import afford, listed, need, number, numbers, rational, record, whole, wholes, word
 
 KEYS = "laws parameters steps theta_bits theta sample_bits inputs weights words columns known classes precision"
 MOST_SAMPLES = 100_000
@@ -30,7 +30,7 @@ SURE = 100  # a false law may pass with a probability of 2^−100 at most
 
 def check(body: dict[str, Any]) -> Finding:
     """At most how many laws a module has near a point, and that as many explicit ones hold everywhere."""
-    given = record(body, "certificate", KEYS, "tokens decay data")
+    given = record(body, "certificate", KEYS, "tokens decay data draws")
     steps = read_steps(given["steps"])
     size, width, ends = steps[0].length, steps[1].length, steps[-1].length
     need(whole(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
@@ -46,7 +46,12 @@ def check(body: dict[str, Any]) -> Finding:
     classes = whole(given["classes"], "classes", 0, ends)
     loss = _loss(classes, weights)
     bits = [whole(given[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
-    tokens = _tokens(whole(given.get("tokens", 0), "tokens", 0, width), data or inputs, 1 if data else 2 ** bits[1])
+    draws = _draws(given.get("draws", []), width)
+    need(not draws or not data, "random numbers are not drawn on given data")
+    plain = width - sum(count for _, count in draws)
+    _check_draws(draws, [row[plain:] for row in inputs] if draws else [], 2 ** bits[1])
+    tokens = whole(given.get("tokens", 0), "tokens", 0, plain)
+    _check_tokens(tokens, [row[:plain] for row in data or inputs] if tokens else [], 1 if data else 2 ** bits[1])
     words = [wholes(row, "words", 0, len(inputs) - 1, most=6) for row in listed(given["words"], "words", most=size)]
     columns = wholes(given["columns"], "columns", 0, size - 1, length=len(words))
     need(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
@@ -77,9 +82,9 @@ def check(body: dict[str, Any]) -> Finding:
         whole(given["laws"], "laws", 0, size) == most, f"the brackets leave room for {most} laws, not as many as stated"
     )
     need(independent == most, f"{independent} of the explicit laws are independent, not {most}")
-    sure = identities(steps, laws, classes, tokens, samples)
+    sure = identities(steps, laws, classes, tokens, samples, plain)
     need(not most or sure >= SURE, "the explicit laws are no identities of the program")
-    digest = "program:" + _fingerprint(given["steps"])
+    digest = "program:" + _fingerprint([given["steps"], given["draws"]] if draws else given["steps"])
     facts: dict[str, Any] = {
         "laws": most, "parameters": size, "loss": loss, "claim": "near" if data else "somewhere",
         "error": f"2^-{sure}" if most else "0",
@@ -101,6 +106,9 @@ def check(body: dict[str, Any]) -> Finding:
             f", and {most} explicit ones, independent there, hold at all weights and {about}: identities of its steps, "
             f"but for a chance of 2^-{sure} in this check"
         )
+    if draws:
+        facts["draws"] = sorted({kind for kind, _ in draws})
+        statement += f"; {sum(count for _, count in draws)} random numbers are drawn anew at every step, in any way"
     if "decay" in given:
         facts["decay"] = number(given["decay"], "decay")
         need(facts["decay"] > 0, "the weight decay is not positive")
@@ -118,14 +126,33 @@ def _samples(fields: Fields, data: Sequence[Sequence[float]]) -> list[Sample]:
     return [Sample(row, [None if side is None else side[at] for side in sides]) for at, row in enumerate(data)]
 
 
-def _tokens(count: int, inputs: Sequence[Sequence[float]], one: int) -> int:
-    """How many entries the unit vector of a token has, if inputs are such."""
-    if count:
-        for row in inputs:
-            runs = [row[start : start + count] for start in range(0, len(row), count)]
-            need(len(row) % count == 0, "the inputs are no token ids")
-            need(all(sum(run) == one and set(run) <= {0, one} for run in runs), "the inputs are no token ids")
-    return count
+def _check_tokens(count: int, inputs: Sequence[Sequence[float]], one: int) -> None:
+    """The unit vector of a token has so many entries."""
+    for row in inputs:
+        runs = [row[start : start + count] for start in range(0, len(row), count)]
+        need(len(row) % count == 0, "the inputs are no token ids")
+        need(all(sum(run) == one and set(run) <= {0, one} for run in runs), "the inputs are no token ids")
+
+
+def _draws(value: object, width: int) -> list[tuple[str, int]]:
+    """Runs of random numbers at the end of the inputs: gates of 0 and 1, numbers between them, or any."""
+    found = []
+    for run in listed(value, "draws", most=width):
+        kind, count = listed(run, "draws", length=2)
+        found.append((word(kind, "draws", "gate", "unit", "real"), whole(count, "draws", 0, width)))
+    need(sum(count for _, count in found) <= width, "more random numbers than inputs")
+    return found
+
+
+def _check_draws(draws: Sequence[tuple[str, int]], rows: Sequence[Sequence[int]], one: int) -> None:
+    """Only numbers that are drawn with a positive chance show a direction that training takes."""
+    for row in rows:
+        start = 0
+        for kind, count in draws:
+            run = row[start : start + count]
+            start += count
+            need(kind != "gate" or set(run) <= {0, one}, "a gate is neither 0 nor 1")
+            need(kind != "unit" or all(0 < value < one for value in run), "a number lies outside (0, 1)")
 
 
 def _loss(classes: int, weights: Sequence[Sequence[int]]) -> str:

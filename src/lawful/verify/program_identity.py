@@ -36,12 +36,18 @@ class Sample:
 
 
 def identities(
-    steps: Sequence[ReadStep], laws: Sequence[Law], classes: int, tokens: int, data: Sequence[Sample] = ()
+    steps: Sequence[ReadStep],
+    laws: Sequence[Law],
+    classes: int,
+    tokens: int,
+    data: Sequence[Sample] = (),
+    plain: int | None = None,
 ) -> int:
     """The k for which all laws hold at all weights, unless an event of probability 2^−k occurred; 0 if not shown.
 
     Under cross-entropy (`classes` outputs in a run) the output's derivative may be the same for a whole run. With
-    `tokens` inputs in a run, each run adds up to 1, as the unit vectors of token ids do. On `data` the laws need to
+    `tokens` inputs in a run, each run adds up to 1, as the unit vectors of token ids do; inputs from
+    `plain` on are no tokens. On `data` the laws need to
     hold at its samples alone.
     """
     size = _Size.of(steps, laws, [value for sample in data for value in sample.values])
@@ -51,7 +57,7 @@ def identities(
         return 0
     try:
         for sample in data or (None,):
-            slopes = _Moving(steps, classes, tokens, sample).output(laws)
+            slopes = _Moving(steps, classes, tokens, sample, plain).output(laws)
             if any(bool(value != 0) for value in slopes.ravel()):
                 return 0
     except ZeroDivisionError:
@@ -62,8 +68,15 @@ def identities(
 class _Moving:
     """Values modulo a prime and their derivatives along a combination of the laws' gradients."""
 
-    def __init__(self, steps: Sequence[ReadStep], classes: int, tokens: int, sample: Sample | None = None) -> None:
-        self.steps, self.classes, self.tokens, self.sample = steps, classes, tokens, sample
+    def __init__(
+        self,
+        steps: Sequence[ReadStep],
+        classes: int,
+        tokens: int,
+        sample: Sample | None = None,
+        plain: int | None = None,
+    ) -> None:
+        self.steps, self.classes, self.tokens, self.sample, self.plain = steps, classes, tokens, sample, plain
         self.random = SystemRandom()
         self.prime = self._prime()
         self.field = fmpz_mod_ctx(fmpz(self.prime))
@@ -120,7 +133,7 @@ class _Moving:
             return self._constants(self.sample.values)
         found = self._any(length)
         if self.tokens:
-            runs = found.reshape(-1, self.tokens)
+            runs = found[: self.plain].reshape(-1, self.tokens)
             runs[:, -1] = self.field(1) - runs[:, :-1].sum(axis=1)
         return found
 

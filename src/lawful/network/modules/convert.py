@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from lawful.network.mlp import Mlp
 from lawful.network.modules.export import export_module, twin_of
 from lawful.network.modules.graph import Cut, Interpreter
 from lawful.network.modules.operands import BATCH, numbers
+from lawful.network.modules.randomness import without_dropout
 from lawful.network.modules.trained_field import follows_gradient, has_hooks
 from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
 
@@ -91,6 +93,8 @@ def from_module(
         _check_same(module, network, shape, reader)
         if not _trains_as_it_computes(module, shape):
             reader.entangled.append("training does not follow the gradient of what it computes (values are detached?)")
+        elif not _computes_the_same_in_training(module, shape):
+            reader.entangled.append("in train mode it computes something else")
         return carrying(network, _noted(module_reading(module), reader, tail))
     if failures:
         raise Unsupported(failures[0])
@@ -168,6 +172,26 @@ def _trains_as_it_computes(module: nn.Module, shape: tuple[int, ...]) -> bool:
         return all(follows_gradient(twin_of(module).cpu().train(mode), batch) for mode in (False, True))
     except Exception:  # the module's own code: what does not run in float64 was compared in its own precision
         return True
+
+
+def _computes_the_same_in_training(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether both modes give the same numbers, but for dropout and batch norms, of which readings speak."""
+    if any(isinstance(part, nn.modules.batchnorm._NormBase) for part in module.modules()):
+        return True
+    batch = torch.randn((CHECKED, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), without_dropout():
+            first, second = (_first(twin_of(module).cpu().train(mode)(batch)) for mode in (False, True))
+    except Exception:  # the module's own code: what does not run in float64 was compared in its own precision
+        return True
+    return bool(torch.equal(first, second))
+
+
+def _first(result: Any) -> torch.Tensor:
+    while isinstance(result, (dict, list, tuple)):
+        result = next(iter(result.values() if isinstance(result, dict) else result))
+    found: torch.Tensor = result
+    return found
 
 
 def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], reader: Interpreter) -> None:

@@ -256,6 +256,30 @@ def copied(module: nn.Module, *, shared: bool = False) -> nn.Module:
     return copy.deepcopy(module, memo)
 
 
+def same_in_both_modes(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether train and eval mode make the same calls; not if one of them cannot be read.
+
+    >>> [same_in_both_modes(nn.Sequential(nn.Linear(2, 2), last), (2,)) for last in (nn.ReLU(), nn.Dropout())]
+    [True, False]
+    """
+    try:
+        evaluated, trained = (export_module(module, [(2, *shape)], training=mode) for mode in (False, True))
+    except Unsupported:
+        return False
+    return _written_calls(evaluated) == _written_calls(trained)
+
+
+def _written_calls(exported: ExportedModule) -> list[str]:
+    """Every node with its arguments as text; nodes are numbered, so that names do not matter."""
+    numbers: dict[fx.Node, str] = {}
+    lines = []
+    for node in exported.graph.nodes:
+        numbers[node] = exported.names.get(node.name, f"%{len(numbers)}")
+        arguments = fx.node.map_arg((node.args, node.kwargs), numbers.__getitem__)
+        lines.append(f"{node.op} {node.target if node.op == 'call_function' else ''} {arguments}")
+    return lines
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the graphs that PyTorch prints when it cannot read one."""
