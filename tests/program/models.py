@@ -37,7 +37,8 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.qkv, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+        # an epsilon that float32, in which files hold it, has too
+        self.norm, self.qkv, self.out = nn.LayerNorm(8, 2**-16), nn.Linear(8, 24), nn.Linear(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = (t.unflatten(-1, (2, 4)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
@@ -91,6 +92,8 @@ _WIDE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "nu
          "vocab_size": 50, "max_position_embeddings": 32}  # fmt: skip
 FAMILIES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "mlp": (mlp, image(5)),
+    "tanh": (tanh, image(5)),
+    "linear": (linear, image(5)),
     "lenet": (lenet, image(1, 16, 16)),
     "attention": (Attention, image(6, 8)),
     "resnet18": (lambda: _torchvision("resnet18"), image(3, 32, 32)),

@@ -30,6 +30,7 @@ from lawful.program.table import OPERATORS, OperatorFamily, Refused, ValueKind
 
 Operand = Node | bool | int | float
 _KIND_OF_TYPE: dict[str, ValueKind] = {"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}
+_EMPTY = {"amax": -math.inf, "amin": math.inf}  # of nothing
 FOLDED = "constants are folded in float64"
 
 
@@ -73,6 +74,10 @@ class Builder:
     def constant(self, value: Any, kind: ValueKind | None = None) -> Node:
         """A value that never changes."""
         array = np.asarray(value)
+        if array.dtype.name == "bfloat16":  # which NumPy itself does not have
+            array = array.astype(np.float64)
+        if array.dtype.kind not in _KIND_OF_TYPE:
+            raise Refused(f"numbers of type {array.dtype}")
         kind = kind or _KIND_OF_TYPE[array.dtype.kind]
         array = np.array(NUMPY.cast(array, kind))
         array.setflags(write=False)
@@ -363,7 +368,7 @@ class Builder:
         """Entries at positions along an axis, which the axes of `positions` replace; -1 is `fill`."""
         axis %= x.rank
         outside = positions < 0
-        mask = outside.reshape(*outside.shape, *(1,) * (x.rank - axis - 1))
+        mask = outside.reshape((*outside.shape, *(1,) * (x.rank - axis - 1)))
 
         def at(labels: NDArray[np.int64]) -> NDArray[np.int64]:
             rows = np.take(labels, np.where(outside, 0, positions), axis=axis)
@@ -489,6 +494,16 @@ class Builder:
         """A reduction along axes. Its node keeps them with size 1; a reshape drops them."""
         over = self.axes(x, axes)
         active = tuple(axis for axis in over if x.shape[axis] != 1)
+        if name in _EMPTY and any(x.shape[axis] == 0 for axis in active):
+            if x.kind == "i":
+                raise Refused(f"{name} of no integers")
+            kept = [1 if axis in over else n for axis, n in enumerate(x.shape)]
+            result = (
+                self.constant(np.full(kept, _EMPTY[name]), x.kind)
+                if x.kind == "f"
+                else self.constant(np.full(kept, _EMPTY[name] > 0))
+            )
+            return result if keep else self.reshape(result, [n for axis, n in enumerate(x.shape) if axis not in over])
         result = x
         if active or OPERATORS[name].kind is not None:
             if x.kind == "b" and OPERATORS[name].kind is None:

@@ -101,9 +101,12 @@ class Entry:
     """How a framework's call is written in operators: `build(builder, ...)`."""
 
     build: Callable[..., Any]
-    weights: tuple[int, ...] = ()  # ONNX alone: the inputs that are trained where they are constants of the file
-    statistics: tuple[int, ...] = ()  # ONNX alone: the inputs that training counts instead (BatchNorm's)
-    carries: bool = False  # ONNX alone: what is trained behind the call is trained before it
+    # Which constants of an ONNX file are trained is decided by the calls that read them: the inputs ...
+    weights: tuple[int, ...] = ()  # that are trained
+    perhaps: tuple[int, ...] = ()  # that are trained if they look like it: operands of sums and products
+    adds: bool = False  # of a call that may add a bias
+    statistics: tuple[int, ...] = ()  # that training counts instead (BatchNorm's)
+    carries: int = 0  # how many inputs are trained if the result is: of calls that move or cast
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -155,19 +158,18 @@ def aten(*names: str) -> Callable[[Build], Build]:
     return enter
 
 
-def onnx(
-    *names: str, weights: tuple[int, ...] = (), statistics: tuple[int, ...] = (), carries: bool = False
-) -> Callable[[Build], Build]:
+def onnx(*names: str, **uses: Any) -> Callable[[Build], Build]:
     """The entry of operators of ONNX: inputs by place, attributes by name.
 
-    A parameter `opset` gets the version of the file's operators, `outputs` the number of results that it uses.
+    A parameter `opset` gets the version of the file's operators, `outputs` the number of results that it uses. `uses`
+    are the fields of `Entry` that say what is trained.
     """
 
     def enter(build: Build) -> Build:
         for name in names:
             if name in ONNX:
                 raise ValueError(f"{name} stands in the table already")
-            ONNX[name] = Entry(build, weights, statistics, carries)
+            ONNX[name] = Entry(build, **uses)
         return build
 
     return enter

@@ -126,7 +126,7 @@ class _Walk:
             return self._cast(next(iter(bound.values())), expected.dtype)
         if name in ATEN_FACTORIES:
             return self._factory(target, bound)
-        if name in ATEN_MOVEMENTS:
+        if name in ATEN_MOVEMENTS and bound.get("dtype") is None:  # `view` as another type reads bits
             return self._move(target, bound)
         entry = find_entry(target)
         if entry is None:
@@ -227,6 +227,8 @@ class _Walk:
 
         plain = {key: value for key, value in bound.items() if not _nodes(value) and key not in WITHOUT_EFFECT}
         single = isinstance(expected, torch.Tensor)
+        if not single and not isinstance(expected, (list, tuple)):
+            raise Refused(f"{name} makes a number of data")
         parts = [expected] if single else list(expected)
         nodes: list[Node | None] = []
         for k, part in enumerate(parts):

@@ -93,7 +93,7 @@ def add(b: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> Node:
     return b.add(x, other if alpha == 1 else b.mul(other, alpha))
 
 
-@onnx("Add", weights=(0, 1))
+@onnx("Add", perhaps=(0, 1), adds=True)
 def _add(b: Builder, x: Node, y: Node) -> Node:
     return b.add(x, y)
 
@@ -116,7 +116,7 @@ def sub(b: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> Node:
     return b.sub(x, other if alpha == 1 else b.mul(other, alpha))
 
 
-@onnx("Sub", weights=(0, 1))
+@onnx("Sub", perhaps=(0, 1), adds=True)
 def _sub(b: Builder, x: Node, y: Node) -> Node:
     return b.sub(x, y)
 
@@ -133,7 +133,7 @@ def mul(b: Builder, x: Operand, other: Operand) -> Node:
     return b.mul(x, other)
 
 
-@onnx("Mul", weights=(0, 1))
+@onnx("Mul", perhaps=(0, 1))
 def _mul(b: Builder, x: Node, y: Node) -> Node:
     return b.mul(x, y)
 
@@ -153,7 +153,7 @@ def div(b: Builder, x: Operand, other: Operand, rounding_mode: str | None = None
     return pair(b, "floor_divide" if rounding_mode == "floor" else "trunc_divide", x, other)
 
 
-@onnx("Div", weights=(0, 1))
+@onnx("Div", perhaps=(0, 1))
 def _div(b: Builder, x: Node, y: Node) -> Node:
     return b.div(x, y) if "f" in (x.kind, y.kind) else pair(b, "trunc_divide", x, y)
 

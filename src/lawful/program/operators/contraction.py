@@ -367,7 +367,7 @@ def _conv_transpose(
         if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             wanted = output_shape[-rank:][k] if output_shape is not None else x.shape[2 + k] * stride[k]
             total = whole.shape[2 + k] - wanted
-            low = total // 2 if auto_pad != "SAME_LOWER" else total - total // 2
+            low = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
             high = total - low
         if low < 0 or high < 0:
             whole = constant_pad(b, whole, [0, 0] * (rank - 1 - k) + [-low, -high])

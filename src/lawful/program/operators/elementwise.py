@@ -238,7 +238,6 @@ def log_sigmoid(b: Builder, x: Node) -> Node:
     return b.neg(b.function("softplus", b.neg(x)))
 
 
-@aten("softsign")
 @onnx("Softsign")
 def softsign(b: Builder, x: Node) -> Node:
     """x / (1 + |x|)."""
@@ -251,12 +250,6 @@ def glu(b: Builder, x: Node, dim: int = -1) -> Node:
     half = x.shape[dim] // 2
     first, second = b.slice(x, dim, slice(0, half)), b.slice(x, dim, slice(half, None))
     return b.mul(first, b.function("sigmoid", second))
-
-
-@aten("tanhshrink")
-def tanhshrink(b: Builder, x: Node) -> Node:
-    """x - tanh(x)."""
-    return b.sub(x, b.function("tanh", x))
 
 
 @aten("softshrink")

@@ -65,7 +65,7 @@ def _eye_like(b: Builder, x: Node, dtype: int | None = None, k: int = 0) -> Node
     return b.constant(np.eye(x.shape[0], x.shape[1], k), kind)
 
 
-@onnx("Cast", carries=True)
+@onnx("Cast", carries=1)
 def _cast(b: Builder, x: Node, to: int, saturate: int = 1, round_mode: str = "up") -> Node:
     """Precision is a note; integers of eight and sixteen bits wrap around, which no kind does."""
     if to not in ONNX_KINDS:

@@ -67,9 +67,8 @@ ATEN_CASTS.update(
     "conj_physical",
     "resolve_conj",
     "resolve_neg",
-    "view_dtype",
 )
-@onnx("Identity", carries=True)
+@onnx("Identity", carries=1)
 def same(b: Builder, x: Node) -> Node:
     """x itself: copies, layouts, conjugates of reals."""
     return x
@@ -154,7 +153,7 @@ def integers(b: Builder, given: Any, what: str) -> list[int]:
     return [int(n) for n in (b.numbers(given, what) if isinstance(given, Node) else given)]
 
 
-@onnx("Reshape", carries=True)
+@onnx("Reshape", carries=1)
 def _reshape(b: Builder, x: Node, target: Node | None = None, allowzero: int = 0, shape: Any = None) -> Node:
     sizes = integers(b, target if shape is None else shape, "the sizes of Reshape")
     sizes = [x.shape[k] if n == 0 and not allowzero else n for k, n in enumerate(sizes)]
@@ -164,23 +163,23 @@ def _reshape(b: Builder, x: Node, target: Node | None = None, allowzero: int = 0
     return b.reshape(x, sizes)
 
 
-@onnx("Flatten", carries=True)
+@onnx("Flatten", carries=1)
 def _flatten(b: Builder, x: Node, axis: int = 1) -> Node:
     axis = axis if axis >= 0 else axis + x.rank
     return b.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-@onnx("Transpose", carries=True)
+@onnx("Transpose", carries=1)
 def _transpose(b: Builder, x: Node, perm: Any = None) -> Node:
     return b.permute(x, perm if perm is not None else range(x.rank)[::-1])
 
 
-@onnx("Expand", carries=True)
+@onnx("Expand", carries=1)
 def _expand(b: Builder, x: Node, shape: Node) -> Node:
     return b.expand(x, np.broadcast_shapes(x.shape, tuple(integers(b, shape, "the sizes of Expand"))))
 
 
-@onnx("Unsqueeze", carries=True)
+@onnx("Unsqueeze", carries=1)
 def _unsqueeze(b: Builder, x: Node, over: Node | None = None, axes: Any = None) -> Node:
     given = integers(b, over if axes is None else axes, "the axes of Unsqueeze")
     sizes = list(x.shape)
@@ -189,7 +188,7 @@ def _unsqueeze(b: Builder, x: Node, over: Node | None = None, axes: Any = None) 
     return b.reshape(x, sizes)
 
 
-@onnx("Squeeze", carries=True)
+@onnx("Squeeze", carries=1)
 def _squeeze(b: Builder, x: Node, over: Node | None = None, axes: Any = None) -> Node:
     given = (
         None if over is None and axes is None else integers(b, over if axes is None else axes, "the axes of Squeeze")
@@ -198,7 +197,7 @@ def _squeeze(b: Builder, x: Node, over: Node | None = None, axes: Any = None) ->
     return b.reshape(x, [n for k, n in enumerate(x.shape) if k not in gone])
 
 
-@onnx("Slice", carries=True)
+@onnx("Slice", carries=1)
 def _slice(
     b: Builder,
     x: Node,
@@ -221,7 +220,7 @@ def _slice(
     return x
 
 
-@onnx("Split", carries=True)
+@onnx("Split", carries=1)
 def _split(
     b: Builder,
     x: Node,
@@ -240,7 +239,7 @@ def _split(
     return [b.slice(x, axis, slice(int(low), int(high))) for low, high in pairwise(ends)]
 
 
-@onnx("Concat", carries=True)
+@onnx("Concat", carries=99)
 def _concat(b: Builder, *parts: Node, axis: int = 0) -> Node:
     return b.concatenate(parts, axis)
 

@@ -248,12 +248,6 @@ def safe_softmax(b: Builder, x: Node, dim: int) -> Node:
     return b.where(dead, 0.0, softmax(b, x, dim))
 
 
-@aten("softmin")
-def softmin(b: Builder, x: Node, dim: int) -> Node:
-    """softmax(-x)."""
-    return softmax(b, b.neg(x), dim)
-
-
 @aten("log_softmax", "_log_softmax", "special_log_softmax")
 def log_softmax(b: Builder, x: Node, dim: int) -> Node:
     """x - log Σ eˣ."""

@@ -33,7 +33,7 @@ def _positions(new: int, old: int, scale: float, how: str, roi: tuple[float, flo
     if how == "tf_crop_and_resize":
         low, high = roi
         if new > 1:
-            return low * (old - 1) + at * (high - low) * (old - 1) / (old * scale * (high - low) - 1)
+            return low * (old - 1) + at * (high - low) * (old - 1) / (old * scale - 1)
         return at * 0 + 0.5 * (low + high) * (old - 1)
     raise Refused(f"resizing by {how}")
 
@@ -127,7 +127,7 @@ def _resize(
                 mode,
                 cubic_coeff_a,
                 stretch=stretch,
-                exclude=bool(exclude_outside or (antialias and scale < 1)),
+                exclude=bool(exclude_outside),
             )
             x = b.along(b.as_kind(x, "f"), axis, matrix)
             if outside.any():

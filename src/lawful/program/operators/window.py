@@ -141,7 +141,7 @@ def _register_pools(rank: int) -> None:
             b, x, kernel, steps, _pairs(padding, rank), (1,) * rank, ceil_mode, count_include_pad, divisor_override
         )
 
-    @aten(f"adaptive_avg_pool{rank}d", f"_adaptive_avg_pool{rank}d")
+    @aten(f"adaptive_avg_pool{rank}d", *([f"_adaptive_avg_pool{rank}d"] if rank > 1 else []))
     def adaptive_mean(b: Builder, x: Node, output_size: Any) -> Node:
         for k, (size, new) in enumerate(_adaptive_sizes(x, rank, output_size)):
             bounds = _adaptive_bounds(size, new)
