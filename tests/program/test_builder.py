@@ -57,6 +57,18 @@ def test_products_of_numbers_are_joined_only_if_exact() -> None:
     assert b.mul(1e200, b.mul(1e200, x)) is not b.mul(math.inf, x)
 
 
+def test_operands_stand_in_order_after_broadcasting() -> None:
+    """A vector and its row are other nodes: the order must be that of what stands in the program."""
+    b = Builder()
+    x = b.input("x", (2, 6, 8))
+    for size in range(2, 12):
+        y, row = b.input("y", (size,)), b.input("x", (3, size))
+        assert b.add(row, y) is b.add(b.reshape(y, (1, size)), row)
+        made = b.mul(row, y)
+        assert b.remake(made, made.inputs) is made
+    assert b.mul(x, 2.0).inputs[0].op == "constant"
+
+
 def test_repetition_comes_after_the_operator() -> None:
     b = Builder()
     x, y = b.input("x", (3, 1)), b.input("y", (3, 4))

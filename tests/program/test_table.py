@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from lawful.errors import Unsupported
 from lawful.program import Refused
 from lawful.program.domains.dependence import leaves_of_outputs, read_entries
 from lawful.program.domains.evaluate import evaluate
@@ -94,6 +95,31 @@ def test_opaque_calls_are_never_merged() -> None:
             return torch.erfinv(x) + torch.erfinv(x)
 
     assert read_module(Twice(), [(2, 3)]).opaque == ["erfinv", "erfinv"]
+
+
+def test_results_that_an_entry_leaves_out_are_opaque_only_if_somebody_reads_them() -> None:
+    pool = nn.MaxPool1d(2, return_indices=True)
+
+    class First(nn.Module):
+        def forward(self, x):
+            return pool(x)[0]
+
+    x = torch.randn(2, 3, 6, dtype=torch.float64)
+    assert read_module(First(), [x]).opaque == []
+    assert read_module(First(), [x]).notes["opaque: max_pool1d_with_indices"] == 0
+    both = read_module(pool, [x])
+    assert len(both.opaque) == 1
+    for ours, theirs in zip(evaluate(both, x), pool(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_strides_are_not_read() -> None:
+    class Strided(nn.Module):
+        def forward(self, x):
+            return x.t().as_strided((2, 2), (1, 2))
+
+    with pytest.raises(Unsupported, match="not contiguous"):
+        read_module(Strided(), [(2, 3)])
 
 
 def test_a_view_of_bits_is_no_movement() -> None:

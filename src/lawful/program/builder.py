@@ -17,6 +17,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -31,6 +32,7 @@ from lawful.program.table import OPERATORS, OperatorFamily, Refused, ValueKind
 Operand = Node | bool | int | float
 _KIND_OF_TYPE: dict[str, ValueKind] = {"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}
 _EMPTY = {"amax": -math.inf, "amin": math.inf}  # of nothing
+OPAQUE = "opaque: "
 FOLDED = "constants are folded in float64"
 
 
@@ -97,7 +99,6 @@ class Builder:
     ) -> Node:
         """A call that the table does not know. It can be run, and no two are ever taken for one: it may be random."""
         self._opaque_calls += 1
-        self.notes[f"opaque: {name}"] += 1
         attributes = {"name": name, "detail": detail, "number": self._opaque_calls, "call": call, "shape": shape}
         return self._emit("opaque", tuple(operands), attributes, shape, kind)
 
@@ -122,8 +123,10 @@ class Builder:
         shape = operator.shape(attributes, *shapes) if operator.shape else np.broadcast_shapes(*shapes)
         return self._emit(name, operands, attributes, shape, kind)
 
-    def elementwise(self, name: str, *operands: Operand, kind: ValueKind | None = None, **attributes: Any) -> Node:
-        """An operator entry by entry; its operands broadcast.
+    def elementwise(
+        self, name: str, *operands: Operand, kind: ValueKind | None = None, commutes: bool = False, **attributes: Any
+    ) -> Node:
+        """An operator entry by entry; its operands broadcast, and stand in order if it `commutes`.
 
         An axis along which all operands only repeat is repeated *after* the operator: `relu(expand(x))` and
         `expand(relu(x))` are one.
@@ -132,7 +135,10 @@ class Builder:
         nodes = [self.operand(each, first) for each in operands]
         whole = np.broadcast_shapes(*(each.shape for each in nodes))
         aligned = [self.reshape(each, (1,) * (len(whole) - each.rank) + each.shape) for each in nodes]
-        return self.expand(self.apply(name, map(self._without_repetition, aligned), kind, **attributes), whole)
+        small = [self._without_repetition(each) for each in aligned]
+        if commutes:  # by what they are now: a reshape that broadcasting adds changes what a node computes
+            small.sort(key=lambda each: (self.number(each) is None, each.order))
+        return self.expand(self.apply(name, small, kind, **attributes), whole)
 
     def function(self, name: str, x: Operand, **attributes: Any) -> Node:
         """A function of one real operand."""
@@ -163,16 +169,19 @@ class Builder:
         if node.op == "power":
             return self.power(operands[0], node["exponent"])
         if node.family is OperatorFamily.ELEMENTWISE or node.family is OperatorFamily.COMPARISON:
-            return self.elementwise(node.op, *operands, kind=node.kind, **node.attributes)
+            commutes = node.op in ("and", "or", "xor")
+            return self.elementwise(node.op, *operands, kind=node.kind, commutes=commutes, **node.attributes)
         return self.apply(node.op, operands, node.kind, **node.attributes)
 
     def finish(self, outputs: Iterable[Node]) -> Program:
         """The program of these outputs."""
         results = tuple(outputs)
-        program = Program.of(self.inputs, results, self.tensors, self.source, self.notes)
-        used = {node["name"] for node in program.nodes if node.op in ("parameter", "buffer")}
+        program = Program.of(self.inputs, results, self.tensors, self.source)
+        used = {*program.parameters, *program.buffers}
+        notes = Counter({note: count for note, count in self.notes.items() if not note.startswith(OPAQUE)})
+        notes.update(OPAQUE + name for name in program.opaque)  # of those that an output still reads
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        return Program.of(self.inputs, results, tensors, self.source, self.notes)
+        return replace(program, tensors=tensors, notes=notes)
 
     def _emit(
         self,
@@ -396,7 +405,7 @@ class Builder:
         for one, other in ((a, b), (b, a)):
             if self.number(one) == 0:
                 return self.expand(other, shape)
-        return self.elementwise("add", *sorted((a, b), key=lambda each: each.order))
+        return self.elementwise("add", a, b, commutes=True)
 
     def mul(self, x: Operand, y: Operand) -> Node:
         """x y. `1 x` is x, `x x` is x², and c (d x) is (c d) x where the product of the numbers is exact.
@@ -414,9 +423,7 @@ class Builder:
                 return self.mul(factor * inner, other.inputs[1])  # type: ignore[operator]
         if a is b and a.kind == "f":
             return self.power(a, 2.0)
-        first = [each for each in (a, b) if self.number(each) is not None]
-        rest = sorted((each for each in (a, b) if self.number(each) is None), key=lambda each: each.order)
-        return self.elementwise("mul", *first, *rest)
+        return self.elementwise("mul", a, b, commutes=True)
 
     def neg(self, x: Operand) -> Node:
         """-x is (-1) x."""
@@ -447,7 +454,7 @@ class Builder:
         for one, other in ((a, b), (b, a)):
             if self.number(one) == 0 and other.kind == "f":
                 return self.expand(self.elementwise("relu", other), np.broadcast_shapes(a.shape, b.shape))
-        return self.elementwise("maximum", *sorted((a, b), key=lambda each: each.order))
+        return self.elementwise("maximum", a, b, commutes=True)
 
     def minimum(self, x: Operand, y: Operand) -> Node:
         """min(x, y); with 0 it is -relu(-x)."""
@@ -456,7 +463,7 @@ class Builder:
             if self.number(one) == 0 and other.kind == "f":
                 negative = self.neg(self.elementwise("relu", self.neg(other)))
                 return self.expand(negative, np.broadcast_shapes(a.shape, b.shape))
-        return self.elementwise("minimum", *sorted((a, b), key=lambda each: each.order))
+        return self.elementwise("minimum", a, b, commutes=True)
 
     def where(self, condition: Node, x: Operand, y: Operand) -> Node:
         """x where the condition holds, else y. Equal branches need no condition; a known one is a movement."""

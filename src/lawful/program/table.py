@@ -90,6 +90,7 @@ class Operator:
     kind: ValueKind | None = None  # of the result; None: the widest of the operands
     shape: Callable[..., tuple[int, ...]] | None = None  # shape(attributes, *shapes); None: the operands broadcast
     attributes: tuple[str, ...] = ()
+    derivative: Callable[..., Any] | None = None  # derivative(builder, attributes, x, f(x)), of functions of one number
 
     def traits_of(self, attributes: Mapping[str, Any]) -> Traits:
         """The traits for these attributes."""
@@ -134,11 +135,12 @@ def define(
     kind: ValueKind | None = None,
     shape: Callable[..., tuple[int, ...]] | None = None,
     attributes: tuple[str, ...] = (),
+    derivative: Callable[..., Any] | None = None,
 ) -> Operator:
     """Add an operator to the table."""
     if name in OPERATORS:
         raise ValueError(f"{name} stands in the table already")
-    OPERATORS[name] = Operator(name, family, formula, meaning, traits or Traits(), kind, shape, attributes)
+    OPERATORS[name] = Operator(name, family, formula, meaning, traits or Traits(), kind, shape, attributes, derivative)
     return OPERATORS[name]
 
 

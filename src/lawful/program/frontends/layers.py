@@ -16,11 +16,11 @@ def read_layers(network: Mlp | Dag | Architecture, batch: int = 1) -> Program:
 
     >>> print(read_layers(Mlp([[[1.0, 2.0]], [[3.0]]])).text())
     %0 = input(name='x') : f[1, 2]
-    %1 = parameter(name='1.weight') : f[1, 1]
-    %2 = parameter(name='0.weight') : f[1, 2]
-    %3 = contract(%0, %2, spec='ab,cb->ac') : f[1, 1]
-    %4 = relu(%3) : f[1, 1]
-    %5 = contract(%1, %4, spec='ab,cb->ca') : f[1, 1]
+    %1 = parameter(name='0.weight') : f[1, 2]
+    %2 = contract(%0, %1, spec='ab,cb->ac') : f[1, 1]
+    %3 = relu(%2) : f[1, 1]
+    %4 = parameter(name='1.weight') : f[1, 1]
+    %5 = contract(%3, %4, spec='ab,cb->ac') : f[1, 1]
     return %5
     """
     if isinstance(network, Architecture):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from lawful.errors import Unsupported
 from lawful.network.modules.export import export_module
 from lawful.program.builder import Builder
 from lawful.program.index_map import IndexMap
@@ -39,10 +40,10 @@ def read_module(
     >>> print(read_module(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), [(4, 3)]).text())
     %0 = input(name='input') : f[4, 3]
     %1 = parameter(name='0.weight') : f[2, 3]
-    %2 = contract(%0, %1, spec='ab,cb->ac') : f[4, 2]
+    %2 = contract(%1, %0, spec='ab,cb->ca') : f[4, 2]
     %3 = parameter(name='0.bias') : f[2]
     %4 = take(%3, map=reshape) : f[1, 2]
-    %5 = add(%4, %2) : f[4, 2]
+    %5 = add(%2, %4) : f[4, 2]
     %6 = relu(%5) : f[4, 2]
     return %6
     """
@@ -100,6 +101,8 @@ class _Walk:
         arguments = fx.node.map_arg(node.args, lambda each: values[each])
         keywords = fx.node.map_arg(node.kwargs, lambda each: values[each])
         if target is operator.getitem:
+            if arguments[0] is None:
+                raise Unsupported(f"{node.args[0]} makes a list of a length that depends on data")
             return arguments[0][arguments[1]]  # type: ignore[index]
         if not isinstance(target, torch._ops.OpOverload):
             body = next((k for k, each in enumerate(arguments) if isinstance(each, fx.GraphModule)), None)
@@ -111,12 +114,19 @@ class _Walk:
         name = target._schema.name.split("::")[-1]
         if name in SILENT:
             return None
+        if name.startswith("as_strided") and not _is_plain(node.args[0]):
+            # Even run as it is, it would read other entries: values here have no strides.
+            raise Unsupported("as_strided of a tensor that is not contiguous")
         bound = _bind(target, arguments, keywords)
         expected = node.meta.get("val")
         try:
             result = self._known(target, name, bound, expected)
         except Refused as reason:
             return self._opaque(target, name, bound, expected, str(reason))
+        if isinstance(result, (list, tuple)) and any(each is None for each in result):
+            # an entry may leave out what hardly anybody reads, as the positions of maxima: opaque, for those who do
+            rest = self._opaque(target, name, bound, expected, "a result without an entry")
+            result = [other if each is None else each for each, other in zip(result, rest, strict=True)]
         return self._checked(result, expected, str(target))
 
     def _known(self, target: Any, name: str, bound: dict[str, Any], expected: Any) -> Any:
@@ -292,6 +302,12 @@ def _arguments(entry: Entry, target: Any, bound: Mapping[str, Any]) -> tuple[Any
             if value is not default and value != default:
                 raise Refused(f"its argument {name}={value}")
     return bound[schema[0].name], arguments
+
+
+def _is_plain(place: Any) -> bool:
+    """Whether a call's operand is contiguous and all of its memory."""
+    value = place.meta.get("val") if isinstance(place, fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.is_contiguous() and value.storage_offset() == 0
 
 
 def _is_complex(expected: Any) -> bool:

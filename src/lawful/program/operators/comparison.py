@@ -44,7 +44,7 @@ def _connect(name: str, formula: str, function: str, aten_names: tuple[str, ...]
 
     def build(b: Builder, x: Operand, other: Operand) -> Node:
         one, two = b._pair(x, other)
-        return b.elementwise(name, *sorted((b.as_kind(one, "b"), b.as_kind(two, "b")), key=lambda each: each.order))
+        return b.elementwise(name, b.as_kind(one, "b"), b.as_kind(two, "b"), commutes=True)
 
     def of_bits(b: Builder, x: Operand, other: Operand) -> Node:
         if any(b.operand(each).kind != "b" for each in (x, other)):

@@ -7,6 +7,7 @@ Activations that are products or sums of these have no operator of their own: Si
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from lawful.program.builder import Builder, Operand
@@ -26,11 +27,51 @@ from lawful.program.table import (
 from lawful.program.table import aten as aten
 
 
+def _flat(b: Builder, a: Any, x: Node, y: Node) -> Node:
+    return b.expand(b.constant(0.0), x.shape)
+
+
+_HALF_WIDTH = 2 / math.sqrt(math.pi)
+_DERIVATIVES: dict[str, Callable[[Builder, Any, Node, Node], Node]] = {
+    "relu": lambda b, a, x, y: b.as_kind(b.elementwise("gt", x, 0.0), "f"),
+    "abs": lambda b, a, x, y: b.function("sign", x),
+    "sign": _flat,
+    "exp": lambda b, a, x, y: y,
+    "expm1": lambda b, a, x, y: b.function("exp", x),
+    "log": lambda b, a, x, y: b.power(x, -1.0),
+    "log1p": lambda b, a, x, y: b.power(b.add(x, 1.0), -1.0),
+    "erf": lambda b, a, x, y: b.mul(b.function("exp", b.neg(b.power(x, 2.0))), _HALF_WIDTH),
+    "erfc": lambda b, a, x, y: b.mul(b.function("exp", b.neg(b.power(x, 2.0))), -_HALF_WIDTH),
+    "tanh": lambda b, a, x, y: b.sub(1.0, b.power(y, 2.0)),
+    "sigmoid": lambda b, a, x, y: b.mul(y, b.sub(1.0, y)),
+    "softplus": lambda b, a, x, y: b.function("sigmoid", x),
+    "sin": lambda b, a, x, y: b.function("cos", x),
+    "cos": lambda b, a, x, y: b.neg(b.function("sin", x)),
+    "tan": lambda b, a, x, y: b.add(b.power(y, 2.0), 1.0),
+    "asin": lambda b, a, x, y: b.power(b.sub(1.0, b.power(x, 2.0)), -0.5),
+    "acos": lambda b, a, x, y: b.neg(b.power(b.sub(1.0, b.power(x, 2.0)), -0.5)),
+    "atan": lambda b, a, x, y: b.power(b.add(b.power(x, 2.0), 1.0), -1.0),
+    "sinh": lambda b, a, x, y: b.function("cosh", x),
+    "cosh": lambda b, a, x, y: b.function("sinh", x),
+    "asinh": lambda b, a, x, y: b.power(b.add(b.power(x, 2.0), 1.0), -0.5),
+    "acosh": lambda b, a, x, y: b.power(b.sub(b.power(x, 2.0), 1.0), -0.5),
+    "atanh": lambda b, a, x, y: b.power(b.sub(1.0, b.power(x, 2.0)), -1.0),
+    **dict.fromkeys(("floor", "ceil", "round", "trunc"), _flat),
+}
+
+
 def _define(
     name: str, formula: str, traits: Traits, aten_names: tuple[str, ...] | None = None, onnx_name: str = ""
 ) -> None:
     """A function that NumPy and PyTorch have under this name; ATen's name is the same unless it is given."""
-    define(name, OperatorFamily.ELEMENTWISE, formula, lambda arrays, a, x: getattr(arrays, name)(x), traits)
+    define(
+        name,
+        OperatorFamily.ELEMENTWISE,
+        formula,
+        lambda arrays, a, x: getattr(arrays, name)(x),
+        traits,
+        derivative=_DERIVATIVES.get(name),
+    )
 
     def build(b: Builder, x: Operand) -> Node:
         return b.function(name, x)
@@ -90,6 +131,7 @@ define(
     lambda arrays, a, x: arrays.power(x, a["exponent"]),
     power_traits,
     attributes=("exponent",),
+    derivative=lambda b, a, x, y: b.mul(b.power(x, a["exponent"] - 1), a["exponent"]),
 )
 define(
     "cast",

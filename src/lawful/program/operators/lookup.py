@@ -293,7 +293,7 @@ def index_fill(b: Builder, x: Node, dim: int, index: Node, value: Operand) -> No
 
 def _index_scatter(b: Builder, x: Node, dim: int, index: Node, source: Node, reduce: str) -> Node:
     if not x.rank:
-        return _index_scatter(b, b.reshape(x, (1,)), 0, index, b.reshape(source, (1,)), reduce)
+        return b.reshape(_index_scatter(b, b.reshape(x, (1,)), 0, index, b.reshape(source, (1,)), reduce), ())
     axis = dim % x.rank
     shape = tuple(index.size if k == axis else n for k, n in enumerate(x.shape))
     at = b.expand(b.reshape(index, (index.size, *(1,) * (x.rank - axis - 1))), shape)
