@@ -140,6 +140,13 @@ def test_traits_hold_and_both_meanings_agree(operator: Operator) -> None:
             assert shape == ours.shape
 
 
+def test_positions_of_extremes_with_ties_and_nan() -> None:
+    x = np.array([[1.0, 3.0, 3.0], [np.nan, 2.0, np.nan], [0.0, -np.inf, np.inf]])
+    for name in ("argmax", "argmin"):
+        ours, theirs = (getattr(arrays, name)(each, 1) for arrays, each in ((NUMPY, x), (TORCH, torch.from_numpy(x))))
+        assert ours.tolist() == theirs.tolist()
+
+
 def test_a_wrong_trait_is_found() -> None:
     rng = np.random.default_rng(1)
     x, y = ([rng.normal(size=FULL)] for _ in range(2))

@@ -233,11 +233,11 @@ class TorchArrays:
 
     def argmax(self, x: Any, axis: int) -> Any:
         """Where the first maximum along an axis is: of equal ones PyTorch promises none, so it is looked for."""
-        return self._first(x == x.amax(axis, keepdim=True), axis)
+        return self._first((x == x.amax(axis, keepdim=True)) | (x != x), axis)  # a NaN is the maximum, as in NumPy
 
     def argmin(self, x: Any, axis: int) -> Any:
         """Where the first minimum along an axis is."""
-        return self._first(x == x.amin(axis, keepdim=True), axis)
+        return self._first((x == x.amin(axis, keepdim=True)) | (x != x), axis)
 
     def _first(self, mask: Any, axis: int) -> Any:
         size = mask.shape[axis]
@@ -258,7 +258,7 @@ class TorchArrays:
 
     def lookup(self, x: Any, index: Any, axis: int) -> Any:
         """The slices of x at positions along an axis, which the axes of `index` replace."""
-        return x.index_select(axis, index.flatten()).reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+        return x.index_select(axis, index.flatten()).reshape((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
     def scatter(self, x: Any, index: Any, source: Any, axis: int, reduce: str) -> Any:
         """A copy of x with entries of `source` written (or added, multiplied, ...) at `index` along an axis."""

@@ -162,6 +162,8 @@ class _Walk:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
         given = [each for each in operands if each is not None]
         name = node.op_type
+        if any(isinstance(each, list) for each in given):
+            raise Refused(f"{name}: {reason}")
         if any(each.kind == "c" for each in given) or any(attribute.type in (5, 10) for attribute in node.attribute):
             raise Refused(f"{name}: {reason}")  # a graph inside the node reads values of its own
         run = _Reference(self.onnx, node, operands, self.opset)

@@ -303,3 +303,41 @@ def _reverse_sequence(b: Builder, x: Node, lengths: Node, batch_axis: int = 1, t
         return t
 
     return b.move(turn, x)
+
+
+# Sequences of ONNX are lists of nodes: the one result of a call that makes one is a list
+
+
+@onnx("SplitToSequence")
+def _split_to_sequence(
+    b: Builder, x: Node, parts: Node | None = None, axis: int = 0, keepdims: int = 1
+) -> list[list[Node]]:
+    axis %= x.rank
+    given = [1] if parts is None else integers(b, parts, "the sizes of SplitToSequence")
+    if parts is None or not parts.rank:  # one size for all parts but the last
+        given = [min(given[0], x.shape[axis] - low) for low in range(0, x.shape[axis], given[0])]
+    ends = [int(n) for n in np.cumsum([0, *given])]
+    pieces = [b.slice(x, axis, slice(low, high)) for low, high in pairwise(ends)]
+    if parts is None and not keepdims:
+        pieces = [b.reshape(each, [n for k, n in enumerate(each.shape) if k != axis]) for each in pieces]
+    return [pieces]
+
+
+@onnx("SequenceConstruct")
+def _sequence_construct(b: Builder, *parts: Node) -> list[list[Node]]:
+    return [list(parts)]
+
+
+@onnx("SequenceAt")
+def _sequence_at(b: Builder, sequence: list[Node], position: Node) -> Node:
+    return sequence[integers(b, position, "the position of SequenceAt")[0]]
+
+
+@onnx("SequenceLength")
+def _sequence_length(b: Builder, sequence: list[Node]) -> Node:
+    return b.constant(len(sequence))
+
+
+@onnx("ConcatFromSequence")
+def _concat_from_sequence(b: Builder, sequence: list[Node], axis: int = 0, new_axis: int = 0) -> Node:
+    return b.move(lambda *t: (np.stack if new_axis else np.concatenate)(t, axis), *sequence)
