@@ -180,5 +180,5 @@ def attribute_key(value: Any) -> str:
     if isinstance(value, np.ndarray):
         if value.size == 1:
             return repr(value.item())
-        return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
+        return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
     return repr(value)
