@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.errors import LawfulError
+from lawful.network import Architecture, Dag, Mlp
 from lawful.network.opening import Source, open_trained
 from lawful.study.inputs import input_shape, read_by
 
@@ -24,14 +26,14 @@ def read_program(network: Source, *, input: Any = None, **reading: Any) -> Progr
     if isinstance(network, (str, Path)) and Path(network).suffix.lower() == ".onnx" and reading.get("model") is None:
         return _read_file(Path(network), input)
     found = open_trained(network, **read_by(input, **reading))
-    if hasattr(found, "parameters") and callable(found.parameters):
-        from lawful.program.frontends.torch_export import read_module
-        from lawful.symmetry.inputs import examples
+    if isinstance(found, (Architecture, Mlp, Dag)):
+        from lawful.program.frontends.layers import read_layers
 
-        return read_module(found, [each[:ONE_SAMPLE] for each in examples(found, input)])
-    from lawful.program.frontends.layers import read_layers
+        return read_layers(found, ONE_SAMPLE)
+    from lawful.program.frontends.torch_export import read_module
+    from lawful.symmetry.inputs import examples
 
-    return read_layers(found, ONE_SAMPLE)
+    return read_module(found, [each[:ONE_SAMPLE] for each in examples(found, input)])
 
 
 def _read_file(path: Path, input: Any) -> Program:
@@ -48,9 +50,8 @@ def _read_file(path: Path, input: Any) -> Program:
 
 def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
     """Sizes of the inputs that the file leaves open: the number of samples is 1, the others are given."""
-    shape = input_shape(input)
-    several = shape is not None and shape and isinstance(shape[0], tuple)
-    given = iter(shape if several else () if shape is None else (shape,))  # type: ignore[arg-type]
+    shape: Any = input_shape(input) or ()
+    given: Iterator[tuple[int, ...]] = iter(shape if shape and isinstance(shape[0], tuple) else [shape] * bool(shape))
     held = {each.name for each in model.graph.initializer}
     sizes: dict[str, tuple[int, ...]] = {}
     for entry in model.graph.input:
@@ -63,5 +64,5 @@ def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
             raise LawfulError(
                 f"the size of its input {entry.name[:40]!r} is open: give it without the samples, like --input 3,8,8"
             )
-        sizes[entry.name] = (stated[0] or ONE_SAMPLE, *rest)  # type: ignore[assignment]
+        sizes[entry.name] = (stated[0] or ONE_SAMPLE, *rest)
     return sizes
