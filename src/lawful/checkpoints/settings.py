@@ -40,8 +40,8 @@ NEVER_COMPUTED = {
 # What acts on all tokens alike, however many there are: programs that are equal at one length are equal at all.
 ALIKE_AT_ALL_LENGTHS = {
     "which tensors are one": {"tie_word_embeddings", "tie_encoder_decoder"},
-    "a function of single entries": {"hidden_act", "hidden_activation", "activation_function"},
 }
+SYNONYMS = ({"silu", "swish"},)  # two names of one activation
 RENAMED = {"rope_scaling", "rope_theta", "model_type"}  # in older files: what became of them is compared
 TOKEN = ("token_id", "token_ids", "token_index")  # a token's number is compared with each token of the input
 INERT = frozenset(
@@ -93,8 +93,20 @@ def differing(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
     return found
 
 
+def differing_tokens(one: Settings, two: Settings) -> list[int]:
+    """The numbers of tokens that mean something else in the other's settings: an input that has them may tell.
+
+    >>> differing_tokens({"pad_token_id": 3, "eos_token_id": [1, 2]}, {"pad_token_id": 0, "eos_token_id": [1, 2]})
+    [0, 3]
+    """
+    apart = [key for key in {*one, *two} if key.endswith(TOKEN) and not _alike(one.get(key), two.get(key))]
+    return sorted({number for each in (one, two) for key in apart for number in _whole(each.get(key)) if number >= 0})
+
+
 def _alike(one: Any, two: Any) -> bool:
-    """Equal; 1 and 1.0 are one number, and True is another setting."""
+    """Equal, or two names of one thing; 1 and 1.0 are one number, and True is another setting."""
+    if isinstance(one, str) and isinstance(two, str) and any({one, two} <= names for names in SYNONYMS):
+        return True
     if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
         return len(one) == len(two) and all(_alike(a, b) for a, b in zip(one, two, strict=True))
     return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)
