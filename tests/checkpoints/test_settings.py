@@ -104,6 +104,24 @@ def test_padding_that_ends_a_text_elsewhere(transformers: Any, tmp_path_factory:
     assert differing_tokens({"pad_token_id": None}, {"pad_token_id": -1, "eos_token_id": [3, 4]}) == [3, 4]
 
 
+def test_a_token_that_only_the_pooled_output_reads(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """CLIP pools at the end of the text: the first tensor it returns is the same for every number of that token."""
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in SIZES.items() if key not in ("num_key_value_heads", "head_dim")}
+    text = _saved(transformers.CLIPTextModel(transformers.CLIPTextConfig(**sizes, **TOKENS | {"eos_token_id": 9})),
+                  tmp_path_factory)  # fmt: skip
+    other = changed(text, eos_token_id=3)
+    models = [transformers.CLIPTextModel.from_pretrained(each, dtype=torch.float64).eval() for each in (text, other)]
+    with torch.no_grad():
+        a, b = (model(torch.tensor([[5, 3, 6, 9, 7]])) for model in models)
+    assert torch.equal(a[0], b[0])
+    assert not torch.allclose(a[1], b[1])
+    found = api.same(text, other)
+    assert found.verdict == "undecided"
+    assert "eos_token_id is 9 in A, 3 in B" in found.reason
+    assert api.same(text, changed(text, bos_token_id=3)).verdict == "equal"
+
+
 def test_settings_of_unknown_effect_leave_it_open(folder: Path) -> None:
     """`dtype` is how weights are loaded: bfloat16 rounds what is stored in float32."""
     other = changed(folder, my_note="x", dtype="bfloat16")

@@ -55,9 +55,9 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
         for key, words in MORE.items():
             if each is not None and each.get(key) not in (None, {}, "model.safetensors"):
                 raise CertificateError(f"a folder {words} ({key}): its function is not known")
-    if both[0] is None or both[1] is None:
+    if None in both:
         return ""
-    one, two = (dict(_flat(each)) for each in both)
+    one, two = (dict(_flat(each or {})) for each in both)
     apart = [key for key in sorted({*one, *two}) if one.get(key) != two.get(key)]
     if not apart:
         return ". Both folders have the same settings"
