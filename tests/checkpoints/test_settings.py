@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ import torch
 from command_line import in_process as lawful
 
 import lawful as api
-from lawful.checkpoints.settings import INERT, differing, rounded_by_dtype, telling_lengths
+from lawful.checkpoints.settings import INERT, _flat, differing, differing_tokens, rounded_by_dtype, telling_lengths
 from lawful.cli.checkpoints import FloatTensors
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
+from lawful.verify.checkpoint_settings import check_settings
 
 TOKENS = {"vocab_size": 24, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
@@ -89,6 +91,37 @@ def test_a_window_beyond_the_input_is_told_by_a_longer_one(transformers: Any, wi
     assert found.replay.inputs[0].shape[-1] > 12
 
 
+def test_padding_that_ends_a_text_elsewhere(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A head for whole texts reads the last token that is no padding: random tokens hardly ever are."""
+    torch.manual_seed(0)
+    sizes = {"n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 64}
+    config = transformers.GPT2Config(**sizes, **TOKENS | {"vocab_size": 5_000})
+    padded = _saved(transformers.GPT2ForSequenceClassification(config), tmp_path_factory)
+    found = api.same(padded, changed(padded, pad_token_id=4_999))
+    assert found.verdict == "different"
+    assert set(found.replay.inputs[0][0, -2:].tolist()) <= {0, 4_999}
+    assert api.same(padded, changed(padded, eos_token_id=4_999)).verdict == "equal"
+    assert differing_tokens({"pad_token_id": None}, {"pad_token_id": -1, "eos_token_id": [3, 4]}) == [3, 4]
+
+
+def test_a_token_that_only_the_pooled_output_reads(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """CLIP pools at the end of the text: the first tensor it returns is the same for every number of that token."""
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in SIZES.items() if key not in ("num_key_value_heads", "head_dim")}
+    text = _saved(transformers.CLIPTextModel(transformers.CLIPTextConfig(**sizes, **TOKENS | {"eos_token_id": 9})),
+                  tmp_path_factory)  # fmt: skip
+    other = changed(text, eos_token_id=3)
+    models = [transformers.CLIPTextModel.from_pretrained(each, dtype=torch.float64).eval() for each in (text, other)]
+    with torch.no_grad():
+        a, b = (model(torch.tensor([[5, 3, 6, 9, 7]])) for model in models)
+    assert torch.equal(a[0], b[0])
+    assert not torch.allclose(a[1], b[1])
+    found = api.same(text, other)
+    assert found.verdict == "undecided"
+    assert "eos_token_id is 9 in A, 3 in B" in found.reason
+    assert api.same(text, changed(text, bos_token_id=3)).verdict == "equal"
+
+
 def test_settings_of_unknown_effect_leave_it_open(folder: Path) -> None:
     """`dtype` is how weights are loaded: bfloat16 rounds what is stored in float32."""
     other = changed(folder, my_note="x", dtype="bfloat16")
@@ -118,6 +151,24 @@ def test_what_is_not_carried_out_is_not_passed_over(folder: Path) -> None:
     assert "its own code (auto_map) is not run" in " ".join(shown.stdout.split())
 
 
+def test_of_several_files_of_weights_the_one_is_read_that_transformers_loads(transformers: Any, folder: Path) -> None:
+    """Older weights beside newer ones, whole or in shards: `model.safetensors` goes before all others."""
+    old = {key: 2 * tensor for key, tensor in transformers.AutoModelForImageClassification.from_pretrained(folder)
+           .state_dict().items()}  # fmt: skip
+    for index in (True, False):
+        beside = changed(folder)
+        torch.save(old, beside / ("pytorch_model-00001-of-00001.bin" if index else "pytorch_model.bin"))
+        if index:
+            homes = dict.fromkeys(old, "pytorch_model-00001-of-00001.bin")
+            (beside / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": homes}))
+        assert api.same(folder, beside).verdict == "equal"
+    elsewhere = changed(folder, transformers_weights="other.safetensors")
+    found = api.same(elsewhere, elsewhere)
+    assert found.verdict == "undecided"
+    assert "transformers_weights" in found.reason
+    assert api.same(*2 * [changed(folder, transformers_weights="model.safetensors")]).verdict == "equal"
+
+
 def test_an_architecture_is_never_replaced(folder: Path) -> None:
     found = lawful("same", folder, changed(folder, architectures=["OurOwnForCausalLM"]))
     assert found.returncode == 2
@@ -138,12 +189,24 @@ def test_certificates_are_bound_to_the_settings(folder: Path, tmp_path: Path) ->
     other = changed(folder, hidden_act="relu", layer_type="other")
     with pytest.raises(CertificateError, match="the settings are not those"):
         verify(body, FloatTensors(folder), FloatTensors(other))
+    for key, values in {"hidden_act": ["relu", "gelu"], "part": [{"window": 1}, {"window": 2}]}.items():
+        one, two = (changed(folder, **{key: value}) for value in values)
+        with pytest.raises(CertificateError, match=f"differ in {key}"):
+            verify({**body, "settings": [None, None]}, FloatTensors(one), FloatTensors(two))
     for forged in ({**body, "settings": [None, None]}, {k: v for k, v in body.items() if k != "settings"}):
         with pytest.raises(CertificateError, match="differ in layer_type"):
             verify(forged, FloatTensors(folder), FloatTensors(other))
     own = changed(folder, auto_map={"AutoModel": "own.Own"})
     with pytest.raises(CertificateError, match="code of its own"):
         verify({**body, "settings": [None, None]}, FloatTensors(folder), FloatTensors(own))
+
+
+@pytest.mark.parametrize("key", sorted({*INERT, "pad_token_id", "text_config"}))
+def test_no_certificate_is_rejected_for_a_setting_without_effect(key: str) -> None:
+    """Maker and verifier have a list each: what one takes for equal the other does not reject."""
+    both = ({key: {"use_cache": 1}}, {key: {"use_cache": 2}}) if key == "text_config" else ({key: 1}, {key: 2})
+    assert not differing(*(dict(_flat(each)) for each in both))
+    assert key in check_settings(None, [SimpleNamespace(settings=each) for each in both])
 
 
 def fields(config: Any) -> Iterator[tuple[str, Any]]:

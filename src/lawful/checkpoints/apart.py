@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +12,12 @@ from lawful.checkpoints.folds import State
 from lawful.checkpoints.opening import ApartPair
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, gap_of, unread_words
+from lawful.checkpoints.settings import differing_tokens, settings_of
 from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork
 from lawful.shown import Shown, truth_of
+
+MOST_SPECIAL = 4  # tokens that are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,21 +45,39 @@ def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
     one, two = pair.architectures
     unread = tuple(dict.fromkeys((*one.unread, *two.unread)))
     states = pair.first.state, pair.second.state
-    trials = [_trial(one, two, *states, seed + 100 + number, seed) for number in range(TRIALS)]
+    draws = [one.draw_inputs(seed + 100 + number) for number in range(TRIALS)] + _special_inputs(one, two, seed)
+    trials = [_trial(one, two, *states, inputs, seed) for inputs in draws]
     replay = max(trials, key=lambda each: each.gap / each.rounding)
     words = f"no way to write one as the other: {pair.reason}"
     if unread:
         return ApartVerdict("undecided", unread_words(unread), replay)
     if replay.gap > FAR * replay.rounding and replay.gap > REPLAY * replay.error:
         return ApartVerdict("different", words, replay)
-    words += f"; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
+    words += f"; at {len(draws)} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
     return ApartVerdict("undecided", words, replay)
 
 
+def _special_inputs(one: CheckpointArchitecture, two: CheckpointArchitecture, seed: int) -> list[list[torch.Tensor]]:
+    """Random inputs that end with a token whose meaning differs (padding, say): few random ones have it at all."""
+    settings = settings_of(one.module) or {}, settings_of(two.module) or {}
+    found = []
+    for token in differing_tokens(*settings)[:MOST_SPECIAL]:
+        inputs = one.draw_inputs(seed + 200 + token)
+        for tensor in inputs:
+            if not tensor.is_floating_point() and tensor.ndim > 1 and token < int(settings[0].get("vocab_size") or 0):
+                tensor[..., tensor.shape[-1] // 2 :] = token
+        found.append(inputs)
+    return found
+
+
 def _trial(
-    one: CheckpointArchitecture, two: CheckpointArchitecture, first: State, second: State, draw: int, seed: int
+    one: CheckpointArchitecture,
+    two: CheckpointArchitecture,
+    first: State,
+    second: State,
+    inputs: Sequence[torch.Tensor],
+    seed: int,
 ) -> OutputReplay:
-    inputs = one.draw_inputs(draw)
     outputs = one.replays(first, [inputs])[0], two.replays(second, [inputs])[0]
     shapes = [[tuple(tensor.shape) for tensor in each] for each in outputs]
     if shapes[0] != shapes[1]:

@@ -16,7 +16,7 @@ from lawful.checkpoints.bridge import find_bridges, made
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import State
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
-from lawful.checkpoints.settings import describe, differing, rounded_by_dtype, settings_of
+from lawful.checkpoints.settings import describe, differing, rounded_by_dtype, settings_of, tokens_computed_with
 from lawful.checkpoints.sources import TensorSource
 from lawful.checkpoints.written import first_difference, written_alike
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
@@ -158,7 +158,7 @@ def _unsettled(one: nn.Module, two: nn.Module, first: OpenCheckpoint, second: Op
         return ()
     kinds = [getattr(type(each), "family", type(each)).__name__ for each in (one, two)]
     found = describe({"architectures": (kinds[0], kinds[1])} if kinds[0] != kinds[1] else {})
-    found += describe(differing(settings[0], settings[1]))
+    found += describe(differing(settings[0], settings[1]) | tokens_computed_with(one, two))
     rounded = rounded_by_dtype(settings[0], first.state), rounded_by_dtype(settings[1], second.state)
     if rounded[0] != rounded[1]:
         words = [f"as {each}, which rounds its weights" if each else "as it is stored" for each in rounded]

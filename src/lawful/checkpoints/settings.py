@@ -8,6 +8,7 @@ difference leaves equality open.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,10 +41,11 @@ NEVER_COMPUTED = {
 # What acts on all tokens alike, however many there are: programs that are equal at one length are equal at all.
 ALIKE_AT_ALL_LENGTHS = {
     "which tensors are one": {"tie_word_embeddings", "tie_encoder_decoder"},
-    "a function of single entries": {"hidden_act", "hidden_activation", "activation_function"},
 }
+SYNONYMS = ({"silu", "swish"},)  # two names of one activation
 RENAMED = {"rope_scaling", "rope_theta", "model_type"}  # in older files: what became of them is compared
-TOKEN = ("token_id", "token_ids", "token_index")  # a token's number is compared with each token of the input
+# A token's number is compared with each token of the input: the constant is seen in the program of any length.
+TOKEN = ("token_id", "token_ids", "token_index")
 INERT = frozenset(
     name for group in (NEVER_COMPUTED, ALIKE_AT_ALL_LENGTHS) for names in group.values() for name in names
 )
@@ -93,8 +95,48 @@ def differing(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
     return found
 
 
+def differing_tokens(one: Settings, two: Settings) -> list[int]:
+    """The numbers of tokens that mean something else in the other's settings: an input that has them may tell.
+
+    >>> differing_tokens({"pad_token_id": 3, "eos_token_id": [1, 2]}, {"pad_token_id": 0, "eos_token_id": [1, 2]})
+    [0, 3]
+    """
+    apart = [key for key in {*one, *two} if key.endswith(TOKEN) and not _alike(one.get(key), two.get(key))]
+    return sorted({number for each in (one, two) for key in apart for number in _whole(each.get(key)) if number >= 0})
+
+
+def tokens_computed_with(one: nn.Module, two: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """The token numbers that differ and that a forward pass of one of the modules names: they may matter for what it
+    returns besides the first tensor (the pooled text of CLIP), whose programs alone are compared."""
+    settings = settings_of(one) or {}, settings_of(two) or {}
+    names = _forward_names(one) | _forward_names(two)
+    values = {key: (settings[0].get(key), settings[1].get(key)) for key in sorted({*settings[0], *settings[1]})}
+    return {
+        key: both
+        for key, both in values.items()
+        if key.endswith(TOKEN) and not _alike(*both) and key.rpartition(".")[2] in names
+    }
+
+
+def _forward_names(module: nn.Module) -> set[str]:
+    """The attributes that are named in `forward` of a module or its parts, and in the methods that it calls."""
+    names: set[str] = set()
+    for kind in {getattr(type(part), "family", type(part)) for part in module.modules()}:
+        own, ahead = set[str](), ["forward"]
+        while ahead:
+            method = getattr(kind, ahead.pop(), None)
+            code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
+            new = set() if code is None else {*code.co_names} - own
+            own |= new
+            ahead += (name for name in new if not name.startswith("warn"))  # these print what they see
+        names |= own
+    return names
+
+
 def _alike(one: Any, two: Any) -> bool:
-    """Equal; 1 and 1.0 are one number, and True is another setting."""
+    """Equal, or two names of one thing; 1 and 1.0 are one number, and True is another setting."""
+    if isinstance(one, str) and isinstance(two, str) and any({one, two} <= names for names in SYNONYMS):
+        return True
     if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
         return len(one) == len(two) and all(_alike(a, b) for a, b in zip(one, two, strict=True))
     return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)

@@ -19,6 +19,7 @@ from lawful.flow.losses import checked, find_loss
 from lawful.flow.piecewise import rewritten, unlocated
 from lawful.flow.tape import Tensors, recorded
 from lawful.network.modules.calling import as_taken, called_with
+from lawful.network.modules.classes import check_labels, class_rows, classes_axis, vocabulary_of
 from lawful.network.modules.trained_field import refuse_hooks_of_parameters
 from lawful.types import Floats, Indices
 
@@ -60,8 +61,9 @@ class ModuleProblem:
     """The loss of any module, its kinks located: those of ReLUs and of functions that ReLUs can express.
 
     Those are clamps, hard sigmoids, absolute values, maxima, max pooling and the like (`lawful.flow.piecewise`). Other
-    kinks are met by smaller steps, and `unlocated` names the functions that have them. `loss` is `mse`, `bce`, `ce` or
-    a callable `(outputs, y) -> scalar tensor`. The module is copied to float64.
+    kinks are met by smaller steps, and `unlocated` names the functions that have them. `loss` is `mse`, `bce`, `ce`
+    (classes are axis 1 of the output, as in PyTorch, or the last axis of a module that reads token ids) or a callable
+    `(outputs, y) -> scalar tensor`. The module is copied to float64.
     """
 
     def __init__(self, module: torch.nn.Module, x: Any, y: Any, loss: str | Callable[..., Any] = "mse") -> None:
@@ -77,6 +79,7 @@ class ModuleProblem:
         self.targets = raw
         self.x = as_taken(self.module, inputs)
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
+        self._tokens = vocabulary_of(self.module, self.x.shape[1:]) is not None
         self._met: dict[torch.Size, list[tuple[str, tuple[int, ...]]]] = {}  # by the size of x
         self._tapes: dict[Any, int | _Tape] = {}  # evaluations so far, then a recording
         self._together = True  # whether several gradients can be taken in one backward pass
@@ -179,8 +182,10 @@ class ModuleProblem:
         if self.y is None or len(self.y) != len(self.x):
             with torch.no_grad():
                 outputs = self._outputs(self._weights(torch.as_tensor(self.start)), self.x)
-            rows = self._rows(outputs)
-            labels = self.targets if len(rows) == len(self.x) else self.targets.reshape(-1)
+            rows, labels = self._rows(outputs), self.targets
+            if self.loss == "ce":
+                check_labels(labels.shape, outputs.shape, self._classes_axis(outputs))
+                labels = labels.reshape(-1)
             found = torch.as_tensor(find_loss(str(self.loss)).targets(labels, rows.shape[1]))
             self.y = found.reshape(len(self.x), -1)
         return self.y
@@ -216,11 +221,13 @@ class ModuleProblem:
         return outputs
 
     def _rows(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Outputs as a table with a row for each sample; for `ce` of sequences, for each position that has a class."""
-        places = self.targets.shape[1:]
-        if self.loss == "ce" and places and outputs.shape[1:-1] == places:
-            return outputs.reshape(-1, outputs.shape[-1])
+        """Outputs as a table with a row for each sample; for `ce`, for each sample and place that has a class."""
+        if self.loss == "ce":
+            return class_rows(outputs, self._classes_axis(outputs))
         return outputs.reshape(len(outputs), -1)
+
+    def _classes_axis(self, outputs: torch.Tensor) -> int:
+        return classes_axis(outputs.shape, tokens=self._tokens)
 
     def _loss(self, outputs: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
         if isinstance(self.loss, str):

@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws.one_tensor import joined, several_tensors, with_classes_last
 from lawful.network.modules.calling import called_with
+from lawful.network.modules.classes import classes_axis as axis_of_classes
+from lawful.network.modules.classes import vocabulary_of
 from lawful.network.modules.convert import input_shapes
 from lawful.network.modules.export import twin_of
 from lawful.network.modules.randomness import Draw, drawn, opened, read_draws, sample_draws
@@ -196,7 +198,7 @@ def probe(
     if data is None and input_shape is None:
         input_shape = _guessed_shape(twin)
     shape = tuple(np.shape(data)[1:]) if data is not None else tuple(input_shape or ())
-    vocabulary = _vocabulary(twin, shape)
+    vocabulary = vocabulary_of(twin, shape)
     points = None
     if data is not None:
         points = torch.as_tensor(np.asarray(data, dtype=np.float64 if vocabulary is None else np.int64))
@@ -253,11 +255,7 @@ def _with_classes(
 ) -> tuple[torch.nn.Module, tuple[str, ...]]:
     """The module with the classes of cross-entropy on its last axis, and what was assumed of them."""
     sizes = tuple(_called(twin, batch, shape).shape)
-    if len(sizes) < 2:
-        raise LawfulError("cross-entropy needs an output for each class: the module returns one number for each sample")
-    if axis is not None and not 1 <= axis < len(sizes):
-        raise LawfulError(f"the output of size {sizes[1:]} has no axis {axis} of classes: 0 is the batch")
-    chosen = axis if axis is not None else len(sizes) - 1 if vocabulary is not None else 1
+    chosen = axis_of_classes(sizes, tokens=vocabulary is not None, axis=axis)
     words: tuple[str, ...] = ()
     if len(sizes) > 2 and axis is None:
         habit = "as language models are trained" if vocabulary is not None else "as in PyTorch"
@@ -265,25 +263,13 @@ def _with_classes(
     return (twin if chosen == len(sizes) - 1 else with_classes_last(twin, chosen)), words
 
 
-def _vocabulary(module: torch.nn.Module, shape: tuple[int, ...]) -> int | None:
-    """How many token ids the module reads: the rows of the tables that its input itself indexes; None for numbers."""
-    if not any(isinstance(part, torch.nn.Embedding) for part in module.modules()):
-        return None
-    tokens = torch.zeros((MIXED, *shape), dtype=torch.int64)
-    with _Calls(tokens) as calls, torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
-        module(tokens)
-    return min(calls.rows, default=None)
-
-
 class _Calls(TorchFunctionMode):
-    """The names of the functions that are called inside, and of tables by which ids they are read."""
+    """The names of the functions that are called inside, and the tables with a row for padding."""
 
-    def __init__(self, tokens: torch.Tensor | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
         self.padded: set[int] = set()
-        self.rows: list[int] = []
-        self.place = None if tokens is None else tokens.untyped_storage().data_ptr()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -298,8 +284,6 @@ class _Calls(TorchFunctionMode):
     ) -> None:
         if padding_idx is not None:
             self.padded.add(id(weight))
-        if input.untyped_storage().data_ptr() == self.place:
-            self.rows.append(len(weight))
 
 
 def _train(module: torch.nn.Module) -> None:

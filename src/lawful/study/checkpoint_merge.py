@@ -12,6 +12,7 @@ from lawful.checkpoints.merge import Loss, Merged, merge_pair
 from lawful.checkpoints.opening import CheckpointPair, Model, Source, open_checkpoints
 from lawful.errors import LawfulError
 from lawful.network.formats.data import read_data
+from lawful.network.modules.classes import check_labels, class_rows, classes_axis
 from lawful.symmetry.inputs import Input
 
 
@@ -44,16 +45,21 @@ def merge_on_data(pair: CheckpointPair, weight: float, data: Path | None) -> Mer
         raise LawfulError(f"{data}: {found.x.shape[1]} numbers per sample do not fill an input of size {shape}")
     kind = torch.float64 if example.is_floating_point() else example.dtype
     inputs = torch.as_tensor(found.x).to(kind).reshape(-1, *shape)
-    return merge_pair(pair, weight, inputs=[inputs], loss=_loss(np.asarray(found.y), str(data)))
+    return merge_pair(
+        pair, weight, inputs=[inputs], loss=_loss(np.asarray(found.y), str(data), not example.is_floating_point())
+    )
 
 
-def _loss(targets: np.ndarray, name: str) -> Loss:
+def _loss(targets: np.ndarray, name: str, tokens: bool) -> Loss:
     labels = targets.reshape(len(targets), -1)
     whole = labels.shape[1] == 1 and np.equal(labels, np.round(labels)).all() and labels.min(initial=0) >= 0
 
     def loss(outputs: list[torch.Tensor]) -> float:
         first = outputs[0].reshape(len(targets), -1)
         if whole and first.shape[1] > 1:
+            axis = classes_axis(outputs[0].shape, tokens=tokens)
+            check_labels(labels.shape, outputs[0].shape, axis)
+            first = class_rows(outputs[0], axis)
             classes = torch.as_tensor(labels[:, 0]).long()
             if int(classes.max()) >= first.shape[1]:
                 raise LawfulError(f"{name}: label {int(classes.max())} of {first.shape[1]} classes")

@@ -9,16 +9,15 @@ from lawful.network.formats import files
 from lawful.network.formats.kinds import kind_of
 from lawful.network.formats.limits import MAX_BYTES, MAX_MAPPED
 from lawful.network.formats.reading import read_json
+from lawful.network.formats.shards import weights_in
 from lawful.network.reading import Reading, TensorReading
-
-FOLDER = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin")
 
 
 def contents(path: Path) -> Reading | None:
     """What a file, an index of shards or a folder holds, if it is a checkpoint that can be trusted to be one."""
     try:
         if path.is_dir():
-            path = next((path / name for name in FOLDER if (path / name).is_file()), path)
+            path = weights_in(path)
         files.check_file(path, MAX_MAPPED)
         kind = kind_of(path)
         layers = _layers(path, kind)
@@ -33,9 +32,9 @@ def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
 
         return safetensors.layers(path)
     if kind == "index":
-        shards = sorted(set(read_json(path)["weight_map"].values()))
-        found = [_layers(path.with_name(Path(name).name), "safetensors") or () for name in shards]
-        return tuple(layer for shard in found for layer in shard)
+        shards = [path.with_name(Path(name).name) for name in sorted(set(read_json(path)["weight_map"].values()))]
+        found = [_layers(shard, kind_of(shard)) for shard in shards]
+        return None if None in found else tuple(layer for shard in found for layer in shard or ())
     if kind == "pt" and path.stat().st_size <= MAX_BYTES:
         from lawful.network.formats import pt
 

@@ -13,8 +13,8 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats.reading import naming, read_json
 from lawful.network.formats.writing import new_folder
 
-INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+# In the order of `transformers`: many folders hold the same weights in both formats, and some of them others.
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 MOST_BESIDE = 64 * 2**20  # bytes of a file that is copied because it lies beside the weights
 SHARD = re.compile(r"-(\d+)-of-(\d+)\.\w+$")
 
@@ -22,10 +22,10 @@ Encode = Callable[[Sequence[str], Path], None]
 
 
 def weights_in(folder: Path) -> Path:
-    """The index or the one file of weights in a folder."""
-    found = next((folder / name for name in (*INDICES, *WEIGHTS) if (folder / name).is_file()), None)
+    """The index or the one file of weights in a folder: of several, the one that `transformers` loads."""
+    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if found is None:
-        raise InvalidNetwork(f"a folder without {', '.join((*WEIGHTS, *INDICES))}")
+        raise InvalidNetwork(f"a folder without {', '.join(WEIGHTS)}")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.formats.reading import naming, read_json
+from lawful.network.formats.shards import WEIGHTS
 from lawful.network.modules.torchvision_names import let_torchvision_load
 
 MAX_CONFIG = 2**20
@@ -59,6 +60,9 @@ def _unread(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
         found.append("its own code (auto_map) is not run, but the class of transformers")
     if settings.get("quantization_config"):
         found.append("the rounding of quantization_config is not carried out")
+    named = settings.get("transformers_weights")
+    if named and named != next((name for name in WEIGHTS if (folder / name).is_file()), None):
+        found.append("the file of weights that it names (transformers_weights) is not the one that is read")
     if (folder / "adapter_model.safetensors").is_file() or (folder / "adapter_model.bin").is_file():
         found.append("the adapter beside the weights is not applied")
     return tuple(found)
