@@ -58,3 +58,13 @@ def test_duplicates_are_found_in_one_pass() -> None:
     found = group_networks(list(pool), pool.__getitem__)
     assert len(found.groups) == 5
     assert sorted(map(sorted, found.groups)) == [[f"{seed}", f"{seed} again"] for seed in range(5)]
+
+
+def test_blocks_of_one_size_cannot_be_exchanged() -> None:
+    """Two functions whose jumps and linear parts are each other's: their hashes are complete, and differ."""
+    rows, bias = [[1.0], [1.0], [-1.0]], [-1.0, 0.0, 0.0]
+    one = fingerprint(Mlp([rows, [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]], [bias, [0.0, -7.0]]))
+    two = fingerprint(Mlp([rows, [[0.0, -1.0, 0.0], [1.0, 0.0, -1.0]]], [bias, [0.0, 7.0]]))
+    assert one.complete
+    assert two.complete
+    assert one.hash != two.hash

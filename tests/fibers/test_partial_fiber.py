@@ -15,7 +15,7 @@ from fibers.exact_jacobian import jacobian_rank
 from lawful import Architecture, Mlp, write
 from lawful.fibers import Domain, Stack, same
 from lawful.fibers.assigned_fiber import assigned_fiber
-from lawful.fibers.described_fiber import describe_fiber
+from lawful.fibers.described_fiber import PartialFiber, describe_fiber
 from lawful.fibers.factorisations import nearby_factorisations
 from lawful.fibers.freedoms import freedoms
 from lawful.fibers.identifiability import identifiable
@@ -158,3 +158,11 @@ def test_from_the_command_line(lawful: Callable[..., Any], tmp_path: Path) -> No
     said = lawful("fiber", tmp_path / "dead.json", "--sample", 1, "--out", tmp_path / "out").stdout
     assert "Layer 2: neuron 1 is dead (6 more)" in said
     lawful("same", tmp_path / "dead.json", tmp_path / "out" / "sample-0.safetensors")
+
+
+def test_samples_of_degenerate_weights_are_exactly_the_function() -> None:
+    """A sum that vanishes exactly: no scale and no shift may round it."""
+    for first in ([[0.0]], [[-2.0]]):
+        mlp = Mlp([first, [[1.0], [1.0]], [[-2.0, 1.0]]], [[1.0], [-1.0, 0.0], [0.0]])
+        for member in PartialFiber(mlp).sample(1), PartialFiber(mlp).sample(2):
+            assert same(mlp, member, exact=True).verdict == "equal"

@@ -298,3 +298,16 @@ def test_layers_of_other_widths_above_are_compared() -> None:
         first = Mlp([rng.normal(size=(2, 1)), rng.normal(size=(2, 2)), rng.normal(size=(1, 2))])
         second = Mlp([rng.normal(size=(2, 1)), rng.normal(size=(3, 2)), rng.normal(size=(1, 3))])
         assert same(first, second, seconds=2.0).verdict == "different"
+
+
+def test_a_translation_that_only_rounding_allows_is_no_evidence() -> None:
+    """A hidden hyperplane at the end of its way: in floats the step back fits, in rationals it uncovers the neuron."""
+    first = Mlp([[[2.0]], [[1.0], [1.0]], [[-1.0, 1.0]]], [[1.0], [-1.0, 0.0], [0.0]])
+    weights = [
+        [[4.548353612436141]],
+        [[0.6119032682864818], [0.11945979889791508]],
+        [[-0.7186095776503775, 3.680899794264669]],
+    ]
+    second = Mlp(weights, [[4.714434530393256], [-2.8847778972702782, -0.29151269698905163], [0.0]])
+    assert same(first, second, seconds=5.0).verdict == "undecided"
+    assert same(first, second, exact=True, seconds=5.0).verdict == "different"

@@ -22,7 +22,7 @@ from lawful.fibers.reduce import hidden_neuron
 from lawful.fibers.same import stack_of
 from lawful.fibers.shallow import normal_form
 from lawful.fibers.skips_as_layers import layered
-from lawful.fibers.stack import Stack, rational
+from lawful.fibers.stack import Stack
 from lawful.fibers.symmetry import Reorder, Rescale, Translate
 from lawful.fibers.three_layers import BottleneckFiber, bottleneck_fiber
 from lawful.network import Dag, Mlp
@@ -98,11 +98,8 @@ class PartialFiber:
         for layer in range(1, stack.hidden + 1):
             hidden = hidden_neuron(stack, layer)
             if hidden is not None:
-                stack = Translate(layer, hidden, float(rng.exponential())).apply(stack)
-            width = stack.widths[layer]
-            stack = Rescale(layer, tuple(np.exp(rng.normal(size=width)))).apply(stack)
-            stack = Reorder(layer, tuple(rng.permutation(width).tolist())).apply(stack)
-        return stack.to_mlp()
+                stack = Translate(layer, hidden, float(rng.integers(1, 17)) / 4).apply(stack)
+        return _rescaled(stack, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +128,7 @@ def _rescaled(stack: Stack, seed: int) -> Mlp:
     rng = np.random.default_rng(seed)
     for layer in range(1, stack.hidden + 1):
         width = stack.widths[layer]
-        factors = rational(np.exp2(rng.integers(-2, 3, size=width)))
-        stack = Rescale(layer, tuple(factors)).apply(stack.rational())
+        stack = Rescale(layer, tuple(np.exp2(rng.integers(-2, 3, size=width)))).apply(stack)
         stack = Reorder(layer, tuple(rng.permutation(width).tolist())).apply(stack)
     return stack.to_mlp()
 

@@ -110,7 +110,7 @@ def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
     found = open_graph(network)
     form = canonical(found)
     places = (2 if form.tolerance >= SINGLE_TOLERANCE else 6) if digits is None else digits
-    sketches = np.array([sketch_block(block) for block in form.blocks])
+    sketches = np.array([sketch_block(block, number) for number, block in enumerate(form.blocks)])
     words = [f"{value:.{places}f}" for value in sketches.sum(axis=0) + 0.0]
     shapes = [str(block.shape) for block in form.blocks]
     code = hashlib.sha256("|".join([*shapes, *words]).encode()).hexdigest()[:32]
@@ -142,10 +142,13 @@ class Library:
         return places[near[0]] if len(near) else None
 
 
-def sketch_block(block: Floats) -> Floats:
-    """Fixed combinations of the logarithms and the signs of a block's entries; rounding moves them little."""
+def sketch_block(block: Floats, number: int) -> Floats:
+    """Fixed combinations of the logarithms and the signs of a block's entries; rounding moves them little.
+
+    Every block has factors of its own: as the sketches are added up, blocks of one size could else be exchanged.
+    """
     flat = block.ravel()
-    probes = np.random.default_rng(flat.size).uniform(0.5, 1.5, size=(SKETCH, flat.size))
+    probes = np.random.default_rng([number, flat.size]).uniform(0.5, 1.5, size=(SKETCH, flat.size))
     with np.errstate(divide="ignore"):
         logs = np.log2(np.abs(flat))
     return np.asarray(probes @ np.where(np.isfinite(logs), logs, 0.0) + probes[::-1] @ (16.0 * np.sign(flat)))
