@@ -198,3 +198,12 @@ def test_dead_and_linear_are_decided_or_left_open() -> None:
 def test_the_fewest_neurons_of_one_hidden_layer(weights: Any, biases: Any, fewest: int) -> None:
     found = smallest_equivalent(Mlp(weights, biases))
     assert (found.lower, found.exact) == (fewest, True)
+
+
+def test_an_exact_input_of_a_region_excludes_a_stand_in() -> None:
+    """The walk through regions answers with fractions: no float near them is needed."""
+    weights = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
+    found = prune(Mlp(weights, [[0.1, 0.7], [-1.0, 1.0], [0.0]]), decide=20.0).decided
+    assert found is not None
+    assert found.complete
+    assert len(found.needed) == 4

@@ -76,20 +76,15 @@ def kind_of(question: Question, layer: int, neuron: int, share: float = 1.0) -> 
     deadline = now + min(share, 1.0) * (question.deadline - now)
     try:
         for active in (True, False):
-            if not seen[active]:
-                point = _point_beyond(question.stack, layer, neuron, not active, deadline)
-                if point is None:
-                    return "dead" if active and slope == 0.0 else "linear"
-                total = question.sums(tuple(rational(point)))[layer][neuron]
-                if not (total > 0 if active else total < 0):
-                    return None  # the point of the walk was rounded off its region
+            if not seen[active] and _is_one_sided(question.stack, layer, neuron, not active, deadline):
+                return "dead" if active and slope == 0.0 else "linear"
     except (OutOfTime, RecursionError):
         return None
     return "bends"
 
 
-def _point_beyond(stack: Stack, layer: int, neuron: int, active: bool, deadline: float) -> np.ndarray | None:
-    """An input at which the neuron's value is not what its sum gives on one side; None if there is none."""
+def _is_one_sided(stack: Stack, layer: int, neuron: int, active: bool, deadline: float) -> bool:
+    """Whether the neuron's value is what its sum gives on one side, for every input."""
     row, bias = stack.weights[layer][neuron : neuron + 1], stack.biases[layer][neuron : neuron + 1]
     below, offsets = stack.weights[:layer], stack.biases[:layer]
     one, none = rational(np.ones((1, 1))), rational(np.zeros(1))
@@ -98,6 +93,6 @@ def _point_beyond(stack: Stack, layer: int, neuron: int, active: bool, deadline:
     straight = Stack((*below, row * gain), (*offsets, bias * gain), stack.slopes[:layer])
     try:
         prove_by_regions(own, straight, Domain.space(stack.widths[0]), deadline)
-    except Disagree as error:
-        return np.asarray(error.point, dtype=np.float64)
-    return None
+    except Disagree:  # at an exact point of a region
+        return False
+    return True

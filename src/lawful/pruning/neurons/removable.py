@@ -306,16 +306,13 @@ class _Search:
         try:
             proof = prove_by_regions(question.stack, other, question.domain, self.deadline)
         except Disagree as error:
-            nudges = 1e-6 * np.random.default_rng(0).normal(size=(8, len(error.point))) * input_scales(question.stack)
-            for place in (error.point, *(error.point + nudges)):
-                if not np.isfinite(place).all():
-                    continue
-                point = tuple(rational(place))
+            # the outputs differ at this exact input, so it excludes; the nearest floats have shorter fractions
+            near = floating(error.point)
+            for point in (*([tuple(rational(near))] if np.isfinite(near).all() else []), tuple(error.point)):
                 off = self.constraint(point, Interval(None, None)).error(solution)
                 if not any(part.contains(off) for part in self.parts(point)):
                     return point
-            self.undecided = "an input that decides is not a float"
-            return Exclusion()
+            raise AssertionError("an input at which the outputs differ excludes the stand-in") from error
         full = [*solution[:neuron], ZERO, *solution[neuron:-1]]
         return StandIn(_fractions(full), _fractions([solution[-1]])[0], tuple(proof.decisions), proof.regions)
 
