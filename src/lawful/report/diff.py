@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
+from lawful.outward import at_least
 from lawful.report.lineage import lineage_json
 from lawful.study.diff import Diff
 
@@ -45,7 +46,7 @@ def diff_text(diff: Diff) -> str:
     if diff.decay_residual < 0.1 * diff.relative_drift:
         lines.append(f"           as weight decay does: all balances times {diff.decay:.4g}")
     if diff.step is not None:
-        lines.append(f"           explained by gradient descent only with a step of at least {diff.step:.3g}")
+        lines.append(f"           explained by gradient descent only with a step of at least {at_least(diff.step, 3)}")
     if diff.losses is not None:
         lines.append(f"loss       {diff.losses[0]:.4g} -> {diff.losses[1]:.4g}")
     lines.append(
