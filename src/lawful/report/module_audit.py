@@ -11,6 +11,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from lawful.figure import Figure
+from lawful.outward import at_least
 from lawful.report.advice import advice_block, print_advice, skipped_section
 from lawful.report.audit import listed
 from lawful.report.charts import locks, sorted_values
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lawful.study.module_audit import ModuleAudit
 
 MOST_LISTED = 500
+SHOWN = 5  # digits of a number in a table: a barrier is rounded downwards to them
 NOTHING = "Nothing was found: no rescaling that the audit tries helps, and no rule finds a dead parameter."
 SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "noted")  # with `lawful symmetries`
 
@@ -133,7 +135,7 @@ def _where_blocks(audit: ModuleAudit) -> list[Block]:
     if where.locked:
         rows = [
             (edge_words(where.dag, lock.edge), "+" if lock.sign > 0 else "-", float(where.dag.theta[lock.edge]),
-             lock.barrier)
+             float(at_least(lock.barrier, SHOWN)))
             for lock in where.locked[:MOST_LISTED]
         ]  # fmt: skip
         caption = "Weights whose sign training keeps, and how close to zero each can come."
