@@ -62,8 +62,8 @@ def test_the_scan_sees_bounds() -> None:
 def test_bounds_are_rounded_outward() -> None:
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
-        name = path.relative_to(SOURCE).as_posix()
-        for words in bounds_to_nearest(path.read_text()):
+        name, source = path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8")
+        for words in bounds_to_nearest(source) if DIGITS.search(source) else ():
             if not any(name == file and text in words for file, text in ALLOWED):
                 found.append(f"{name}: {words}")
     assert not found, "\n".join(found)
