@@ -20,6 +20,7 @@ gc.disable()  # a build ends soon; looking for cycles among its trees took anoth
 logging.disable(logging.DEBUG)  # a hundred thousand lines that nobody reads
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from operators import write_operators  # noqa: E402
 from pictures import PICTURES, write_pictures  # noqa: E402
 from reference import explain_terms, write_api, write_commands, write_glossary, write_schemas  # noqa: E402
 from touch import cards, write_touch  # noqa: E402
@@ -100,6 +101,7 @@ def write_generated() -> None:
     write_commands(folder)
     write_schemas(folder, HERE / "_static" / "schemas")
     write_glossary(folder)
+    write_operators(folder)
     write_pictures(folder / "pictures")
     write_notebooks(HERE / "_static" / "notebooks")
     (folder / "touch.html").write_text(cards(), encoding="utf-8")

@@ -81,7 +81,7 @@ def autocast() -> Monitor:
 class Inside(Words):
     """Autocast in the forward pass itself, as `accelerate` puts it there."""
 
-    @torch.autocast("cpu", dtype=torch.bfloat16)
+    @torch.autocast("cpu", dtype=torch.bfloat16)  # type: ignore[untyped-decorator]
     def forward(self, ids: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
         return super().forward(ids)
 

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ def drift_of(net: Mlp, thetas: np.ndarray) -> Fraction:
     return max(abs(now - then) for theta in thetas for now, then in zip(balances(net, theta), start, strict=True))
 
 
-def runs(dynamics: HeavyBall | None = None) -> Iterator[tuple[str, Mlp, lawful.flow]]:
+def runs(dynamics: HeavyBall | None = None) -> Iterator[tuple[str, Mlp, Any]]:
     for seed in range(8):
         net = network(seed, inputs=1 + seed % 2, hidden=1 + seed % 3)
         x = np.random.default_rng(seed).normal(size=(4, net.widths[0]))

@@ -291,11 +291,14 @@ def _identifiable(proof: Proof, found: Verified) -> bool:
         return False
     if found.facts["identifiable"]:
         return True
-    rows = [np.array([[float(Fraction(entry)) for entry in row] for row in layer]) for layer in proof["other"]]
-    other = Mlp([layer[:, :-1] for layer in rows], [layer[:, -1] for layer in rows], network.slopes)
     points = 3 * np.random.default_rng(0).normal(size=(200, network.widths[0]))
     outputs = network.evaluate(points)
-    return bool(np.abs(outputs - other.evaluate(points)).max() <= SLACK * (1 + np.abs(outputs).max()))
+    for twin in proof.get("twins", [proof]):
+        rows = [np.array([[float(Fraction(entry)) for entry in row] for row in layer]) for layer in twin["other"]]
+        other = Mlp([layer[:, :-1] for layer in rows], [layer[:, -1] for layer in rows], network.slopes)
+        if not np.abs(outputs - other.evaluate(points)).max() <= SLACK * (1 + np.abs(outputs).max()):
+            return False
+    return True
 
 
 def _regions(proof: Proof, found: Verified) -> bool:

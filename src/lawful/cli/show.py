@@ -20,6 +20,9 @@ def add_to(app: typer.Typer) -> None:
 def show(
     named: Named,
     svg: Annotated[Path | None, typer.Option(help="Draw the graph to this file.")] = None,
+    program: Annotated[
+        bool, typer.Option("--program", help="Print it as a program of the one table of operators instead.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Describe a network: layers, parameters, bottlenecks, dead and linear neurons, balances.
@@ -32,6 +35,9 @@ def show(
 
     if svg is not None:
         write_text(svg, draw_graph(named.source().to_dag()))
+    if program:
+        _show_program(named, as_json)
+        return
     reading = {"activation": named.activation, "order": named.order, "drop_useless": named.drop_useless}
     found = describe(named.text, model=named.model, input_shape=named.shape, **reading)
     note_readings(found.readings)
@@ -41,3 +47,12 @@ def show(
         print_json(summary_json(found))
     else:
         print_summary(found, console())
+
+
+def _show_program(named: Named, as_json: bool) -> None:
+    from lawful.report.program import program_json, program_text
+    from lawful.study.program import read_program
+
+    reading = {"activation": named.activation, "order": named.order, "drop_useless": named.drop_useless}
+    found = read_program(named.text, input=named.input_text, model=named.model, **reading)
+    print_json(program_json(found)) if as_json else typer.echo(program_text(found))

@@ -54,6 +54,11 @@ TABLE = {
         linear?: array of string?, neurons that never bend
         undecided?: array of string?, neurons that may be dead or never bend: not decided
         balance?: object?, smallest, median and largest
+        program?: array of string, with --program the lines of the program
+        digest?: string, of the program without its names: equal for all spellings of it
+        operators?: object, how many nodes each operator of the table has
+        opaque?: array of string, calls that are not in the table
+        notes?: object, what was assumed while reading, and how often
         tensors?: integer, of a source of which no graph is known
         reason?: string, why there is no graph""",
     "laws": """

@@ -87,11 +87,14 @@ class TwoNetworks:
 
     def _refuse_other_settings(self, one: Any, two: Any) -> None:
         """Graphs are unrolled at one size of inputs, and by the class of `transformers`: settings are to be alike."""
+        given = zip((self.first, self.second), (one, two), strict=True)
+        paths = [Path(source) for source, model in given if model is None and _is_folder(source)]
+        if not paths:
+            return
         from lawful.checkpoints.settings import describe, differing
         from lawful.network.modules.hugging_face import read_settings
 
-        given = zip((self.first, self.second), (one, two), strict=True)
-        folders = [read_settings(Path(source)) for source, model in given if model is None and _is_folder(source)]
+        folders = [read_settings(path) for path in paths]
         for _, unread in folders:
             if unread:
                 raise Unsupported(f"{'; '.join(unread)}: give --model module:factory")

@@ -30,7 +30,8 @@ MOST_MASKED = 12  # neurons and outputs of a bottleneck whose masked products ar
 
 def check(body: dict[str, Any]) -> Finding:
     """The verdict, and among which parameters it holds."""
-    given = record(body, "certificate", "network identifiable other witness ridges", "twins complete")
+    listing = " twins complete" if {"twins", "complete"} & set(body) else ""  # both or neither
+    given = record(body, "certificate", f"network identifiable other witness ridges{listing}")
     tower = read_tower(given["network"])
     net, digest = layered(tower), tower.wiring().digest()
     if not truth(given["identifiable"], "identifiable"):

@@ -43,7 +43,7 @@ MOST_TRIES = 12  # solutions of the relaxed question that are tried before cases
 ROOM = 1e6  # no stand-in with larger coefficients is guessed
 REACHES = (1.0, 0.25, 4.0, 32.0)  # of random inputs, in the network's natural units
 GRID = 64  # random inputs are multiples of 1/64 unit: few bits make exact sums quick
-PRIME = 2**61 - 1  # denominators are powers of two, or of inputs that a linear program found in floats: all dyadic
+PRIME = 2**61 - 1  # ranks are taken modulo it: a rank there is a lower bound of the true one
 ZERO, ONE = flint.fmpq(0), flint.fmpq(1)
 
 
@@ -306,13 +306,7 @@ class _Search:
         try:
             proof = prove_by_regions(question.stack, other, question.domain, self.deadline)
         except Disagree as error:
-            # the outputs differ at this exact input, so it excludes; the nearest floats have shorter fractions
-            near = floating(error.point)
-            for point in (*([tuple(rational(near))] if np.isfinite(near).all() else []), tuple(error.point)):
-                off = self.constraint(point, Interval(None, None)).error(solution)
-                if not any(part.contains(off) for part in self.parts(point)):
-                    return point
-            raise AssertionError("an input at which the outputs differ excludes the stand-in") from error
+            return tuple(error.point)  # in rationals; outputs differ there, so the error is in no part
         full = [*solution[:neuron], ZERO, *solution[neuron:-1]]
         return StandIn(_fractions(full), _fractions([solution[-1]])[0], tuple(proof.decisions), proof.regions)
 
@@ -342,7 +336,9 @@ class _Elimination:
 
     def add(self, equation: _Constraint) -> bool | None:
         """True if it is new, None if it follows from those before, False if it contradicts them."""
-        row = [int(entry.p) * pow(int(entry.q), -1, PRIME) % PRIME for entry in (*equation.row, equation.value)]
+        entries = (*equation.row, equation.value)
+        common = lcm(*(int(entry.q) for entry in entries))
+        row = [int(entry.p) * (common // int(entry.q)) % PRIME for entry in entries]
         for pivot, basis in self.rows:
             if row[pivot]:
                 factor = row[pivot]

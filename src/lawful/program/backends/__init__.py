@@ -1,0 +1,1 @@
+"""Writers: a `Program` becomes a module or a file again."""

@@ -1,0 +1,1 @@
+"""Readers: whatever holds a network becomes a `Program`."""

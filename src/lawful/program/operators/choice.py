@@ -1,0 +1,195 @@
+"""Operators that pick one of their operands by comparing: maxima, `where`, sorting.
+
+They commute with what all operands share: a positive factor, a common shift.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lawful.program.builder import Builder, Operand
+from lawful.program.program import Node
+from lawful.program.table import OperatorFamily, Traits, aten, define, onnx
+
+_PICKS = Traits(degree=1, monotone=1, zero=True, shift=1)
+define("maximum", OperatorFamily.CHOICE, "max(x, y)", lambda arrays, a, x, y: arrays.maximum(x, y), _PICKS)
+define("minimum", OperatorFamily.CHOICE, "min(x, y)", lambda arrays, a, x, y: arrays.minimum(x, y), _PICKS)
+define(
+    "where",
+    OperatorFamily.CHOICE,
+    "x where c holds, else y",
+    lambda arrays, a, c, x, y: arrays.where(c, x, y),
+    Traits(degree=1, odd=True, monotone=1, zero=True, linear="jointly", shift=1),
+)
+define(
+    "sorted",
+    OperatorFamily.CHOICE,
+    "the entries along an axis in order",
+    lambda arrays, a, x: arrays.sort(x, a["axis"], a["descending"]),
+    _PICKS,
+    shape=lambda a, s: s,
+    attributes=("axis", "descending"),
+)
+define(
+    "argsort",
+    OperatorFamily.CHOICE,
+    "where the entries in order were; of equal ones the first comes first",
+    lambda arrays, a, x: arrays.argsort(x, a["axis"], a["descending"]),
+    Traits(degree=0, shift=0),
+    kind="i",
+    shape=lambda a, s: s,
+    attributes=("axis", "descending"),
+)
+
+
+@aten("maximum", "max.other")
+def maximum(b: Builder, x: Operand, other: Operand) -> Node:
+    """max(x, y)."""
+    return b.maximum(x, other)
+
+
+@aten("minimum", "min.other")
+def minimum(b: Builder, x: Operand, other: Operand) -> Node:
+    """min(x, y)."""
+    return b.minimum(x, other)
+
+
+@aten("fmax")
+def _fmax(b: Builder, x: Node, other: Node) -> Node:
+    one, two = b._pair(x, other)
+    return b.where(b.elementwise("isnan", one), two, b.where(b.elementwise("isnan", two), one, b.maximum(one, two)))
+
+
+@aten("fmin")
+def _fmin(b: Builder, x: Node, other: Node) -> Node:
+    one, two = b._pair(x, other)
+    return b.where(b.elementwise("isnan", one), two, b.where(b.elementwise("isnan", two), one, b.minimum(one, two)))
+
+
+@onnx("Max")
+def _max(b: Builder, x: Node, *others: Node) -> Node:
+    for each in others:
+        x = b.maximum(x, each)
+    return x
+
+
+@onnx("Min")
+def _min(b: Builder, x: Node, *others: Node) -> Node:
+    for each in others:
+        x = b.minimum(x, each)
+    return x
+
+
+@aten("clamp", "clip")
+def clamp(b: Builder, x: Node, min: Operand | None = None, max: Operand | None = None) -> Node:
+    """x kept between two bounds; the upper one wins."""
+    if min is not None:
+        x = b.maximum(x, min)
+    return x if max is None else b.minimum(x, max)
+
+
+@onnx("Clip")
+def _clip(
+    b: Builder, x: Node, low: Node | None = None, high: Node | None = None, min: Any = None, max: Any = None
+) -> Node:
+    """Bounds are inputs of newer versions and attributes of older ones."""
+    return clamp(b, x, low if min is None else min, high if max is None else max)
+
+
+@aten("clamp_min")
+def clamp_min(b: Builder, x: Node, min: Operand) -> Node:
+    """max(x, bound)."""
+    return b.maximum(x, min)
+
+
+@aten("clamp_max")
+def clamp_max(b: Builder, x: Node, max: Operand) -> Node:
+    """min(x, bound)."""
+    return b.minimum(x, max)
+
+
+@aten("hardtanh")
+def hardtanh(b: Builder, x: Node, min_val: Operand = -1, max_val: Operand = 1) -> Node:
+    """x kept between two numbers."""
+    return clamp(b, x, min_val, max_val)
+
+
+@aten("where")
+def where(b: Builder, condition: Node, x: Operand, other: Operand) -> Node:
+    """x where the condition holds, else y."""
+    return b.where(condition, x, other)
+
+
+@onnx("Where")
+def _where(b: Builder, condition: Node, x: Node, y: Node) -> Node:
+    return b.where(condition, x, y)
+
+
+@aten("masked_fill")
+def masked_fill(b: Builder, x: Node, mask: Node, value: Operand) -> Node:
+    """A number where a mask is true."""
+    return b.as_kind(b.where(mask, value, x), x.kind)
+
+
+@aten("nan_to_num")
+def nan_to_num(
+    b: Builder, x: Node, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Node:
+    """Numbers instead of NaN and infinities; the largest of the type unless they are given."""
+    if x.kind != "f":
+        return x
+    largest = 3.4028234663852886e38  # of float32, in which modules run
+    x = b.where(b.elementwise("isnan", x), 0.0 if nan is None else nan, x)
+    x = b.where(b.elementwise("eq", x, math.inf), largest if posinf is None else posinf, x)
+    return b.where(b.elementwise("eq", x, -math.inf), -largest if neginf is None else neginf, x)
+
+
+def _sort(b: Builder, x: Node, axis: int, descending: bool) -> list[Node]:
+    if not x.rank:
+        return [x, b.constant(0)]
+    axis %= x.rank
+    return [b.apply(name, (x,), axis=axis, descending=bool(descending)) for name in ("sorted", "argsort")]
+
+
+@aten("sort")
+def sort(b: Builder, x: Node, dim: int = -1, descending: bool = False, stable: bool | None = None) -> list[Node]:
+    """The entries in order, and where they were."""
+    return _sort(b, x, dim, descending)
+
+
+@aten("argsort")
+def argsort(b: Builder, x: Node, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Node:
+    """Where the entries in order were."""
+    return _sort(b, x, dim, descending)[1]
+
+
+@aten("msort")
+def msort(b: Builder, x: Node) -> Node:
+    """In order along the first axis."""
+    return _sort(b, x, 0, False)[0]
+
+
+@aten("topk")
+def topk(b: Builder, x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Node]:
+    """The first k of the entries in order, and where they were."""
+    both = _sort(b, x, dim, largest)
+    return [b.slice(each, dim, slice(0, k)) if x.rank else each for each in both]
+
+
+@onnx("TopK")
+def _topk(
+    b: Builder, x: Node, count: Node | None = None, axis: int = -1, largest: int = 1, sorted: int = 1, k: Any = None
+) -> list[Node]:
+    number = k if count is None else int(b.numbers(count, "the k of TopK")[0])
+    return topk(b, x, number, axis, bool(largest))
+
+
+@aten("kthvalue")
+def kthvalue(b: Builder, x: Node, k: int, dim: int = -1, keepdim: bool = False) -> list[Node]:
+    """The k-th smallest entry along an axis."""
+    if not x.rank:
+        return [x, b.constant(0)]
+    parts = [b.slice(each, dim, slice(k - 1, k)) for each in _sort(b, x, dim, False)]
+    axis = dim % x.rank
+    return parts if keepdim else [b.reshape(p, [n for j, n in enumerate(p.shape) if j != axis]) for p in parts]

@@ -1,0 +1,255 @@
+"""Windows along axes: a movement; pooling is a reduction of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lawful.program.arrays import count_windows
+from lawful.program.builder import Builder, Operand
+from lawful.program.operators.contraction import onnx_padding, per_axis
+from lawful.program.program import Node
+from lawful.program.table import INFINITY, Refused, aten, onnx
+
+Pairs = Sequence[tuple[int, int]]
+
+
+def cut_windows(
+    b: Builder,
+    x: Node,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Pairs,
+    dilation: Sequence[int],
+    ceil: bool = False,
+    fill: Operand = 0.0,
+) -> Node:
+    """The last axes cut into windows: a result (..., places..., kernel...); what is outside is `fill`."""
+    rank = len(kernel)
+    lead = x.rank - rank
+    for k in range(rank):
+        size, reach = x.shape[lead + k], dilation[k] * (kernel[k] - 1) + 1
+        count = count_windows(size, reach, stride[k], padding[k], ceil)
+        at = np.arange(count)[:, None] * stride[k] + np.arange(kernel[k]) * dilation[k] - padding[k][0]
+        x = b.pick(x, lead + k, np.where((at >= 0) & (at < size), at, -1), fill=fill)
+        order = [*range(lead + k + 1), *range(lead + k + 2, x.rank), lead + k + 1]
+        x = b.permute(x, order)
+    return x
+
+
+def max_pool(
+    b: Builder,
+    x: Node,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Pairs,
+    dilation: Sequence[int],
+    ceil: bool,
+) -> Node:
+    """The maximum of each window."""
+    windows = cut_windows(b, x, kernel, stride, padding, dilation, ceil, -INFINITY if x.kind == "f" else -(2**62))
+    return b.reduce("amax", windows, range(windows.rank - len(kernel), windows.rank))
+
+
+def average_pool(
+    b: Builder,
+    x: Node,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Pairs,
+    dilation: Sequence[int],
+    ceil: bool,
+    count_padding: bool,
+    divisor: int | None = None,
+) -> Node:
+    """The mean of each window: over what is inside, or with the padding (but never with what hangs over it)."""
+    rank = len(kernel)
+    windows = cut_windows(b, x, kernel, stride, padding, dilation, ceil)
+    total = b.sum(windows, range(windows.rank - rank, windows.rank))
+    if divisor:
+        return b.div(total, float(divisor))
+    inside = np.ones([1])
+    for k, size in enumerate(x.shape[x.rank - rank :]):
+        reach = dilation[k] * (kernel[k] - 1) + 1
+        count = count_windows(size, reach, stride[k], padding[k], ceil)
+        at = np.arange(count)[:, None] * stride[k] + np.arange(kernel[k]) * dilation[k] - padding[k][0]
+        low, high = (-padding[k][0], size + padding[k][1]) if count_padding else (0, size)
+        inside = inside[..., None] * ((at >= low) & (at < high)).sum(1)
+    return b.div(total, b.constant(inside[0]))
+
+
+def _pairs(padding: Any, rank: int) -> list[tuple[int, int]]:
+    return [(p, p) for p in per_axis(padding, rank)]
+
+
+def _max_pool(
+    b: Builder, x: Node, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Node:
+    kernel = per_axis(kernel_size, rank)
+    return max_pool(
+        b,
+        x,
+        kernel,
+        per_axis(stride, rank) if stride else kernel,
+        _pairs(padding, rank),
+        per_axis(dilation, rank),
+        ceil,
+    )
+
+
+def _register_pools(rank: int) -> None:
+    @aten(f"max_pool{rank}d")
+    def pool(
+        b: Builder,
+        x: Node,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Node:
+        return _max_pool(b, x, rank, kernel_size, stride, padding, dilation, ceil_mode)
+
+    @aten(f"max_pool{rank}d_with_indices")
+    def pool_with_indices(
+        b: Builder,
+        x: Node,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> list[Any]:
+        return [_max_pool(b, x, rank, kernel_size, stride, padding, dilation, ceil_mode), None]
+
+    @aten(f"avg_pool{rank}d")
+    def mean_pool(
+        b: Builder,
+        x: Node,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Node:
+        kernel = per_axis(kernel_size, rank)
+        steps = per_axis(stride, rank) if stride else kernel
+        return average_pool(
+            b, x, kernel, steps, _pairs(padding, rank), (1,) * rank, ceil_mode, count_include_pad, divisor_override
+        )
+
+    @aten(f"adaptive_avg_pool{rank}d", *([f"_adaptive_avg_pool{rank}d"] if rank > 1 else []))
+    def adaptive_mean(b: Builder, x: Node, output_size: Any) -> Node:
+        for k, (size, new) in enumerate(_adaptive_sizes(x, rank, output_size)):
+            bounds = _adaptive_bounds(size, new)
+            matrix = np.zeros((new, size))
+            for row, (low, high) in enumerate(bounds):
+                matrix[row, low:high] = 1.0 / (high - low)
+            x = _adaptive_axis(b, x, x.rank - rank + k, size, new, matrix)
+        return x
+
+    @aten(f"adaptive_max_pool{rank}d")
+    def adaptive_max(b: Builder, x: Node, output_size: Any) -> list[Any]:
+        for k, (size, new) in enumerate(_adaptive_sizes(x, rank, output_size)):
+            bounds = _adaptive_bounds(size, new)
+            longest = max((high - low for low, high in bounds), default=1)
+            at = np.array([[low + min(j, high - low - 1) for j in range(longest)] for low, high in bounds])
+            axis = x.rank - rank + k
+            x = b.reduce("amax", b.pick(x, axis, at), axis + 1)
+        return [x, None]
+
+
+def _adaptive_sizes(x: Node, rank: int, output_size: Any) -> list[tuple[int, int]]:
+    wanted = (output_size,) if isinstance(output_size, int) else tuple(output_size)
+    wanted = wanted * rank if len(wanted) == 1 else wanted
+    return [(size, size if new is None else int(new)) for size, new in zip(x.shape[-rank:], wanted, strict=True)]
+
+
+def _adaptive_bounds(size: int, new: int) -> list[tuple[int, int]]:
+    """Window i reaches from ⌊i size / new⌋ to ⌈(i + 1) size / new⌉."""
+    return [(i * size // new, -(-(i + 1) * size // new)) for i in range(new)]
+
+
+def _adaptive_axis(b: Builder, x: Node, axis: int, size: int, new: int, matrix: Any) -> Node:
+    """Equal windows are a mean of a new axis, others a fixed matrix along the axis."""
+    if new == size:
+        return x
+    if new and size % new == 0:
+        parts = b.reshape(x, (*x.shape[:axis], new, size // new, *x.shape[axis + 1 :]))
+        return b.mean(parts, axis + 1)
+    return b.along(x, axis, matrix)
+
+
+for _rank in (1, 2, 3):
+    _register_pools(_rank)
+
+
+@onnx("MaxPool")
+def _onnx_max_pool(
+    b: Builder,
+    x: Node,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+    storage_order: int = 0,
+    outputs: int = 1,
+) -> Node:
+    if outputs > 1:
+        raise Refused("MaxPool with the positions of its maxima")
+    rank = len(kernel_shape)
+    stride, dilation = strides or [1] * rank, dilations or [1] * rank
+    pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
+    return max_pool(b, x, kernel_shape, stride, pairs, dilation, bool(ceil_mode))
+
+
+@onnx("AveragePool")
+def _onnx_average_pool(
+    b: Builder,
+    x: Node,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Node:
+    rank = len(kernel_shape)
+    stride, dilation = strides or [1] * rank, dilations or [1] * rank
+    pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
+    return average_pool(b, x, kernel_shape, stride, pairs, dilation, bool(ceil_mode), bool(count_include_pad))
+
+
+@onnx("LpPool")
+def _onnx_lp_pool(
+    b: Builder,
+    x: Node,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    p: int = 2,
+    pads: Any = None,
+    strides: Any = None,
+) -> Node:
+    rank = len(kernel_shape)
+    stride, dilation = strides or [1] * rank, dilations or [1] * rank
+    pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
+    windows = cut_windows(b, b.power(b.function("abs", x), p), kernel_shape, stride, pairs, dilation, bool(ceil_mode))
+    return b.power(b.sum(windows, range(windows.rank - rank, windows.rank)), 1 / p)
+
+
+@onnx("GlobalAveragePool")
+def _global_average_pool(b: Builder, x: Node) -> Node:
+    return b.mean(x, range(2, x.rank), True)
+
+
+@onnx("GlobalMaxPool")
+def _global_max_pool(b: Builder, x: Node) -> Node:
+    return b.reduce("amax", x, range(2, x.rank), True)

@@ -1,0 +1,88 @@
+"""Normalisations that are written out, recognised once.
+
+`x / √(mean x² + ε)` is one node, however its quotient and root are spelled, and with `x - mean x` in it a centred one:
+the RMSNorm of language models, and LayerNorm as exporters write it. It is a pass, not a rule of the builder: `core`
+takes normalisations apart, and a builder that put them together again would undo that.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lawful.program.builder import Builder
+from lawful.program.passes.rebuild import rebuild
+from lawful.program.program import Node, Program
+
+
+def recognise(program: Program) -> Program:
+    """The program with written-out normalisations as nodes of their own."""
+    return rebuild(program, _rule)
+
+
+def _rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+    if node.op != "mul" or node.kind != "f":
+        return None
+    for x, root in (operands, operands[::-1]):
+        read = _inverse_root_mean_square(b, root)
+        if read is None:
+            continue
+        y, axes, epsilon = read
+        if y is x and x.rank == node.rank:
+            before = _centred(b, x, axes)
+            source = x if before is None else before
+            return b.apply("normalise", (source,), axes=axes, centre=before is not None, epsilon=epsilon)
+    return None
+
+
+def _inverse_root_mean_square(b: Builder, node: Node) -> tuple[Node, tuple[int, ...], float] | None:
+    """(x, axes, ε) of (mean x² + ε)^-½."""
+    if node.op != "power" or node["exponent"] != -0.5:
+        return None
+    inside, epsilon = node.inputs[0], 0.0
+    if inside.op == "add":
+        number, rest = _number_and_rest(b, inside)
+        if number is None or rest is None or number < 0:
+            return None
+        inside, epsilon = rest, float(number)
+    read = _mean(b, inside)
+    if read is None or read[0].op != "power" or read[0]["exponent"] != 2.0:
+        return None
+    square, axes = read
+    return square.inputs[0], axes, epsilon
+
+
+def _number_and_rest(b: Builder, node: Node) -> tuple[float | None, Node | None]:
+    for one, other in (node.inputs, node.inputs[::-1]):
+        number = b.number(one)
+        if number is not None:
+            return float(number), other
+    return None, None
+
+
+def _mean(b: Builder, node: Node, factor: float = 1.0) -> tuple[Node, tuple[int, ...]] | None:
+    """(x, axes) of factor × mean x: a sum times the float nearest to factor / n, or itself where n is 1."""
+    if node.op != "mul":
+        return None
+    number, total = _number_and_rest(b, node)
+    if number is None or total is None or total.op != "sum":
+        return None
+    x = total.inputs[0]
+    count = math.prod(x.shape[axis] for axis in total["axes"])
+    return (x, total["axes"]) if number == factor * (1.0 / count) else None
+
+
+def _centred(b: Builder, x: Node, axes: tuple[int, ...]) -> Node | None:
+    """The y of which x is y - mean y."""
+    if x.op != "add":
+        return None
+    for y, mean in (x.inputs, x.inputs[::-1]):
+        read = _mean(b, mean, -1.0) or _negated_mean(b, mean)
+        if read is not None and read[0] is y and read[1] == axes:
+            return y
+    return None
+
+
+def _negated_mean(b: Builder, node: Node) -> tuple[Node, tuple[int, ...]] | None:
+    if node.op != "mul" or b.number(node.inputs[0]) != -1:
+        return None
+    return _mean(b, node.inputs[1])

@@ -1,0 +1,184 @@
+"""A network as a program: nodes of one table of operators, each value computed once, all sizes known."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lawful.program.index_map import IndexMap, Shape
+from lawful.program.table import Operator, OperatorFamily, Traits, ValueKind
+
+KINDS: tuple[ValueKind, ...] = ("b", "i", "f", "c")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Node:
+    """One value: an operator, the nodes that it reads, its attributes, the size and kind of the result.
+
+    Nodes are values, not numbers: `add(x, 2)` cannot be mistaken for a sum with the second node. A value has a *kind*
+    and no precision: a program is read over the reals, and where its source rounds, `Program.notes` says so.
+
+    `structure` hashes what is computed without the names of parameters, `identity` with them. The first orders
+    operands that commute, so that neither the spelling nor the naming of a module decides their order.
+    """
+
+    operator: Operator
+    inputs: tuple[Node, ...]
+    attributes: Mapping[str, Any]
+    shape: Shape
+    kind: ValueKind
+    structure: bytes
+    identity: bytes
+
+    @property
+    def op(self) -> str:
+        """The operator's name."""
+        return self.operator.name
+
+    @property
+    def family(self) -> OperatorFamily:
+        """The operator's family."""
+        return self.operator.family
+
+    @property
+    def traits(self) -> Traits:
+        """What holds of the operator with these attributes."""
+        return self.operator.traits_of(self.attributes)
+
+    @property
+    def size(self) -> int:
+        """How many entries the value has."""
+        return math.prod(self.shape)
+
+    @property
+    def rank(self) -> int:
+        """How many axes the value has."""
+        return len(self.shape)
+
+    @property
+    def order(self) -> tuple[bytes, bytes]:
+        """Where the node stands among operands that commute."""
+        return self.structure, self.identity
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def __repr__(self) -> str:
+        name = f" {self.attributes['name']}" if "name" in self.attributes else ""
+        return f"<{self.op}{name}: {self.kind}{list(self.shape)}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Program:
+    """What a network computes.
+
+    `nodes` are in an order in which each comes after what it reads, and a leaf just before its first use: whoever
+    walks them and forgets values after their last use holds as few weights as possible. `tensors` are the parameters
+    and buffers by the user's own names (tied ones once, under the first name); it may load them when asked. `notes`
+    count what was assumed while reading: roundings, calls that are opaque.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    tensors: Mapping[str, Any]
+    source: str = ""
+    notes: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Iterable[Node],
+        outputs: Iterable[Node],
+        tensors: Mapping[str, Any],
+        source: str = "",
+        notes: Counter[str] | None = None,
+    ) -> Program:
+        """The program of these outputs: without nodes that none of them reads."""
+        given, results = tuple(inputs), tuple(outputs)
+        return cls(tuple(_ordered((*given, *results))), given, results, tensors, source, Counter(notes or ()))
+
+    @property
+    def parameters(self) -> dict[str, Node]:
+        """The trained leaves by name."""
+        return {node["name"]: node for node in self.nodes if node.op == "parameter"}
+
+    @property
+    def buffers(self) -> dict[str, Node]:
+        """The leaves that are held but not trained, by name."""
+        return {node["name"]: node for node in self.nodes if node.op == "buffer"}
+
+    @property
+    def opaque(self) -> list[str]:
+        """The calls that the table does not know, in order."""
+        return [node["name"] for node in self.nodes if node.op == "opaque"]
+
+    def lines(self, names: bool = True) -> Iterator[str]:
+        """The canonical text: nodes numbered in order; without `names`, leaves are numbered by their first use."""
+        number: dict[Node, int] = {}
+        leaves: dict[str, str] = {}
+        for node in self.nodes:
+            number[node] = len(number)
+            attributes = {key: attribute_key(value) for key, value in sorted(node.attributes.items()) if key != "call"}
+            if not names and node.op in ("input", "parameter", "buffer"):
+                attributes["name"] = leaves.setdefault(f"{node.op} {node['name']}", f"{node.op[0]}{len(leaves)}")
+            inside = [f"%{number[each]}" for each in node.inputs]
+            inside += [f"{key}={value}" for key, value in attributes.items()]
+            yield f"%{number[node]} = {node.op}({', '.join(inside)}) : {node.kind}{list(node.shape)}"
+        yield "return " + ", ".join(f"%{number[each]}" for each in self.outputs)
+
+    def text(self, names: bool = True) -> str:
+        """The canonical text as one string."""
+        return "\n".join(self.lines(names))
+
+    def digest(self, names: bool = True) -> str:
+        """Equal for programs that are the same line by line, whatever they were written as.
+
+        It is about the function of inputs *and* parameters: the numbers in parameters do not matter, constants do.
+        """
+        return hashlib.sha256(self.text(names).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Program({self.source or 'unnamed'}: {len(self.nodes)} nodes, {len(self.parameters)} parameters)"
+
+
+def _ordered(roots: tuple[Node, ...]) -> list[Node]:
+    """All that the roots read, each after what it reads; without recursion, as networks are deep."""
+    seen: dict[Node, None] = {}
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in seen:
+            continue
+        if ready:
+            seen[node] = None
+        else:
+            stack.append((node, True))
+            stack.extend((each, False) for each in reversed(node.inputs) if each not in seen)
+    return list(seen)
+
+
+def widest(*kinds: ValueKind) -> ValueKind:
+    """The kind that holds values of all of these.
+
+    >>> widest("b", "i")
+    'i'
+    """
+    return KINDS[max(KINDS.index(kind) for kind in kinds)]
+
+
+def attribute_key(value: Any) -> str:
+    """An attribute as text: equal for equal values, and short for arrays."""
+    if isinstance(value, IndexMap):
+        return value.key
+    if isinstance(value, np.ndarray):
+        if value.size == 1:
+            return repr(value.item())
+        return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+    return repr(value)
