@@ -198,3 +198,33 @@ def test_dead_and_linear_are_decided_or_left_open() -> None:
 def test_the_fewest_neurons_of_one_hidden_layer(weights: Any, biases: Any, fewest: int) -> None:
     found = smallest_equivalent(Mlp(weights, biases))
     assert (found.lower, found.exact) == (fewest, True)
+
+
+def test_an_exact_input_of_a_region_excludes_a_stand_in() -> None:
+    """The walk through regions answers with fractions: no float near them is needed."""
+    weights = [[[1.0, 0.2], [0.3, 1.0]], [[1.0, -1.5], [-2.0, 1.1]], [[1.0, 3.0]]]
+    found = prune(Mlp(weights, [[0.1, 0.7], [-1.0, 1.0], [0.0]]), decide=20.0).decided
+    assert found is not None
+    assert found.complete
+    assert len(found.needed) == 4
+
+
+@pytest.mark.parametrize(
+    ("network", "dead"),
+    [
+        (Mlp([[[0.0]], [[1.0]]], [None, None], 0.25), ("h1.0",)),  # leaky, and reads nothing
+        (Mlp([[[1.0], [1.0]], [[1.0, -1.0]], [[1.0]]], [None, None, None], [0.0, 1.0]), ("h2.0",)),  # linear, cancels
+        # relu(x) − relu(x − 1) is at most 1, so h2.0 is 0, and with it h3.0, of which intervals know that it is linear
+        (
+            Mlp([[[1.0], [1.0]], [[1.0, -1.0]], [[1.0]], [[1.0]]], [[0.0, -1.0], [-1.5], [0.0], [0.0]]),
+            ("h2.0", "h3.0"),
+        ),
+        (Mlp([[[0.0]], [[1.0]]], [[5e-324], None]), ()),  # the least positive constant
+    ],
+)
+def test_a_neuron_that_is_always_zero_is_dead_whatever_its_activation(network: Mlp, dead: tuple[str, ...]) -> None:
+    summary = settle(summarise(network), network, seconds=20.0)
+    assert summary.dead == dead
+    assert summary.undecided == ()
+    assert not set(summary.linear or ()) & set(dead)
+    assert not set(summarise(network).dead or ()) - set(dead)

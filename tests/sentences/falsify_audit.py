@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
+from itertools import product
 
 import numpy as np
 from degenerate_networks import agree, describe, networks, rank
@@ -15,6 +16,7 @@ from lawful.network.formats.data import Data
 from lawful.report.audit import sentences
 from lawful.sentences import audit as says
 from lawful.study.audit import Audit, audit
+from lawful.study.prune import prune
 
 ONE_NEURON = [
     Mlp([inner, outer], [bias, None])
@@ -282,7 +284,108 @@ def flows_of_balances(network: Mlp) -> int:
     return network.parameters - network.widths[1]
 
 
+def ramps() -> tuple[np.ndarray, np.ndarray]:
+    """All 1-1-2-1 networks with these whole numbers, inner weights of size 1; and their outputs on a fine grid."""
+    signs, whole = (-1, 1), (-2, -1, 0, 1, 2)
+    rows = np.array(list(product(signs, whole, signs, signs, whole, whole, (-2, -1, 1, 2), (-2, -1, 1, 2), (-1, 0, 1))))
+    inputs = np.arange(-32, 33) / 4
+    first = np.maximum(rows[:, :1] * inputs + rows[:, 1:2], 0)
+    second = [np.maximum(rows[:, [2 + k]] * first + rows[:, [4 + k]], 0) for k in (0, 1)]
+    return rows, rows[:, 6:7] * second[0] + rows[:, 7:8] * second[1] + rows[:, 8:9]
+
+
+@cache
+def ramps_audited() -> list[tuple[Mlp, str, bool]]:
+    """What is said of the weights of a function, and whether another of these networks is the same function."""
+    rows, outputs = ramps()
+    known: dict[bytes, set[tuple[int, ...]]] = {}
+    for row, values in zip(rows.tolist(), outputs, strict=True):
+        swapped = [*row[:2], row[3], row[2], row[5], row[4], row[7], row[6], row[8]]
+        known.setdefault(values.tobytes(), set()).add(tuple(min(row, swapped)))
+    found = []
+    rising = [(1, 0, 1, -1, -1, 2, 1, 1, 0), (-1, 1, 1, -1, -1, 2, 1, -1, 1)]  # identifiable, both
+    for row in [*rising, *np.random.default_rng(14).permutation(rows)[:10].tolist()]:
+        a, b, c, d, e, f, g, h, i = map(float, row)
+        network = Mlp([[[a]], [[c], [d]], [[g, h]]], [[b], [e, f], [i]])
+        said = dict(sentences(audit(network, effort="quick")))["the same function"]
+        twin = len(known[outputs[(rows == row).all(axis=1)][0].tobytes()]) > 1
+        found.append((network, said, twin))
+    return found
+
+
+def identifiable() -> Iterator[Trial]:
+    for network, said, twin in ramps_audited():
+        yield Trial(describe(network), "and nothing else does among" in said, not twin)
+
+
+def not_identifiable() -> Iterator[Trial]:
+    """Another network, or more directions without effect than three rescalings, show that there are others."""
+    inputs = np.arange(-32, 33)[:, None] / 4 + 0.01
+    for network, said, twin in ramps_audited():
+        free = network.parameters - 3 - flows(network, 1, 0.0, inputs)
+        yield Trial(describe(network), "so do others of this shape" in said, twin or free > 0)
+
+
+def advised(found: Audit, word: str) -> str | None:
+    """The title and the benefit of a recommendation."""
+    return next((f"{each.title}: {each.benefit}" for each in found.recommendations if word in each.command), None)
+
+
+def percent(words: str) -> Fraction:
+    return Fraction(words.split("%")[0].split()[-1]) / 100
+
+
+def advise_pruning() -> Iterator[Trial]:
+    for network, found, _ in audited()[::3]:
+        words = advised(found, "lawful prune")
+        small = prune(network).network
+        saved = 1 - Fraction(small.parameters, network.parameters)
+        fewer = len(network.to_dag().hidden) - len(small.to_dag().hidden)
+        true = isinstance(small, Mlp) and fewer > 0 and agree(network, small)
+        if words is not None and isinstance(small, Mlp):
+            true = true and percent(words) <= saved and f"remove {fewer} neuron" in words
+        yield Trial(describe(network), words is not None and isinstance(small, Mlp), true)
+
+
+def advise_box() -> Iterator[Trial]:
+    rng = np.random.default_rng(15)
+    for network in networks(5, seed=16, widths=((1, 3, 2), (2, 3, 1))):
+        data = Data(rng.uniform(1.0, 2.0, size=(20, network.widths[0])), None)
+        words = advised(audit(network, data=data, effort="quick"), "--box=")
+        box = (np.full(network.widths[0], data.x.min()), np.full(network.widths[0], data.x.max()))
+        small = prune(network, box=box).network
+        inside = rng.uniform(*box, size=(300, network.widths[0]))
+        moved = float(np.abs(network.evaluate(inside) - small.evaluate(inside)).max())
+        stated = 0.0 if words is None else float(words.split("within ")[1])
+        yield Trial(f"{words}: {describe(network)}", words is not None, moved <= stated + 1e-13)
+    yield Trial("a neuron that bends there", False, False)
+
+
+def advise_unlocking() -> Iterator[Trial]:
+    for network, found, _ in alone():
+        words = advised(found, "--balance unlock")
+        true = lock(network) is not None and all(np.any(weight) for weight in network.weights)
+        yield Trial(describe(network), words is not None and "no sign is locked any more" in words, true)
+
+
+def advise_balancing() -> Iterator[Trial]:
+    """`a s² + b / s²` is least where both are `√(ab)`."""
+    for network, found, _ in alone():
+        inner = sum(float((part**2).sum()) for part in (network.weights[0], network.biases[0]) if part is not None)
+        outer = float((network.weights[1] ** 2).sum())
+        saved = 1 - 2 * (inner * outer) ** 0.5 / (inner + outer) if inner + outer else 0.0
+        words = advised(found, "--balance zero")
+        right = words is not None and 0 <= Fraction(saved + 1e-12) - percent(words) <= Fraction(11, 10_000)
+        yield Trial(describe(network), words is not None, right)
+
+
 FALSIFIERS = {
+    "audit.advise_balancing": advise_balancing,
+    "audit.advise_box": advise_box,
+    "audit.advise_pruning": advise_pruning,
+    "audit.advise_unlocking": advise_unlocking,
+    "audit.identifiable": identifiable,
+    "audit.not_identifiable": not_identifiable,
     "audit.balances": balances,
     "audit.conserved": conserved,
     "audit.conserved_near": conserved_near,

@@ -275,7 +275,7 @@ def dimension() -> Iterator[Trial]:
 
 def layer_fixed() -> Iterator[Trial]:
     mixed = [each for each in lines("1-1-2-1", 1) if each[1][1][0][0] * each[1][1][1][0] < 0]
-    for _, layers, others in (*lines("1-1-1-1", 9), *mixed[::5]):
+    for _, layers, others in (*lines("1-1-1-1", 9), *mixed[3::4]):
         status = describe_fiber(mlp(layers)).summary.layers
         first = {orbit(each)[0] for each in (layers, *others)}
         yield Trial(str(layers), bool(status) and status[0] == "fixed", len(first) == 1)

@@ -23,6 +23,7 @@ from lawful.laws.probe import Probe, probe
 from lawful.laws.square_laws import square_laws
 from lawful.laws.structural import read_symmetries, structural_laws
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
+from lawful.outward import at_least
 from lawful.types import Floats
 
 SEEDS = 2  # points that have to agree
@@ -86,7 +87,7 @@ def count_module(
         reason = f"seeds disagree: {', '.join(str(run.dimensions) for run in runs)}"
         reason = settling.why if settling is not None and settling.on_boundary else reason
     if not reason and gap < GAP:
-        reason = f"the smallest gap between singular values is {gap:.2g}, less than {GAP:g}"
+        reason = f"the smallest gap between singular values is {at_least(gap, 2)}, less than {GAP:g}"
     states = _states(case.size, flow)
     if not reason and flow == GradientFlow() and data is None and len(laws) < states - dimensions[-1]:
         again = _run(case, flow, seeds[0], spread, (*structural, *square_laws(case, seed, spread)))

@@ -20,7 +20,7 @@ class Classification:
 
     lower: Floats
     upper: Floats
-    dead: Mask  # a ReLU that never fires: z ≤ 0
+    dead: Mask  # always 0: a ReLU with z ≤ 0, or z = 0
     always_linear: Mask  # an activation that acts as one linear map: z ≥ 0, or z ≤ 0 and not ReLU, or linear anyway
 
 
@@ -35,7 +35,7 @@ def classify(dag: Dag, low: ArrayLike | None = None, high: ArrayLike | None = No
     """
     lower, upper = preactivation_bounds(dag, low, high)
     hidden = dag.roles == Role.HIDDEN
-    dead = hidden & (dag.slopes == 0) & (upper <= 0)
+    dead = hidden & (upper <= 0) & ((dag.slopes == 0) | (lower >= 0))
     linear = hidden & ~dead & ((lower >= 0) | (upper <= 0) | (dag.slopes == 1))
     return Classification(lower, upper, dead, linear)
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lawful.network.architecture import Architecture, activation_name
-from lawful.network.bounds import classify
+from lawful.network.bounds import classify, preactivation_bounds
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading, TensorReading
 from lawful.network.validity import Role
 from lawful.shown import Shown
+from lawful.types import Mask
+
+PROBES = 4  # inputs at which sums are enclosed: one usually shows that a sum is not 0
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,8 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
     kinds = classify(dag) if weighted else None
     undecided = None
     if kinds is not None:
-        settled = kinds.dead | kinds.always_linear
-        first = dag.levels == 1  # reads inputs alone: with a weight that is not 0 its sum takes both signs
-        undecided = _names(dag, hidden[~settled[hidden] & ~first[hidden]])
+        settled = kinds.dead | _first(dag) | (kinds.always_linear & _moves(dag))
+        undecided = _names(dag, hidden[~settled[hidden]])
     reading: Reading | None = getattr(network, "reading", None)
     unrolled = tuple(reading.entangled) if reading is not None else ()
     squares = dag.hidden_incidence @ dag.theta**2 if weighted and len(hidden) and not unrolled else None
@@ -104,6 +106,24 @@ def summarise(network: Architecture | Mlp | Dag) -> Summary:
         edges=dag.parameters,
         unrolled=unrolled,
     )
+
+
+def _first(dag: Dag) -> Mask:
+    """Nodes that read an input, and nothing that is computed: their sums take both signs."""
+    reads = np.zeros(len(dag.names), dtype=bool)
+    reads[dag.heads[(dag.roles[dag.tails] == Role.INPUT) & (dag.theta != 0)]] = True
+    return np.asarray(reads & (dag.levels == 1))
+
+
+def _moves(dag: Dag) -> Mask:
+    """Nodes whose sums are not 0 for all inputs: an enclosure at one of a few inputs says so."""
+    rng = np.random.default_rng(0)
+    found = np.zeros(len(dag.names), dtype=bool)
+    for _ in range(PROBES):
+        point = rng.normal(size=len(dag.inputs))
+        lower, upper = preactivation_bounds(dag, point, point)
+        found |= (lower > 0) | (upper < 0)
+    return found
 
 
 def _own_parameters(reading: Reading) -> int:

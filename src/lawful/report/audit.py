@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lawful.study.audit import Audit
 
 BARS = "▁▂▃▄▅▆▇█"
+LARGEST = float(np.finfo(np.float64).max)
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _same_json(audit: Audit) -> dict[str, Any] | None:
 
 def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
     """The answers in order of consequence: a heading and a sentence."""
-    found, point = audit.components, audit.singularity
+    point = audit.singularity
     yield "where it can go", where_sentence(audit)
     yield "what is wasted", wasted_sentence(audit)
     if audit.smallest is not None:
@@ -101,12 +102,10 @@ def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "on your data's range", words
     yield "what training conserves", conserved_sentence(audit)
     if point.singular:
-        yield "rank", says.singular(point.rank, point.hidden, _listed(point.cut_off))
+        yield "rank", says.singular(point.rank, point.hidden, listed(point.cut_off))
     elif point.hidden:
         yield "rank", says.regular(point.rank)
     yield "the same function", _same(audit)
-    if found.marginal:
-        yield "near the edge", f"{len(found.marginal)} edges are locked or free by less than round-off: use --exact."
 
 
 def wasted_sentence(audit: Audit) -> str:
@@ -161,10 +160,11 @@ def _same(audit: Audit) -> str:
         return known + "."
     if audit.identifiability is not None:
         found = audit.identifiability
+        if found.identifiable is None:
+            return f"{known}; whether anything else does is undecided: {'; '.join(found.reasons[:3])}."
         if found.identifiable:
-            return f"{known}, and nothing else does: the network is identifiable."
-        word = "undecided" if found.identifiable is None else "so do others"
-        return f"{known}; {word}: {'; '.join(found.reasons[:3])}."
+            return says.identifiable(known, found.among != "all")
+        return says.not_identifiable(known, found.reasons[:3])
     if audit.normal_form is not None:
         names = [kind.value for kind in audit.normal_form.kinds]
         words = [f"{known}.", says.kinds([(kind, names.count(kind)) for kind in dict.fromkeys(names)])]
@@ -174,7 +174,8 @@ def _same(audit: Audit) -> str:
     return f"{known}; whether anything else does was not decided."
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Names, the first few of them, and how many there are."""
     return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
@@ -183,8 +184,13 @@ def sparkline(values: np.ndarray, bins: int = 24) -> str:
 
     >>> sparkline(np.array([0.0, 0.0, 0.0, 1.0]), bins=4)
     '█  ▄'
+    >>> sparkline(np.array([1e18, np.nextafter(1e18, 2e18), np.inf]), bins=2)
+    '█▅'
     """
-    counts = np.histogram(values, bins=bins)[0] if len(values) else np.zeros(bins)
+    halves = np.clip(values, -LARGEST, LARGEST) / 2  # so that no difference overflows
+    low, high = (float(halves.min()), float(halves.max())) if len(values) else (0.0, 0.0)
+    shares = (halves - low) / (high - low) if high > low else np.full(len(halves), 0.5)
+    counts = np.bincount(np.minimum((shares * bins).astype(int), bins - 1), minlength=bins)
     top = max(int(counts.max()), 1)
     return "".join(" " if count == 0 else BARS[int(np.ceil(7 * count / top))] for count in counts)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lawful.components.entries import as_dag
 from lawful.figure import Figure, Panel, Series
+from lawful.outward import at_least
 from lawful.report.advice import advice_block, skipped_section
 from lawful.report.audit import EVIDENCE, conserved_sentence, sentences, where_sentence
 from lawful.report.charts import locks, sorted_values
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 LOCKED, DEAD, LINEAR = "var(--lock,#e0a31b)", "var(--dead,#b9bec6)", "var(--straight,#9cc48f)"
 MOST_LISTED = 200
+SHOWN = 5  # digits of a number in a table: a barrier is rounded downwards to them
 NOTHING = "Nothing was found: no rescaling or pruning that the audit tries makes this network smaller or freer."
 
 
@@ -68,7 +70,7 @@ def _where_blocks(audit: Audit) -> list[Block]:
                 *found.dag.edge_name(lock.edge),
                 "+" if lock.sign > 0 else "-",
                 float(found.dag.theta[lock.edge]),
-                lock.barrier,
+                float(at_least(lock.barrier, SHOWN)),
             )
             for lock in sorted(found.locked, key=lambda lock: -lock.barrier)[:MOST_LISTED]
         ]

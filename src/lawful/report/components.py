@@ -234,7 +234,7 @@ def rebalanced_json(done: Rebalanced) -> dict[str, Any]:
 def rebalanced_text(done: Rebalanced) -> str:
     """What a rescaling reached, for people."""
     return (
-        f"balance reached to {done.residual:.1e} in {done.steps} Newton steps"
+        f"balance reached to {at_most(done.residual, 2)} in {done.steps} Newton steps"
         if done.reached
         else f"out of reach for {len(done.unreachable)} neurons"
     ) + f"\nneurons rescaled by factors up to {at_most(_largest(done))}; locked weights now: {done.locked}"
@@ -242,12 +242,12 @@ def rebalanced_text(done: Rebalanced) -> str:
 
 def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> str:
     """What was reached, at what cost."""
-    lines = [f"balance reached to {done.residual:.1e} in {done.steps} Newton steps"]
+    lines = [f"balance reached to {at_most(done.residual, 2)} in {done.steps} Newton steps"]
     if not done.reached:
         names = [done.dag.names[node] for node in done.unreachable]
         lines = [
             f"out of reach for {len(names)} neurons, whose weights are all zero on one side: {_few(names)}",
-            f"all others reached it to {done.residual:.1e} in {done.steps} Newton steps",
+            f"all others reached it to {at_most(done.residual, 2)} in {done.steps} Newton steps",
         ]
     lines.append(
         f"neurons rescaled by factors up to {at_most(_largest(done))}; outputs changed by {change:.1e} (relative)"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
+from lawful.outward import at_least
 from lawful.report.lineage import lineage_json
 from lawful.study.diff import Diff
 
@@ -45,13 +46,15 @@ def diff_text(diff: Diff) -> str:
     if diff.decay_residual < 0.1 * diff.relative_drift:
         lines.append(f"           as weight decay does: all balances times {diff.decay:.4g}")
     if diff.step is not None:
-        lines.append(f"           explained by gradient descent only with a step of at least {diff.step:.3g}")
+        step = at_least(diff.step, 3)
+        lines.append(f"           to first order gradient descent needs a step of at least {step}")
     if diff.losses is not None:
         lines.append(f"loss       {diff.losses[0]:.4g} -> {diff.losses[1]:.4g}")
     lines.append(
         f"signs      {len(diff.flipped)} weights changed sign, {len(diff.crossed)} of them locked for the flow"
     )
-    lines.append(f"neurons    died: {_listed(diff.died)}; revived: {_listed(diff.revived)}")
+    dead = f"dead by intervals in B alone: {_listed(diff.died)}; in A alone: {_listed(diff.revived)}"
+    lines.append(fill(f"neurons    {dead}", WIDTH, subsequent_indent=" " * 11))
     lines += [f"layer {n}    effective dimension {a:.3g} -> {b:.3g}" for n, a, b in diff.dimensions]
     return "\n".join(lines)
 

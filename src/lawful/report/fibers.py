@@ -98,14 +98,17 @@ def _wrapped(text: str) -> list[str]:
 
 def _witness_lines(witness: Mapping[str, Any]) -> list[str]:
     if "boxes" in witness:
-        return [f"  Shown on {witness['boxes']:,} boxes; somewhere they do differ by {witness['lower']:.3g}."]
+        least = at_least(witness["lower"], 3)
+        return [f"  Shown on {witness['boxes']:,} boxes; somewhere they do differ by at least {least}."]
     if "regions" in witness:
         return [f"  The affine maps agree on all {witness['regions']:,} common regions."]
     chains = [f"{name}: {_chain(witness[key])}" for name, key in (("A", "first"), ("B", "second"))]
     lines = [f"  {line}" for chain in chains for line in textwrap.wrap(chain, WIDTH - 2)]
     if witness["ending"] == "normal form":
         return [*lines, "  Then they have one normal form."]
-    far = f"; single weights differ by at most {witness['residual']:.1e}, relative" if witness["residual"] else ""
+    far = (
+        f"; single weights differ by at most {at_most(witness['residual'], 2)}, relative" if witness["residual"] else ""
+    )
     return [*lines, f"  Then they agree weight by weight{far}."]
 
 
@@ -275,7 +278,7 @@ def regions_text(result: Mapping[str, Any]) -> str:
         lines.append("  The time limit ended the count: give --time")
     if "facets" in result:
         lines.append(f"  {sentences.facets(result['facets'], result['visible_facets'])}")
-        lines.append(f"  {result['ridges']:,} ridges; jumps balance up to {result['worst_imbalance']:.1e}")
+        lines.append(f"  {result['ridges']:,} ridges; jumps balance up to {at_most(result['worst_imbalance'], 2)}")
     return "\n".join(lines)
 
 

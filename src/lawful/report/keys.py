@@ -170,8 +170,8 @@ TABLE = {
         decay_residual?: number, what that factor leaves unexplained
         flipped?: array of array, edges whose weight changed sign
         crossed?: array of array, those of them that gradient flow could not flip
-        died?: array of string, neurons
-        revived?: array of string, neurons
+        died?: array of string, neurons that intervals show dead in B alone
+        revived?: array of string, neurons that intervals show dead in A alone
         losses?: array of number?, before and after, on the data given
         step?: number?, the smallest step of gradient descent that explains the drift
         dimensions?: array of object, effective dimensions by layer, before and after

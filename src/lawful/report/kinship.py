@@ -7,6 +7,7 @@ from typing import Any
 from lawful.checkpoints.changes import TensorChange
 from lawful.checkpoints.corresponding import Correspondence, OtherSize
 from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship
+from lawful.outward import at_least, at_most
 from lawful.report.checkpoints import profile, wrapped
 from lawful.report.lineage import lineage_json
 
@@ -83,11 +84,11 @@ def _order_words(cut: KeptBlocks) -> str:
 
 def _cut_lines(cut: KeptBlocks) -> list[str]:
     kept = ", ".join(str(each.of) for each in cut.blocks)
-    nearest = max(each.distance for each in cut.blocks)
-    second = min(each.second for each in cut.blocks)
+    nearest = at_most(max(each.distance for each in cut.blocks), 2)
+    second = at_least(min(each.second for each in cut.blocks), 2)
     return wrapped(
         f"B has {len(cut.blocks)} blocks, made of the {cut.count} blocks of A's {cut.container}: {kept}. By sketches "
-        f"that no disguise changes, these are within {nearest:.1e}, all others {second:.1e} or more apart (1 is "
+        f"that no disguise changes, these are within {nearest}, all others {second} or more apart (1 is "
         "nothing in common). What follows is about A with these blocks."
     )
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lawful.outward import at_most
 from lawful.sentences import laws as sentences
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _closing(result: Mapping[str, Any]) -> list[str]:
         case "numerical" if result["arithmetic"] == "exact":
             words = f"Not proved: {result['reason']}."
             if result["error"] is not None:
-                words += f" The count is too large with probability at most {result['error']:.1g}."
+                words += f" The count is too large with probability at most {at_most(result['error'], 1)}."
         case "at least":
             words = f"At least so many: {result['reason']}."
         case "numerical":
@@ -219,7 +220,7 @@ def level_sets_text(found: LevelSets) -> str:
     first, second, law = found.names
     return (
         f"{len(found.lines)} level lines of {law} at level {found.level:.4g}, in the plane of {first} and {second} "
-        f"(off by less than {found.error:.1g})"
+        f"(off by at most {at_most(found.error, 1)})"
     )
 
 

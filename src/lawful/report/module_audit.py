@@ -11,18 +11,23 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from lawful.figure import Figure
+from lawful.outward import at_least
 from lawful.report.advice import advice_block, print_advice, skipped_section
+from lawful.report.audit import listed
 from lawful.report.charts import locks, sorted_values
 from lawful.report.components import edge_words
 from lawful.report.page import Block, Section, Table, render
 from lawful.report.symmetries import symmetries_json
 from lawful.report.symmetries_page import space_blocks, waste_sections
+from lawful.sentences import audit as of_balances
+from lawful.sentences import symmetries as says
 
 if TYPE_CHECKING:
     from lawful.study.module_audit import ModuleAudit
 
 MOST_LISTED = 500
-NOTHING = "Nothing: no rescaling would help, and no parameter is dead."
+SHOWN = 5  # digits of a number in a table: a barrier is rounded downwards to them
+NOTHING = "Nothing was found: no rescaling that the audit tries helps, and no rule finds a dead parameter."
 SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "noted")  # with `lawful symmetries`
 
 
@@ -58,27 +63,15 @@ def module_sentences(audit: ModuleAudit) -> Iterator[tuple[str, str]]:
     found, where = audit.symmetries, audit.components
     if where is not None:
         yield "where it can go", _where(audit)
-    dead = sum(part.entries for part in found.dead)
-    if dead:
-        names = ", ".join(f"{part.parameter} ({part.entries:,})" for part in found.dead[:4])
-        rest = f" and {len(found.dead) - 4} more" if len(found.dead) > 4 else ""
-        yield "what is wasted", f"{dead:,} entries are dead, training never moves them: {names}{rest}."
-    else:
-        yield "what is wasted", "No parameter is dead."
-    yield (
-        "what training conserves",
-        f"At least {len(found.laws):,} independent quantities of {found.parameters:,} trained parameters, whatever the "
-        f"data and loss ({found.mode} mode).",
-    )
-    yield (
-        "same function",
-        f"A continuous group of dimension {found.dimension:,} and at least 10^{found.log10_discrete:.1f} permutations "
-        "change the weights and not the function.",
-    )
-    if audit.singularity is not None:
-        rank = audit.singularity
-        cut = f"; cut off: {', '.join(rank.cut_off[:5])}" if rank.singular else ": a regular point"
-        yield "rank", f"rank J = {rank.rank:,} of {rank.hidden:,}{cut}."
+    dead = [(part.parameter, part.entries) for part in found.dead]
+    yield "what is wasted", says.dead(sum(count for _, count in dead), dead) if dead else says.none_dead_found()
+    yield "what training conserves", says.conserved(len(found.laws), found.parameters, found.mode)
+    yield "same function", says.group(found.dimension, found.log10_discrete)
+    point = audit.singularity
+    if point is not None and point.singular:
+        yield "rank", of_balances.singular(point.rank, point.hidden, listed(point.cut_off))
+    elif point is not None and point.hidden:
+        yield "rank", of_balances.regular(point.rank)
     for each in found.pinned:
         yield "not understood", f"{each.operation} ({each.calls} calls) touches {each.share:.1%} of the parameters."
     yield "read", found.noted
@@ -88,12 +81,9 @@ def _where(audit: ModuleAudit) -> str:
     where = audit.components
     if where is None:
         return ""
-    count = f"{len(where.dag.hidden):,} balances"
-    text = (
-        f"{count} lock no weight." if not where.locked else f"{count} lock the signs of {len(where.locked):,} weights."
-    )
+    text = says.locked(len(where.dag.hidden), len(where.locked))
     if audit.locked_after_rescaling is not None and audit.locked_after_rescaling < len(where.locked):
-        text += f" Rescaling, which keeps the function, would leave {audit.locked_after_rescaling:,}."
+        text += f" {says.unlocked(audit.locked_after_rescaling)}"
     return text + "".join(f" Beyond them: {reason}." for reason in where.beyond)
 
 
@@ -145,7 +135,7 @@ def _where_blocks(audit: ModuleAudit) -> list[Block]:
     if where.locked:
         rows = [
             (edge_words(where.dag, lock.edge), "+" if lock.sign > 0 else "-", float(where.dag.theta[lock.edge]),
-             lock.barrier)
+             float(at_least(lock.barrier, SHOWN)))
             for lock in where.locked[:MOST_LISTED]
         ]  # fmt: skip
         caption = "Weights whose sign training keeps, and how close to zero each can come."

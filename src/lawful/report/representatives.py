@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lawful.outward import at_most
+
 if TYPE_CHECKING:
     from lawful.checkpoints.representative import Representative
 
@@ -38,7 +40,7 @@ def representative_text(found: Representative, out: str | None = None) -> str:
     copies = {"equal": "equal", "rounded": "a rounded copy,"}
     words = copies.get(verdict.verdict, verdict.verdict)
     words += f" {within.get(verdict.within or '', '')}" if verdict.is_copy else ""
-    words += f" within {verdict.epsilon:.1e}" if verdict.epsilon else ""
+    words += f" within {at_most(verdict.epsilon, 2)}" if verdict.epsilon else ""
     lines = [f"norm of all weights: {found.norms[0]:.6g} before, {found.norms[1]:.6g} after", f"function: {words}"]
     for each in found.errors:
         lines.append(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from lawful.sentences import symmetries as says
+
 if TYPE_CHECKING:
     from lawful.symmetry.result import Space, Symmetries
 
@@ -55,7 +57,7 @@ def symmetries_text(found: Symmetries) -> str:
         f"{len(found.laws):,} conservation {noun} from the symmetries of {found.parameters:,} parameters",
         "",
         f"  {'continuous group':20}dimension {found.dimension:,}",
-        f"  {'permutations':20}10^{found.log10_discrete:.1f} at least",
+        f"  {'permutations':20}{says.orders(found.log10_discrete)} at least",
         f"  {'read':20}{found.noted}",
         f"  {'checked':20}{check_words(found)}",
     ]
@@ -87,4 +89,4 @@ def check_words(found: Symmetries) -> str:
     """Whether and how the generators were held against gradients."""
     if found.checked is None:
         return "no (the module has no weights here, or too many; --check does it)"
-    return f"every generator at {found.checked.points} random points, off by {found.checked.worst:.1e} at most"
+    return says.checked(found.checked.points, found.checked.worst)

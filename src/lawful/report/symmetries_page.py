@@ -10,6 +10,7 @@ from lawful.figure import Figure, Panel, Series
 from lawful.report.charts import laws_by_group
 from lawful.report.page import Block, Section, Table, render
 from lawful.report.symmetries import check_words
+from lawful.sentences import symmetries as says
 
 if TYPE_CHECKING:
     from lawful.symmetry.result import Space, Symmetries
@@ -20,11 +21,8 @@ ACTED = 4  # parameters that a row names
 
 def symmetries_page(found: Symmetries, source: str) -> str:
     """The page of `lawful symmetries --html`."""
-    lead = (
-        f"{len(found.laws):,} conservation laws from the symmetries of {found.parameters:,} parameters; a continuous "
-        f"group of dimension {found.dimension:,}, and at least 10^{found.log10_discrete:.1f} permutations, change the "
-        "weights and not the function."
-    )
+    laws = f"{len(found.laws):,} conservation laws from the symmetries of {found.parameters:,} parameters."
+    lead = f"{laws} {says.group(found.dimension, found.log10_discrete)}"
     sections = [
         Section("Spaces", space_blocks(found.spaces)),
         Section("Evidence", [f"Checked: {check_words(found)}.", f"Read: {found.noted}."]),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.figure import COLOURS, Figure, Panel, Series
+from lawful.outward import at_most
 from lawful.sentences import truncation as sentences
 from lawful.truncation.aligned import Frame, ObtusePair
 from lawful.truncation.construct import NotSeparable, ZeroLoss
@@ -27,7 +28,7 @@ def census_text(found: Result) -> str:
     whole = all(layer["lost"] < LOST for layer in found["layers"])
     lines = [
         f"The network is a chain of {len(found['layers'])} truncations and an affine map,",
-        f"up to a relative residual of {found['residual']:.1e}.",
+        f"up to a relative residual of {at_most(found['residual'], 2)}.",
     ]
     if not whole:
         lines = [

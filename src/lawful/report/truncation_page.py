@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from lawful.figure import COLOURS, Figure, Panel, Series
+from lawful.outward import at_most
 from lawful.report.film import Film, film
 from lawful.report.page import Markup, Section, Table, render
 from lawful.report.truncation import LOST, WORDS, Result, answer_json, figures, plane, run_text, separation_text
@@ -55,7 +56,8 @@ def flow_page(run: TruncationRun, found: Result) -> str:
 
 def census_page(found: Census, data: Clusters, source: str) -> str:
     """The page of a network's truncations."""
-    lead = f"{len(found.layers)} layers read as truncations in input space, up to {found.residual:.1e} of the outputs."
+    residual = at_most(found.residual, 2)
+    lead = f"{len(found.layers)} layers read as truncations in input space, up to {residual} of the outputs."
     if any(layer.lost >= LOST for layer in found.layers):
         lead += " Layers that widen have no place there for a share of their variation: it is lost in the pictures."
     sections = [Section("Motion", [census_film(found, data)]), *_multiples(found, data)]

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 Facts = ParamSpec("Facts")
+Words = TypeVar("Words", str, tuple[str, str])  # one text, or a title and a text
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,16 @@ class Sentence:
 
     name: str
     claims: str
-    words: Callable[..., str]
+    words: Callable[..., str | tuple[str, str]]
 
 
 _registered: dict[str, Sentence] = {}
 
 
-def sentence(name: str, *, claims: str) -> Callable[[Callable[Facts, str]], Callable[Facts, str]]:
+def sentence(name: str, *, claims: str) -> Callable[[Callable[Facts, Words]], Callable[Facts, Words]]:
     """Register the function that words a definite sentence, under `subject.name`."""
 
-    def register(words: Callable[Facts, str]) -> Callable[Facts, str]:
+    def register(words: Callable[Facts, Words]) -> Callable[Facts, Words]:
         if name in _registered:
             raise ValueError(f"two sentences are called {name}")
         _registered[name] = Sentence(name, claims, words)

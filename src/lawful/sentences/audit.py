@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import floor
 
 from lawful.outward import at_most
 from lawful.sentences import sentence
@@ -122,3 +123,71 @@ def conserved_on_data(laws: int, proved: bool, status: str) -> str:
     """The laws of one data set."""
     word = "" if proved else f" ({status})"
     return f"On these data alone, which ask less of the weights: {laws}{word}."
+
+
+@sentence(
+    "audit.identifiable", claims="only rescaled and permuted weights of this shape, or generic ones, are this function"
+)
+def identifiable(known: str, generic: bool) -> str:
+    """The function determines the weights, and among which."""
+    among = "generic networks" if generic else "all networks"
+    return f"{known}, and nothing else does among {among} of this shape, with biases: the network is identifiable."
+
+
+@sentence(
+    "audit.not_identifiable", claims="other weights of this shape than rescaled and permuted ones are this function"
+)
+def not_identifiable(known: str, reasons: Sequence[str]) -> str:
+    """Other weights are the same function too."""
+    return f"{known}; so do others of this shape, with biases: {'; '.join(reasons)}."
+
+
+# What it recommends: a title, and what following it brings
+
+
+@sentence(
+    "audit.advise_pruning", claims="the command removes so many neurons and this share of the parameters, losslessly"
+)
+def advise_pruning(removed: int, share: float, rounding: float) -> tuple[str, str]:
+    """Neurons that change nothing."""
+    rounded = " up to rounding of weights" if rounding else ""
+    neurons = "1 neuron that changes" if removed == 1 else f"{removed} neurons that change"
+    return (
+        f"remove {neurons} nothing",
+        f"{_percent(share)} fewer parameters, the same function for every input{rounded}",
+    )
+
+
+@sentence(
+    "audit.advise_box", claims="the command removes so many neurons, and on the box no output moves by more than this"
+)
+def advise_box(removed: int, share: float, bound: Fraction) -> tuple[str, str]:
+    """Neurons that inputs in a box do not need."""
+    neurons = "1 neuron" if removed == 1 else f"{removed} neurons"
+    return (
+        f"remove {neurons} that inputs in your range do not need",
+        f"{_percent(share)} fewer parameters, outputs on the box within {at_most(bound, 2)}",
+    )
+
+
+@sentence(
+    "audit.advise_unlocking", claims="the command's rescaling keeps the function and leaves so many weights locked"
+)
+def advise_unlocking(locked_now: int, left: int) -> tuple[str, str]:
+    """Signs that a rescaling frees."""
+    rest = f"{left} stay{'s' * (left == 1)} locked" if left else "no sign is locked any more"
+    weights = f"of {locked_now} sign-locked weights" if locked_now != 1 else "sign-locked weight"
+    title = f"rescale neurons to free {locked_now - left} {weights}"
+    return title, f"{rest}; the function is the same now"
+
+
+@sentence("audit.advise_balancing", claims="the command's rescaling keeps the function; no other has a smaller norm")
+def advise_balancing(saved: float) -> tuple[str, str]:
+    """Equal norms of incoming and outgoing weights."""
+    benefit = f"squared weight norm {_percent(saved)} smaller, up to rounding the smallest of any rescaling"
+    return "rescale neurons to equal norms", benefit
+
+
+def _percent(share: float) -> str:
+    """A saving, rounded downwards."""
+    return f"{floor(1000 * share) / 10:.1f}%"

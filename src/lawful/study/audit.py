@@ -27,10 +27,10 @@ from lawful.network.answers import answered
 from lawful.network.formats.data import Data
 from lawful.network.opening import Source, open_free
 from lawful.network.summary import Summary, summarise
-from lawful.outward import at_most
 from lawful.pruning.neurons.activity import settle
 from lawful.pruning.neurons.smallest import Smallest
 from lawful.pruning.prune import Pruning, prune
+from lawful.sentences import audit as says
 from lawful.shown import Shown
 from lawful.singular.spectrum import Singularity, singularity
 from lawful.study.prune import depth_of, smallest_of
@@ -198,42 +198,34 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
     found: list[Recommendation] = []
     removed = _removed_share(network, pruning)
     if removed > 0:
-        title = f"remove {counted(pruning)} that change nothing"
-        benefit = f"{100 * removed:.1f}% fewer parameters, the same function for every input"
-        benefit += " up to rounding of weights" if pruning.rounding else ""
+        title, benefit = says.advise_pruning(_removed(pruning), removed, pruning.rounding)
         found.append(Recommendation(title, f"lawful prune {name} --out pruned.safetensors", benefit, removed))
     if box_pruning is not None and (more := _removed_share(network, box_pruning)) > removed:
         low, high = float(box[0].min()), float(box[1].max())
         wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
         if (more := _removed_share(network, wide)) > removed:
-            title = f"remove {counted(wide)} that inputs in your range do not need"
-            moved = at_most(Fraction(wide.bound) + Fraction(wide.rounding), 2)
+            title, benefit = says.advise_box(_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
             command = f"lawful prune {name} --box={low!r},{high!r} --out pruned.safetensors"
-            benefit = f"{100 * more:.1f}% fewer parameters, outputs on the box within {moved}"
             found.append(Recommendation(title, command, benefit, more))
     if facts["unlocked"] is not None:
         locked = facts["components"].log2_components
         left = facts["locked_after_rescaling"]
         share = (locked - left) / len(facts["components"].dag.hidden)
         if share > 0:
-            title = f"rescale neurons to free {locked - left} of {locked} sign-locked weights"
+            title, benefit = says.advise_unlocking(locked, left)
             command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
-            rest = f"{left} stay locked" if left else "no sign is locked any more"
-            benefit = f"{rest}; the function is the same now"
             found.append(Recommendation(title, command, benefit, share))
-    saved = 1.0 - (facts["balanced_norm"] or 1.0)
+    saved = 1.0 - (1.0 if facts["balanced_norm"] is None else facts["balanced_norm"])
     if saved > WORTH_IT:
-        title = "rescale neurons to equal norms"
+        title, benefit = says.advise_balancing(saved)
         command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
-        benefit = f"squared weight norm {100 * saved:.1f}% smaller, up to rounding the smallest of any rescaling"
         found.append(Recommendation(title, command, benefit, saved))
     return tuple(sorted(found, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
 
 
-def counted(pruning: Pruning) -> str:
+def _removed(pruning: Pruning) -> int:
     """How many neurons went."""
-    removed = pruning.neurons_before - pruning.neurons_after
-    return f"{removed} neuron{'s' * (removed != 1)}"
+    return pruning.neurons_before - pruning.neurons_after
 
 
 def _removed_share(network: Mlp | Dag, pruning: Pruning) -> float:

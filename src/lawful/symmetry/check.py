@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -76,12 +77,15 @@ def check_symmetries(
         if not largest_of(slope.values()):
             silenced += 1
             continue
-        for number, space in enumerate(found.spaces):
-            off, heard = space_error(space, theta, slope, floor)
+        errors = [space_error(space, theta, slope, floor) for space in found.spaces]
+        if any(math.isnan(off) for off, _ in errors):  # products of finite numbers overflow too
+            overflown += 1
+            continue
+        for number, (off, heard) in enumerate(errors):
             if heard:
                 silent.discard(number)
             if off > worst:
-                worst, where = off, space
+                worst, where = off, found.spaces[number]
         if worst > tolerance and precision.low and not low:  # it casts where the graph of its own type does not show it
             return check_symmetries(found, module, inputs, exported, seed=seed, low=True)
     if not worst <= tolerance and where is not None:

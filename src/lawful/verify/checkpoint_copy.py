@@ -87,7 +87,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         )
         statement += f"would pass: {_names(own)}"
     if matrices:
-        statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {off:.0e}"
+        statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {at_most(off, 1)}"
     statement += _listed_parts(parts["tensors"], found)
     statement += settings
     statement += ". Not checked: that what is listed leaves the function of this architecture as it is"
@@ -283,7 +283,7 @@ def _listed_parts(names: list[Any], found: _Comparison) -> str:
     if found.means:
         words += f". The means of {found.means:,} lines are left out as unseen"
     if found.epsilon:
-        words += f". Variances are taken with ε up to {found.epsilon:.1e}"
+        words += f". Variances are taken with ε up to {at_most(found.epsilon, 2)}"
     return words
 
 

@@ -21,6 +21,7 @@ from lawful.checkpoints.group import OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.held_out import HeldOutTensor, compare_held_out
 from lawful.checkpoints.relations.null import deviation_tail, paired_places_tail, places_tail
 from lawful.checkpoints.relations.places import PlacesTest, compare_places
+from lawful.outward import at_most
 from lawful.sentences import lineage as sentences
 from lawful.sentences.lineage import Relation
 
@@ -134,7 +135,7 @@ def _judge(
     if apart < FAR or cosine >= UNLIKE:
         return "undecided", (
             f"{words}; after alignment the median weight matrix is {apart:.2g} of its size apart and what was left out "
-            f"has a cosine of up to {cosine:.2f}: networks trained apart on one task may have both, and so may "
+            f"has a cosine of up to {at_most(cosine, 2)}: networks trained apart on one task may have both, and so may "
             "relatives in other coordinates"
         )
     if shared:

@@ -54,8 +54,9 @@ def settle(summary: Summary, network: Architecture | Mlp | Dag, *, seconds: floa
         kind = kind_of(question, layer, number, FAIR / left)
         if kind is None:
             undecided.append(name)
-        elif kind != "bends":
-            found[kind].add(name)
+            continue
+        for word, some in found.items():
+            (some.add if word == kind else some.discard)(name)
     names = [dag.names[node] for node in dag.hidden]
     dead, linear = (tuple(name for name in names if name in found[kind]) for kind in ("dead", "linear"))
     return replace(summary, dead=dead, linear=linear, undecided=tuple(undecided))
@@ -68,31 +69,54 @@ def kind_of(question: Question, layer: int, neuron: int, share: float = 1.0) -> 
     that one side is never there.
     """
     slope = question.stack.slopes[layer]
-    if slope == 1.0:
-        return "linear"
     sums = [question.sums(point)[layer][neuron] for point in question.pool]
     seen = {True: any(total > 0 for total in sums), False: any(total < 0 for total in sums)}
     now = time.perf_counter()
     deadline = now + min(share, 1.0) * (question.deadline - now)
     try:
+        if slope != 0.0 and not any(seen.values()) and _vanishes(question.stack, layer, neuron, deadline):
+            return "dead"
+        if slope == 1.0:
+            return "linear"
         for active in (True, False):
-            if not seen[active] and not _reaches(question.stack, layer, neuron, not active, deadline):
+            if not seen[active] and _is_one_sided(question.stack, layer, neuron, not active, deadline):
                 return "dead" if active and slope == 0.0 else "linear"
     except (OutOfTime, RecursionError):
         return None
     return "bends"
 
 
-def _reaches(stack: Stack, layer: int, neuron: int, active: bool, deadline: float) -> bool:
-    """Whether at some input the neuron's value is not what its sum gives on one side."""
-    row, bias = stack.weights[layer][neuron : neuron + 1], stack.biases[layer][neuron : neuron + 1]
-    below, offsets = stack.weights[:layer], stack.biases[:layer]
+def _is_one_sided(stack: Stack, layer: int, neuron: int, active: bool, deadline: float) -> bool:
+    """Whether the neuron's value is what its sum gives on one side, for every input."""
+    own = _sum_of(stack, layer, neuron)
     one, none = rational(np.ones((1, 1))), rational(np.zeros(1))
-    own = Stack((*below, row, one), (*offsets, bias, none), stack.slopes[: layer + 1])
-    gain = rational(np.array([1.0 if active else stack.slopes[layer]]))[0]
-    straight = Stack((*below, row * gain), (*offsets, bias * gain), stack.slopes[:layer])
+    bent = Stack((*own.weights, one), (*own.biases, none), stack.slopes[: layer + 1])
+    return _agree(bent, _times(own, 1.0 if active else stack.slopes[layer]), deadline)
+
+
+def _vanishes(stack: Stack, layer: int, neuron: int, deadline: float) -> bool:
+    """Whether the neuron's sum is 0 for every input."""
+    own = _sum_of(stack, layer, neuron)
+    return _agree(own, _times(own, 0.0), deadline)
+
+
+def _sum_of(stack: Stack, layer: int, neuron: int) -> Stack:
+    """The sum of a neuron as a network of its own."""
+    row, bias = stack.weights[layer][neuron : neuron + 1], stack.biases[layer][neuron : neuron + 1]
+    return Stack((*stack.weights[:layer], row), (*stack.biases[:layer], bias), stack.slopes[:layer])
+
+
+def _times(stack: Stack, gain: float) -> Stack:
+    """The network with its outputs times a number."""
+    factor = rational(np.array([gain]))[0]
+    weights, biases = (*stack.weights[:-1], stack.weights[-1] * factor), (*stack.biases[:-1], stack.biases[-1] * factor)
+    return Stack(weights, biases, stack.slopes)
+
+
+def _agree(one: Stack, other: Stack, deadline: float) -> bool:
+    """Whether two networks are the same function, by a walk through all regions."""
     try:
-        prove_by_regions(own, straight, Domain.space(stack.widths[0]), deadline)
-    except Disagree:
-        return True
-    return False
+        prove_by_regions(one, other, Domain.space(one.widths[0]), deadline)
+    except Disagree:  # at an exact point of a region
+        return False
+    return True
