@@ -241,9 +241,9 @@ def test_a_gain_that_was_not_moved_with_its_layer_is_seen() -> None:
         verify(json.dumps(forged), *files)
 
 
-def test_only_equality_has_a_certificate() -> None:
+def test_only_a_copy_has_a_certificate_of_its_weights() -> None:
     other = make("mlp", seed=1)
-    with pytest.raises(LawfulError, match="only an equality"):
+    with pytest.raises(LawfulError, match="only a copy has a certificate"):
         certified("mlp", {name: tensor.detach() for name, tensor in other.named_parameters()})
 
 

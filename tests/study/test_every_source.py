@@ -223,6 +223,7 @@ def test_every_verb_of_python_is_asked() -> None:
         "prune_with_certificate",
         "convolutional_file",
         "by_channels",
+        "read_program",
     }
     checkpoints = {
         "align",

@@ -142,6 +142,7 @@ def form_of_rows(
     """`Σ_i outs[:, i] σ_i(rows[i]·(x, 1)) + base·(x, 1)` in normal form; leaky σ is `slope z + (1 − slope) relu(z)`."""
     domain = Domain.space(rows.shape[1] - 1) if domain is None else domain
     slope = rational(slopes) if rows.dtype == object else slopes
+    _refuse_overflow(rows)
     kinds = [_kind(row, domain) for row in rows]
     affine_gain = np.where(np.array([kind is Kind.LINEAR for kind in kinds], dtype=bool), 1 - slope + slope, slope)
     affine = base + outs * affine_gain @ rows if len(rows) else base
@@ -300,6 +301,11 @@ def _linear_neurons(matrix: Array, form: NormalForm) -> tuple[Array, Array, Arra
     return np.concatenate([left, -left], axis=1), pairs, zeros_like(matrix, len(pairs))
 
 
+def _refuse_overflow(numbers: Array) -> None:
+    if numbers.dtype != object and not np.isfinite(numbers).all():
+        raise Unsupported("products of its weights are larger than doubles can be: rescale the network")
+
+
 def factorise(matrix: Array, scale: Floats, tolerance: float) -> tuple[Array, Array]:
     """`matrix = left right` with as many columns and rows as the rank (relative to `scale` for floats)."""
     if matrix.dtype == object:
@@ -308,8 +314,7 @@ def factorise(matrix: Array, scale: Floats, tolerance: float) -> tuple[Array, Ar
         right = np.array(reduced.tolist(), dtype=object).reshape(matrix.shape)[:rank]
         pivots = [next(k for k, item in enumerate(row) if item != 0) for row in right]
         return matrix[:, pivots], right
-    if not np.isfinite(matrix).all():
-        raise Unsupported("products of its weights are larger than doubles can be: rescale the network")
+    _refuse_overflow(matrix)
     basis, values, right = np.linalg.svd(matrix, full_matrices=False)
     signs = np.where(right.sum(axis=1) < 0, -1.0, 1.0)
     basis, right = basis * signs, right * signs[:, None]
