@@ -123,10 +123,11 @@ def test_a_window_that_short_inputs_do_not_reach_is_not_equal(window: int) -> No
     one, two = _Windowed(None), _Windowed(window)
     two.load_state_dict(one.state_dict())
     short = same(one, two, input="4:int")
-    assert short.verdict == "undecided"
-    assert f"--input {window + 1}:int" in short.reason
-    if window < 10:
-        assert same(one, two, input=f"{window + 1}:int").verdict == "different"
+    if window < 10:  # longer inputs are tried, as far as they are cheap
+        assert short.verdict == "different"
+    else:
+        assert short.verdict == "undecided"
+        assert f"--input {window + 1}:int" in short.reason
     assert two.training
 
 

@@ -90,7 +90,7 @@ def kin(folder: Path) -> Path:
         words = ("--model", "small_convolutions:make", "--input", "1,8,8", "--html", "page.html")
         run = in_process("diff", "a.safetensors", "b.safetensors", *words)
         sys.path.remove("")
-    assert run.stdout.startswith("CHILD"), run
+    assert run.stdout.startswith("FINE-TUNED"), run
     return folder / "page.html"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from forging import REFUSED, Proof, saved
-from real import redundant
+from real import folded, redundant
 
 from lawful import verify
 from lawful.components import certificate as of_components
@@ -249,7 +249,9 @@ def borders(plant: Plant) -> Proof:
 
 def fixed(plant: Plant) -> Proof:
     """Neurons that can be reversed together are not noticed."""
-    plant.setattr(part("fibers.identifiability"), "balanced_subset", lambda _: ())
+    true = part("fibers.roles").role_assignments
+    only = lambda stack: replace(roles := true(stack), found=roles.found[:1], complete=True)  # noqa: E731
+    plant.setattr(part("fibers.identifiability"), "role_assignments", only)
     network = Mlp([[[1.0], [1.0], [2.0]], [[1.0, 1.0, -1.0]]], [[0.5, 0.0, 3.0], [1.0]])
     found = part("fibers.identifiability").identifiable(network)
     assert found.identifiable
@@ -275,7 +277,16 @@ def counted(plant: Plant) -> Proof:
     return dict(of_laws(count_laws("60-90-10 linear")))
 
 
-BUGS = (fixed, missed, counted, borders,
+def believed(plant: Plant) -> Proof:
+    """Whatever could stand in for a neuron is believed to."""
+    true = part("fibers.region_proof").prove_by_regions
+    wrong = lambda stack, other, domain, deadline: true(stack, stack, domain, deadline)  # noqa: E731
+    plant.setattr(part("pruning.neurons.removable"), "prove_by_regions", wrong)
+    decided = part("pruning.neurons.removable").decide_neurons(folded())
+    return dict(part("pruning.neurons.certificate").certificate(folded(), decided))
+
+
+BUGS = (fixed, missed, counted, borders, believed,
         locks, laws, module_laws, quiet, counterexample, distances, properties, slopes, dead, bound, refuted,
         parted, losses, stationary, through_a_lock, rescaled)  # fmt: skip
 

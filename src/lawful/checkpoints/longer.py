@@ -37,7 +37,9 @@ class LongerTrials:
         """What was seen, where nothing was."""
         found = f"with {' and '.join(f'{size:,}' for size in self.tried)} tokens they agree" if self.tried else ""
         if self.too_long:
-            found += f"{'; ' if found else ''}inputs of {self.too_long[0]:,} tokens or more were not tried"
+            least = self.too_long[0]
+            found += f"{'; ' if found else ''}inputs of {least:,} tokens or more were not tried "
+            found += f"(--input {least}:int tries them)"
         return found
 
 

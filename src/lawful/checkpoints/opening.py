@@ -148,7 +148,7 @@ def open_both(
 
 def _unread(one: nn.Module, two: nn.Module) -> tuple[str, ...]:
     """What the folders of two modules say that is not carried out."""
-    return tuple(dict.fromkeys(words for each in (one, two) for words in getattr(each, "unread", ())))
+    return tuple(dict.fromkeys(words for each in (one, two) for words in getattr(each, "lawful_unread", ())))
 
 
 def _unsettled(one: nn.Module, two: nn.Module, first: OpenCheckpoint, second: OpenCheckpoint) -> tuple[str, ...]:

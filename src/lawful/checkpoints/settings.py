@@ -61,7 +61,7 @@ def settings_of(module: nn.Module) -> Settings | None:
     found: Settings = {}
     for number, own in enumerate(_outer(list(configs.values()))):
         found |= dict(_flat(own.to_dict(), f"{number}." if number else ""))
-    written = getattr(module, "settings", {})  # of config.json: the library may keep some of them elsewhere
+    written = getattr(module, "lawful_settings", {})  # of config.json: the library may keep some of them elsewhere
     return dict(_flat({key: value for key, value in written.items() if key not in RENAMED})) | found
 
 

@@ -42,8 +42,9 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
                 module = _made(transformers, settings)
     shape = _input_shape(settings)
     made = _first_tensor(module, _input_sizes(module, shape))
-    made.unread, made.settings = _unread(settings, folder), settings
-    return made, shape, tuple(made.unread)
+    # Names of our own: a module may have parts that are called `unread` or `settings`.
+    made.lawful_unread, made.lawful_settings = _unread(settings, folder), settings
+    return made, shape, tuple(made.lawful_unread)
 
 
 def read_settings(folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
