@@ -82,8 +82,8 @@ def drawn(numbers: torch.Tensor | None) -> Iterator[None]:
 
     >>> layer = torch.nn.Dropout(0.5)
     >>> with drawn(torch.tensor([1.0, 0.0])):
-    ...     layer(torch.ones(1, 2))
-    tensor([[2., 0.]], dtype=torch.float64)
+    ...     layer(torch.ones(1, 2)).tolist()
+    [[2.0, 0.0]]
     """
     if numbers is None:
         yield
