@@ -120,3 +120,22 @@ def test_a_small_certificate_cannot_ask_for_hours() -> None:
     }  # fmt: skip
     with pytest.raises(Unsupported, match=r"numbers, more than|would take about"):
         verify(json.dumps(proof))
+
+
+def differ(first: dict[str, Any], second: dict[str, Any], orders: list[list[str]]) -> str:
+    steps = [{"kind": "parameters", "length": 2}, {"kind": "input", "length": 0},
+             {"kind": "take", "sources": [0], "indices": [0]}]  # fmt: skip
+    about = [tensors_digest(first), tensors_digest(second)]
+    return json.dumps({"kind": "outputs-differ", "version": 1, "about": about, "steps": [steps], "tensors": orders,
+                       "apart": 0.5})  # fmt: skip
+
+
+def test_a_file_does_not_differ_from_itself() -> None:
+    """Read in another order, the tensors of one file, or of a file with one more change, would seem to be apart."""
+    file = {"a": np.array([1.0]), "b": np.array([2.0])}
+    other = {"a": np.array([1.0]), "b": np.array([2.25])}
+    with pytest.raises(CertificateError, match="the same numbers"):
+        verify(differ(file, file, [["a", "b"], ["b", "a"]]), file, file)
+    with pytest.raises(CertificateError, match="different orders"):
+        verify(differ(file, other, [["a", "b"], ["b", "a"]]), file, other)
+    assert verify(differ(file, other, [["b", "a"], ["b", "a"]]).replace("0.5", "0.125"), file, other).facts["apart"] > 0
