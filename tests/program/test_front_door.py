@@ -58,3 +58,11 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "none.onnx").write_bytes(b"\x00\x01")
     with pytest.raises(LawfulError, match=r"none\.onnx"):
         read_program(tmp_path / "none.onnx")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    with pytest.raises(LawfulError, match=r"empty\.onnx.*no outputs"):
+        read_program(tmp_path / "empty.onnx")
+    lost = nn.Linear(2, 2)
+    nn.init.constant_(lost.weight, float("nan"))
+    torch.onnx.export(lost, (torch.zeros(1, 2),), tmp_path / "nan.onnx", dynamo=False)
+    with pytest.raises(LawfulError, match="NaN"):
+        read_program(tmp_path / "nan.onnx")

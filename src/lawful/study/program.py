@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lawful.errors import LawfulError
+import numpy as np
+
+from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Architecture, Dag, Mlp
 from lawful.network.opening import Source, open_trained
 from lawful.study.inputs import input_shape, read_by
@@ -45,7 +47,13 @@ def _read_file(path: Path, input: Any) -> Program:
     needed("onnx")
     with naming(path):
         model = onnx_file.complete(onnx_file.parse(path), path.parent)
-        return read_onnx(model, _open_sizes(model, input))
+        program = read_onnx(model, _open_sizes(model, input))
+        if not program.outputs:
+            raise InvalidNetwork("it computes nothing: the graph has no outputs")
+        for name in program.parameters:
+            if not np.isfinite(np.asarray(program.tensors[name], dtype=np.float64)).all():
+                raise InvalidNetwork(f"{name[:80]!r} holds NaN or infinite values")
+        return program
 
 
 def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
@@ -61,8 +69,10 @@ def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
         own = next(given, None)
         rest = stated[1:] if own is None else list(own)
         if None in rest or len(rest) != len(stated) - 1:
+            given_size = "" if own is None else f", of {len(stated) - 1} numbers, not {len(own)}"
             raise LawfulError(
                 f"the size of its input {entry.name[:40]!r} is open: give it without the samples, like --input 3,8,8"
+                + given_size
             )
         sizes[entry.name] = (stated[0] or ONE_SAMPLE, *rest)
     return sizes
