@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import export_module
+from lawful.network.modules.export import ExportedModule, export_module
 from lawful.program.builder import Builder
 from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import recognise
@@ -47,8 +47,12 @@ def read_module(
     %6 = relu(%5) : f[4, 2]
     return %6
     """
-    exported = export_module(module, inputs, keywords)
-    b = Builder(type(module).__name__)
+    return read_exported(export_module(module, inputs, keywords), type(module).__name__)
+
+
+def read_exported(exported: ExportedModule, source: str = "") -> Program:
+    """The program of a module that was traced."""
+    b = Builder(source)
     values: dict[fx.Node, Any] = {}
     for place in exported.graph.nodes:
         if place.op == "placeholder":
@@ -57,7 +61,7 @@ def read_module(
     return recognise(b.finish(each for each in results if isinstance(each, Node)))
 
 
-def _leaf(b: Builder, place: fx.Node, exported: Any) -> Any:
+def _leaf(b: Builder, place: fx.Node, exported: ExportedModule) -> Any:
     if place.name in exported.inputs:
         example = place.meta.get("val")
         if not isinstance(example, torch.Tensor):
