@@ -330,11 +330,6 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
 
     if not isinstance(module, torch.nn.Module):
         raise LawfulError(f"cannot count the laws of a {type(module).__name__}: give a network, a module or a string")
-    weighted = [part for part in module.modules() if next(part.parameters(recurse=False), None) is not None]
-    if not weighted or not all(isinstance(part, torch.nn.Linear) for part in weighted):
-        return None  # a convolution is a graph too, but one whose weights move together
-    if mode != "eval" and any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in module.modules()):
-        return None
     if mode != "eval" and not _one_mode(module, input_shape):
         return None  # a graph is read in eval mode
     if not all(parameter.requires_grad for parameter in module.parameters()):
@@ -344,7 +339,7 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
     except Unsupported:
         return None
     if found.reading is not None and (found.reading.entangled or found.reading.tail):
-        return None
+        return None  # a convolution is a graph too, but one whose weights move together
     if found.parameters != sum(parameter.numel() for parameter in module.parameters()):
         return None
     return found if probe(module, input_shape, mode=mode).gradient else None

@@ -190,6 +190,7 @@ class Dag:
         twin = copy.copy(self)
         twin.__dict__.pop("theta", None)
         object.__setattr__(twin, "weights", _frozen(weights, np.float64))
+        object.__setattr__(twin, "reading", None if self.reading is None else self.reading.of_other_weights())
         twin._check_numbers()
         return twin
 
@@ -256,7 +257,8 @@ class Dag:
             None if self.weights is None else self.weights[edges],
             self.slopes[nodes],
         )
-        return carrying(useful_dag(*parts) if drop_useless else Dag(*parts), self.reading)
+        reading = None if self.reading is None else self.reading.of_other_weights()
+        return carrying(useful_dag(*parts) if drop_useless else Dag(*parts), reading)
 
 
 def useful_dag(

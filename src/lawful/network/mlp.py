@@ -95,7 +95,8 @@ class Mlp:
             at += weight.size
             vectors.append(None if bias is None else values[at : at + bias.size])
             at += 0 if bias is None else bias.size
-        return Mlp(matrices, vectors, self.slopes, self.reading)
+        reading = None if self.reading is None else self.reading.of_other_weights()
+        return Mlp(matrices, vectors, self.slopes, reading)
 
     def evaluate(self, inputs: Any) -> Any:
         """Outputs for a batch (rows), as NumPy, or PyTorch if `inputs` is a tensor."""

@@ -122,7 +122,7 @@ def module_behind(reading: Reading | None) -> torch.nn.Module | None:
     """
     if reading is None or reading.module is not None:
         return None if reading is None else reading.module
-    if reading.template is None or not reading.entangled:
+    if reading.template is None or reading.changed or not reading.entangled:
         return None
     try:
         from lawful.network.modules.onnx_network import network_of

@@ -32,7 +32,8 @@ class Reading:
     floating point, so that exact answers are about what that gave. `normalised` says that batch normalisation has two
     modes, and `in_training_only` what answers about training assume besides. `tail`
     is the operation that was cut off at the end. `module` is the PyTorch module that was read, `template` the ONNX
-    model, for those who need more than the graph; `metadata` are texts in a file, and `size` its bytes.
+    model, for those who need more than the graph; `metadata` are texts in a file, and `size` its bytes. `changed`:
+    the weights are no longer those of the source.
     """
 
     format: str
@@ -50,6 +51,11 @@ class Reading:
     template: Any = field(default=None, repr=False, compare=False)
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     size: int = field(default=0, repr=False, compare=False)
+    changed: bool = field(default=False, repr=False, compare=False)
+
+    def of_other_weights(self) -> Reading:
+        """The same for a network made of the one that was read: answers about it are not answers about the module."""
+        return replace(self, module=None, changed=True)
 
     def assuming(self, *sentences: str) -> Reading:
         """The same with more assumptions."""

@@ -198,7 +198,8 @@ def prune(
     if keep is not None:
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
     best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
-    return answered(replace(best, network=carrying(best.network, network.reading), decided=decided), network)
+    reading = network.reading if network.reading is None or not best.stages else network.reading.of_other_weights()
+    return answered(replace(best, network=carrying(best.network, reading), decided=decided), network)
 
 
 def _is_layered(network: Mlp | Dag) -> bool:
