@@ -53,7 +53,7 @@ class Builder:
         self.tensors: dict[str, Any] = dict(tensors or {})
         self.inputs: list[Node] = []
         self.notes: Counter[str] = Counter()
-        self.most = math.inf  # entries of a constant that is computed: a few bytes must not become gigabytes
+        self.most = math.inf  # entries that a call may make: a few bytes of a file must not become gigabytes
         self.place = ""  # the call of the source that is being read
         self.places: dict[Node, str] = {}
         self._known: dict[bytes, Node] = {}
@@ -90,7 +90,7 @@ class Builder:
         return self._emit("constant", (), {"value": array}, array.shape, kind)
 
     def check_size(self, count: float) -> None:
-        """Refuse to compute a constant of so many entries."""
+        """Refuse a call that makes so many entries."""
         if count > self.most:
             raise Unsupported(f"computes {count:,} constants, more than {self.most:,}")
 
@@ -123,8 +123,8 @@ class Builder:
             raise Refused(f"{name} of complex numbers")
         kind = kind or operator.kind or widest(*(each.kind for each in operands))
         if operands and all(each.op == "constant" for each in operands):
-            self.check_size(max(math.prod(np.broadcast_shapes(*(each.shape for each in operands))), 0)
-                            if operator.shape is None else 0)
+            if operator.shape is None:
+                self.check_size(math.prod(np.broadcast_shapes(*(each.shape for each in operands))))
             if kind == "f":
                 self.notes[FOLDED] += 1
             with np.errstate(all="ignore"):
@@ -391,6 +391,7 @@ class Builder:
     def pick(self, x: Node, axis: int, positions: NDArray[np.int64], fill: Operand = 0) -> Node:
         """Entries at positions along an axis, which the axes of `positions` replace; -1 is `fill`."""
         axis %= x.rank
+        self.check_size(positions.size * (x.size // max(x.shape[axis], 1)))
         outside = positions < 0
         mask = outside.reshape((*outside.shape, *(1,) * (x.rank - axis - 1)))
 

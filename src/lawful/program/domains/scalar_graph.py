@@ -211,9 +211,9 @@ class ScalarGraph(AbstractDomain[Entry]):
                 positive, negative = sides
                 return Kinks(x.base, x.operand, positive, negative, self._place(node))
         forms = self._forms(x)
-        flips = all(_bends(each) for each in self.readers.get(node, ())) and bool((y.numbers == -1).all())
-        if not flips:  # the negative side of a leaky ReLU is one neuron with the other
-            self._entangle(node)
+        readers = [] if node in self.program.outputs else self.readers[node]
+        if not (readers and all(map(_bends, readers)) and bool((y.numbers == -1).all())):
+            self._entangle(node)  # but the negative side of a leaky ReLU is one neuron with the other
         factors = self._of_sample(node, y, forms)
         value = forms.value.broadcast(np.broadcast_shapes(forms.shape, factors.shape))
         self.computed = self.computed or (y.learned and value.weighted)
@@ -339,9 +339,9 @@ class ScalarGraph(AbstractDomain[Entry]):
             return _with_value(z, z.value.scaled(0.0))
         if bool((positive == 1).all()) and not bool((negative == 1).all()):
             return self._bend(z, np.broadcast_to(0.0 - negative, z.shape))
+        self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
         if bool((negative == 1).all()) and not bool((positive == 1).all()):
             return self._bend(turned, np.broadcast_to(0.0 - positive, z.shape))
-        self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
         held = self._settled(z)
         turned = _with_value(held, held.value.scaled(-1.0))
         one, two = (self._times(kinks, self._bend(each, 0.0), side)

@@ -21,6 +21,7 @@ from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 
 Follows = Callable[[Node, Collection[Node]], bool]
+LOGARITHMS = ("log_softmax", "log_sigmoid")
 PLAIN = frozenset({OperatorFamily.LEAF, OperatorFamily.MOVEMENT, OperatorFamily.ADDITION, OperatorFamily.PRODUCT})
 
 
@@ -87,17 +88,12 @@ def _is_tail(tail: Program, first: Node) -> bool:
 
 
 def _is_end(value: Node, output: Node) -> bool:
-    """Whether an output of a tail is a label, a probability or the logarithm of one."""
-    while True:
-        if output.kind in ("b", "i") or starts(output):
-            return True
-        if _usual_name(value, output, ("log_softmax", "log_sigmoid")):
-            return True
-        inner = [each for each in output.inputs if each.op != "constant"]
-        moves = output.family is OperatorFamily.MOVEMENT or output.op == "cast" or _is_complement(output)
-        if not moves or len(inner) != 1:
-            return False
-        output = inner[0]
+    """Whether an output of a tail is a label, a probability or the logarithm of one, or made of such by moving them."""
+    if output.kind in ("b", "i") or starts(output) or _usual_name(value, output, LOGARITHMS):
+        return True
+    inner = [each for each in output.inputs if each.op != "constant"]
+    moves = output.family is OperatorFamily.MOVEMENT or output.op == "cast" or _is_complement(output)
+    return moves and bool(inner) and all(_is_end(value, each) for each in inner)
 
 
 def starts(node: Node) -> bool:
@@ -112,7 +108,7 @@ def _is_log_end(value: Node, output: Node) -> bool:
     """Whether a movement of log-probabilities ends the tail."""
     while output.family is OperatorFamily.MOVEMENT and len(output.inputs) == 1:
         (output,) = output.inputs
-    return bool(_usual_name(value, output, ("log_softmax", "log_sigmoid")))
+    return bool(_usual_name(value, output, LOGARITHMS))
 
 
 def _is_complement(node: Node) -> bool:
