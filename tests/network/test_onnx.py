@@ -268,7 +268,10 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
         model([node("Softmax", "x", "s"), node("MatMul", "s,a", "y")], {"a": normal(3, 2)}, ["N", 3]),
         r"\(Softmax\): is supported at the end of a network alone",
     ),
-    "gate": (model([node("Sigmoid", "x", "s"), node("Mul", "x,s", "y")], {}, ["N", 3]), r"\(Sigmoid\): is supported at the end"),
+    "gate": (
+        model([node("Sigmoid", "x", "s"), node("Mul", "x,s", "y")], {}, ["N", 3]),
+        r"\(Sigmoid\): is supported at the end",
+    ),
     "bomb": (
         model([node("ConstantOfShape", "s", "c"), node("Add", "x,c", "y")], {"s": np.array([10**5, 10**5])}, ["N", 3]),
         "computes 10,000,000,000 constants",
@@ -289,7 +292,10 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "twice": (model([node("Relu", "x", "y"), node("Relu", "x", "y")], {}, ["N", 3]), r"computes 'y', which exists"),
     "product": (model([node("Mul", "x,x", "y")], {}, ["N", 3]), "multiplies two tensors"),
-    "shape": (model([node("MatMul", "x,a", "y")], {"a": normal(4, 2)}, ["N", 3]), r"\(MatMul\): .*a contraction .*\(4, 2\), \(2, 3\)"),
+    "shape": (
+        model([node("MatMul", "x,a", "y")], {"a": normal(4, 2)}, ["N", 3]),
+        r"\(MatMul\): .*a contraction .*\(4, 2\), \(2, 3\)",
+    ),
     "bias": (
         model([node("Gemm", "x,a,b", "y")], {"a": normal(3, 2), "b": normal(3)}, ["N", 3]),
         r"\(Gemm\) is used in an unsupported way \(shape mismatch",
@@ -308,7 +314,10 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
         "does not keep the batch apart",
     ),
     "complex": (model([node("MatMul", "x,a", "y")], {"a": np.ones((3, 1), complex)}, ["N", 3]), "complex128"),
-    "mean over the batch": (model([node("ReduceMean", "x", "y")], {}, ["N", 3]), "over axes \\[0, 1\\], which are the batch's too"),
+    "mean over the batch": (
+        model([node("ReduceMean", "x", "y")], {}, ["N", 3]),
+        "over axes \\[0, 1\\], which are the batch's too",
+    ),
     "squeezed too far": (
         model([node("Squeeze", "x,a", "y")], {"a": np.array([1])}, ["N", 3]),
         r"a reshape of \[2, 3\] to \[2\]",

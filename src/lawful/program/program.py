@@ -105,7 +105,9 @@ class Program:
     ) -> Program:
         """The program of these outputs: without nodes that none of them reads."""
         given, results = tuple(inputs), tuple(outputs)
-        return cls(tuple(_ordered((*given, *results))), given, results, tensors, source, Counter(notes or ()), places or {})
+        return cls(
+            tuple(_ordered((*given, *results))), given, results, tensors, source, Counter(notes or ()), places or {}
+        )
 
     @property
     def parameters(self) -> dict[str, Node]:

@@ -91,9 +91,7 @@ def _states_batch(entry: Any) -> bool:
     return len(shape) > 0 and shape[0].HasField("dim_value") and shape[0].dim_value > 0
 
 
-def _read(
-    model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ...], drop_useless: bool
-) -> Mlp | Dag:
+def _read(model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ...], drop_useless: bool) -> Mlp | Dag:
     whole = (batch, *shape) if batch else shape
     array = partial(onnx_file.array, folder=folder)
     program = read_onnx(model, {entry.name: whole}, array=array, most=MAX_COMPUTED)

@@ -645,7 +645,9 @@ def _direction(node: Node) -> float:
     pair = [np.zeros(1), np.ones(1)]
     if len(node.inputs) == 2:
         return 1.0 if node.operator.meaning(NUMPY, node.attributes, *pair)[0] == 1 else -1.0
-    return 1.0 if node.operator.meaning(NUMPY, {**node.attributes, "axes": (0,)}, np.concatenate(pair))[0] == 1 else -1.0
+    return (
+        1.0 if node.operator.meaning(NUMPY, {**node.attributes, "axes": (0,)}, np.concatenate(pair))[0] == 1 else -1.0
+    )
 
 
 def _run(node: Node, *operands: NDArray[Any]) -> NDArray[Any]:
