@@ -36,6 +36,11 @@ MAY_IMPORT = {
     "fibers": GROUND | {"exact", "network", "symmetry"},
     "checkpoints": GROUND | {"exact", "network", "symmetry"},
 }
+# `network` has two storeys: what a network is, which programs stand on, and the files that read networks as programs.
+READERS = "network that reads programs"
+for _room in [room for room, below in MAY_IMPORT.items() if "network" in below and room != "program"]:
+    MAY_IMPORT[_room] = MAY_IMPORT[_room] | {READERS}
+MAY_IMPORT[READERS] = MAY_IMPORT["program"] | {"program"}
 MAY_IMPORT["study"] = {*MAY_IMPORT}
 MAY_IMPORT["report"] = MAY_IMPORT["study"] | {"study"}
 MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report"}
@@ -72,7 +77,15 @@ def imports_of(module: str) -> dict[str, int]:
 
 
 def room_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+    room = module.split(".")[1] if "." in module else ""
+    return READERS if room == "network" and module in FILES and reads_programs(module) else room
+
+
+@cache
+def reads_programs(module: str) -> bool:
+    """Whether a file of `network` imports programs, or another that does."""
+    below = [target for target in imports_of(module) if target.startswith("lawful.network")]
+    return any(target.startswith("lawful.program") for target in imports_of(module)) or any(map(reads_programs, below))
 
 
 def wrong_imports(module: str, room: str) -> list[str]:

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network import Role, operations
-from lawful.network.modules import graph
+from lawful.network import Role
 from lawful.network.modules.convert import from_module
 from lawful.network.modules.export import export_module
+from lawful.program.domains import scalar_graph
+from lawful.program.frontends.torch_export import read_module
 
 
 class Tied(nn.Module):
@@ -80,22 +81,19 @@ def test_the_modules_own_errors_become_one_line() -> None:
         (nn.Conv3d(1, 2, 2), (1, 3, 3, 3)),
     ],
 )
-def test_edges_of_convolutions_are_counted_before_they_are_unrolled(
-    layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted: list[int] = []
-    monkeypatch.setattr(graph, "check_terms", counted.append)
+def test_edges_of_convolutions_are_counted_before_they_are_unrolled(layer: nn.Module, shape: tuple[int, ...]) -> None:
     width = layer(torch.zeros(1, *shape)).numel()
-    dag = from_module(nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.Linear(width, 1)), shape).to_dag()
+    module = nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.Linear(width, 1))
+    dag = from_module(module, shape).to_dag()
     into = (dag.roles[dag.heads] == Role.HIDDEN) & (dag.tails != dag.constant)
-    assert counted == [int(into.sum())]
+    assert scalar_graph.unrolled_edges(read_module(module, [(2, *shape)])) == int(into.sum())
 
 
 def test_a_network_too_large_to_unroll_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def unrolled(*arguments: object) -> None:
         raise AssertionError("it was unrolled")
 
-    monkeypatch.setattr(operations, "convolve", unrolled)
+    monkeypatch.setattr(scalar_graph, "lower_convolution", unrolled)
     with pytest.raises(Unsupported, match=r"2\d,\d+,\d+ edges are more than"):
         from_module(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1)), (64, 26, 26))
 

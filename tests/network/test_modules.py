@@ -259,7 +259,11 @@ REFUSED: dict[str, tuple[nn.Module, tuple[int, ...] | None, str]] = {
     ),
     "flattens the batch": (nn.Sequential(nn.Flatten(0), nn.Linear(3, 1)), (3,), "cannot read Sequential"),
     "swaps the batch": (Swapped(), (2,), "mixes the samples|batch"),
-    "not finite": (nn.Sequential(nn.Linear(2, 2)), None, r"layer '0' \(Linear\), linear: weight\[1, 0\] is not finite"),
+    "not finite": (
+        nn.Sequential(nn.Linear(2, 2)),
+        None,
+        r"layer '0' \(Linear\), linear: 0\.weight\[1, 0\] is not finite",
+    ),
     "too large": (nn.Sequential(nn.Conv2d(1, 256, 9, padding=4)), (1, 100, 100), "edges are more than"),
 }
 

@@ -238,7 +238,7 @@ def test_pictures_with_channels_last() -> None:
     softmax = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert np.abs(softmax - run(made, batch)).max() < 1e-5
     assert found.reading is not None
-    assert (found.reading.tail, found.reading.ignored) == ("Softmax", ())
+    assert (found.reading.tail, found.reading.ignored) == ("softmax", ())
 
 
 @pytest.mark.parametrize("shape", [[4], [1, 4], [4, 1], [1, 1, 4], [1, 1, 1, 4]], ids=str)

@@ -220,5 +220,5 @@ def test_a_regressor_with_several_targets(scaled: bool) -> None:
     model = (make_pipeline(MinMaxScaler(), net) if scaled else net).fit(x, x[:, :3])
     found = package.open(skl2onnx.to_onnx(model, x[:1].astype(np.float32)))
     assert found.reading is not None
-    assert "Reshape at the end is cut off" in found.reading.assumed[0]
+    assert "reshape to [-1, 1] at the end is cut off" in found.reading.assumed[0]
     assert np.abs(found.evaluate(x) - model.predict(x)).max() < 1e-5

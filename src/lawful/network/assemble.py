@@ -1,4 +1,4 @@
-"""Put a network together from tensor operations: the common ground of ONNX graphs and PyTorch modules.
+"""Put a network together from tensors of pending sums: what the scalar graph of a program is made of.
 
 A `Value` is a tensor whose entries are pending sums over nodes. An activation turns the entries into hidden nodes. A
 weight matrix that meets sums of several terms, or another weight matrix's, first turns them into linear hidden nodes:
@@ -31,13 +31,6 @@ class Matrix:
     rows: Indices
     columns: Indices
     entries: Floats
-
-    @classmethod
-    def dense(cls, weight: Floats) -> Matrix:
-        """Every entry of a weight matrix of shape (outputs, inputs)."""
-        check_terms(weight.size)
-        rows, columns = np.divmod(np.arange(weight.size), max(weight.shape[1], 1))
-        return cls(rows, columns, weight.ravel())
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +156,6 @@ class Assembly:
         self.groups: list[Group] = []
         self.nodes, self.terms = self.inputs, 0
         self.sums: dict[Value, Value] = {}  # pending sums that have linear nodes already
-        self.casts: set[str] = set()  # types of numbers to which values are rounded on the way
 
     def input(self) -> Value:
         """The network's input."""
@@ -176,11 +168,6 @@ class Assembly:
         self.groups.append(Group(value, np.broadcast_to(np.asarray(slope, dtype=np.float64), value.shape).ravel()))
         self.nodes += value.size
         return self._fresh(self.nodes - value.size, value.shape)
-
-    def apply(self, value: Value, matrix: Matrix, shape: tuple[int, ...], bias: ArrayLike | None = None) -> Value:
-        """A map with weights (Linear, Conv), its bias broadcast to the shape of its result."""
-        result = self.settle(value).mapped(matrix, shape, weighted=True)
-        return result if bias is None else result.shifted(bias)
 
     def finish(self, value: Value, *, drop_useless: bool = False) -> Mlp | Dag:
         """The network with this output: an `Mlp` if it is one exactly, else a `Dag`."""

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.errors import Unsupported
 from lawful.program.arrays import NUMPY
 from lawful.program.index_map import IndexMap, Shape, row_major
 from lawful.program.program import Node, Program, attribute_key, widest
@@ -52,6 +53,9 @@ class Builder:
         self.tensors: dict[str, Any] = dict(tensors or {})
         self.inputs: list[Node] = []
         self.notes: Counter[str] = Counter()
+        self.most = math.inf  # entries that a call may make: a few bytes of a file must not become gigabytes
+        self.place = ""  # the call of the source that is being read
+        self.places: dict[Node, str] = {}
         self._known: dict[bytes, Node] = {}
         self._opaque_calls = 0
 
@@ -85,6 +89,11 @@ class Builder:
         array.setflags(write=False)
         return self._emit("constant", (), {"value": array}, array.shape, kind)
 
+    def check_size(self, count: float) -> None:
+        """Refuse a call that makes so many entries."""
+        if count > self.most:
+            raise Unsupported(f"computes {count:,} constants, more than {self.most:,}")
+
     def operand(self, x: Operand, like: Operand | None = None) -> Node:
         """A node for an argument that may be a plain number; beside reals it is real."""
         if isinstance(x, Node):
@@ -114,6 +123,8 @@ class Builder:
             raise Refused(f"{name} of complex numbers")
         kind = kind or operator.kind or widest(*(each.kind for each in operands))
         if operands and all(each.op == "constant" for each in operands):
+            if operator.shape is None:
+                self.check_size(math.prod(np.broadcast_shapes(*(each.shape for each in operands))))
             if kind == "f":
                 self.notes[FOLDED] += 1
             with np.errstate(all="ignore"):
@@ -181,7 +192,8 @@ class Builder:
         notes = Counter({note: count for note, count in self.notes.items() if not note.startswith(OPAQUE)})
         notes.update(OPAQUE + name for name in program.opaque)  # of those that an output still reads
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        return replace(program, tensors=tensors, notes=notes)
+        places = {node: self.places[node] for node in program.nodes if node in self.places}
+        return replace(program, tensors=tensors, notes=notes, places=places)
 
     def _emit(
         self,
@@ -202,6 +214,8 @@ class Builder:
             structure = _hash(name, [each.structure for each in operands], keys, sizes, kind)
             node = Node(operator, operands, dict(attributes), sizes, kind, structure, identity)
             self._known[identity] = node
+            if self.place:
+                self.places[node] = self.place
         return node
 
     # What is known of constants
@@ -260,6 +274,7 @@ class Builder:
                 return self.take(sources, index)
         kind = widest(*(each.kind for each in sources))
         if all(each.op == "constant" for each in sources):
+            self.check_size(index.size)
             arrays = [NUMPY.cast(each["value"], kind) for each in sources]
             return self.constant(NUMPY.take(arrays, index), kind)
         return self._emit(
@@ -376,6 +391,7 @@ class Builder:
     def pick(self, x: Node, axis: int, positions: NDArray[np.int64], fill: Operand = 0) -> Node:
         """Entries at positions along an axis, which the axes of `positions` replace; -1 is `fill`."""
         axis %= x.rank
+        self.check_size(positions.size * (x.size // max(x.shape[axis], 1)))
         outside = positions < 0
         mask = outside.reshape((*outside.shape, *(1,) * (x.rank - axis - 1)))
 

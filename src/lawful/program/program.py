@@ -81,7 +81,8 @@ class Program:
     `nodes` are in an order in which each comes after what it reads, and a leaf just before its first use: whoever
     walks them and forgets values after their last use holds as few weights as possible. `tensors` are the parameters
     and buffers by the user's own names (tied ones once, under the first name); it may load them when asked. `notes`
-    count what was assumed while reading: roundings, calls that are opaque.
+    count what was assumed while reading: roundings, calls that are opaque. `places` say which call of the source first
+    made a node, in words, for whoever has to refuse it by name.
     """
 
     nodes: tuple[Node, ...]
@@ -90,6 +91,7 @@ class Program:
     tensors: Mapping[str, Any]
     source: str = ""
     notes: Counter[str] = field(default_factory=Counter)
+    places: Mapping[Node, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -99,10 +101,13 @@ class Program:
         tensors: Mapping[str, Any],
         source: str = "",
         notes: Counter[str] | None = None,
+        places: Mapping[Node, str] | None = None,
     ) -> Program:
         """The program of these outputs: without nodes that none of them reads."""
         given, results = tuple(inputs), tuple(outputs)
-        return cls(tuple(_ordered((*given, *results))), given, results, tensors, source, Counter(notes or ()))
+        return cls(
+            tuple(_ordered((*given, *results))), given, results, tensors, source, Counter(notes or ()), places or {}
+        )
 
     @property
     def parameters(self) -> dict[str, Node]:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
 from lawful.network.formats import onnx_file
-from lawful.network.formats.onnx_operands import Constant
 
+Constant = NDArray[Any]
 ELEMENTWISE = (
     "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Equal", "Less", "Greater", "And", "Or", "Where",
 )  # fmt: skip

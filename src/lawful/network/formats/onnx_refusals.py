@@ -12,14 +12,19 @@ ROUNDING = ("Quantize", "Integer", "QLinear")  # in the names of operators that 
 
 def unread(node: Any) -> Unsupported:
     """What is said of an operator that nobody here knows."""
-    if any(part in node.op_type for part in ROUNDING):
-        return Unsupported(
-            "is not supported; it rounds what passes through the network: give the model from before its quantisation, "
-            "or one whose weights alone are quantised (DequantizeLinear)"
-        )
     if node.domain not in DOMAINS:
         return Unsupported(
             f"is not supported (domain {node.domain[:40]!r}); give the model as it was exported, before a runtime's "
             "optimisation fused its nodes"
         )
-    return Unsupported("is not supported; give the PyTorch module itself (module:factory), or a graph without it")
+    return Unsupported(f"is not supported; {advice(node.op_type)}")
+
+
+def advice(place: str) -> str:
+    """What to do about an operator that is named in these words."""
+    if any(part in place for part in ROUNDING):
+        return (
+            "it rounds what passes through the network: give the model from before its quantisation, or one whose "
+            "weights alone are quantised (DequantizeLinear)"
+        )
+    return "give the PyTorch module itself (module:factory), or a graph without it"

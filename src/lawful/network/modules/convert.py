@@ -11,19 +11,27 @@ import torch
 from torch import nn
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network.assemble import Assembly
 from lawful.network.dag import Dag
 from lawful.network.formats.arrays import StoredArrays, as_float64, chain_of
 from lawful.network.mlp import Mlp
-from lawful.network.modules.export import export_module, twin_of
-from lawful.network.modules.graph import Cut, Interpreter
-from lawful.network.modules.operands import BATCH, numbers
+from lawful.network.modules.export import ExportedModule, export_module, twin_of
 from lawful.network.modules.randomness import without_dropout
 from lawful.network.modules.trained_field import follows_gradient, has_hooks
 from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
+from lawful.program.domains.evaluate import evaluate
+from lawful.program.domains.scalar_graph import GraphReading, read_graph
+from lawful.program.frontends.torch_export import read_exported
+from lawful.program.passes.tail import Tail, depends_on_input
+from lawful.program.program import Program
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
-CHECKED = 4  # random inputs on which the result is compared with the module
+BATCH = 2  # samples in the traced batch
+CHECKED = 2 * BATCH  # random inputs on which the result is compared with the module
+SUPPORTED = (
+    "supported are Linear, Conv1d to Conv3d, BatchNorm in eval mode, ReLU, LeakyReLU, PReLU, ReLU6, Hardtanh, clamps, "
+    "Hardsigmoid, maxima, max and average pooling, Flatten, reshapes, slices, concatenations, sums, scalings by "
+    "constants, and a softmax, sigmoid or argmax at the end"
+)
 
 
 class DagModule(nn.Module):
@@ -77,7 +85,8 @@ def from_module(
     Mlp(3-4-2)
     """
     if isinstance(module, DagModule):
-        return carrying(module.dag.with_theta(numbers("weight", module.weight)), module_reading(module))
+        theta = module.weight.detach().cpu().double().numpy()
+        return carrying(module.dag.with_theta(theta), module_reading(module))
     failures: list[str] = []
     for shape in [input_shape] if input_shape is not None else list(input_shapes(module)):
         try:
@@ -85,17 +94,16 @@ def from_module(
         except Unsupported as error:
             failures.append(str(error))
             continue
-        frozen = frozenset(place for place in read.trained if not module.get_parameter(read.names[place]).requires_grad)
-        reader = Interpreter(read, Assembly(shape), frozen)
-        result = reader.run()
-        value, tail = (result.value, reader.tail_words()) if isinstance(result, Cut) else (result, "")
-        network = reader.assembly.finish(value, drop_useless=drop_useless)
-        _check_same(module, network, shape, reader)
+        frozen = {name for name, tensor in module.named_parameters() if not tensor.requires_grad}
+        found = read_graph(_program(module, read), BATCH, frozen, lambda place: SUPPORTED)
+        network = found.domain.assembly.finish(found.value, drop_useless=drop_useless)
+        _check_same(module, network, shape, found.tail)
+        entangled = [*found.entangled(network, "module")]
         if not _trains_as_it_computes(module, shape):
-            reader.entangled.append("training does not follow the gradient of what it computes (values are detached?)")
+            entangled.append("training does not follow the gradient of what it computes (values are detached?)")
         elif not _computes_the_same_in_training(module, shape):
-            reader.entangled.append("in train mode it computes something else")
-        return carrying(network, _noted(module_reading(module), reader, tail))
+            entangled.append("in train mode it computes something else")
+        return carrying(network, _noted(module_reading(module), read, found, entangled))
     if failures:
         raise Unsupported(failures[0])
     raise Unsupported("its input size is unknown: give it without the batch, like (3, 8, 8) or --input 3,8,8")
@@ -112,18 +120,28 @@ def module_reading(module: nn.Module) -> Reading:
     return Reading("module", tuple(layers), assumed, normalised=bool(normed), module=module)
 
 
-def _noted(reading: Reading, reader: Interpreter, tail: str) -> Reading:
-    used = {reader.read.names.get(place) for place in reader.used}
-    unused = [name for place, name in reader.read.names.items() if place in reader.read.trained and name not in used]
-    found = replace(
+def _program(module: nn.Module, read: ExportedModule) -> Program:
+    if len(read.inputs) != 1:
+        raise Unsupported(f"the module has {len(read.inputs)} inputs: one is supported")
+    program = read_exported(read, type(module).__name__)
+    if len(read.results) != 1 or len(program.outputs) != 1 or program.outputs[0] not in depends_on_input(program):
+        raise Unsupported(f"the module returns {len(read.results)} values: it must return one tensor made of its input")
+    return program
+
+
+def _noted(reading: Reading, read: ExportedModule, found: GraphReading, entangled: list[str]) -> Reading:
+    held = found.domain.program.parameters
+    unused = [name for place, name in read.names.items() if place in read.trained and name not in held]
+    tail = "" if found.tail is None else found.tail.words
+    noted = replace(
         reading,
-        entangled=tuple(dict.fromkeys(reader.entangled)),
+        entangled=tuple(dict.fromkeys(entangled)),
         ignored=tuple(f"{name} (not used)" for name in unused),
         tail=tail,
-        computed=reader.computed,
+        computed=found.domain.computed,
     )
-    found = found.assuming(*rounded_inside(reading.layers, reader.assembly.casts))
-    return found if not tail else found.assuming(f"{tail} at the end is cut off: answers are about its input")
+    noted = noted.assuming(*rounded_inside(reading.layers, found.casts))
+    return noted if not tail else noted.assuming(f"{tail} at the end is cut off: answers are about its input")
 
 
 def input_shapes(module: nn.Module) -> Iterator[tuple[int, ...]]:
@@ -194,7 +212,7 @@ def _first(result: Any) -> torch.Tensor:
     return found
 
 
-def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], reader: Interpreter) -> None:
+def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], tail: Tail | None) -> None:
     """Hooks and branches can hide from tracing: compare values."""
     batch = np.random.default_rng(0).normal(size=(CHECKED, *shape))
     place = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
@@ -213,11 +231,11 @@ def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], r
             part.training = training
     outputs = next(iter(outputs.values())) if isinstance(outputs, dict) else outputs
     outputs = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-    found = torch.from_numpy(network.evaluate(batch.reshape(CHECKED, -1)))
-    if reader.tail:
-        first = reader.tail[0].all_input_nodes[0].meta["val"].shape[1:]
-        found = reader.tail_of(found.reshape(CHECKED, *first))
-    given, wanted = found.double().numpy().ravel(), outputs.detach().cpu().double().numpy().ravel()
+    found = network.evaluate(batch.reshape(CHECKED, -1))
+    if tail is not None:
+        parts = np.split(found.reshape(-1, *tail.program.inputs[0].shape[1:]), CHECKED // BATCH)
+        found = np.concatenate([evaluate(tail.program, part)[0] for part in parts])
+    given, wanted = found.astype(np.float64).ravel(), outputs.detach().cpu().double().numpy().ravel()
     scale = max(float(np.abs(wanted).max(initial=0.0)), 1.0)
     if given.shape != wanted.shape or not float(np.abs(given - wanted).max(initial=0.0)) <= tolerance * scale:
         raise Unsupported(

@@ -9,13 +9,16 @@ entries, all finite, or one entry along an axis that is added to the result of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 from lawful.extras import needed
 from lawful.program.builder import Builder
 from lawful.program.operators.factory import ONNX_KINDS
@@ -24,16 +27,22 @@ from lawful.program.program import Node, Program
 from lawful.program.table import ONNX, Entry, Refused
 
 DOMAINS = ("", "ai.onnx")
+LEARNING = "ai.onnx.ml"  # the operators of classical models, which have names of their own
 TRAINED = ("perhaps", "bias", "statistic", "weight")  # the later one decides where a constant is used twice
 
 
 def read_onnx(
-    model: Any, sizes: Mapping[str, Sequence[int]] | None = None, values: Mapping[str, Any] | None = None
+    model: Any,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    array: Callable[[Any], NDArray[Any]] | None = None,
+    most: float = math.inf,
 ) -> Program:
     """The program of an ONNX file (or `ModelProto`).
 
     `sizes` are those of inputs whose sizes the file leaves open; `values` make an input a constant (a sampling rate, a
-    length), so that what depends on it alone is known.
+    length), so that what depends on it alone is known. `array` reads a tensor of the file if it is not ONNX's own way,
+    and `most` is how many constants a call may make of a few.
     """
     onnx = needed("onnx")
     if isinstance(model, (str, Path)):
@@ -41,7 +50,8 @@ def read_onnx(
     else:
         source = model.graph.name
     opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), 1)
-    walk = _Walk(Builder(source), opset, onnx)
+    walk = _Walk(Builder(source), opset, onnx, array or onnx.numpy_helper.to_array)
+    walk.b.most = most
     scope: dict[str, Any] = {"": None}
     walk.trained = _uses(model.graph, onnx)
     held = {tensor.name for tensor in model.graph.initializer}
@@ -56,8 +66,8 @@ def read_onnx(
 class _Walk:
     """Nodes of a file, one after the other."""
 
-    def __init__(self, builder: Builder, opset: int, onnx: Any) -> None:
-        self.b, self.opset, self.onnx = builder, opset, onnx
+    def __init__(self, builder: Builder, opset: int, onnx: Any, array: Callable[[Any], NDArray[Any]]) -> None:
+        self.b, self.opset, self.onnx, self.array = builder, opset, onnx, array
         self.trained: dict[str, str] = {}
 
     def input(self, entry: Any, sizes: dict[str, Sequence[int]], values: dict[str, Any]) -> Any:
@@ -87,9 +97,11 @@ class _Walk:
 
     def tensor(self, name: str, tensor: Any) -> Node:
         """A tensor of the file, by its use: a parameter, a statistic or a constant."""
-        array = self.onnx.numpy_helper.to_array(tensor)
+        array = self.array(tensor)
+        if array.dtype.kind in "OUS":
+            return self.b.constant(_codes(array))
         if array.dtype.kind not in "biuf" and tensor.data_type != 16:
-            raise Refused(f"{name} holds no numbers that are read")
+            raise Refused(f"{name} holds {array.dtype}, no numbers that are read")
         if tensor.data_type == 16:
             array = array.astype(np.float32)
         use = self.trained.get(name) if array.dtype.kind == "f" else None
@@ -107,10 +119,21 @@ class _Walk:
             return [self._constant(node.output[0], attributes)]
         if node.op_type == "If":
             return self._branch(scope[node.input[0]], attributes, scope)
+        self.b.place = place_of(node)
+        try:
+            return self._results(node, attributes, scope)
+        except LawfulError as error:
+            words = str(error)
+            raise type(error)(words if words.startswith(self.b.place) else f"{self.b.place}: {words}") from None
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
+            words = (str(error).splitlines() or [""])[0][:120]
+            raise Unsupported(f"{self.b.place} is used in an unsupported way ({words})") from None
+
+    def _results(self, node: Any, attributes: dict[str, Any], scope: dict[str, Any]) -> Sequence[Any]:
         operands = [scope[name] for name in node.input]
         while operands and operands[-1] is None:
             operands.pop()
-        entry = ONNX.get(node.op_type) if node.domain in DOMAINS else None
+        entry = ONNX.get(node.op_type) if node.domain in (*DOMAINS, LEARNING) else None
         try:
             if entry is None:
                 raise Refused("no entry")
@@ -144,6 +167,10 @@ class _Walk:
                 arguments[name] = self._array(value)
             elif value != self._default(node, name):
                 raise Refused(f"its attribute {name}={value}")
+        for name in known.keys() - arguments.keys():  # left out and written down, a number is the same float32
+            default = self._default(node, name)
+            if isinstance(default, float):
+                arguments[name] = default
         return arguments
 
     def _array(self, value: Any) -> Any:
@@ -151,7 +178,7 @@ class _Walk:
 
     def _default(self, node: Any, name: str) -> Any:
         try:
-            schema = self.onnx.defs.get_schema(node.op_type, self.opset, "")
+            schema = self.onnx.defs.get_schema(node.op_type, self.opset, "" if node.domain in DOMAINS else node.domain)
         except self.onnx.defs.SchemaError:
             return None
         attribute = schema.attributes.get(name)
@@ -161,13 +188,13 @@ class _Walk:
     def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str) -> list[Any]:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
         given = [each for each in operands if each is not None]
-        name = node.op_type
+        name, refusal = node.op_type, f"{self.b.place}: is not supported ({reason})"
         if any(isinstance(each, list) for each in given):
-            raise Refused(f"{name}: {reason}")
+            raise Refused(refusal)
         if any(each.kind == "c" for each in given) or any(attribute.type in (5, 10) for attribute in node.attribute):
-            raise Refused(f"{name}: {reason}")  # a graph inside the node reads values of its own
+            raise Refused(refusal)  # a graph inside the node reads values of its own
         run = _Reference(self.onnx, node, operands, self.opset)
-        results = iter(enumerate(run.results(f"{name}: {reason}")))
+        results = iter(enumerate(run.results(refusal)))
         nodes: list[Node | None] = []
         for used in node.output:
             if not used:
@@ -229,6 +256,18 @@ class _Reference:
             name: np.asarray(x).astype(kind) for name, x, kind in zip(self.inputs, operands, self.types, strict=True)
         }
         return [torch.from_numpy(np.array(each)) for each in reference.run(None, feeds)]
+
+
+def place_of(node: Any) -> str:
+    """A node of a file, in words."""
+    return f"node {(node.name or (node.output[0] if node.output else ''))[:80]!r} ({node.op_type[:40]})"
+
+
+def _codes(texts: NDArray[Any]) -> NDArray[np.int64]:
+    """Texts (names of classes) as numbers that stand for them: equal for equal texts."""
+    flat = [each if isinstance(each, bytes) else str(each).encode() for each in texts.ravel().tolist()]
+    codes = [int.from_bytes(hashlib.sha256(each).digest()[:7], "big") for each in flat]
+    return np.array(codes, dtype=np.int64).reshape(texts.shape)
 
 
 def _uses(graph: Any, onnx: Any) -> dict[str, str]:

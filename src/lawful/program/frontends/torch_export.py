@@ -118,6 +118,7 @@ class _Walk:
         name = target._schema.name.split("::")[-1]
         if name in SILENT:
             return None
+        self.b.place = layer_of(node) + name
         if name.startswith("as_strided") and not _is_plain(node.args[0]):
             # Even run as it is, it would read other entries: values here have no strides.
             raise Unsupported("as_strided of a tensor that is not contiguous")
@@ -253,6 +254,15 @@ class _Walk:
             shape, kind = tuple(int(n) for n in part.shape), kind_of(part.dtype)
             nodes.append(self.b.opaque(name, operands, call, shape, kind, f"{target} {k} {plain} ({reason})"))
         return nodes[0] if single else nodes
+
+
+def layer_of(node: fx.Node) -> str:
+    """The layer that a call belongs to, in the words of its module."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack or not stack[-1][0]:
+        return ""
+    name, kind = stack[-1]
+    return f"layer {str(name)!r} ({str(getattr(kind, '__name__', kind)).rsplit('.', 1)[-1]}), "
 
 
 _TYPES = {"b": torch.bool, "i": torch.int64, "f": torch.float32, "c": torch.complex64}

@@ -309,6 +309,8 @@ def onnx_padding(
     x: Node, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], pads: Any, auto: str
 ) -> list[tuple[int, int]]:
     """Padding in pairs: written out, or such that the result has `size / stride` entries, rounded up."""
+    if not len(kernel) == len(stride) == len(dilation) == x.rank - 2:
+        raise Refused(f"a window of sizes {list(kernel)}, {list(stride)}, {list(dilation)} on {x.rank - 2} axes")
     rank = len(kernel)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         pairs = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -47,13 +48,16 @@ def _size(b: Builder, x: Node) -> Node:
 @onnx("ConstantOfShape")
 def _constant_of_shape(b: Builder, shape: Node, value: Any = None) -> Node:
     number = np.zeros(1) if value is None else np.asarray(value).reshape(-1)
-    return b.constant(np.full(integers(b, shape, "the sizes of ConstantOfShape"), number[0]))
+    sizes = integers(b, shape, "the sizes of ConstantOfShape")
+    b.check_size(math.prod(sizes))
+    return b.constant(np.full(sizes, number[0]))
 
 
 @onnx("Range")
 def _range(b: Builder, start: Node, limit: Node, delta: Node) -> Node:
     low, high, step = (b.numbers(each, "the ends of Range")[0] for each in (start, limit, delta))
     count = max(int(np.ceil((high - low) / step)), 0)
+    b.check_size(count)
     return b.constant(low + np.arange(count) * step, start.kind)
 
 

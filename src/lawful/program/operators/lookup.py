@@ -311,6 +311,7 @@ def one_hot(b: Builder, x: Node, num_classes: int = -1) -> Node:
 @onnx("OneHot")
 def _one_hot(b: Builder, x: Node, depth: Node, values: Node, axis: int = -1) -> Node:
     size = int(b.numbers(depth, "the depth of OneHot")[0])
+    b.check_size(size)
     place = axis % (x.rank + 1)
     classes = b.constant(np.arange(size).reshape(-1, *(1,) * (x.rank - place)))
     wide = b.reshape(b.as_kind(x, "i"), (*x.shape[:place], 1, *x.shape[place:]))

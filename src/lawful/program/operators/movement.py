@@ -105,6 +105,7 @@ def constant_pad(b: Builder, x: Node, pad: list[int], value: Operand = 0) -> Nod
 
 def _pad_axis(b: Builder, x: Node, axis: int, low: int, high: int, mode: str, value: Operand) -> Node:
     size = x.shape[axis]
+    b.check_size(max(low, 0) + size + max(high, 0))
     at = np.arange(-low, size + high)
     if mode == "reflect":  # 2 1 | 0 1 2 3 | 2 1: there and back again, ends once
         period = max(2 * (size - 1), 1)
@@ -247,6 +248,7 @@ def _concat(b: Builder, *parts: Node, axis: int = 0) -> Node:
 @onnx("Tile")
 def _tile(b: Builder, x: Node, repeats: Node) -> Node:
     times = integers(b, repeats, "the repeats of Tile")
+    b.check_size(x.size * math.prod(times))
     return b.move(lambda t: np.tile(t, times), x)
 
 

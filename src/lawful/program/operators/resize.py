@@ -113,6 +113,7 @@ def _resize(
         how = coordinate_transformation_mode
         if old == new and scale == 1 and how != "tf_crop_and_resize":
             continue
+        b.check_size(new * old)
         region = (0.0, 1.0) if not crop else (crop[k], crop[k + len(over)])
         at = _positions(new, old, scale, how, region)
         outside = (at < 0) | (at > old - 1) if how == "tf_crop_and_resize" else np.zeros(new, bool)

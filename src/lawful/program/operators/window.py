@@ -32,6 +32,7 @@ def cut_windows(
     for k in range(rank):
         size, reach = x.shape[lead + k], dilation[k] * (kernel[k] - 1) + 1
         count = count_windows(size, reach, stride[k], padding[k], ceil)
+        b.check_size(count * kernel[k])
         at = np.arange(count)[:, None] * stride[k] + np.arange(kernel[k]) * dilation[k] - padding[k][0]
         x = b.pick(x, lead + k, np.where((at >= 0) & (at < size), at, -1), fill=fill)
         order = [*range(lead + k + 1), *range(lead + k + 2, x.rank), lead + k + 1]

@@ -24,7 +24,7 @@ def lower(program: Program) -> Program:
 
 def _rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
     if node.op == "conv":
-        return _convolution(b, node, *operands)
+        return lower_convolution(b, node, *operands)
     if node.op == "normalise":
         return _normalise(b, node, operands[0])
     if node.op == "softmax":
@@ -45,7 +45,7 @@ def _softmax(b: Builder, node: Node, x: Node) -> Node:
     return b.mul(weights, b.power(b.sum(weights, node["axis"], True), -1.0))
 
 
-def _convolution(b: Builder, node: Node, x: Node, weight: Node) -> Node:
+def lower_convolution(b: Builder, node: Node, x: Node, weight: Node) -> Node:
     """Windows are a movement, the rest is an Einstein sum.
 
     A transposed convolution is one of the spread input (zeros between its entries) with the turned kernel.

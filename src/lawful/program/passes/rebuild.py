@@ -15,9 +15,11 @@ def rebuild(program: Program, rule: Rule) -> Program:
     """The program with `rule(builder, node, new operands)` in place of nodes, and others as they are (None)."""
     b = Builder(program.source, program.tensors)
     b.notes.update(program.notes)
+    b.places.update(program.places)
     new: dict[Node, Node] = {}
     for node in program.nodes:
         operands = tuple(new[each] for each in node.inputs)
+        b.place = program.places.get(node, "")
         made = rule(b, node, operands)
         if made is None:
             made = node if all(map(_same, operands, node.inputs)) and node.inputs else b.remake(node, operands)
