@@ -594,6 +594,9 @@ class Builder:
         if lone:
             x, own = self.sum(x, lone), "".join(c for k, c in enumerate(own) if k not in lone)
         repeated = [k for k in x["map"].repeated_axes() if own[k] in other] if x.op == "take" else []
+        if x.op == "take" and x.inputs[0].op == "parameter" and x.inputs[0].rank < x.rank:
+            # a parameter that was given an axis of one sample: of more samples it would repeat along it
+            repeated += [k for k, n in enumerate(x.shape) if n == 1 and own[k] in other and own[k] in out]
         if repeated:
             first = self.take(x.inputs, x["map"].first_along(repeated))
             own = "".join(c for k, c in enumerate(own) if k not in repeated)

@@ -125,7 +125,7 @@ class _Walk:
         bound = _bind(target, arguments, keywords)
         expected = node.meta.get("val")
         try:
-            result = self._known(target, name, bound, expected)
+            result = self._known(target, name, bound, expected, _type_of(node.args[0] if node.args else None))
         except Refused as reason:
             return self._opaque(target, name, bound, expected, str(reason))
         if isinstance(result, (list, tuple)) and any(each is None for each in result):
@@ -134,11 +134,11 @@ class _Walk:
             result = [other if each is None else each for each, other in zip(result, rest, strict=True)]
         return self._checked(result, expected, str(target))
 
-    def _known(self, target: Any, name: str, bound: dict[str, Any], expected: Any) -> Any:
+    def _known(self, target: Any, name: str, bound: dict[str, Any], expected: Any, before: torch.dtype | None) -> Any:
         if _is_complex(expected) or any(isinstance(v, Node) and v.kind == "c" for v in _flat(list(bound.values()))):
             raise Refused("complex numbers")
         if name in ATEN_CASTS:
-            return self._cast(next(iter(bound.values())), expected.dtype)
+            return self._cast(next(iter(bound.values())), expected.dtype, before)
         if name in ATEN_FACTORIES:
             return self._factory(target, bound)
         if name in ATEN_MOVEMENTS and bound.get("dtype") is None:  # `view` as another type reads bits
@@ -151,9 +151,10 @@ class _Walk:
             first = self._cast(first, bound["dtype"])  # sums, softmax, ...: PyTorch casts before it computes
         return entry.build(self.b, first, **arguments)
 
-    def _cast(self, x: Node, dtype: torch.dtype) -> Node:
-        """A cast between types of one kind is nothing, and a note."""
-        if x.kind == "f" and dtype in ROUNDS:
+    def _cast(self, x: Node, dtype: torch.dtype, before: torch.dtype | None = None) -> Node:
+        """A cast between types of one kind is nothing, and a note if it may round."""
+        widens = before is not None and torch.promote_types(before, dtype) == dtype
+        if x.kind == "f" and dtype in ROUNDS and not widens:
             self.b.notes[f"rounds to {ROUNDS[dtype]}"] += 1
         if x.kind != "b" and dtype in NARROW:
             self.b.notes[f"{NARROW[dtype]} does not wrap around"] += 1
@@ -263,6 +264,12 @@ def layer_of(node: fx.Node) -> str:
         return ""
     name, kind = stack[-1]
     return f"layer {str(name)!r} ({str(getattr(kind, '__name__', kind)).rsplit('.', 1)[-1]}), "
+
+
+def _type_of(argument: Any) -> torch.dtype | None:
+    """The type of a tensor in the traced module."""
+    value = argument.meta.get("val") if isinstance(argument, fx.Node) else None
+    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 _TYPES = {"b": torch.bool, "i": torch.int64, "f": torch.float32, "c": torch.complex64}
