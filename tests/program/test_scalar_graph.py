@@ -183,6 +183,14 @@ def test_what_is_no_scalar_graph_is_refused(call: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_size_that_the_file_fixes_is_not_taken_for_the_batch() -> None:
+    """A reshape to two, three or four rows keeps a batch of just that size apart, and no other."""
+    for rows in (2, 3, 4):
+        nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("Reshape", ["h", "s"], ["y"])]
+        with pytest.raises(LawfulError, match="batch"):
+            file_of(*nodes, a=np.ones((3, rows)), s=np.array([rows, -1]))
+
+
 def test_a_dropout_in_training_is_never_cut_off() -> None:
     with pytest.raises(LawfulError, match="Dropout in training"):
         file_of(
