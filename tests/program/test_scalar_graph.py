@@ -113,6 +113,32 @@ def test_a_written_leaky_relu_is_one_neuron_and_a_product_of_it_is_none_the_less
     assert (found.widths, found.slopes) == ((3, 4, 2), (0.3,))
 
 
+def test_one_side_of_a_leaky_relu_may_be_used_alone_before() -> None:
+    """Then there are neurons of both kinds, in whatever order they are asked for."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(3, 3)) for name in "abc"}
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["z"]),
+        helper.make_node("Relu", ["z"], ["r"]),
+        helper.make_node("MatMul", ["r", "b"], ["p"]),
+        helper.make_node("Relu", ["p"], ["s"]),
+        helper.make_node("LeakyRelu", ["z"], ["l"], alpha=0.25),
+        helper.make_node("Add", ["s", "l"], ["t"]),
+        helper.make_node("MatMul", ["t", "c"], ["u"]),
+        helper.make_node("Neg", ["z"], ["n"]),
+        helper.make_node("LeakyRelu", ["n"], ["m"], alpha=0.5),
+        helper.make_node("Abs", ["n"], ["v"]),
+        helper.make_node("Sum", ["u", "m", "v", "r"], ["y"]),
+    ]
+    found = file_of(*nodes, **weights)
+    x = rng.normal(size=(20, 3))
+    z = x @ weights["a"]
+    r = np.maximum(z, 0)
+    u = (np.maximum(r @ weights["b"], 0) + np.where(z > 0, z, z / 4)) @ weights["c"]
+    expected = u + np.where(-z > 0, -z, -z / 2) + np.abs(z) + r
+    assert np.abs(found.evaluate(x) - expected).max() < 1e-12
+
+
 class Written3(nn.Module):
     """One of a few functions whose training is not that of the graph's edges, or that are no graph."""
 
