@@ -294,7 +294,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "product": (model([node("Mul", "x,x", "y")], {}, ["N", 3]), "multiplies two tensors"),
     "shape": (
         model([node("MatMul", "x,a", "y")], {"a": normal(4, 2)}, ["N", 3]),
-        r"\(MatMul\): .*a contraction .*\(4, 2\), \(2, 3\)",
+        r"\(MatMul\): .*a contraction .*\(4, 2\)",
     ),
     "bias": (
         model([node("Gemm", "x,a,b", "y")], {"a": normal(3, 2), "b": normal(3)}, ["N", 3]),

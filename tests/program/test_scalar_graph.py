@@ -113,6 +113,32 @@ def test_a_written_leaky_relu_is_one_neuron_and_a_product_of_it_is_none_the_less
     assert (found.widths, found.slopes) == ((3, 4, 2), (0.3,))
 
 
+def test_one_side_of_a_leaky_relu_may_be_used_alone_before() -> None:
+    """Then there are neurons of both kinds, in whatever order they are asked for."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(3, 3)) for name in "abc"}
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["z"]),
+        helper.make_node("Relu", ["z"], ["r"]),
+        helper.make_node("MatMul", ["r", "b"], ["p"]),
+        helper.make_node("Relu", ["p"], ["s"]),
+        helper.make_node("LeakyRelu", ["z"], ["l"], alpha=0.25),
+        helper.make_node("Add", ["s", "l"], ["t"]),
+        helper.make_node("MatMul", ["t", "c"], ["u"]),
+        helper.make_node("Neg", ["z"], ["n"]),
+        helper.make_node("LeakyRelu", ["n"], ["m"], alpha=0.5),
+        helper.make_node("Abs", ["n"], ["v"]),
+        helper.make_node("Sum", ["u", "m", "v", "r"], ["y"]),
+    ]
+    found = file_of(*nodes, **weights)
+    x = rng.normal(size=(20, 3))
+    z = x @ weights["a"]
+    r = np.maximum(z, 0)
+    u = (np.maximum(r @ weights["b"], 0) + np.where(z > 0, z, z / 4)) @ weights["c"]
+    expected = u + np.where(-z > 0, -z, -z / 2) + np.abs(z) + r
+    assert np.abs(found.evaluate(x) - expected).max() < 1e-12
+
+
 class Written3(nn.Module):
     """One of a few functions whose training is not that of the graph's edges, or that are no graph."""
 
@@ -181,6 +207,14 @@ def test_what_is_no_scalar_graph_is_refused(call: str) -> None:
     with pytest.raises(Unsupported) as caught:
         from_module(Refused(call))
     assert "\n" not in str(caught.value)
+
+
+def test_a_size_that_the_file_fixes_is_not_taken_for_the_batch() -> None:
+    """A reshape to two, three or four rows keeps a batch of just that size apart, and no other."""
+    for rows in (2, 3, 4):
+        nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("Reshape", ["h", "s"], ["y"])]
+        with pytest.raises(LawfulError, match="batch"):
+            file_of(*nodes, a=np.ones((3, rows)), s=np.array([rows, -1]))
 
 
 def test_a_dropout_in_training_is_never_cut_off() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from lawful.program.frontends.onnx import place_of, read_onnx
 from lawful.program.passes.tail import depends_on_input, follows_tail
 from lawful.program.program import Node, Program
 
-BATCH = 2  # samples with which sizes are computed where the file leaves the batch open
+OPEN = -1  # the size of a batch that the file leaves open
+MAX_SIZES = 64  # entries of a tensor that holds sizes or axes
 MAX_COMPUTED = 10_000_000  # entries of a constant that is computed
 ROWS = "the first axis of the input, of size"
 REAL = (0, 1, 10, 11, 16)  # TensorProto's undefined, FLOAT, FLOAT16, DOUBLE and BFLOAT16
@@ -47,16 +49,17 @@ def network_of(
         raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
     obstacle: LawfulError | None = None
     for batch, shape in _ways(inputs[0], input_shape):
+        first, second = _free_sizes(graph) if batch == OPEN else (batch, batch)
         try:
-            found = _read(model, folder, inputs[0], batch, shape, drop_useless)
+            found = _read(model, folder, inputs[0], first, shape, drop_useless)
         except LawfulError as error:
             obstacle = error  # of the last way, which asks least
             continue
-        if batch == BATCH and any(node.op_type in ("Shape", "Size") for node in graph.node):
-            again = _read(model, folder, inputs[0], BATCH + 1, shape, drop_useless)
+        if batch == OPEN and any(node.op_type in ("Shape", "Size") for node in graph.node):
+            again = _read(model, folder, inputs[0], second, shape, drop_useless)
             if not np.array_equal(found.theta, again.theta):
                 raise Unsupported("computes with the size of the batch")
-        if batch and _states_batch(inputs[0]):
+        if batch > 0:
             found = carrying(found, found.reading and found.reading.assuming(f"{ROWS} {batch}, counts samples"))
         return found
     raise obstacle or Unsupported("its input cannot be read")
@@ -86,9 +89,28 @@ def _check(graph: Any) -> None:
             raise InvalidNetwork(f"its output {entry.name[:80]!r} does not come from its input")
 
 
-def _states_batch(entry: Any) -> bool:
-    shape = entry.type.tensor_type.shape.dim
-    return len(shape) > 0 and shape[0].HasField("dim_value") and shape[0].dim_value > 0
+def _free_sizes(graph: Any) -> tuple[int, int]:
+    """Two sizes for an open batch that no tensor and no setting of the graph has.
+
+    With a size that the graph has too, a reshape to it would seem to keep the samples apart.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    taken: set[int] = set()
+    tensors = [*graph.initializer]
+    for node in graph.node:
+        for each in node.attribute:
+            taken.update((each.i, *each.ints))
+            tensors += [each.t] if each.HasField("t") else []
+    for tensor in tensors:
+        taken.update(tensor.dims)
+        inside = tensor.data_location != TensorProto.EXTERNAL and sum(tensor.dims) < MAX_SIZES
+        if inside and tensor.data_type in (TensorProto.INT64, TensorProto.INT32):
+            taken.update(numpy_helper.to_array(tensor).ravel().tolist())
+    for entry in graph.input:
+        taken.update(each.dim_value for each in entry.type.tensor_type.shape.dim)
+    free = (size for size in itertools.count(2) if size not in taken)
+    return next(free), next(free)
 
 
 def _read(model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ...], drop_useless: bool) -> Mlp | Dag:
@@ -157,12 +179,12 @@ def _layers(model: Any, found: GraphReading) -> tuple[TensorReading, ...]:
 
 
 def _ways(entry: Any, given: tuple[int, ...] | None) -> list[tuple[int, tuple[int, ...]]]:
-    """How the input may be read: the batch's size (0 for none) and the sizes of a sample."""
+    """How the input may be read: the batch's size (0 for none, or `OPEN`) and the sizes of a sample."""
     kind = entry.type.tensor_type
     if not kind.HasField("shape"):
         if given is None:
             raise Unsupported("its input size is unknown: give it without the batch, like --input 3,8,8")
-        return [(BATCH, given)]
+        return [(OPEN, given)]
     stated = [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
     if len(stated) == 1:
         return [(0, _filled(stated, given))]
@@ -170,7 +192,7 @@ def _ways(entry: Any, given: tuple[int, ...] | None) -> list[tuple[int, tuple[in
         raise Unsupported("its input is a single number: the batch and at least one size are needed")
     batch, inner = stated[0], _filled(stated[1:], given)
     if batch is None:
-        return [(BATCH, inner)]
+        return [(OPEN, inner)]
     return [(batch, inner), (0, (batch, *inner))] if batch > 1 else [(0, (1, *inner))]
 
 

@@ -186,7 +186,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if isinstance(x, Kinks) and isinstance(y, Kinks) and x.base == y.base:
             for one, two in ((x, y), (y, x)):
                 if one.negative is None and two.positive is None:
-                    return replace(one, negative=two.negative, place=self._place(node))
+                    return Kinks(x.base, one.operand, one.positive, two.negative, self._place(node))
         if isinstance(x, Fixed):
             x, y = y, x
         forms = self._forms(x)
@@ -476,7 +476,8 @@ def is_piecewise_linear(node: Node, given: Collection[Node]) -> bool:
     if node.family is OperatorFamily.MOVEMENT:
         return True
     if node.family is OperatorFamily.ELEMENTWISE:
-        return traits.degree == 1 or (node.op == "cast" and node.kind == "f" and node.inputs[0].kind == "i")
+        bends = traits.degree == 1 and len(node.inputs) == 1
+        return bends or (node.op == "cast" and node.kind == "f" and node.inputs[0].kind == "i")
     if node.family is OperatorFamily.ADDITION:
         return node.kind == "f"
     if node.family in (OperatorFamily.PRODUCT, OperatorFamily.CONTRACTION):

@@ -28,6 +28,7 @@ from lawful.program.table import ONNX, Entry, Refused
 
 DOMAINS = ("", "ai.onnx")
 LEARNING = "ai.onnx.ml"  # the operators of classical models, which have names of their own
+NO_ENTRY = "no entry"
 TRAINED = ("perhaps", "bias", "statistic", "weight")  # the later one decides where a constant is used twice
 
 
@@ -136,7 +137,7 @@ class _Walk:
         entry = ONNX.get(node.op_type) if node.domain in (*DOMAINS, LEARNING) else None
         try:
             if entry is None:
-                raise Refused("no entry")
+                raise Refused(NO_ENTRY)
             results = entry.build(self.b, *operands, **self._arguments(entry, node, attributes))
         except Refused as reason:
             return self._opaque(node, operands, str(reason))
@@ -159,7 +160,7 @@ class _Walk:
     def _arguments(self, entry: Entry, node: Any, attributes: dict[str, Any]) -> dict[str, Any]:
         """The attributes that an entry knows; others must have their default."""
         known = entry.parameters
-        arguments = {"opset": self.opset} if "opset" in known else {}
+        arguments: dict[str, Any] = {"opset": self.opset} if "opset" in known else {}
         if "outputs" in known:
             arguments["outputs"] = len(node.output)
         for name, value in attributes.items():
@@ -188,7 +189,7 @@ class _Walk:
     def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str) -> list[Any]:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
         given = [each for each in operands if each is not None]
-        name, refusal = node.op_type, f"{self.b.place}: is not supported ({reason})"
+        name, refusal = node.op_type, f"{self.b.place}: is not supported{'' if reason == NO_ENTRY else f' ({reason})'}"
         if any(isinstance(each, list) for each in given):
             raise Refused(refusal)
         if any(each.kind == "c" for each in given) or any(attribute.type in (5, 10) for attribute in node.attribute):

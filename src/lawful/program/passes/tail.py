@@ -135,13 +135,17 @@ def _usual_name(value: Node, output: Node, names: Collection[str] = ()) -> str:
     return ""
 
 
+def _argmax(b: Builder, x: Node, axis: int) -> Node:
+    return b.reduce("argmax", x, axis)
+
+
 def _usual(rank: int) -> Iterator[tuple[str, int | None, Callable[[Builder, Node], Node]]]:
     yield "sigmoid", None, lambda b, x: b.function("sigmoid", x)
     yield "log_sigmoid", None, log_sigmoid
     for axis in range(rank):
         yield "softmax", axis, partial(softmax, dim=axis)
         yield "log_softmax", axis, partial(log_softmax, dim=axis)
-        yield "argmax", axis, lambda b, x, axis=axis: b.reduce("argmax", x, axis)
+        yield "argmax", axis, partial(_argmax, axis=axis)
 
 
 def _cut(program: Program, at: Node) -> tuple[Program, Tail]:
