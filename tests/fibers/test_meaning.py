@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -179,7 +180,7 @@ def test_verdicts_do_not_change_with_the_scales_of_inputs_and_neurons(seed: int,
         assert found.within.kind == expected.within.kind
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=trials(8, 15), deadline=None)
 @given(st.integers(0, 10_000), st.integers(3, 7), st.sampled_from([1e-3, 1e-1, 10.0]), st.booleans())
 def test_shifted_biases_of_deep_networks_are_never_equal(seed: int, depth: int, by: float, exact: bool) -> None:
     rng = np.random.default_rng(seed)
