@@ -70,7 +70,7 @@ def test_unrelated_networks_in_a_small_box_are_different() -> None:
         assert exact_gap(verdict, acas(1), acas(2)) > 0
 
 
-@pytest.mark.parametrize("by", [0.001, 0.1, 1.0])
+@pytest.mark.parametrize("by", [0.001, 1.0])
 def test_a_shifted_output_of_a_float32_network_is_different(by: float) -> None:
     network = acas(3)
     moved = single(shifted(network, by))
