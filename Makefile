@@ -1,4 +1,4 @@
-# make demo: set up and run the main job.  make test: the whole check.
+# make demo: set up and run the main job.  make test: the whole check.  make full: with all seeds and examples.
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types pytest fuzz bench docs clean
+.PHONY: demo test full lint types pytest fuzz bench docs clean
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lawful needs Python 3.11 or newer (make PYTHON=python3.11 ...)"; exit 1; }
@@ -33,6 +33,10 @@ demo: .venv/installed
 # The tests run beside types and site; they run the notebooks, examples and pages, which the site then only lays out.
 test: lint .venv/browser
 	@LAWFUL_DOCS=quick $(MAKE) --no-print-directory --jobs 2 pytest types docs
+
+# Property tests try a part of their seeds and examples every day; here all of them.
+full:
+	@LAWFUL_TESTS=full $(MAKE) --no-print-directory test
 
 lint: .venv/developer
 	@$(BIN)/ruff format --quiet --check . || { echo "run: $(BIN)/ruff format"; exit 1; }

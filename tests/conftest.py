@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from command_line import Run, ended, in_a_process, in_process
+from effort import trials
 from hypothesis import settings
 
 from lawful import Architecture, Dag, Mlp
@@ -96,7 +97,7 @@ def architecture(request: pytest.FixtureRequest) -> Architecture:
     return Architecture.parse(request.param)
 
 
-@pytest.fixture(params=[*ARCHITECTURES, *range(12)], ids=str)
+@pytest.fixture(params=[*ARCHITECTURES, *range(trials(4, 12))], ids=str)
 def network(request: pytest.FixtureRequest) -> Mlp | Dag:
     """Layered networks and random graphs, with weights."""
     if isinstance(request.param, int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -11,41 +12,49 @@ import sysconfig
 import venv
 from pathlib import Path
 
-import pytest
+from core_only import END
 
 ROOT = Path(__file__).parents[1]
 CORE = Path(__file__).parent / "core_only.py"
 
 
-def core(*arguments: str, cwd: Path, code: int = 0) -> str:
-    """Run the command line with every extra hidden."""
-    found = subprocess.run([sys.executable, str(CORE), *arguments], cwd=cwd, capture_output=True, text=True)
-    assert found.returncode == code, found.stderr
-    return found.stdout + found.stderr
+def core(*commands: str, cwd: Path, code: int = 0) -> list[str]:
+    """What the command line says with every extra hidden, command by command; each ends with this exit code."""
+    words = json.dumps([shlex.split(command) for command in commands])
+    run = subprocess.run(
+        [sys.executable, str(CORE), words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    *said, rest = re.split(f"^{END}(?={code}$)", run.stdout, flags=re.M)
+    assert len(said) == len(commands), run.stdout
+    assert rest == f"{code}\n", run.stdout
+    return said
 
 
 def test_the_core_answers_without_any_extra(tmp_path: Path) -> None:
-    assert "proved" in core("laws", "3-4-2 relu", "--certificate", "laws.json", cwd=tmp_path)
-    assert "verified" in core("verify", "laws.json", cwd=tmp_path)
-    core("audit", "3-4-1 relu bias", "--html", "page.html", cwd=tmp_path)
-    core("prune", "3-4-1 relu bias", "--out", "small.safetensors", cwd=tmp_path)
-    core("same", "small.safetensors", "small.safetensors", "--json", cwd=tmp_path)
-    core("flow", "2-3-1 relu", "--until", "0.2", "--out", "run", cwd=tmp_path)
-    core("drift", "run", "--html", "run.html", cwd=tmp_path)
+    laws, verified, *_ = core(
+        "laws '3-4-2 relu' --certificate laws.json",
+        "verify laws.json",
+        "audit '3-4-1 relu bias' --html page.html",
+        "prune '3-4-1 relu bias' --out small.safetensors",
+        "same small.safetensors small.safetensors --json",
+        "flow '2-3-1 relu' --until 0.2 --out run",
+        "drift run --html run.html",
+        cwd=tmp_path,
+    )
+    assert "proved" in laws
+    assert "verified" in verified
 
 
-@pytest.mark.parametrize(
-    ("arguments", "extra"),
-    [
-        (("symmetries", "2-3-1 relu"), "torch"),
-        (("convert", "2-3-1 relu", "x.onnx"), "onnx"),
-        (("convert", "2-3-1 relu", "x.pt"), "torch"),
-        (("compare", "2-3-1 relu", "--optimizers", "flow", "--until", "0.1", "--plot", "x.svg"), "plot"),
-        (("demo",), "data"),
-    ],
-)
-def test_what_needs_more_names_the_extra(tmp_path: Path, arguments: tuple[str, ...], extra: str) -> None:
-    assert f"pip install 'lawful[{extra}]'" in core(*arguments, cwd=tmp_path, code=2)
+def test_what_needs_more_names_the_extra(tmp_path: Path) -> None:
+    needs = {
+        "symmetries '2-3-1 relu'": "torch",
+        "convert '2-3-1 relu' x.onnx": "onnx",
+        "convert '2-3-1 relu' x.pt": "torch",
+        "compare '2-3-1 relu' --optimizers flow --until 0.1 --plot x.svg": "plot",
+        "demo": "data",
+    }
+    for said, extra in zip(core(*needs, cwd=tmp_path, code=2), needs.values(), strict=True):
+        assert f"pip install 'lawful[{extra}]'" in said
 
 
 def test_results_show_themselves_without_any_extra(tmp_path: Path) -> None:

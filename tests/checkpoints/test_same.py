@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoints.conftest import architecture, disguise, narrow
 from checkpoints.models import FAMILIES, make
+from effort import trials
 from torch import nn
 
 from lawful.checkpoints.certificate import copy_certificate
@@ -110,7 +111,7 @@ def test_one_weight_changed_by_many_roundings_is_not_equal(family: str, kind: to
     found = architecture(family)
     state = narrow(disguise(found, found.state(), 3), kind)
     names = [name for name in found.group.shapes if state[name].ndim > 1]
-    for name in names[:: max(1, len(names) // 3)]:
+    for name in names[:: max(1, len(names) // trials(1, 3))]:
         flat = state[name].reshape(-1).clone()
         place = int(flat.abs().argsort()[len(flat) // 2])
         flat[place] *= 1 + 80 * torch.finfo(kind).eps / 2

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sparse
+from effort import trials
 from scipy.optimize import linprog
 from torch import nn
 
@@ -58,7 +59,7 @@ def least_square(graph: EntryGraph, edge: int) -> float:
     return float(found.fun)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(trials(2, 4)))
 def test_least_squares_of_any_graph_agree_with_linear_programs(block: int) -> None:
     locked = beyond_single = 0
     for seed in range(50 * block, 50 * block + 50):

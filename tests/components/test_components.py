@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,9 +47,9 @@ def toy(theta_e: float) -> Dag:
 # The oracle
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(trials(2, 6)))
 def test_least_squares_agree_with_a_linear_program_per_edge(block: int) -> None:
-    """P0 Proposition 4 on 150 graphs: every bottleneck edge, and some that are none."""
+    """P0 Proposition 4 on 50 graphs (150 in full): every bottleneck edge, and some that are none."""
     locked = 0
     for seed in range(25 * block, 25 * block + 25):
         dag = some_graph(seed)
@@ -74,7 +75,7 @@ def ladder(rng: np.random.Generator, rungs: int) -> Dag:
     return Dag([f"n{i}" for i in range(len(roles))], roles, tails, heads)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(trials(4, 12)))
 def test_ladders_need_cuts_and_agree_with_linear_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dag = ladder(np.random.default_rng(seed), 10)
     c = some_balance(dag, seed)
@@ -87,7 +88,7 @@ def test_ladders_need_cuts_and_agree_with_linear_programs(seed: int, monkeypatch
     verify(certificate(found))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 @given(seeds)
 def test_theorem_1_by_enumeration_of_stable_sets(seed: int) -> None:
     """Every subset of the hidden nodes, its stability read off the definition, on graphs of at most nine nodes."""
@@ -107,7 +108,7 @@ def test_theorem_1_by_enumeration_of_stable_sets(seed: int) -> None:
     assert {edge: value for edge, value in found.minima.items() if value} == {e: v for e, v in least.items() if v > 0}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(trials(13, 40)))
 def test_every_lock_has_a_stable_set_and_every_free_edge_a_flow(seed: int) -> None:
     dag = some_graph(seed)
     c = some_balance(dag, seed)
@@ -184,7 +185,7 @@ class General(Side):
         return np.zeros(self.root, dtype=bool)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(trials(10, 30)))
 def test_the_fast_path_of_the_corollaries_agrees_with_the_general_algorithm(seed: int) -> None:
     graph = some_graph(seed) if seed % 2 else Architecture.parse(("2-4-3-1", "1-4-1", "1-3-3-2")[seed % 3]).to_dag()
     c = some_balance(graph, seed)
@@ -236,7 +237,7 @@ def test_long_capacities_are_exact() -> None:
     assert cut == {0, 1, 2}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=trials(33, 100), deadline=None)
 @given(seeds, st.sampled_from([3, 60, 90, 300]))
 def test_maximum_closure_against_enumeration(seed: int, bits: int) -> None:
     rng = np.random.default_rng(seed)
@@ -295,7 +296,7 @@ def test_fractions_and_text_are_taken_exactly() -> None:
     assert components(graph, {"h1.0": "1/3", "h1.1": Fraction(-1, 7)}).minima == {0: 7, 3: 3, 1: 0, 2: 0}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=trials(17, 50), deadline=None)
 @given(seeds, st.integers(-1000, 1000))
 def test_scale_changes_nothing(seed: int, power: int) -> None:
     """Weights times a power of two, down to the smallest float and up to the largest."""
@@ -320,7 +321,7 @@ def test_barriers_whose_squares_no_float_holds(size: float) -> None:
 # Points and identities
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 @given(seeds)
 def test_every_balance_has_a_sparse_and_a_generic_point(seed: int) -> None:
     """P0 Proposition 3."""

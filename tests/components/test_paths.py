@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ def two_points(seed: int) -> tuple[Dag, Dag]:
     return start, (sparse_point if seed % 2 else generic_point)(graph, c, seed=seed + 1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=trials(27, 80), deadline=None)
 @given(st.integers(0, 10**6))
 def test_signs_of_locked_edges_decide_whether_a_path_exists(seed: int) -> None:
     start, stop = two_points(seed)
@@ -87,7 +88,7 @@ def test_a_path_through_a_weight_that_is_zero_at_both_ends() -> None:
     assert path.at(0.5)[1] == pytest.approx(np.sqrt(0.75))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=trials(33, 100), deadline=None)
 @given(st.integers(0, 10**6), st.integers(-500, 500))
 def test_paths_between_sparse_whole_weights_are_exact_at_any_scale(seed: int, power: int) -> None:
     graph = some_graph(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -20,7 +21,7 @@ def weighted(seed: int, spread: float = 1.0) -> Dag:
     return graph.with_theta(weights)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=trials(27, 80), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 4.0]))
 def test_any_balance_is_reached_and_the_function_kept(seed: int, spread: float) -> None:
     """Every orbit meets every H(c) (P0 Section 2), weights spread over many magnitudes."""
@@ -36,7 +37,7 @@ def test_any_balance_is_reached_and_the_function_kept(seed: int, spread: float) 
     assert dag.rescaled(np.exp(done.log_scales)).theta == pytest.approx(done.dag.theta, rel=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=trials(8, 20), deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_rescaling_is_unique(seed: int) -> None:
     """Start anywhere on the orbit: the same point of H(c) is found (P0 Section 2)."""
@@ -95,7 +96,7 @@ def test_targets_out_of_reach_and_bad_ones_are_refused() -> None:
 # Unlocking
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=trials(17, 50), deadline=None)
 @given(st.integers(0, 10**6))
 def test_unlocking_frees_every_edge_and_keeps_the_function(seed: int) -> None:
     dag = weighted(seed, 0.7)
@@ -106,7 +107,7 @@ def test_unlocking_frees_every_edge_and_keeps_the_function(seed: int) -> None:
     assert done.dag.evaluate(batch) == pytest.approx(before, rel=1e-9, abs=1e-9 * max(1.0, float(np.abs(before).max())))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(trials(4, 12)))
 def test_no_other_unlocked_balance_is_nearer(seed: int) -> None:
     """Projection on a convex cone: `⟨c − p, q − p⟩ ≤ 0` for unlocked q, drawn by unlocking random balances."""
     graph = some_graph(seed)

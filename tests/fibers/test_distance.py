@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from effort import trials
 from fibers.distance_oracles import disguised, exact_distance, milp_distance, moved, random_mlp, sampled
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from lawful.pruning.prune import prune
 # True
 
 
-@settings(max_examples=60)
+@settings(max_examples=trials(20, 60))
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 1.0]), st.sampled_from([1e-7, 1e-2, 1.0, 100.0]))
 def test_no_sample_exceeds_a_bound(seed: int, slope: float, size: float) -> None:
     rng = np.random.default_rng(seed)
@@ -51,7 +52,7 @@ def test_no_sample_exceeds_a_bound(seed: int, slope: float, size: float) -> None
         assert (gaps >= found.low[number] - slack).all()
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(trials(8, 24)))
 def test_rounding_is_outwards_where_nothing_else_is(seed: int) -> None:
     """On a single point all that separates the bounds is rounding: the exact difference lies between them."""
     rng = np.random.default_rng(seed)
@@ -71,7 +72,7 @@ def test_rounding_is_outwards_where_nothing_else_is(seed: int) -> None:
     assert (found.high[0] - found.low[0]).max() <= 1e-9 * size  # and not by much
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(trials(3, 8)))
 def test_graphs_with_skips(seed: int) -> None:
     rng = np.random.default_rng(seed)
     architecture = Architecture.parse("3-5-4-2 relu bias skip(0,2) skip(1,2)")
@@ -84,7 +85,7 @@ def test_graphs_with_skips(seed: int) -> None:
     assert found.upper <= float(found.lower) * 1.001
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(trials(3, 6)))
 @pytest.mark.parametrize("norm", [math.inf, 1.0, 2.0])
 def test_one_input_against_exact_kinks(seed: int, norm: float) -> None:
     rng = np.random.default_rng(seed)
@@ -168,7 +169,7 @@ def test_norms_are_rounded_outwards() -> None:
             assert float(high) <= float_below(exact) * (1 + 1e-13)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(trials(3, 6)))
 def test_exact_outputs_of_graphs(seed: int) -> None:
     dag = Architecture.parse("2-4-3-2 leaky_relu(0.3) bias skip(0,2)").initialise(seed=seed).to_dag()
     point = np.random.default_rng(seed).normal(size=2)

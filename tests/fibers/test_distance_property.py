@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import trials
 
 from lawful import CertificateError, LawfulError, Mlp, write
 from lawful.fibers.distance.certificate import certificate_of_property
@@ -101,7 +102,7 @@ def test_trees_of_boxes_are_checked_leaf_by_leaf(slope: float) -> None:
             verify(proof | {"tree": tree})
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(trials(3, 6)))
 def test_random_networks_against_samples(seed: int) -> None:
     rng = np.random.default_rng(seed)
     network = Mlp([rng.normal(size=(8, 3)), rng.normal(size=(8, 8)) / 2, rng.normal(size=(2, 8))])

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def rounded(original: Mlp, levels: int = 127) -> Mlp:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.25, 0.9]), st.integers(0, 2))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 def test_no_sample_exceeds_it(seed: int, slope: float, deeper: int) -> None:
     rng = np.random.default_rng(seed)
     widths = (int(rng.integers(1, 10)), *(int(n) for n in rng.integers(1, 12, size=1 + deeper)), 2)
@@ -62,7 +63,7 @@ def test_no_sample_exceeds_it(seed: int, slope: float, deeper: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 def test_norms_are_bounded_from_above(seed: int) -> None:
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=rng.integers(1, 30, size=2)) * 10.0 ** rng.uniform(-200, 200)

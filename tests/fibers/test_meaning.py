@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def test_unrelated_networks_in_a_small_box_are_different() -> None:
         assert exact_gap(verdict, acas(1), acas(2)) > 0
 
 
-@pytest.mark.parametrize("by", [0.001, 0.1, 1.0])
+@pytest.mark.parametrize("by", [0.001, 1.0])
 def test_a_shifted_output_of_a_float32_network_is_different(by: float) -> None:
     network = acas(3)
     moved = single(shifted(network, by))
@@ -179,7 +180,7 @@ def test_verdicts_do_not_change_with_the_scales_of_inputs_and_neurons(seed: int,
         assert found.within.kind == expected.within.kind
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=trials(8, 15), deadline=None)
 @given(st.integers(0, 10_000), st.integers(3, 7), st.sampled_from([1e-3, 1e-1, 10.0]), st.booleans())
 def test_shifted_biases_of_deep_networks_are_never_equal(seed: int, depth: int, by: float, exact: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import trials
 from fibers.kinks import exact_kinks, exact_value
 
 from lawful import Architecture, CertificateError, LawfulError, Mlp, write
@@ -22,7 +23,7 @@ from lawful.verify import verify
 UP, DOWN = Growth(0, rising=True), Growth(0, rising=False)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(trials(8, 24)))
 def test_one_input_against_exact_kinks(seed: int) -> None:
     rng = np.random.default_rng(seed)
     widths = [1, *rng.integers(1, 5, size=rng.integers(1, 4)), int(rng.integers(1, 3))]

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def powers_of_two(network: Mlp, seed: int) -> Mlp:
 SHAPES = [(3, 2), (4, 6, 3), (4, 3, 3, 2), (5, 5, 8, 1), (3, 7, 6, 2), (4, 6, 5, 7, 3), (2, 3, 3, 3, 3, 1)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 @given(st.sampled_from(SHAPES), st.integers(0, 10_000))
 def test_disguised_copies_are_equal(widths: tuple[int, ...], seed: int) -> None:
     network = random_network(*widths, seed=seed)
@@ -53,7 +54,7 @@ def test_disguised_copies_are_equal(widths: tuple[int, ...], seed: int) -> None:
     assert same(network, powers_of_two(network, seed), exact=True).verdict == "equal"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 @given(st.sampled_from(SHAPES), st.integers(0, 10_000), st.sampled_from([1e-1, 1e-4, 1e-7]))
 def test_a_changed_weight_is_different(widths: tuple[int, ...], seed: int, by: float) -> None:
     network = random_network(*widths, seed=seed)
@@ -66,7 +67,7 @@ def test_a_changed_weight_is_different(widths: tuple[int, ...], seed: int, by: f
         assert oracle(network, other)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=trials(8, 20), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([(4, 4, 3, 2), (5, 4, 1, 2), (4, 4, 1, 1), (6, 3, 2, 1)]))
 def test_hidden_hyperplanes_are_followed(seed: int, widths: tuple[int, ...]) -> None:
     """P4 E.3, cases 2 and 3: translation and flips."""
@@ -79,7 +80,7 @@ def test_hidden_hyperplanes_are_followed(seed: int, widths: tuple[int, ...]) -> 
     assert same(network, with_bias(network, 0, 1, 0.3)).verdict == "different"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=trials(8, 20), deadline=None)
 @given(st.integers(0, 10_000))
 def test_linear_neurons_of_the_second_layer(seed: int) -> None:
     """P4 E.3, case 1: the induced networks on the orthant agree, though no permutation matches them."""
@@ -275,7 +276,7 @@ def oracle(first: Mlp, second: Mlp) -> bool:
     return bool(np.allclose(first.evaluate(points), second.evaluate(points), rtol=1e-7, atol=1e-7))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=trials(13, 40), deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_small_integer_networks_agree_with_brute_force(seed: int, twin: bool) -> None:
     """Nothing here is generic: weights are -1, 0, 1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def value(form: NormalForm, points: Floats) -> Floats:
     return np.asarray(total)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 @example(Stack((np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])), (np.zeros(1), np.zeros(2)), (0.5,)))
 @example(Stack((np.array([[0.0, 1.0, 1.0]]), np.array([[1.0], [1.0]])), (np.zeros(1), np.zeros(2)), (0.0,)))
 @given(shallow())
@@ -55,7 +56,7 @@ def test_the_form_and_the_minimal_network_are_the_same_function(stack: Stack) ->
             assert difference_form(stack, small, domain, tolerance).residual <= tolerance
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 @given(shallow(), st.randoms(use_true_random=False))
 def test_the_form_is_unique(stack: Stack, random: object) -> None:
     """Split neurons, add cancelling pairs and dead neurons: the exact normal form stays."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import trials
 from fibers.small_networks import (
     SHAPES,
     by_function,
@@ -116,7 +117,7 @@ def test_forged_twins_are_rejected(forge: str) -> None:
         verify(proof)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(trials(10, 30)))
 def test_every_assignment_of_roles_is_the_same_function(seed: int) -> None:
     rng = np.random.default_rng(seed)
     inputs, hidden, outputs = (int(k) for k in rng.integers((1, 1, 1), (4, 6, 3)))
@@ -142,7 +143,7 @@ def test_small_networks_by_function(name: str) -> None:
     assert check_canonical(groups)["complete"] > 0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(trials(7, 20)))
 def test_ramps_of_any_signs(seed: int) -> None:
     """Reversal and the form with one hidden layer, against exact functions of one input."""
     rng = np.random.default_rng(seed)

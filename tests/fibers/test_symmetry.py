@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ def probes(inputs: int, seed: int = 0) -> np.ndarray:
     return np.concatenate([scale * rng.normal(size=(300, inputs)) for scale in (0.3, 3.0, 30.0)])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(8, 25), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([(4, 4, 3, 2), (5, 3, 1, 2), (2, 6, 4, 1), (3, 5, 1, 1)]))
 def test_translation_of_a_hidden_hyperplane(seed: int, widths: tuple[int, ...]) -> None:
     """P4 Section 5: any shift that keeps all second biases negative; no bottleneck needed."""
@@ -32,7 +33,7 @@ def test_translation_of_a_hidden_hyperplane(seed: int, widths: tuple[int, ...]) 
         translate(network, 1, 1.001 * lowest)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(8, 25), deadline=None)
 @given(st.integers(0, 10_000), st.sets(st.sampled_from([0, 2, 3])))
 def test_flips_keep_the_function(seed: int, flipped: set[int]) -> None:
     network = hiding_network(4, 4, 1, 2, neuron=1, seed=seed)
@@ -92,7 +93,7 @@ def test_steps_that_simplify() -> None:
     assert np.allclose(small.evaluate(points), stack.evaluate(points))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=trials(8, 20), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([(4, 4, 1, 2), (4, 4, 3, 2), (3, 5, 4, 4, 2)]))
 def test_disguises_keep_the_function(seed: int, widths: tuple[int, ...]) -> None:
     network = hiding_network(*widths, seed=seed) if len(widths) == 4 else random_network(*widths, seed=seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
@@ -48,7 +49,7 @@ def test_steps_are_pytorchs(text: str, make: object) -> None:
         optimizer.step()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(8, 25), deadline=None)
 @given(
     rate=st.floats(1e-3, 0.3),
     momentum=st.sampled_from([0.0, 0.5, 0.9]),

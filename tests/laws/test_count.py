@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_every_network_is_proved_and_its_laws_are_laws(dag: Dag) -> None:
     assert all(is_law(law, dag) for law in count.known if law.exponent is None)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(8, 25), deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=3, max_size=5), st.booleans(), st.sampled_from(["relu", "linear"]))
 def test_layered_networks_have_the_laws_of_proposition_4_1_and_no_others(
     widths: list[int], bias: bool, activation: str

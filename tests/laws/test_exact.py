@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import sympy
+from effort import trials
 from flint import nmod_mat
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ def low_rank(seed: int, rows: int, columns: int, inner: int, prime: int) -> np.n
     return np.array((left.astype(object) @ right.astype(object)) % prime, dtype=np.int64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 @given(
     st.integers(0, 10**6), st.integers(1, 70), st.integers(1, 70), st.integers(0, 70), st.sampled_from([PRIME, 1009])
 )
@@ -45,7 +46,7 @@ def test_rank_of_entries_at_the_edge_of_exactness() -> None:
     assert rank(matrix, PRIME) == nmod_mat(600, 600, matrix.ravel().tolist(), PRIME).rank()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 12), st.integers(0, 12))
 def test_nullspace_is_the_whole_kernel(seed: int, rows: int, columns: int, inner: int) -> None:
     matrix = low_rank(seed, rows, columns, inner, PRIME)
@@ -86,7 +87,7 @@ def test_random_residues_are_spread_and_depend_on_every_label() -> None:
         assert (other != table).mean() > 0.99
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=trials(8, 20), deadline=None)
 @given(st.lists(st.integers(0, 100), min_size=3, max_size=3), st.integers(0, 10**6))
 def test_nested_duals_are_mixed_derivatives(point: list[int], seed: int) -> None:
     """∂²/∂s∂t of xyz·x at the point + s·a + t·b, from SymPy and from two nested infinitesimals."""

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ def _json(count):
     return json.loads(json.dumps(certificate(count)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=trials(13, 40))
 @given(st.integers(0, 10_000), st.sampled_from(["full", "cross-entropy"]))
 def test_explicit_laws_on_data_never_exceed_the_count_and_proofs_verify(seed, loss):
     network, data = _case(seed)

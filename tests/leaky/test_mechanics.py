@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,14 +56,14 @@ def test_hamiltons_equations_are_the_gradient_of_the_hamiltonian(seed: int, soft
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 9), st.floats(1e-6, 10))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 def test_stable_norm_is_the_trace_with_the_inverse(seed: int, width: int, samples: int, gamma: float) -> None:
     A, M = pair(seed, width, samples)
     np.testing.assert_allclose(stable_norm(M, lifted(A), gamma), norm_by_inverse(M, A, gamma), rtol=1e-7)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 12), st.floats(1e-4, 100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 def test_theorem_four_first_line_for_any_pair(seed: int, width: int, samples: int, ratio: float) -> None:
     """P3 Theorem 4: 𝓗 = ‖∂A + γL̃B‖²/(2L̃) - (L̃/2)‖A‖² - γ(L̃/2)‖B‖² whenever ∂A = L̃(BK - A)."""
     A, B = pair(seed, width, samples)
@@ -77,7 +78,7 @@ def test_theorem_four_first_line_for_any_pair(seed: int, width: int, samples: in
     assert abs(right - hamiltonian(A, B, DEPTH)) < 1e-9 * sizes
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(trials(3, 6)))
 def test_theorem_four_all_sides_on_a_hamiltonian_flow(seed: int) -> None:
     A, B = pair(seed, 4, 6)
     states, momenta = integrate(A, 0.2 * B / np.abs(B).max(), 2.0, until=0.6, steps=300)
@@ -142,7 +143,7 @@ def test_lagrangian_terms_add_up_and_weights_are_minimal() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 7))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=trials(17, 50), deadline=None)
 def test_nonnegative_cost_is_the_rank_and_bounds_the_stable_rank(seed: int, rank: int, samples: int) -> None:
     """P3 Section 2.3: A >= 0 has COI without bias equal to its rank, at least the stable rank (Proposition 1)."""
     rng = np.random.default_rng(seed)
@@ -152,7 +153,7 @@ def test_nonnegative_cost_is_the_rank_and_bounds_the_stable_rank(seed: int, rank
     assert stable_rank(A) <= found.value + 1e-6
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(trials(3, 10)))
 def test_proposition_1_on_wide_representations(seed: int) -> None:
     A = np.random.default_rng(seed).normal(size=(12, 5))
     cost = identity_cost(A, bias=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ def test_curvature_solves_its_own_kronecker_system() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(0.2, 5), st.floats(0.1, 6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 def test_symmetries_are_exact_for_any_steps_and_depth(seed: int, stretch: float, depth: float) -> None:
     """P3 Section 2.1 and A.3: A'_ℓ = s_ℓ A_ℓ for all changes of steps and effective depth, biases included."""
     rng = np.random.default_rng(seed)
@@ -148,7 +149,7 @@ def test_adapted_steps_equalise_distances_of_a_known_curve() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(1, 18))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 def test_adapted_steps_keep_their_sum_and_the_leak_below_one(seed: int, depth: float) -> None:
     rng = np.random.default_rng(seed)
     path = np.cumsum(rng.exponential(size=(21, 2, 2)) ** 3, axis=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ def exact_preactivations(dag: Dag, inputs: np.ndarray) -> list[Fraction]:
     return sums
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=trials(13, 40), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     slope=st.sampled_from([0.0, 1.0, 0.1, -0.7, 3.0, "mixed"]),

@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,7 +157,7 @@ def test_a_network_cannot_be_changed_in_place(toy: Dag) -> None:
         toy.theta[0] = 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 @given(st.integers(0, 10_000))
 def test_dropping_useless_nodes_keeps_the_function(seed: int) -> None:
     """A random graph with loose ends equals its useful part."""

@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
@@ -85,7 +86,7 @@ def test_graphs_without_weights_round_trip(text: str, suffix: str, tmp_path: Pat
     assert_identical(dag, again)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(8, 25), deadline=None)
 @given(seed=st.integers(0, 10**6), density=st.floats(0.05, 0.6), mixed=st.booleans())
 def test_any_graph_survives_json_and_onnx(
     seed: int, density: float, mixed: bool, tmp_path_factory: pytest.TempPathFactory

@@ -39,8 +39,8 @@ def vision() -> Any:
 
 
 MODELS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], str]] = {
-    "resnet18": (lambda models: models.resnet18(num_classes=3), (3, 224, 224), "edges"),
-    "vgg11": (lambda models: models.vgg11(num_classes=3), (3, 224, 224), "edges"),
+    "resnet18": (lambda models: models.resnet18(num_classes=3), (3, 64, 64), "edges"),
+    "vgg11": (lambda models: models.vgg11(num_classes=3), (3, 64, 64), "edges"),
     "mobilenet_v2": (lambda models: models.mobilenet_v2(num_classes=3, width_mult=0.1), (3, 4, 4), ""),
     "mobilenet_v3": (lambda models: models.mobilenet_v3_small(num_classes=3, width_mult=0.1), (3, 16, 16), "hardswish"),
     "vit": (lambda models: models.VisionTransformer(16, 8, 1, 2, 8, 16), (3, 16, 16), "layer_norm"),

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -64,7 +65,7 @@ def test_ranges_contain_the_true_ones_and_are_no_wider_than_intervals(slope: flo
             assert low[node] <= -largest(negative, row, box) + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=trials(13, 40), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(SLOPES), st.integers(-20, 20))
 def test_no_input_leaves_its_range_whatever_the_scale(seed: int, slope: float, power: int) -> None:
     """Graphs with skips; the same ranges at every scale of inputs and biases."""
@@ -84,7 +85,7 @@ def test_no_input_leaves_its_range_whatever_the_scale(seed: int, slope: float, p
     assert (sums[:, dag.hidden] >= low[dag.hidden] - 1e-12 * scale).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=trials(33, 100), deadline=None)
 @given(st.floats(-10, 10), st.floats(0, 10), st.sampled_from(SLOPES), st.booleans())
 def test_lines_lie_above_and_below(low: float, width: float, slope: float, parallel: bool) -> None:
     ends = np.array([low]), np.array([low + width])
@@ -100,7 +101,7 @@ def test_lines_lie_above_and_below(low: float, width: float, slope: float, paral
         assert (found.flat * z <= value + room).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=trials(67, 200), deadline=None)
 @given(st.floats(-1e3, 0), st.floats(0, 1e3), st.sampled_from(SLOPES), st.booleans())
 def test_lines_are_exactly_true_at_the_ends_and_at_the_kink(
     low: float, high: float, slope: float, parallel: bool

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -226,7 +227,7 @@ def test_a_tolerance_without_a_box_takes_the_unit_box() -> None:
     assert 0 < pruning.bound <= 1e-3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(20, 60), deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_random_graphs_with_small_integer_weights(seed: int, bias: bool, boxed: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ import pytest
 WIDTHS = (360, 768, 1280)  # a phone, a tablet, a desk
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
@@ -40,7 +40,7 @@ class Tab:
         self.page.on("request", lambda request: note(request.url) if request.url.startswith("http") else None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def tabs() -> list[Tab]:
     """Tabs that no test looks at now: a new one costs five times what loading a file costs."""
     return []

@@ -24,7 +24,7 @@ SIZES = (390, 800, 1400)
 
 
 def wide_audit(folder: Path) -> Path:
-    in_process("audit", "64-32-16-10 relu bias", "--quick", "--html", folder / "page.html")
+    in_process("audit", "16-14-4-3 relu bias", "--quick", "--html", folder / "page.html")
     return folder / "page.html"
 
 

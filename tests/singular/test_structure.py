@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ def sparse_dag(seed: int) -> Dag:
     return graph.with_theta(theta)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=trials(27, 80), deadline=None)
 @given(st.integers(0, 10**6))
 def test_theorem_2_against_the_dense_matrix(seed: int) -> None:
     """P0 Theorem 2: components, singular values and the rank of J agree."""
@@ -33,7 +34,7 @@ def test_theorem_2_against_the_dense_matrix(seed: int) -> None:
     assert np.allclose(spectrum(dag).values, np.linalg.svd(dense, compute_uv=False)[: len(dag.hidden)], atol=1e-7)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=trials(17, 50), deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_subnetwork_computes_the_same(seed: int) -> None:
     dag = sparse_dag(seed)

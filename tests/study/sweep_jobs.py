@@ -28,7 +28,7 @@ def nasty(n: int) -> dict[str, int]:
 
 
 def slow_once(n: int) -> dict[str, int]:
-    if n == 450:
+    if n == 150:
         time.sleep(1000)
     return {"n": n}
 

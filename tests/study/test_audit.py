@@ -17,10 +17,10 @@ from lawful.study.audit import audit
 
 @pytest.fixture
 def faulty() -> Mlp:
-    """5-8-6-1 with a silent neuron, a dead one, a duplicate, and output weights too large for their inputs."""
+    """3-5-4-1 with a silent neuron, a dead one, a duplicate, and output weights too large for their inputs."""
     rng = np.random.default_rng(0)
-    w1, w2, w3 = rng.normal(size=(8, 5)), rng.normal(size=(6, 8)), 20.0 * rng.normal(size=(1, 6))
-    b1, b2, b3 = rng.normal(size=8), rng.normal(size=6), rng.normal(size=1)
+    w1, w2, w3 = rng.normal(size=(5, 3)), rng.normal(size=(4, 5)), 20.0 * rng.normal(size=(1, 4))
+    b1, b2, b3 = rng.normal(size=5), rng.normal(size=4), rng.normal(size=1)
     w2[:, 0] = 0.0  # h1.0 speaks to nobody
     w1[2], b1[2] = 2.0 * w1[1], 2.0 * b1[1]  # h1.2 is twice h1.1
     w2[3], b2[3] = -np.abs(w2[3]), -1.0  # h2.3 never fires
@@ -32,13 +32,13 @@ def test_planted_faults_are_found(faulty: Mlp) -> None:
     assert found.summary.dead == ("h2.3",)
     assert found.pruning.neurons_before - found.pruning.neurons_after == 3
     assert found.pruning.bound == 0.0
-    assert found.components.log2_components == 6
+    assert found.components.log2_components == 4
     assert found.unlocked is not None
     assert found.laws is not None
-    assert (found.laws.laws, found.laws.status) == (14, "proved")
+    assert (found.laws.laws, found.laws.status) == (9, "proved")
     titles = [each.title for each in found.recommendations]
     assert any("remove 3 neurons" in title for title in titles)
-    assert any("free 6 of 6" in title for title in titles)
+    assert any("free 4 of 4" in title for title in titles)
     assert [each.share for each in found.recommendations] == sorted(
         (e.share for e in found.recommendations), reverse=True
     )
@@ -50,7 +50,7 @@ def test_every_recommendation_does_what_it_says(faulty: Mlp, tmp_path: Path, law
     write(faulty, path)
     advice = lawful("audit", path, "--json").json["recommendations"]
     assert len(advice) >= 2
-    batch = np.random.default_rng(1).normal(size=(200, 5))
+    batch = np.random.default_rng(1).normal(size=(200, 3))
     for each in advice:
         words = each["command"].split()
         lawful(*words[1:], cwd=tmp_path)
@@ -62,9 +62,9 @@ def test_every_recommendation_does_what_it_says(faulty: Mlp, tmp_path: Path, law
 
 def test_data_are_looked_at(faulty: Mlp) -> None:
     rng = np.random.default_rng(3)
-    data = Data(rng.uniform(0.0, 0.1, size=(50, 5)), np.repeat([0.0, 1.0], 25))
+    data = Data(rng.uniform(0.0, 0.1, size=(50, 3)), np.repeat([0.0, 1.0], 25))
     found = audit(faulty, data=data)
-    assert [layer.width for layer in found.activity] == [8, 6]
+    assert [layer.width for layer in found.activity] == [5, 4]
     assert all(sum((t.untruncated, t.partially, t.fully)) == 25 for layer in found.activity for t in layer.truncated)
     assert found.box_pruning is not None
     assert found.box_pruning.neurons_after <= found.pruning.neurons_after

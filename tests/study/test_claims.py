@@ -211,10 +211,14 @@ def test_reproduce_writes_what_it_measured(tmp_path: Path, lawful) -> None:  # t
 
 def test_all_claims_run_as_a_resumable_sweep(tmp_path: Path, lawful) -> None:  # type: ignore[no-untyped-def]
     """The engine is tested in test_sweep; here the table of claims comes out of it."""
+    from distributed import LocalCluster
+
     from lawful.study.sweep import Plan, Store, run_sweep
 
     ids = ["p0-incidence", "p0-rescaling"]
-    run_sweep(Plan("claim", {"id": ids, "full": [False]}), tmp_path / "out", workers=1)
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        plan = Plan("claim", {"id": ids, "full": [False]})
+        run_sweep(plan, tmp_path / "out", scheduler=cluster.scheduler_address)
     rows = {row.inputs["id"]: row for row in Store(tmp_path / "out", write=False).rows()}
     assert [rows[id].outputs["verdict"] for id in ids] == ["confirmed", "confirmed"]
     assert rows["p0-rescaling"].outputs["measured.relative_change"] < 1e-12

@@ -13,6 +13,7 @@ import onnx
 import pytest
 import safetensors.torch
 import torch
+from effort import trials
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -98,7 +99,7 @@ def test_audits_take_modules_and_files(tmp_path: Path) -> None:
         assert found.components.connected == expected.components.connected
 
 
-@settings(max_examples=15)
+@settings(max_examples=trials(8, 15))
 @given(seed=st.integers(0, 10**6), widths=st.lists(st.integers(1, 4), min_size=3, max_size=4), bias=st.booleans())
 @example(seed=192, widths=[1, 3, 3, 1], bias=False)
 def test_an_mlp_and_its_graph_agree_for_any_shape(seed: int, widths: list[int], bias: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import trials
 from models import RULES, THEORY, Function, Llama, plain, rotary_head
 from test_random_modules import random_module
 from torch import nn
@@ -60,7 +61,7 @@ def test_shuffled_parts_leave_the_function(name: str) -> None:
     assert shuffled(module, given, 1)[2] < 1e-9
 
 
-@pytest.mark.parametrize("seed", range(0, 40, 2))
+@pytest.mark.parametrize("seed", range(0, trials(12, 40), 2))
 def test_shuffled_parts_of_random_modules(seed: int) -> None:
     module, given = random_module(seed)
     module = module.double()

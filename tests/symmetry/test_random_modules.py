@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from closure import drawing, lie_laws
+from effort import trials
 from models import Function, rotated
 from torch import nn
 from torch.nn import functional
@@ -100,7 +101,7 @@ def random_module(seed: int) -> tuple[nn.Module, Any]:
     return nn.Sequential(*parts, head), "3:int" if words else (3, 2)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(trials(8, 24)))
 def test_what_is_stated_of_random_modules_is_true(seed: int) -> None:
     module, given = random_module(seed)
     found = symmetries(module, given)  # raises if a generator fails

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effort import trials
 from models import Function, plain, residual
 from test_random_modules import random_module
 from torch import nn
@@ -131,7 +132,7 @@ def test_scales_about_a_centre_are_left_out() -> None:
 def test_locks_of_random_modules_survive_training() -> None:
     """Stacks of embeddings, norms, gated units and heads, heavy somewhere: no locked weight comes below its barrier."""
     stated = 0
-    for seed in range(30):
+    for seed in range(trials(12, 30)):
         module, given = random_module(seed)
         module = module.double()
         torch.manual_seed(seed)
@@ -158,4 +159,4 @@ def test_locks_of_random_modules_survive_training() -> None:
             least = np.minimum(least, [lock.sign * values[lock.edge] for lock in found.locked])
         assert (least > [0.95 * lock.barrier for lock in found.locked]).all(), seed
         stated += len(found.locked)
-    assert stated > 10
+    assert stated > 3

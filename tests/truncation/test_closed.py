@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
@@ -34,7 +35,7 @@ def test_times_to_machine_precision(gap: float) -> None:
     np.testing.assert_allclose(found.rates, np.arange(1, 401) / 400)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=12), st.floats(-4, 4), st.floats(-4, 4))
 def test_solves_its_differential_equation(values: list[float], start: float, target: float) -> None:
     found, data = schedule(values, start, target), np.array(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ def network(widths: list[int], seed: int, slope: float = 0.0) -> Mlp:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=trials(10, 30), deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.integers(1, 4), st.integers(0, 999), st.booleans())
 def test_the_network_is_its_chain(hidden: list[int], outputs: int, seed: int, leaky: bool) -> None:
     mlp = network([*sorted(hidden, reverse=True), outputs], seed, 0.1 if leaky else 0.0)

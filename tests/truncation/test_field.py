@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ def random_maps(rng: np.random.Generator, layers: int, size: int) -> Maps:
     return Maps(0.5 * rng.normal(size=(layers, size)), rotations(rng, layers, size))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(8, 25), deadline=None)
 @given(st.integers(1, 9), st.integers(1, 60), st.integers(0, 10**6))
 def test_theorem_3_2_corrected_equals_autodiff(size: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -43,7 +44,7 @@ def test_the_printed_theorem_3_2_is_wrong() -> None:
     np.testing.assert_allclose(generator(field, maps, bare=1.0), exact, atol=1e-13)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=trials(8, 20), deadline=None)
 @given(st.integers(2, 6), st.integers(1, 5), st.integers(0, 10**6))
 def test_theorem_5_1_corrected_equals_autodiff(size: int, layers: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sklearn.datasets
 import sklearn.svm
+from effort import trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ from lawful.truncation.separation import (
 from lawful.verify import verify
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=trials(13, 40), deadline=None)
 @given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 12), st.floats(0, 3), st.integers(0, 9999))
 def test_every_answer_verifies(size: int, few: int, many: int, gap: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -47,7 +48,7 @@ def test_in_one_dimension_separation_is_order() -> None:
         assert isinstance(answer, Hyperplane) is expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=trials(13, 40), deadline=None)
 @given(st.lists(st.floats(0, 2 * np.pi), min_size=1, max_size=6))
 def test_in_the_plane_a_right_angle_decides(angles: list[float]) -> None:
     others = np.c_[np.cos(angles), np.sin(angles)]

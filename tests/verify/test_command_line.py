@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import trials
 from forging import REFUSED
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +71,7 @@ def test_a_verb_says_how_its_certificate_is_checked(lawful: Any, tmp_path: Path)
         assert "verified: " in lawful("verify", path, "2-3-1 relu").stdout
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=trials(100, 300), deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(MAKERS)), st.data())
 def test_damaged_bytes_raise_nothing_else(name: str, data: st.DataObject) -> None:
     whole = bytearray(json.dumps(real(name)).encode())

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from effort import trials
 from forging import REFUSED, Proof, changed, signed
 
 from lawful import Architecture, CertificateError, Dag, NotACertificate
@@ -15,7 +16,7 @@ from lawful.study.claims.components_graphs import layered_graph, some_balance, s
 from lawful.verify import verify
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(trials(13, 40)))
 def test_proofs_of_random_graphs_verify_after_a_trip_through_json(seed: int) -> None:
     dag = some_graph(seed)
     verify(json.loads(json.dumps(certificate(components(dag, some_balance(dag, seed))))))

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import trials
 from forging import REFUSED, Proof, changed, signed
 
 from lawful import Architecture, CertificateError, Dag, Mlp
@@ -94,7 +95,7 @@ def test_equal_weights_in_another_order_need_no_tree() -> None:
     assert verify(given).facts["upper"] == 0
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(trials(4, 12)))
 def test_integer_bounds_hold_every_sample(seed: int) -> None:
     rng = np.random.default_rng(seed)
     widths = tuple(int(n) for n in rng.integers(1, 7, size=int(rng.integers(2, 5))))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from effort import trials
 from forging import REFUSED, Proof, signed
 from oracles import is_true
 from real import MAKERS, real
@@ -25,8 +26,8 @@ TOKENS = (  # as they stand in a file
     "true", "false", "null", "[]", "{}", "[[]]", "[0]", '""', '"1"', '" 1"', '"1 "', '"+1"', '"1_000"', '"１２"',
     '"٣"', '"1/0"', '"-0"', '"00"', '"1e3"', '"NaN"', '"1/２"', "1" + "0" * 400, "1" + "0" * 5000, "9007199254740993",
 )  # fmt: skip
-CHECKS = 150  # of the thousands of forgeries of a certificate
-SLOW = {"laws of a module": 30, "laws near": 60}  # whose re-check takes longest
+CHECKS = trials(50, 150)  # of the thousands of forgeries of a certificate
+SLOW = {"laws of a module": 30, "laws near": trials(30, 60)}  # whose re-check takes longest
 
 
 def at(proof: Proof, place: Place) -> Any:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import trials
 from forging import REFUSED, signed
 from real import MAKERS, real
 
@@ -180,7 +181,7 @@ def test_levels_of_brackets_are_affordable_or_refused() -> None:
         verify(body | {"brackets": [1] * 40, "dimensions": [4] * 40})
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(trials(4, 12)))
 def test_prunings_with_negative_slopes_are_accepted(seed: int) -> None:
     """`max(z, 0) − z/2` is never negative: intervals must know it."""
     rng = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+from effort import trials
 from forging import REFUSED, Proof, signed
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -69,7 +70,9 @@ def test_oracles_agree_with_the_truth(name: str) -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_one_change_is_refused_or_harmless(name: str) -> None:
-    @settings(max_examples=SLOW.get(name, 40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    examples = trials(10, SLOW.get(name, 40))
+
+    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def change(data: st.DataObject) -> None:
         proof = real(name)

@@ -144,13 +144,14 @@ def _comes_back(group: OrbitGroup, one: dict[str, torch.Tensor], two: dict[str, 
     "Section 5 (orbits), on a small language model trained here",
     "children of a model (fine-tuned, low rank, pruned by 10%, rounded to int8), each in disguise, share nearly all of "
     "its units; models that were trained on the same data from other starts share nearly none: no threshold is needed",
-    size=Size("five children, 3 strangers", "five children, 20 strangers", "beyond the paper"),
+    size=Size("one block, five children, 2 strangers", "two blocks, five children, 20 strangers", "beyond the paper"),
     criterion="ours: shares above 0.8 for children and below 0.25 for strangers",
     experiment=True,
 )
 def children_apart_from_strangers(full: bool) -> Outcome:
-    """A copy and four children against twenty strangers (three unless `full`)."""
-    parent = _taught(_gpt(0), 0, 80, 3e-3)
+    """A copy and four children against twenty strangers (two unless `full`)."""
+    blocks = 2 if full else 1
+    parent = _taught(_gpt(0, blocks), 0, 80, 3e-3)
     found = read_architecture(parent, torch.zeros(2, LENGTH, dtype=torch.int64))
     children = {
         "a copy": parent,
@@ -161,8 +162,8 @@ def children_apart_from_strangers(full: bool) -> Outcome:
     }
     shares = {name: _share(found, parent, module, disguised=True) for name, module in children.items()}
     strangers = [
-        _share(found, parent, _taught(_gpt(seed), seed, 80, 3e-3), disguised=False)
-        for seed in range(1, 21 if full else 4)
+        _share(found, parent, _taught(_gpt(seed, blocks), seed, 80, 3e-3), disguised=False)
+        for seed in range(1, 21 if full else 3)
     ]
     measured = {**shares, "strangers, median": median(strangers), "strangers, most": largest(strangers)}
     apart = smallest(shares.values()) > 0.8 and largest(strangers) < 0.25
@@ -193,9 +194,9 @@ def _low_rank(weight: torch.Tensor) -> torch.Tensor:
     return torch.add(weight, step, alpha=0.05 * float(weight.norm() / step.norm()))
 
 
-def _gpt(seed: int) -> nn.Module:
+def _gpt(seed: int, blocks: int) -> nn.Module:
     torch.manual_seed(seed)
-    return gpt_shape(TOKENS, LENGTH, 24, 3, 48, 2)
+    return gpt_shape(TOKENS, LENGTH, 24, 3, 48, blocks)
 
 
 def _taught(module: nn.Module, seed: int, steps: int, rate: float) -> nn.Module:
