@@ -19,22 +19,13 @@ import torch
 from command_line import in_process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "program"))
-from spellings import NOTHING, WAYS, Spelled, Written  # noqa: E402
+from spellings import NOTHING, WAYS, Spelled, Written, degenerate
 
 # What names the source or measures time; everything else is an answer.
 ABOUT_THE_SOURCE = {"reading", "readings", "network", "networks", "command", "file", "a", "b", "seconds", "written"}
-BOTH = Path(__file__).parents[1] / "program" / "spellings.py"
+SPELLINGS = Path(__file__).parents[1] / "program" / "spellings.py"
 FACTORIES = """
-import torch
-from spellings import NOTHING, WAYS, Spelled, Written
-
-def degenerate(module):
-    with torch.no_grad():
-        module.a.weight[1] = 0.0
-        module.a.bias[1] = 0.5
-        module.a.weight[3] = 2 * module.a.weight[2]
-        module.a.bias[3] = 2 * module.a.bias[2]
-    return module.eval()
+from spellings import NOTHING, WAYS, Spelled, Written, degenerate
 
 for number, name in enumerate(NOTHING):
     globals()[f"spelled{number}"] = lambda name=name: degenerate(Spelled(name))
@@ -66,16 +57,14 @@ VERBS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network in all its forms; `other.onnx` is another member of its fiber."""
     place = tmp_path_factory.mktemp("forms")
-    (place / "spellings.py").write_text(BOTH.read_text())
+    (place / "spellings.py").write_text(SPELLINGS.read_text())
     (place / "nets.py").write_text(FACTORIES)
-    names: dict[str, Any] = {"__name__": "nets"}
-    exec(FACTORIES, names)
     for number, name in enumerate(NOTHING):
         if number in EXPORTED:
-            module = names["degenerate"](Spelled(name))
+            module = degenerate(Spelled(name))
             torch.onnx.export(
                 module, (torch.zeros(2, 5),), place / f"script{number}.onnx", dynamo=False,
                 input_names=["x"], dynamic_axes={"x": {0: "n"}},
@@ -84,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 module, (torch.zeros(2, 5),), place / f"dynamo{number}.onnx", dynamo=True, verbose=False,
                 dynamic_shapes={"x": {0: torch.export.Dim("n")}},
             )  # fmt: skip
-    module = names["degenerate"](Written("matmul"))
+    module = degenerate(Written("matmul"))
     safetensors.torch.save_file(module.state_dict(), place / "state.safetensors")
     with torch.no_grad():
         order = torch.tensor([4, 1, 0, 5, 3, 2])
@@ -94,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.onnx.export(module, (torch.zeros(2, 5),), place / "other.onnx", dynamo=False)
     rng = np.random.default_rng(0)
     np.savez(place / "data.npz", x=rng.normal(size=(12, 5)), y=rng.normal(size=(12, 3)))
-    yield place
+    return place
 
 
 EXPORTED = (0, 11, 18)

@@ -90,3 +90,13 @@ WAYS = (
     "minus the minimum",
     "einsum with an expanded weight",
 )
+
+
+def degenerate(module: Spelled | Written) -> nn.Module:
+    """The same with a constant neuron and one that is twice another: two that can go."""
+    with torch.no_grad():
+        module.a.weight[1] = 0.0
+        module.a.bias[1] = 0.5
+        module.a.weight[3] = 2 * module.a.weight[2]
+        module.a.bias[3] = 2 * module.a.bias[2]
+    return module.eval()
