@@ -91,7 +91,7 @@ def _box(index: IndexMap, x: Value, shape: Shape) -> tuple[IndexMap, Value, Shap
     """The source cut to the part that is read, along its own axes, and the map of that part; None if that is all."""
     if index.size > MAX_SEPARATED or not shape:
         return None
-    digits = np.unravel_index(index.positions, shape)
+    digits = digits_of(index.positions, shape)
     ends = [(int(digit.min()), int(digit.max()) + 1) for digit in digits]
     inner = tuple(high - low for low, high in ends)
     if inner == tuple(shape):
@@ -99,8 +99,16 @@ def _box(index: IndexMap, x: Value, shape: Shape) -> tuple[IndexMap, Value, Shap
     for axis, (low, high) in enumerate(ends):
         if high - low < shape[axis]:
             x = MovementStep("slice", (x,), (axis, low, high))
-    moved = [digit - low for digit, (low, _) in zip(digits, ends, strict=True)]
-    return IndexMap.of(np.asarray(np.ravel_multi_index(moved, inner))), x, inner
+    moved = sum(step * (digit - low) for step, digit, (low, _) in zip(row_major(inner), digits, ends, strict=True))
+    return IndexMap.of(np.asarray(moved)), x, inner
+
+
+def digits_of(positions: Positions, shape: Shape) -> list[Positions]:
+    """The index along each axis of flat positions.
+
+    `np.unravel_index` is wrong for some arrays with axes of size 1 (NumPy 2.4): digits beyond its buffer are lost.
+    """
+    return [positions // step % size for step, size in zip(row_major(shape), shape, strict=True)]
 
 
 def _affine(index: IndexMap, x: Value, shape: Shape, finer: set[int]) -> Value | None:
@@ -157,7 +165,7 @@ def _separable(index: IndexMap, x: Value, shape: Shape) -> Value | None:
     """Each axis of the source by itself: a selection along it, whose positions may have several axes."""
     if index.size > MAX_SEPARATED or not shape:
         return None
-    digits = np.unravel_index(index.positions, shape)
+    digits = digits_of(index.positions, shape)
     ours: list[list[int]] = []
     for digit in digits:
         ours.append([k for k, n in enumerate(index.shape) if n > 1 and bool((digit != digit.take([0], k)).any())])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lawful.program.backends.movement_steps import digits_of
 from lawful.program.builder import Builder
 from lawful.program.operators.window import cut_windows
 from lawful.program.program import Node
@@ -35,7 +36,7 @@ class Pool:
 
 
 def read_windows(reduction: Node, fill: float) -> Pool | None:
-    """The pool of a reduction, if what it reduces are windows of one value and `fill` around it; checked entry by entry."""
+    """The pool of a reduction of windows of one value, with `fill` around it; checked entry by entry."""
     windows = reduction.inputs[0]
     rank = len(reduction["axes"])
     if windows.op != "take" or windows.size > MAX_READ or windows.rank != 2 + 2 * rank:
@@ -52,7 +53,7 @@ def read_windows(reduction: Node, fill: float) -> Pool | None:
         before += each.size
     at = windows["map"].positions - before
     inside = (at >= 0) & (at < x.size)
-    digits = np.unravel_index(np.where(inside, at, 0), x.shape)
+    digits = digits_of(np.where(inside, at, 0), x.shape)
     kernel = windows.shape[2 + rank :]
     found = []
     for k in range(rank):

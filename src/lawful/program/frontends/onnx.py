@@ -1,64 +1,106 @@
 """ONNX files: the same table; what follows from sizes and constants alone is folded, known conditions are taken.
 
-A file does not say which of its numbers are trained. That is decided by use, never by value (a fresh scale of ones is
-trained, a mask of random numbers is not): a constant of reals is a *parameter* if an entry of the table says that
-calls of its kind train the input where it is used (a kernel, a matrix, a scale, a table of embeddings), perhaps behind
-calls that only move or cast it. Operands of sums and products may be either: they are trained if they have several
-entries, all finite, or one entry along an axis that is added to the result of a call with weights, a bias of width 1.
+What is trained is decided by use (`onnx_weights`). A program has one size: `sizes` fill what the file leaves open, and
+`tensors` may be weights of other sizes than the file's, where channels have left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lawful.errors import LawfulError
+from lawful.errors import InvalidNetwork, LawfulError
 from lawful.extras import needed
 from lawful.program.builder import Builder
+from lawful.program.frontends.onnx_weights import OnnxWeights, inner_graphs, read_weights
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.program.passes.patterns import recognise
 from lawful.program.program import Node, Program
-from lawful.program.table import ONNX, Entry, Refused
+from lawful.program.table import MAX_NUMBERS, ONNX, Entry, Refused, TooLarge
 
-DOMAINS = ("", "ai.onnx")
-TRAINED = ("perhaps", "bias", "statistic", "weight")  # the later one decides where a constant is used twice
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+ROUNDING = ("Quantize", "Integer", "QLinear")  # in the names of operators that round what passes through them
 
 
 def read_onnx(
-    model: Any, sizes: Mapping[str, Sequence[int]] | None = None, values: Mapping[str, Any] | None = None
+    model: Any,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    *,
+    outputs: Sequence[str] | None = None,
+    weights: OnnxWeights | None = None,
+    tensors: Mapping[str, Any] | None = None,
+    stated: Mapping[str, Sequence[int]] | None = None,
+    samples: tuple[int, int] | None = None,
+    load: Callable[[Any], Any] | None = None,
+    opaque: bool = True,
 ) -> Program:
     """The program of an ONNX file (or `ModelProto`).
 
     `sizes` are those of inputs whose sizes the file leaves open; `values` make an input a constant (a sampling rate, a
-    length), so that what depends on it alone is known.
+    length), so that what depends on it alone is known. `outputs` are names, all outputs unless they are given.
+    `tensors` are leaves instead of the file's own under these names, and may have other sizes: then `stated` are the
+    sizes that nodes state, by their first outputs. `samples` (a, b) reads sizes that are written for a samples for b.
+    `load` gives the numbers of a tensor. Without `opaque`, a call that the table does not know is refused.
     """
     onnx = needed("onnx")
     if isinstance(model, (str, Path)):
         source, model = Path(model).name, onnx.load(str(model))
     else:
         source = model.graph.name
-    opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), 1)
+    opset = next((each.version for each in model.opset_import if each.domain in DOMAINS[:2]), 1)
     walk = _Walk(Builder(source), opset, onnx)
+    walk.load = load or onnx.numpy_helper.to_array
+    walk.weights = weights or read_weights(model.graph, walk.load)
+    walk.tensors, walk.stated, walk.samples = dict(tensors or {}), dict(stated or {}), samples
+    walk.allow_opaque = opaque
     scope: dict[str, Any] = {"": None}
-    walk.trained = _uses(model.graph, onnx)
     held = {tensor.name for tensor in model.graph.initializer}
     for entry in model.graph.input:
         if entry.name not in held:
             scope[entry.name] = walk.input(entry, dict(sizes or {}), dict(values or {}))
-    walk.graph(model.graph, scope)
-    outputs = [scope.get(each.name) for each in model.graph.output]
-    return recognise(walk.b.finish(each for each in outputs if isinstance(each, Node)))
+    wanted = [each.name for each in model.graph.output] if outputs is None else list(outputs)
+    walk.graph(model.graph, scope, set(wanted))
+    results = [scope.get(name) for name in wanted]
+    return recognise(walk.b.finish(each for each in results if isinstance(each, Node)))
+
+
+def real_outputs(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The outputs that are real numbers (those that go into a dictionary, too), and what is left out of the others."""
+    makers = {name: node for node in graph.node for name in node.output}
+    found: list[str] = []
+    left: list[str] = []
+    for entry in graph.output:
+        maker = makers.get(entry.name)
+        kind = entry.type.tensor_type.elem_type
+        if maker is not None and maker.op_type == "ZipMap":
+            found.append(maker.input[0])
+            left.append(f"the names of classes in output {entry.name[:80]!r} (ZipMap)")
+        elif entry.type.WhichOneof("value") in (None, "tensor_type") and (not kind or ONNX_KINDS.get(kind) == "f"):
+            found.append(entry.name)
+        else:
+            left.append(f"output {entry.name[:80]!r} (labels)")
+    if not found:
+        raise Refused("none of its outputs is a tensor of real numbers")
+    return tuple(found), tuple(left)
 
 
 class _Walk:
     """Nodes of a file, one after the other."""
 
+    weights: OnnxWeights
+    load: Callable[[Any], Any]
+    tensors: dict[str, Any]
+    stated: dict[str, Sequence[int]]
+    samples: tuple[int, int] | None
+    allow_opaque: bool
+
     def __init__(self, builder: Builder, opset: int, onnx: Any) -> None:
         self.b, self.opset, self.onnx = builder, opset, onnx
-        self.trained: dict[str, str] = {}
+        self.owners: dict[str, Any] = {}  # the tensor that has a name: graphs inside nodes may use one twice
 
     def input(self, entry: Any, sizes: dict[str, Sequence[int]], values: dict[str, Any]) -> Any:
         """An input of the graph."""
@@ -77,28 +119,60 @@ class _Walk:
                 raise LawfulError(f"the size of the input {name} is open in the file: give it")
         return self.b.input(name, shape, kind)
 
-    def graph(self, graph: Any, scope: dict[str, Any]) -> None:
-        """All nodes of a graph, into a scope of values by name."""
+    def graph(self, graph: Any, scope: dict[str, Any], wanted: set[str]) -> None:
+        """The nodes of a graph on which something wanted depends, into a scope of values by name."""
+        used, nodes = set(wanted), []
+        for node in reversed(graph.node):
+            if used & set(node.output):
+                used |= _reads(node)
+                nodes.append(node)
         for tensor in graph.initializer:
-            scope[tensor.name] = self.tensor(tensor.name, tensor)
-        for node in graph.node:
-            for name, value in zip(node.output, self.node(node, scope), strict=False):
+            if tensor.name in used:
+                scope[tensor.name] = self.tensor(tensor.name, tensor)
+        for node in reversed(nodes):
+            results = self._checked(node, scope)
+            for name, value in zip(node.output, results, strict=False):
                 scope[name] = value
 
     def tensor(self, name: str, tensor: Any) -> Node:
         """A tensor of the file, by its use: a parameter, a statistic or a constant."""
-        array = self.onnx.numpy_helper.to_array(tensor)
-        if array.dtype.kind not in "biuf" and tensor.data_type != 16:
-            raise Refused(f"{name} holds no numbers that are read")
+        trained = name in self.weights.trained
+        first = self.owners.setdefault(name, tensor)
+        if trained or name in self.weights.kept:
+            if first is not tensor and first.SerializeToString() != tensor.SerializeToString():
+                raise Refused(f"two tensors have the name {name[:80]!r}, in graphs inside nodes")
+            held = self.tensors.get(name)
+            array = self._array_of(name, tensor) if held is None else held
+            return self.b.parameter(name, array) if trained else self.b.buffer(name, array)
+        return self.b.constant(self._array_of(name, tensor))
+
+    def _array_of(self, name: str, tensor: Any) -> Any:
+        if int(np.prod(tensor.dims)) > MAX_NUMBERS and name not in (*self.weights.trained, *self.weights.kept):
+            raise TooLarge(tuple(tensor.dims))
+        array = self.load(tensor)
         if tensor.data_type == 16:
-            array = array.astype(np.float32)
-        use = self.trained.get(name) if array.dtype.kind == "f" else None
-        if use == "statistic":
-            return self.b.buffer(name, array)
-        likely = bool(np.isfinite(array).all()) and (array.size > 1 or (use == "bias" and array.ndim > 0))
-        if use == "weight" or (use is not None and likely):
-            return self.b.parameter(name, array)
-        return self.b.constant(array)
+            return array.astype(np.float32)
+        if array.dtype.kind not in "biuf":
+            raise Refused(f"{name} holds no numbers that are read")
+        return array
+
+    def _checked(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
+        """The results of a node; whatever is wrong with it is said with its name."""
+        place = _place(node)
+        missing = next((name for name in node.input if name not in scope), None)
+        if missing is not None:
+            raise InvalidNetwork(f"{place} reads {missing[:80]!r} before it is computed: a cycle, or a missing node")
+        try:
+            return self.node(node, scope)
+        except TooLarge as error:
+            limit = f"more than the {MAX_NUMBERS:,} numbers that are supported"
+            raise InvalidNetwork(f"the result of {place} claims shape {tuple(error.shape)}, {limit}") from None
+        except LawfulError as error:
+            said = str(error)
+            raise type(error)(said if said.startswith("node ") else f"{place}: {said}") from None
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
+            reason = (str(error).strip().splitlines() or [""])[0][:120]
+            raise Refused(f"{place} is used in an unsupported way ({reason})") from None
 
     def node(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
         """The results of a node."""
@@ -113,11 +187,31 @@ class _Walk:
         entry = ONNX.get(node.op_type) if node.domain in DOMAINS else None
         try:
             if entry is None:
-                raise Refused("no entry")
+                raise Refused(_unknown(node))
+            if entry.states:
+                operands, attributes = self._restated(entry, node, operands, attributes)
             results = entry.build(self.b, *operands, **self._arguments(entry, node, attributes))
+        except TooLarge:
+            raise
         except Refused as reason:
-            return self._opaque(node, operands, str(reason))
+            return self._opaque(node, operands, str(reason), known=entry is not None)
         return results if isinstance(results, (list, tuple)) else [results]
+
+    def _restated(
+        self, entry: Entry, node: Any, operands: list[Any], attributes: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Sizes that a node states: others where they are given, and those of as many samples as there are."""
+        new = self.stated.get(node.output[0])
+        if new is None and self.samples is not None and entry.states_result and len(operands) > 1:
+            value = self.b.value(operands[1])
+            written, there = self.samples
+            if value is not None and value.size and value.ravel()[0] == written != there and 0 not in value:
+                new = [there, *value.ravel()[1:].tolist()]
+        if new is None:
+            return operands, attributes
+        gone = (entry.states, "allowzero", "num_outputs")
+        left = {name: value for name, value in attributes.items() if name not in gone}
+        return [operands[0], self.b.constant(np.array(new, dtype=np.int64))], left
 
     def _constant(self, name: str, attributes: dict[str, Any]) -> Node:
         (key, value), *_ = attributes.items()
@@ -130,7 +224,7 @@ class _Walk:
             raise Refused("If with a condition that is data")
         branch = attributes["then_branch" if bool(known.ravel()[0]) else "else_branch"]
         inner = dict(scope)
-        self.graph(branch, inner)
+        self.graph(branch, inner, {each.name for each in branch.output})
         return [inner[each.name] for each in branch.output]
 
     def _arguments(self, entry: Entry, node: Any, attributes: dict[str, Any]) -> dict[str, Any]:
@@ -158,14 +252,19 @@ class _Walk:
         value = attribute.default_value if attribute is not None else None
         return None if value is None or not value.type else _plain(self.onnx.helper.get_attribute_value(value))
 
-    def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str) -> list[Any]:
+    def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str, known: bool) -> list[Any]:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
         given = [each for each in operands if each is not None]
         name = node.op_type
-        if any(isinstance(each, list) for each in given):
-            raise Refused(f"{name}: {reason}")
-        if any(each.kind == "c" for each in given) or any(attribute.type in (5, 10) for attribute in node.attribute):
-            raise Refused(f"{name}: {reason}")  # a graph inside the node reads values of its own
+        if any(isinstance(each, list) or each.kind == "c" for each in given):
+            raise Refused(reason)
+        if inner_graphs(node) or any(attribute.graphs for attribute in node.attribute):
+            raise Refused(reason)  # a graph inside the node reads values of its own
+        if given and all(each.op == "constant" for each in given):
+            return self._folded(_Reference(self.onnx, node, operands, self.opset), given, reason)
+        if not self.allow_opaque:
+            raise Refused(reason)
+        reason = reason if known else "no entry"
         run = _Reference(self.onnx, node, operands, self.opset)
         results = iter(enumerate(run.results(f"{name}: {reason}")))
         nodes: list[Node | None] = []
@@ -177,6 +276,13 @@ class _Walk:
             call = lambda *x, k=k: run(x)[k]  # noqa: E731
             nodes.append(self.b.opaque(name, given, call, shape, kind, f"{name} {k} {run.text} ({reason})"))
         return nodes
+
+    def _folded(self, run: _Reference, given: Sequence[Node], reason: str) -> list[Any]:
+        """The results of a call of constants."""
+        try:
+            return [self.b.constant(each.numpy()) for each in run([each["value"] for each in given])]
+        except Exception:  # the reference has errors of its own
+            raise Refused(reason) from None
 
 
 class _Reference:
@@ -201,7 +307,7 @@ class _Reference:
         ]
         ends = [onnx.helper.make_empty_tensor_value_info(name) for name in self.outputs]
         graph = onnx.helper.make_graph([copy], "call", infos, ends)
-        version = onnx.helper.make_opsetid(node.domain, opset if node.domain in DOMAINS else 1)
+        version = onnx.helper.make_opsetid(node.domain, opset if node.domain in DOMAINS[:2] else 1)
         self.model = onnx.helper.make_model(graph, opset_imports=[version])
         self.text = str(sorted((a.name, str(onnx.helper.get_attribute_value(a))) for a in node.attribute))
 
@@ -231,35 +337,33 @@ class _Reference:
         return [torch.from_numpy(np.array(each)) for each in reference.run(None, feeds)]
 
 
-def _uses(graph: Any, onnx: Any) -> dict[str, str]:
-    """What constants of reals are, by the calls that read them."""
-    uses: dict[str, str] = {}
-    nodes = [(node, ONNX[node.op_type]) for node in _all_nodes(graph, onnx) if node.op_type in ONNX]
-    made_of_weights = {name for node, entry in nodes if entry.weights for name in node.output}
-
-    def note(name: str, use: str) -> None:
-        if name and (name not in uses or TRAINED.index(use) > TRAINED.index(uses[name])):
-            uses[name] = use
-
-    for node, entry in reversed(nodes):  # what carries a weight comes before the call that uses it
-        for k, name in enumerate(node.input):
-            if k in entry.weights:
-                note(name, "weight")
-            elif k in entry.statistics:
-                note(name, "statistic")
-            elif k in entry.perhaps:
-                note(name, "bias" if entry.adds and made_of_weights & set(node.input) else "perhaps")
-            if k < entry.carries and node.output[0] in uses:
-                note(name, uses[node.output[0]])
-    return uses
+def _reads(node: Any) -> set[str]:
+    """The names that a node and the graphs inside it read."""
+    names = set(node.input)
+    for graph in inner_graphs(node):
+        for each in graph.node:
+            names |= _reads(each)
+        names |= {each.name for each in graph.output}
+    return names
 
 
-def _all_nodes(graph: Any, onnx: Any) -> Any:
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g, onnx)
-        yield node
+def _place(node: Any) -> str:
+    return f"node {(node.name or (node.output[0] if node.output else ''))[:80]!r} ({node.op_type[:40]})"
+
+
+def _unknown(node: Any) -> str:
+    """Why a call is not read, and what to do about it."""
+    if any(part in node.op_type for part in ROUNDING):
+        return (
+            "is not supported; it rounds what passes through the network: give the model from before its quantisation, "
+            "or one whose weights alone are quantised"
+        )
+    if node.domain not in DOMAINS:
+        return (
+            f"is not supported (domain {node.domain[:40]!r}); give the model as it was exported, before a runtime's "
+            "optimisation fused its nodes"
+        )
+    return "is not supported; give the PyTorch module itself (module:factory), or a graph without it"
 
 
 def _plain(value: Any) -> Any:

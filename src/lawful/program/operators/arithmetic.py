@@ -153,6 +153,13 @@ def div(b: Builder, x: Operand, other: Operand, rounding_mode: str | None = None
     return pair(b, "floor_divide" if rounding_mode == "floor" else "trunc_divide", x, other)
 
 
+@onnx("Scaler")
+def _scaler(b: Builder, x: Node, offset: Any = (0.0,), scale: Any = (1.0,)) -> Node:
+    """(x - offset) scale, as scikit-learn's tools write it."""
+    shift, factor = (b.constant(np.asarray(each, dtype=np.float64)) for each in (offset, scale))
+    return b.mul(b.sub(b.as_kind(x, "f"), shift), factor)
+
+
 @onnx("Div", perhaps=(0, 1))
 def _div(b: Builder, x: Node, y: Node) -> Node:
     return b.div(x, y) if "f" in (x.kind, y.kind) else pair(b, "trunc_divide", x, y)

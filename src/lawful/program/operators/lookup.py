@@ -73,6 +73,11 @@ def _gather(b: Builder, x: Node, index: Node, axis: int = 0) -> Node:
     return index_select(b, x, axis, index)
 
 
+@onnx("ArrayFeatureExtractor")
+def _columns(b: Builder, x: Node, index: Node) -> Node:
+    return b.pick(x, -1, np.array(b.numbers(index, "the columns of ArrayFeatureExtractor"), dtype=np.int64))
+
+
 @aten("gather")
 def gather(b: Builder, x: Node, dim: int, index: Node) -> Node:
     """Entries at positions along an axis."""
