@@ -354,9 +354,9 @@ def test_one_tensor_in_two_layers_is_said_of_training(lawful: Any, tmp_path: Pat
 
 def test_an_unknown_operator_is_named() -> None:
     model = graph(
-        [helper.make_node("Hardmax", ["h"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])], (2, 3), {}
+        [helper.make_node("Bernoulli", ["h"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])], (2, 3), {}
     )
-    with pytest.raises(Unsupported, match=r"\(Hardmax\): is not supported; give the PyTorch module"):
+    with pytest.raises(Unsupported, match=r"\(Bernoulli\): is not supported; give the PyTorch module"):
         package.open(model)
 
 

@@ -17,7 +17,7 @@ from lawful.network.formats.limits import check_numbers
 from lawful.network.reading import Reading
 from lawful.program import Program
 from lawful.program.backends.torch_calls import TorchProgram
-from lawful.program.frontends.onnx import read_onnx, real_outputs
+from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs
 from lawful.program.frontends.onnx_weights import OnnxWeights, held_tensors, read_weights
 from lawful.program.table import OperatorFamily
 
@@ -112,24 +112,31 @@ class OnnxModule(nn.Module):
 
     def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
         """The program for inputs of these sizes and weights of today's."""
-        own = {name: self._tensor(path) for path, name in self.names.items()}
-        key = (tuple(shapes), tuple(tuple(each.shape) for each in own.values()), tuple(sorted(self.sizes.items())))
+        own = [self._tensor(path).shape for path in self.names]
+        key = (tuple(shapes), tuple(own), tuple(sorted(self.sizes.items())))
         if key not in self.programs:
-            samples = shapes[0][0] if shapes and shapes[0] and self.fixed and not (self.alone or self.bare) else 0
-            program = read_onnx(
-                self.graph.model,
-                dict(zip(self.inputs, shapes, strict=True)),
-                outputs=self.graph.outputs,
-                weights=self.graph.weights,
-                tensors={name: _Size(tuple(each.shape)) for name, each in own.items()},
-                stated=self.sizes,
-                samples=(self.fixed, samples) if samples else None,
-                load=self.graph.load,
-                opaque=False,
-            )
+            program = read_onnx(self.graph.model, dict(zip(self.inputs, shapes, strict=True)), **self._settings(shapes))
             self._check(program)
             self.programs[key] = TorchProgram(program)
         return self.programs[key]
+
+    def statements(self, inputs: Sequence[torch.Tensor]) -> tuple[Program, list[SizeStatement]]:
+        """What the file's nodes state of sizes, for such inputs, and the program of the values that they speak of."""
+        one = 0 if self.bare else slice(0, 1) if self.alone else slice(None)
+        shapes = [tuple(each[one].shape) for each in inputs]
+        return read_statements(self.graph.model, dict(zip(self.inputs, shapes, strict=True)), **self._settings(shapes))
+
+    def _settings(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+        samples = shapes[0][0] if shapes and shapes[0] and self.fixed and not (self.alone or self.bare) else 0
+        return {
+            "outputs": self.graph.outputs,
+            "weights": self.graph.weights,
+            "tensors": {name: _Size(tuple(self._tensor(path).shape)) for path, name in self.names.items()},
+            "stated": self.sizes,
+            "samples": (self.fixed, samples) if samples else None,
+            "load": self.graph.load,
+            "opaque": False,
+        }
 
     def _check(self, program: Program) -> None:
         reached = set()

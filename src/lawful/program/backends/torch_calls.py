@@ -8,6 +8,7 @@ elsewhere too is never hidden inside a call. Every call computes what the nodes 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,6 +117,14 @@ class _Movements:
 
 
 _MOVEMENTS = _Movements()
+_COMMUTES = ("add", "mul", "contract", "maximum", "minimum", "and", "or", "xor")
+_BROADCASTING = (
+    OperatorFamily.ELEMENTWISE,
+    OperatorFamily.ADDITION,
+    OperatorFamily.PRODUCT,
+    OperatorFamily.CHOICE,
+    OperatorFamily.COMPARISON,
+)
 
 
 def _pad(x: Any, pairs: Sequence[tuple[int, int]], number: float) -> Any:
@@ -171,14 +180,43 @@ class _Selection:
         for node in program.nodes:
             if node.op == "input" or any(each in self.data for each in node.inputs):
                 self.data.add(node)
+        self.keys: dict[Node, tuple[Any, ...]] = {}
+        for node in program.nodes:
+            inside = [self.keys[each][1] for each in self.operands(node)]
+            name = str(node.attributes.get("name", ""))
+            place = node["map"].first if node.op == "take" else 0
+            own = hashlib.sha256(repr((node.op, name, inside)).encode()).digest()
+            self.keys[node] = (node not in self.data, own, place)
+
+    def operands(self, node: Node) -> tuple[Node, ...]:
+        """The operands of a node; those that commute in an order in which sizes have no part.
+
+        Data come first, as one writes them. A module with fewer channels makes the same calls in the same order.
+        """
+        if node.op not in _COMMUTES:
+            return node.inputs
+        return tuple(sorted(node.inputs, key=self.keys.__getitem__))
+
+    def _ordered(self) -> list[Node]:
+        seen: dict[Node, None] = {}
+        stack = [(each, False) for each in reversed(self.program.outputs)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                seen[node] = None
+            elif node not in seen:
+                stack.append((node, True))
+                stack.extend((each, False) for each in reversed(self.operands(node)) if each not in seen)
+        return list(seen)
 
     def calls(self) -> list[Call]:
         """From the outputs backwards: a node that lies inside a call needs no value."""
         needed, found = set(self.program.outputs), []
-        for node in reversed(self.program.nodes):
+        for node in reversed(self._ordered()):
             if node in needed and node.family is not OperatorFamily.LEAF:
                 rules = _RULES.get(node.op, ())
-                call = next((call for rule in rules if (call := rule(self, node)) is not None), None) or _plain(node)
+                call = next((call for rule in rules if (call := rule(self, node)) is not None), None)
+                call = call or _plain(self, node)
                 needed.update(call.operands)
                 found.append(call)
         return found[::-1]
@@ -188,12 +226,25 @@ class _Selection:
         return node.op == op and self.uses[node] == 1
 
 
-def _plain(node: Node) -> Call:
+def _plain(s: _Selection, node: Node) -> Call:
     """The operator's own meaning."""
     if node.op == "opaque":
         raise Refused(f"{node['name']} can only be run by its own framework")
     attributes, meaning = node.attributes, node.operator.meaning
-    return Call(node, node.inputs, lambda arrays, *x: meaning(arrays, attributes, *x))
+    operands = _thin(node, s.operands(node)) if node.family in _BROADCASTING else node.inputs
+    return Call(node, operands, lambda arrays, *x: meaning(arrays, attributes, *x))
+
+
+def _thin(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
+    """The operands without axes of size 1 in front: broadcasting adds them where one operand has all axes."""
+    if not any(each.shape == node.shape for each in operands):
+        return tuple(operands)
+    found = []
+    for each in operands:
+        source = _reshaped(each)
+        bare = source is not None and each.shape == (1,) * (each.rank - source.rank) + source.shape
+        found.append(source if source is not None and bare and each.shape != node.shape else each)
+    return tuple(found)
 
 
 def _simple(node: Node, operands: Sequence[Node], run: Callable[..., Any]) -> Call:
@@ -452,7 +503,7 @@ def _difference(s: _Selection, node: Node) -> Call | None:
             number = _number(x)
             if number is not None:
                 return _simple(node, (minus.inputs[1],), lambda y, number=number: number - y)
-            return _simple(node, (x, minus.inputs[1]), lambda x, y: x - y)
+            return _simple(node, _thin(node, (x, minus.inputs[1])), lambda x, y: x - y)
     return None
 
 
@@ -513,7 +564,7 @@ def _quotient(s: _Selection, node: Node) -> Call | None:
             number = _number(x)
             if number is not None:
                 return _simple(node, inverse.inputs, lambda y, number=number: number / y)
-            return _simple(node, (x, *inverse.inputs), lambda x, y: x / y)
+            return _simple(node, _thin(node, (x, *inverse.inputs)), lambda x, y: x / y)
     return None
 
 
@@ -528,6 +579,17 @@ def _with_number(run: Callable[[Any, Any], Any]) -> Callable[[_Selection, Node],
         return None
 
     return rule
+
+
+def _where(s: _Selection, node: Node) -> Call | None:
+    """With a plain number as one of the branches."""
+    condition, x, y = node.inputs
+    one, other = _number(x), _number(y)
+    if one is not None and y.shape == node.shape:
+        return _simple(node, (condition, y), lambda c, v: torch.where(c, one, v))
+    if other is not None and x.shape == node.shape:
+        return _simple(node, (condition, x), lambda c, v: torch.where(c, v, other))
+    return None
 
 
 def _power(s: _Selection, node: Node) -> Call | None:
@@ -568,6 +630,7 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
     "maximum": (_with_number(lambda x, c: x.clamp(min=c)),),
     "minimum": (_with_number(lambda x, c: x.clamp(max=c)),),
     "power": (_power,),
+    "where": (_where,),
     "lookup": (_embedding,),
     # beyond 50 the two differ by less than e⁻⁵⁰, far below a rounding; PyTorch's own threshold of 20 is seen in float64
     "softplus": (lambda s, node: _simple(node, node.inputs, lambda x: functional.softplus(x, 1.0, 50.0)),),

@@ -7,6 +7,7 @@ What is trained is decided by use (`onnx_weights`). A program has one size: `siz
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,43 +30,78 @@ def read_onnx(
     model: Any,
     sizes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Any] | None = None,
-    *,
-    outputs: Sequence[str] | None = None,
-    weights: OnnxWeights | None = None,
-    tensors: Mapping[str, Any] | None = None,
-    stated: Mapping[str, Sequence[int]] | None = None,
-    samples: tuple[int, int] | None = None,
-    load: Callable[[Any], Any] | None = None,
-    opaque: bool = True,
+    **settings: Any,
 ) -> Program:
     """The program of an ONNX file (or `ModelProto`).
 
     `sizes` are those of inputs whose sizes the file leaves open; `values` make an input a constant (a sampling rate, a
-    length), so that what depends on it alone is known. `outputs` are names, all outputs unless they are given.
-    `tensors` are leaves instead of the file's own under these names, and may have other sizes: then `stated` are the
-    sizes that nodes state, by their first outputs. `samples` (a, b) reads sizes that are written for a samples for b.
-    `load` gives the numbers of a tensor. Without `opaque`, a call that the table does not know is refused.
+    length), so that what depends on it alone is known. `settings` are fields of `OnnxSettings`.
     """
+    walk, results = _walk(model, sizes, values, OnnxSettings(**settings))
+    return recognise(walk.b.finish(results))
+
+
+def read_statements(
+    model: Any, sizes: Mapping[str, Sequence[int]] | None = None, **settings: Any
+) -> tuple[Program, list[SizeStatement]]:
+    """What the nodes of a file state of sizes, and a program in which the values that they speak of are outputs."""
+    walk, _ = _walk(model, sizes, None, OnnxSettings(**settings))
+    nodes = [node for each in walk.statements for node in (each.source, *each.results)]
+    return walk.b.finish(nodes), walk.statements
+
+
+@dataclass(frozen=True)
+class OnnxSettings:
+    """How a file is read.
+
+    `outputs` are names, all outputs unless they are given. `tensors` are leaves instead of the file's own under these
+    names, and may have other sizes: then `stated` are the sizes that nodes state, by their first outputs. `samples`
+    (a, b) reads sizes that are written for a samples for b. `load` gives the numbers of a tensor. Without `opaque`, a
+    call that the table does not know is refused.
+    """
+
+    outputs: Sequence[str] | None = None
+    weights: OnnxWeights | None = None
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    stated: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    samples: tuple[int, int] | None = None
+    load: Callable[[Any], Any] | None = None
+    opaque: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class SizeStatement:
+    """Sizes that a node states: of its result, or of its parts along an axis.
+
+    `written` are the numbers in the file, None for one that is worked out from the sizes of inputs; None if all are.
+    """
+
+    name: str
+    source: Node
+    results: tuple[Node, ...]
+    written: tuple[int | None, ...] | None
+    axis: int | None
+
+
+def _walk(
+    model: Any, sizes: Mapping[str, Sequence[int]] | None, values: Mapping[str, Any] | None, settings: OnnxSettings
+) -> tuple[_Walk, list[Node]]:
     onnx = needed("onnx")
     if isinstance(model, (str, Path)):
         source, model = Path(model).name, onnx.load(str(model))
     else:
         source = model.graph.name
     opset = next((each.version for each in model.opset_import if each.domain in DOMAINS[:2]), 1)
-    walk = _Walk(Builder(source), opset, onnx)
-    walk.load = load or onnx.numpy_helper.to_array
-    walk.weights = weights or read_weights(model.graph, walk.load)
-    walk.tensors, walk.stated, walk.samples = dict(tensors or {}), dict(stated or {}), samples
-    walk.allow_opaque = opaque
+    walk = _Walk(Builder(source), opset, onnx, settings, model.graph)
     scope: dict[str, Any] = {"": None}
     held = {tensor.name for tensor in model.graph.initializer}
     for entry in model.graph.input:
         if entry.name not in held:
             scope[entry.name] = walk.input(entry, dict(sizes or {}), dict(values or {}))
-    wanted = [each.name for each in model.graph.output] if outputs is None else list(outputs)
+    wanted = [each.name for each in model.graph.output] if settings.outputs is None else list(settings.outputs)
     walk.graph(model.graph, scope, set(wanted))
     results = [scope.get(name) for name in wanted]
-    return recognise(walk.b.finish(each for each in results if isinstance(each, Node)))
+    return walk, [each for each in results if isinstance(each, Node)]
 
 
 def real_outputs(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -91,16 +127,15 @@ def real_outputs(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 class _Walk:
     """Nodes of a file, one after the other."""
 
-    weights: OnnxWeights
-    load: Callable[[Any], Any]
-    tensors: dict[str, Any]
-    stated: dict[str, Sequence[int]]
-    samples: tuple[int, int] | None
-    allow_opaque: bool
-
-    def __init__(self, builder: Builder, opset: int, onnx: Any) -> None:
+    def __init__(self, builder: Builder, opset: int, onnx: Any, settings: OnnxSettings, graph: Any) -> None:
         self.b, self.opset, self.onnx = builder, opset, onnx
+        self.settings = settings
+        self.load = settings.load or onnx.numpy_helper.to_array
+        self.weights = settings.weights or read_weights(graph, self.load)
         self.owners: dict[str, Any] = {}  # the tensor that has a name: graphs inside nodes may use one twice
+        self.makers: dict[str, Any] = {}
+        self.sized: set[str] = set()  # what follows from the sizes of values
+        self.statements: list[SizeStatement] = []
 
     def input(self, entry: Any, sizes: dict[str, Sequence[int]], values: dict[str, Any]) -> Any:
         """An input of the graph."""
@@ -132,7 +167,32 @@ class _Walk:
         for node in reversed(nodes):
             results = self._checked(node, scope)
             for name, value in zip(node.output, results, strict=False):
-                scope[name] = value
+                scope[name], self.makers[name] = value, node
+            entry = ONNX.get(node.op_type)
+            if (entry is not None and entry.sizes_alone) or self.sized & set(node.input):
+                self.sized |= set(node.output)
+            if entry is not None and entry.states:
+                self.state(entry, node, scope)
+
+    def state(self, entry: Entry, node: Any, scope: dict[str, Any]) -> None:
+        """Note what a node states of sizes."""
+        source, results = scope[node.input[0]], tuple(scope[name] for name in node.output if name)
+        attributes = {each.name: self.onnx.helper.get_attribute_value(each) for each in node.attribute}
+        written = self._written(node.input[1], scope) if len(node.input) > 1 else attributes.get(entry.states)
+        axis = None if entry.states_result else int(attributes.get("axis", 0)) % source.rank
+        if all(isinstance(each, Node) for each in results):
+            whole = None if written is None else tuple(written)
+            self.statements.append(SizeStatement(node.output[0], source, results, whole, axis))
+
+    def _written(self, name: str, scope: dict[str, Any]) -> list[int | None] | None:
+        value = self.b.value(scope[name])
+        if name not in self.sized:
+            return None if value is None else [int(n) for n in value.ravel()]
+        maker = self.makers.get(name)
+        if maker is None or maker.op_type not in ONNX or not ONNX[maker.op_type].joins:
+            return None
+        parts = [self._written(part, scope) if part not in self.sized else [None] for part in maker.input]
+        return [size for part in parts for size in part or ()]
 
     def tensor(self, name: str, tensor: Any) -> Node:
         """A tensor of the file, by its use: a parameter, a statistic or a constant."""
@@ -141,7 +201,7 @@ class _Walk:
         if trained or name in self.weights.kept:
             if first is not tensor and first.SerializeToString() != tensor.SerializeToString():
                 raise Refused(f"two tensors have the name {name[:80]!r}, in graphs inside nodes")
-            held = self.tensors.get(name)
+            held = self.settings.tensors.get(name)
             array = self._array_of(name, tensor) if held is None else held
             return self.b.parameter(name, array) if trained else self.b.buffer(name, array)
         return self.b.constant(self._array_of(name, tensor))
@@ -201,10 +261,10 @@ class _Walk:
         self, entry: Entry, node: Any, operands: list[Any], attributes: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """Sizes that a node states: others where they are given, and those of as many samples as there are."""
-        new = self.stated.get(node.output[0])
-        if new is None and self.samples is not None and entry.states_result and len(operands) > 1:
+        new = self.settings.stated.get(node.output[0])
+        if new is None and self.settings.samples is not None and entry.states_result and len(operands) > 1:
             value = self.b.value(operands[1])
-            written, there = self.samples
+            written, there = self.settings.samples
             if value is not None and value.size and value.ravel()[0] == written != there and 0 not in value:
                 new = [there, *value.ravel()[1:].tolist()]
         if new is None:
@@ -262,7 +322,7 @@ class _Walk:
             raise Refused(reason)  # a graph inside the node reads values of its own
         if given and all(each.op == "constant" for each in given):
             return self._folded(_Reference(self.onnx, node, operands, self.opset), given, reason)
-        if not self.allow_opaque:
+        if not self.settings.opaque:
             raise Refused(reason)
         reason = reason if known else "no entry"
         run = _Reference(self.onnx, node, operands, self.opset)
