@@ -60,14 +60,14 @@ def _masks(state: KeptChannels) -> dict[str, Mask]:
     """For every entry of a weight whether it is left: its position is cut like its number."""
     labels = _Labels(state)
     grouped = {str(each.tensors["weight"]): each.groups for each in state.program.operations if each.groups > 1}
-    found = {}
+    found: dict[str, Mask] = {}
     for name, kept in cut_tensors(labels).items():
-        mask = np.zeros(labels.arrays[name].size, dtype=bool)
+        mask: Any = np.zeros(labels.arrays[name].size, dtype=bool)
         mask[np.asarray(kept).ravel()] = True
         mask = mask.reshape(labels.arrays[name].shape)
         if name in grouped:  # written out as whole rows while channels leave
             every = (np.ones(size, dtype=bool) for size in mask.shape[:2])
-            mask = cut_rows(mask, grouped[name], *every)  # type: ignore[arg-type, assignment]
+            mask = cut_rows(mask, grouped[name], *every)
         found[name] = np.swapaxes(mask, 0, 1) if name in state.program.transposed else mask
     return found
 
@@ -116,7 +116,7 @@ def _counted(left: Mask) -> Sizes:
     sizes: list[int] = []
     while left.ndim:
         sizes.append(int(left.sum(axis=-1).max()))
-        left = left.any(axis=-1)
+        left = np.asarray(left.any(axis=-1))
     return tuple(reversed(sizes))
 
 

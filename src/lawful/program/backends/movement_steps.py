@@ -129,7 +129,8 @@ def _affine(index: IndexMap, x: Value, shape: Shape, finer: set[int]) -> Value |
     count = [1] * len(bases)
     of_axis: list[list[int]] = []
     for k in moving:  # an axis may run through several digits, the lower ones whole
-        at, n, mine = bases.index(abs(steps[k])), index.shape[k], []
+        at, n = bases.index(abs(steps[k])), index.shape[k]
+        mine: list[int] = []
         while n > 1:
             if at < 0 or count[at] > 1:
                 return None

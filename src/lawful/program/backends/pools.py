@@ -38,11 +38,11 @@ class Pool:
 def read_windows(reduction: Node, fill: float) -> Pool | None:
     """The pool of a reduction of windows of one value, with `fill` around it; checked entry by entry."""
     windows = reduction.inputs[0]
-    rank = len(reduction["axes"])
-    if windows.op != "take" or windows.size > MAX_READ or windows.rank != 2 + 2 * rank:
+    rank = windows.rank // 2 - 1
+    if windows.op != "take" or windows.size > MAX_READ or windows.rank != 2 + 2 * rank or not 1 <= rank <= 3:
         return None
-    if reduction["axes"] != tuple(range(2 + rank, 2 + 2 * rank)) or not 1 <= rank <= 3:
-        return None
+    if reduction["axes"] != tuple(k for k in range(2 + rank, 2 + 2 * rank) if windows.shape[k] != 1):
+        return None  # a reduction names no axes of size 1
     x = next((each for each in windows.inputs if each.op != "constant"), None)
     if x is None or x.rank != 2 + rank or any(each is not x and each.op != "constant" for each in windows.inputs):
         return None

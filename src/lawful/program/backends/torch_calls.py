@@ -80,7 +80,7 @@ class TorchProgram:
         if tuple(found.shape) != leaf.shape:
             raise LawfulError(f"{leaf['name']} has size {list(found.shape)}, not {list(leaf.shape)}")
         wanted = {"b": torch.bool, "i": torch.int64, "f": arrays.real}[leaf.kind]
-        return found if found.dtype == wanted else arrays.cast(found, leaf.kind)  # type: ignore[no-any-return]
+        return found if found.dtype == wanted else arrays.cast(found, leaf.kind)
 
 
 class _Movements:
@@ -347,6 +347,7 @@ def _convolution(s: _Selection, node: Node, bias: Node | None = None, whole: Nod
     a, rank = node.attributes, node.rank - 2
     name = f"conv_transpose{rank}d" if a["transposed"] else f"conv{rank}d"
     layer: Any = getattr(functional, name)
+    settings: tuple[Any, ...]
     if a["transposed"]:
         settings = (a["stride"], a["padding"], a["output_padding"], a["groups"], a["dilation"])
     else:
@@ -376,7 +377,7 @@ def _batch_norm(s: _Selection, node: Node) -> Call | None:
                 continue
             gamma, variance, epsilon = roots[0]
             for x, minus in _pairs(centred):
-                mean = _along(minus.inputs[1], 1) if minus.op == "mul" and _number(minus.inputs[0]) == -1 else None
+                mean = _negated_along(minus, 1)
                 if mean is not None and mean not in s.data and x.shape == node.shape:
 
                     def run(x: Any, m: Any, v: Any, g: Any, b: Any, epsilon: float = epsilon) -> Any:
@@ -384,6 +385,16 @@ def _batch_norm(s: _Selection, node: Node) -> Call | None:
 
                     return _simple(node, (x, mean, variance, gamma, beta), run)
     return None
+
+
+def _negated_along(node: Node, axis: int) -> Node | None:
+    """The vector that runs, negated, along one axis of a node."""
+    product = node if node.op == "mul" else _reshaped(node)
+    if product is None or product.op != "mul" or _number(product.inputs[0]) != -1 or product.size != node.shape[axis]:
+        return None
+    source = product.inputs[1] if product.inputs[1].rank == 1 else _reshaped(product.inputs[1])
+    fits = all(n == 1 for k, n in enumerate(node.shape) if k != axis)
+    return source if source is not None and source.rank == 1 and fits else None
 
 
 def _root_of_variance(node: Node) -> tuple[Node, float] | None:
@@ -432,7 +443,7 @@ def _group_norm(
     if inside is None or not s.inner(inside, "normalise") or inside["axes"] != (2,) or not inside["centre"]:
         return None
     x = _reshaped(inside.inputs[0])
-    if x is None or x.shape != node.shape or inside.rank != 3 or node.rank < 3 or inside.shape[0] != node.shape[0]:
+    if x is None or inside.rank != 3 or node.rank < 3 or inside.shape[0] != node.shape[0]:
         return None
     gamma, beta = (None if each is None else _along(each, 1) for each in (scale, shift))
     if (
@@ -444,6 +455,7 @@ def _group_norm(
     groups, epsilon = inside.shape[1], inside["epsilon"]
 
     def run(x: Any, g: Any = None, b: Any = None) -> Any:
+        x = x if x.shape == node.shape else x.reshape(node.shape)
         if groups == x.shape[1] and g is not None:
             return functional.instance_norm(x, None, None, g, b, True, 0.0, epsilon)
         return functional.group_norm(x, groups, g, b, epsilon)
@@ -539,13 +551,18 @@ def _uneven_average(pool: Pool, factor: torch.Tensor, x: Any) -> Any:
 
 def _max_pool(s: _Selection, node: Node) -> Call | None:
     """The maxima of windows, without the axes that a reduction keeps."""
-    flat = _reshaped(node)
-    if flat is None or not s.inner(flat, "amax"):
+    flat = node if node.op == "amax" else _reshaped(node)
+    if flat is None or not (flat is node or s.inner(flat, "amax")):
         return None
     pool = read_windows(flat, -math.inf)
-    if pool is None or node.shape != pool.shape:
+    if pool is None:
         return None
-    return _simple(node, (pool.source,), lambda x: _run_pool("max", pool, x, -math.inf))
+
+    def run(x: Any) -> Any:
+        made = _run_pool("max", pool, x, -math.inf)
+        return made if node.shape == pool.shape else made.reshape(node.shape)
+
+    return _simple(node, (pool.source,), run)
 
 
 def _run_pool(kind: str, pool: Pool, x: Any, fill: float) -> Any:
@@ -620,6 +637,7 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
     "take": (_max_pool, _group_norm, _movement),
     "contract": (_linear, _matrix_product),
     "conv": (_convolution,),
+    "amax": (_max_pool,),
     "normalise": (_norm,),
     "softmax": (lambda s, node: _simple(node, node.inputs, lambda x: torch.softmax(x, node["axis"])),),
     "add": (_layer_with_bias, _batch_norm, _scaled_norm, _leaky_relu, _difference, _with_number(lambda x, c: x + c)),

@@ -147,9 +147,7 @@ class _Walk:
         if name in sizes:
             shape = tuple(int(n) for n in sizes[name])
         else:
-            shape = tuple(
-                each.dim_value if each.HasField("dim_value") else -1 for each in entry.type.tensor_type.shape.dim
-            )
+            shape = tuple(each.dim_value if each.dim_value > 0 else -1 for each in entry.type.tensor_type.shape.dim)
             if any(n < 0 for n in shape):
                 raise LawfulError(f"the size of the input {name} is open in the file: give it")
         return self.b.input(name, shape, kind)
