@@ -64,7 +64,7 @@ def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
     sizes: dict[str, tuple[int, ...]] = {}
     for entry in model.graph.input:
         dims = entry.type.tensor_type.shape.dim
-        stated = [each.dim_value if each.dim_value > 0 else None for each in dims]  # some tools write -1 for an open one
+        stated = [each.dim_value if each.dim_value > 0 else None for each in dims]  # -1 is open, too
         if entry.name in held or None not in stated:
             continue
         own = next(given, None)

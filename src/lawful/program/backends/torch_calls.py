@@ -31,7 +31,7 @@ Run = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class TorchCall:
     """How the value of a node is computed: `run(arrays, *values of the operands)`."""
 
     node: Node
@@ -209,7 +209,7 @@ class _Selection:
                 stack.extend((each, False) for each in reversed(self.operands(node)) if each not in seen)
         return list(seen)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[TorchCall]:
         """From the outputs backwards: a node that lies inside a call needs no value."""
         needed, found = set(self.program.outputs), []
         for node in reversed(self._ordered()):
@@ -226,13 +226,13 @@ class _Selection:
         return node.op == op and self.uses[node] == 1
 
 
-def _plain(s: _Selection, node: Node) -> Call:
+def _plain(s: _Selection, node: Node) -> TorchCall:
     """The operator's own meaning."""
     if node.op == "opaque":
         raise Refused(f"{node['name']} can only be run by its own framework")
     attributes, meaning = node.attributes, node.operator.meaning
     operands = _thin(node, s.operands(node)) if node.family in _BROADCASTING else node.inputs
-    return Call(node, operands, lambda arrays, *x: meaning(arrays, attributes, *x))
+    return TorchCall(node, operands, lambda arrays, *x: meaning(arrays, attributes, *x))
 
 
 def _thin(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
@@ -247,14 +247,14 @@ def _thin(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _simple(node: Node, operands: Sequence[Node], run: Callable[..., Any]) -> Call:
-    return Call(node, tuple(operands), lambda arrays, *x: run(*x))
+def _simple(node: Node, operands: Sequence[Node], run: Callable[..., Any]) -> TorchCall:
+    return TorchCall(node, tuple(operands), lambda arrays, *x: run(*x))
 
 
 # Layers
 
 
-def _linear(s: _Selection, node: Node, bias: Node | None = None, whole: Node | None = None) -> Call | None:
+def _linear(s: _Selection, node: Node, bias: Node | None = None, whole: Node | None = None) -> TorchCall | None:
     """x Wᵀ + b: the second operand is a matrix that no input moves, and its output axis comes last."""
     given, out = node["spec"].split("->")
     for (x, own), (w, letters) in _both(node.inputs, given.split(",")):
@@ -290,7 +290,7 @@ def _both(nodes: Sequence[Node], letters: Sequence[str]) -> Iterator[tuple[tuple
     yield pairs[1], pairs[0]
 
 
-def _matrix_product(s: _Selection, node: Node) -> Call | None:
+def _matrix_product(s: _Selection, node: Node) -> TorchCall | None:
     """A product of matrices, or of stacks of them: axes are put in order, and those of one role made one."""
     given, out = node["spec"].split("->")
     one, two = given.split(",")
@@ -330,7 +330,7 @@ def _in_order(x: Any, order: Sequence[int], shape: Sequence[int]) -> Any:
     return x if list(x.shape) == list(shape) else x.reshape(tuple(shape))
 
 
-def _layer_with_bias(s: _Selection, node: Node) -> Call | None:
+def _layer_with_bias(s: _Selection, node: Node) -> TorchCall | None:
     for layer, bias in _pairs(node):
         if s.inner(layer, "contract"):
             vector = _along(bias, node.rank - 1)
@@ -343,7 +343,7 @@ def _layer_with_bias(s: _Selection, node: Node) -> Call | None:
     return None
 
 
-def _convolution(s: _Selection, node: Node, bias: Node | None = None, whole: Node | None = None) -> Call:
+def _convolution(s: _Selection, node: Node, bias: Node | None = None, whole: Node | None = None) -> TorchCall:
     a, rank = node.attributes, node.rank - 2
     name = f"conv_transpose{rank}d" if a["transposed"] else f"conv{rank}d"
     layer: Any = getattr(functional, name)
@@ -362,7 +362,7 @@ def _convolution(s: _Selection, node: Node, bias: Node | None = None, whole: Nod
 # Normalisations
 
 
-def _batch_norm(s: _Selection, node: Node) -> Call | None:
+def _batch_norm(s: _Selection, node: Node) -> TorchCall | None:
     """(x - mean) γ / √(variance + ε) + β by fixed statistics."""
     for product, shift in _pairs(node):
         beta = _along(shift, 1)
@@ -409,7 +409,7 @@ def _root_of_variance(node: Node) -> tuple[Node, float] | None:
 
 def _norm(
     s: _Selection, node: Node, scale: Node | None = None, shift: Node | None = None, whole: Node | None = None
-) -> Call | None:
+) -> TorchCall | None:
     """Along the last axes, with scale and shift of their sizes."""
     axes, rank = node["axes"], node.rank
     if not axes or tuple(axes) != tuple(range(rank - len(axes), rank)):
@@ -437,7 +437,7 @@ def _norm(
 
 def _group_norm(
     s: _Selection, node: Node, scale: Node | None = None, shift: Node | None = None, whole: Node | None = None
-) -> Call | None:
+) -> TorchCall | None:
     """A normalisation of groups of channels: of a reshape, and a reshape back."""
     inside = _reshaped(node)
     if inside is None or not s.inner(inside, "normalise") or inside["axes"] != (2,) or not inside["centre"]:
@@ -463,7 +463,7 @@ def _group_norm(
     return _simple(whole or node, (x,) if gamma is None or beta is None else (x, gamma, beta), run)
 
 
-def _scaled_norm(s: _Selection, node: Node) -> Call | None:
+def _scaled_norm(s: _Selection, node: Node) -> TorchCall | None:
     """γ × a normalisation (+ β)."""
     for product, shift in _pairs(node) if node.op == "add" else [(node, None)]:
         if shift in s.data or (product is not node and not s.inner(product, "mul")):
@@ -483,7 +483,7 @@ def _scaled_norm(s: _Selection, node: Node) -> Call | None:
 # Arithmetic
 
 
-def _leaky_relu(s: _Selection, node: Node) -> Call | None:
+def _leaky_relu(s: _Selection, node: Node) -> TorchCall | None:
     """relu(x) - slope relu(-x)."""
     for above, product in _pairs(node):
         if not (s.inner(above, "relu") and s.inner(product, "mul")):
@@ -509,7 +509,7 @@ def _is_negative_part(node: Node, x: Node) -> bool:
     return inside is not None and inside.op == "mul" and _number(inside.inputs[0]) == -1 and inside.inputs[1] is x
 
 
-def _difference(s: _Selection, node: Node) -> Call | None:
+def _difference(s: _Selection, node: Node) -> TorchCall | None:
     for x, minus in _pairs(node):
         if s.inner(minus, "mul") and _number(minus.inputs[0]) == -1 and minus.inputs[1].shape == minus.shape:
             number = _number(x)
@@ -519,7 +519,7 @@ def _difference(s: _Selection, node: Node) -> Call | None:
     return None
 
 
-def _mean(s: _Selection, node: Node) -> Call | None:
+def _mean(s: _Selection, node: Node) -> TorchCall | None:
     """A sum over how many entries it has."""
     number, total = _number(node.inputs[0]), node.inputs[1]
     if number is None or not s.inner(total, "sum") or total.kind != "f" or total.shape != node.shape:
@@ -529,7 +529,7 @@ def _mean(s: _Selection, node: Node) -> Call | None:
     return _simple(node, total.inputs, lambda x: x.mean(axes, keepdim=True)) if number == 1.0 / count else None
 
 
-def _average_pool(s: _Selection, node: Node) -> Call | None:
+def _average_pool(s: _Selection, node: Node) -> TorchCall | None:
     """Sums of windows, each over how many entries it has inside."""
     for total, share in _pairs(node):
         flat = _reshaped(total) if s.inner(total, "take") else None
@@ -549,7 +549,7 @@ def _uneven_average(pool: Pool, factor: torch.Tensor, x: Any) -> Any:
     return _run_pool("avg", pool, x, 0.0) * factor.to(device=x.device, dtype=x.dtype)
 
 
-def _max_pool(s: _Selection, node: Node) -> Call | None:
+def _max_pool(s: _Selection, node: Node) -> TorchCall | None:
     """The maxima of windows, without the axes that a reduction keeps."""
     flat = node if node.op == "amax" else _reshaped(node)
     if flat is None or not (flat is node or s.inner(flat, "amax")):
@@ -575,7 +575,7 @@ def _run_pool(kind: str, pool: Pool, x: Any, fill: float) -> Any:
     return run(x, pool.kernel, pool.stride, even, pool.dilation)
 
 
-def _quotient(s: _Selection, node: Node) -> Call | None:
+def _quotient(s: _Selection, node: Node) -> TorchCall | None:
     for x, inverse in _pairs(node):
         if s.inner(inverse, "power") and inverse["exponent"] == -1 and inverse.inputs[0].shape == inverse.shape:
             number = _number(x)
@@ -585,10 +585,10 @@ def _quotient(s: _Selection, node: Node) -> Call | None:
     return None
 
 
-def _with_number(run: Callable[[Any, Any], Any]) -> Callable[[_Selection, Node], Call | None]:
+def _with_number(run: Callable[[Any, Any], Any]) -> Callable[[_Selection, Node], TorchCall | None]:
     """A constant of one entry as a plain number: tools that trace a module know that it is one."""
 
-    def rule(s: _Selection, node: Node) -> Call | None:
+    def rule(s: _Selection, node: Node) -> TorchCall | None:
         for x, constant in _pairs(node):
             number = _number(constant)
             if number is not None and _number(x) is None and x.shape == node.shape:
@@ -598,7 +598,7 @@ def _with_number(run: Callable[[Any, Any], Any]) -> Callable[[_Selection, Node],
     return rule
 
 
-def _where(s: _Selection, node: Node) -> Call | None:
+def _where(s: _Selection, node: Node) -> TorchCall | None:
     """With a plain number as one of the branches."""
     condition, x, y = node.inputs
     one, other = _number(x), _number(y)
@@ -609,7 +609,7 @@ def _where(s: _Selection, node: Node) -> Call | None:
     return None
 
 
-def _power(s: _Selection, node: Node) -> Call | None:
+def _power(s: _Selection, node: Node) -> TorchCall | None:
     runs: dict[float, Any] = {2.0: torch.square, 0.5: torch.sqrt, -0.5: torch.rsqrt, -1.0: torch.reciprocal}
     exponent = node["exponent"]
     whole = int(exponent) if exponent == int(exponent) else exponent
@@ -617,7 +617,7 @@ def _power(s: _Selection, node: Node) -> Call | None:
     return None if run is None else _simple(node, node.inputs, run)
 
 
-def _movement(s: _Selection, node: Node) -> Call:
+def _movement(s: _Selection, node: Node) -> TorchCall:
     numbers = [None if (n := _number(each)) is None else float(n) for each in node.inputs]
     steps = spell_movement(node["map"], [each.shape for each in node.inputs], numbers)
     if node.kind != "f" and not isinstance(steps, int) and steps.kind == "pad":
@@ -625,14 +625,14 @@ def _movement(s: _Selection, node: Node) -> Call:
     return _simple(node, node.inputs, lambda *x: carry_out(steps, x, _MOVEMENTS))
 
 
-def _embedding(s: _Selection, node: Node) -> Call | None:
+def _embedding(s: _Selection, node: Node) -> TorchCall | None:
     table, at = node.inputs
     if node["axis"] != 0 or table.rank != 2 or table in s.data:
         return None
     return _simple(node, (table, at), lambda t, i: functional.embedding(i, t))
 
 
-_Rule = Callable[[_Selection, Node], Call | None]
+_Rule = Callable[[_Selection, Node], TorchCall | None]
 _RULES: Mapping[str, Sequence[_Rule]] = {
     "take": (_max_pool, _group_norm, _movement),
     "contract": (_linear, _matrix_product),
