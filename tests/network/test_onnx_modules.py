@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import warnings
@@ -354,10 +355,32 @@ def test_one_tensor_in_two_layers_is_said_of_training(lawful: Any, tmp_path: Pat
 
 def test_an_unknown_operator_is_named() -> None:
     model = graph(
-        [helper.make_node("Hardmax", ["h"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])], (2, 3), {}
+        [helper.make_node("Bernoulli", ["h"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])], (2, 3), {}
     )
-    with pytest.raises(Unsupported, match=r"\(Hardmax\): is not supported; give the PyTorch module"):
+    with pytest.raises(Unsupported, match=r"\(Bernoulli\): is not supported; give the PyTorch module"):
         package.open(model)
+
+
+def test_copies_in_other_types_read_their_own_programs() -> None:
+    found = package.open(exported("convolutions", "script", fixed=False))
+    assert isinstance(found, ModuleNetwork)
+    module, (x,) = found.module, inputs_of([(2, 8, 8)], 3)
+    twin = copy.deepcopy(module).double()
+    assert isinstance(twin, OnnxModule)
+    assert twin.programs == {}
+    assert isinstance(module, OnnxModule)
+    assert twin.graph is module.graph  # which holds the file's numbers: once for all copies
+    twin.load_state_dict(module.state_dict())
+    assert torch.allclose(twin(x.double()).float(), module(x), atol=1e-5)
+    twin.train()(x.double()).sum().backward()
+    assert all(tensor.grad is not None for tensor in twin.parameters())
+    assert module.program([x]).digest() == twin.program([(3, 2, 8, 8)]).digest()
+
+
+def test_training_inside_a_file_is_refused() -> None:
+    held = {"ratio": np.full((), 0.5, np.float32), "training": np.full((), True)}
+    with pytest.raises(Unsupported, match=r"\(Dropout\): Dropout in training"):
+        package.open(graph([helper.make_node("Dropout", ["h", *held], ["y"])], (2, 3), held))
 
 
 def test_graphs_that_mix_samples_are_refused() -> None:

@@ -89,6 +89,11 @@ class IndexMap:
         return total
 
     @property
+    def first(self) -> int:
+        """The position of the first entry; 0 if there is none."""
+        return self.offset if self.strides is not None or not self.size else int(self.positions.flat[0])
+
+    @property
     def keeps_order(self) -> bool:
         """Whether the result is the first entries of the source in their order.
 

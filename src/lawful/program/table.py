@@ -12,7 +12,7 @@ would be wrong in silence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
@@ -27,6 +27,17 @@ INFINITY = float("inf")
 
 class Refused(Unsupported):
     """A call that the table does not cover, or not with this argument; the message names it."""
+
+
+MAX_NUMBERS = 50_000_000  # that a constant or a result whose size a file states may have
+
+
+class TooLarge(Refused):
+    """A call that states sizes which no memory should be asked for."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__(f"a result of size {list(shape)}")
+        self.shape = tuple(shape)
 
 
 class OperatorFamily(StrEnum):
@@ -108,6 +119,11 @@ class Entry:
     adds: bool = False  # of a call that may add a bias
     statistics: tuple[int, ...] = ()  # that training counts instead (BatchNorm's)
     carries: int = 0  # how many inputs are trained if the result is: of calls that move or cast
+    joins: bool = False  # of a call that puts constants beside values: tokens are trained, as biases are
+    regrouped: bool = False  # weights are none behind a call that moves: tools write normalisations of groups like that
+    sizes_alone: bool = False  # of a call that reads the size of its input, and no entry
+    states: str = ""  # sizes that stand in the second input or in this attribute: of the result, or of its parts
+    states_result: bool = False  # of the result, the samples first
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:

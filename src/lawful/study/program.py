@@ -63,7 +63,8 @@ def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
     held = {each.name for each in model.graph.initializer}
     sizes: dict[str, tuple[int, ...]] = {}
     for entry in model.graph.input:
-        stated = [each.dim_value if each.HasField("dim_value") else None for each in entry.type.tensor_type.shape.dim]
+        dims = entry.type.tensor_type.shape.dim
+        stated = [each.dim_value if each.dim_value > 0 else None for each in dims]  # -1 is open, too
         if entry.name in held or None not in stated:
             continue
         own = next(given, None)

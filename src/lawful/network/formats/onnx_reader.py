@@ -129,7 +129,7 @@ def _free_sizes(graph: Any) -> tuple[int, int]:
 def _read(model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ...], drop_useless: bool) -> Mlp | Dag:
     whole = (batch, *shape) if batch else shape
     array = partial(onnx_file.array, folder=folder)
-    program = read_onnx(model, {entry.name: whole}, array=array, most=MAX_COMPUTED)
+    program = read_onnx(model, {entry.name: whole}, load=array, most=MAX_COMPUTED)
     kept, ignored = _result(program, [each.name for each in model.graph.output])
     found = read_graph(kept, batch, hint=advice)
     network = found.domain.assembly.finish(found.value, drop_useless=drop_useless)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.network.formats import onnx_file, onnx_graph
 from lawful.network.formats.limits import check_numbers
 from lawful.network.modules.network import ModuleNetwork
@@ -46,7 +46,6 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
             for name, sample in zip(module.inputs, samples, strict=True)
             if sample is not None
         ]
-        _measure(module, examples)
         _choose(module, examples)
         _check(module, model, folder, examples)
         module.input_sizes = tuple(
@@ -170,22 +169,6 @@ def _example(entry: Any, sample: Size) -> torch.Tensor:
     return torch.randn((SAMPLES, *sample), generator=generator)
 
 
-def _measure(module: OnnxModule, examples: list[torch.Tensor]) -> None:
-    """Run on stand-ins without memory, so that a result that is too large is refused before it is made."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    kind = next((each.dtype for each in module.parameters()), torch.float32)
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        whole = [mode.from_tensor(each.to(kind) if each.is_floating_point() else each) for each in examples]
-        count = module.fixed or 1
-        try:
-            module._run([each[0] if module.bare else torch.cat([each] * count)[:count] for each in whole])
-        except InvalidNetwork:
-            raise
-        except LawfulError:  # a graph for another number of samples: the real run says so
-            return
-
-
 def _choose(module: OnnxModule, examples: list[torch.Tensor]) -> None:
     """Run samples side by side if the graph can, and gives the same; else one after another."""
     kind = next((each.dtype for each in module.parameters()), torch.float32)
@@ -225,7 +208,7 @@ def _close(one: Any, two: Any, tolerance: float = 1e-3) -> bool:
 
 def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Tensor]) -> None:
     """Compare with ONNX's own reference implementation, where it can run."""
-    if module.opset < NEWER or sum(each.numel() for each in module.parameters()) > MAX_CHECKED:
+    if onnx_file.opset_of(model) < NEWER or sum(each.numel() for each in module.parameters()) > MAX_CHECKED:
         return
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
@@ -237,7 +220,7 @@ def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Te
     given = [each[0] if module.bare else each for each in whole]
     try:
         runner = ReferenceEvaluator(onnx_file.complete(model, folder))
-        wanted = runner.run(list(module.outputs), {
+        wanted = runner.run(list(module.graph.outputs), {
             name: each.numpy().astype(kind) for name, each, kind in zip(module.inputs, given, kinds, strict=True)
         })  # fmt: skip
     except Exception:  # the reference has not every operator
@@ -260,5 +243,8 @@ def _reading(module: OnnxModule, model: Any) -> Reading:
     assumed = rounded_inside(layers, module.casts)
     if module.fixed > 1:
         assumed = (*assumed, f"the first axis of the input, of size {module.fixed}, counts samples")
-    training = assumed_in_training(module.shared, [node.op_type for node in module.nodes])
-    return Reading("onnx", layers, assumed, module.left_out, in_training_only=training, module=module, template=model)
+    weights = module.graph.weights
+    training = assumed_in_training(weights.shared, ["BatchNormalization"] if weights.statistics else [])
+    return Reading(
+        "onnx", layers, assumed, module.graph.left_out, in_training_only=training, module=module, template=model
+    )

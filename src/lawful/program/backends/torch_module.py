@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful.program.arrays import TorchArrays
-from lawful.program.domains.evaluate import Evaluation
-from lawful.program.domains.interpret import interpret
+from lawful.program.backends.torch_calls import TorchProgram
 from lawful.program.program import Program
 
 
@@ -19,7 +17,7 @@ class ProgramModule(nn.Module):
     def __init__(self, program: Program, real: torch.dtype | None = None) -> None:
         """Copy the program's parameters and buffers; `state_dict` has the program's own names."""
         super().__init__()
-        self.program = program
+        self.program, self.run = program, TorchProgram(program)
         held = {name: _tensor(program.tensors[name]) for name in (*program.parameters, *program.buffers)}
         first = next((held[name].dtype for name in program.parameters), torch.float64)
         self.real = real or first
@@ -42,10 +40,8 @@ class ProgramModule(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """One output, or a tuple of several."""
-        named = {node["name"]: value for node, value in zip(self.program.inputs, inputs, strict=True)}
         tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        values = interpret(self.program, Evaluation(TorchArrays(self.real), named, tensors))
-        outputs = tuple(values[each] for each in self.program.outputs)
+        outputs = self.run(inputs, tensors, self.real)
         return outputs[0] if len(outputs) == 1 else outputs
 
 

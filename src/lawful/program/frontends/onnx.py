@@ -1,10 +1,7 @@
 """ONNX files: the same table; what follows from sizes and constants alone is folded, known conditions are taken.
 
-A file does not say which of its numbers are trained. That is decided by use, never by value (a fresh scale of ones is
-trained, a mask of random numbers is not): a constant of reals is a *parameter* if an entry of the table says that
-calls of its kind train the input where it is used (a kernel, a matrix, a scale, a table of embeddings), perhaps behind
-calls that only move or cast it. Operands of sums and products may be either: they are trained if they have several
-entries, all finite, or one entry along an axis that is added to the result of a call with weights, a bias of width 1.
+What is trained is decided by use (`onnx_weights`). A program has one size: `sizes` fill what the file leaves open, and
+`tensors` may be weights of other sizes than the file's, where channels have left.
 """
 
 from __future__ import annotations
@@ -12,64 +9,142 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import InvalidNetwork, LawfulError
 from lawful.extras import needed
 from lawful.program.builder import Builder
+from lawful.program.frontends.onnx_weights import OnnxWeights, inner_graphs, read_weights
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.program.passes.patterns import recognise
 from lawful.program.program import Node, Program
-from lawful.program.table import ONNX, Entry, Refused
+from lawful.program.table import MAX_NUMBERS, ONNX, Entry, Refused, TooLarge
 
-DOMAINS = ("", "ai.onnx")
-LEARNING = "ai.onnx.ml"  # the operators of classical models, which have names of their own
-NO_ENTRY = "no entry"
-TRAINED = ("perhaps", "bias", "statistic", "weight")  # the later one decides where a constant is used twice
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+ROUNDING = ("Quantize", "Integer", "QLinear")  # in the names of operators that round what passes through them
 
 
 def read_onnx(
     model: Any,
     sizes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Any] | None = None,
-    array: Callable[[Any], NDArray[Any]] | None = None,
-    most: float = math.inf,
+    **settings: Any,
 ) -> Program:
     """The program of an ONNX file (or `ModelProto`).
 
     `sizes` are those of inputs whose sizes the file leaves open; `values` make an input a constant (a sampling rate, a
-    length), so that what depends on it alone is known. `array` reads a tensor of the file if it is not ONNX's own way,
-    and `most` is how many constants a call may make of a few.
+    length), so that what depends on it alone is known. `settings` are fields of `OnnxSettings`.
     """
+    chosen = OnnxSettings(**settings)
+    walk, results = _walk(model, sizes, values, chosen)
+    program = walk.b.finish(results)
+    return program if chosen.exact else recognise(program)
+
+
+def read_statements(
+    model: Any, sizes: Mapping[str, Sequence[int]] | None = None, **settings: Any
+) -> tuple[Program, list[SizeStatement]]:
+    """What the nodes of a file state of sizes, and a program in which the values that they speak of are outputs."""
+    walk, _ = _walk(model, sizes, None, OnnxSettings(**settings))
+    nodes = [node for each in walk.statements for node in (each.source, *each.results)]
+    return walk.b.finish(nodes), walk.statements
+
+
+@dataclass(frozen=True)
+class OnnxSettings:
+    """How a file is read.
+
+    `outputs` are names, all outputs unless they are given. `tensors` are leaves instead of the file's own under these
+    names, and may have other sizes: then `stated` are the sizes that nodes state, by their first outputs. `samples`
+    (a, b) reads sizes that are written for a samples for b. `load` gives the numbers of a tensor. Without `opaque`, a
+    call that the table does not know is refused. `most` is how many constants a call may make of a few. `exact` is for
+    exact arithmetic, in which no constant is rounded.
+    """
+
+    outputs: Sequence[str] | None = None
+    weights: OnnxWeights | None = None
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    stated: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    samples: tuple[int, int] | None = None
+    load: Callable[[Any], Any] | None = None
+    opaque: bool = True
+    most: float = math.inf
+    exact: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class SizeStatement:
+    """Sizes that a node states: of its result, or of its parts along an axis.
+
+    `written` are the numbers in the file, None for one that is worked out from the sizes of inputs; None if all are.
+    """
+
+    name: str
+    source: Node
+    results: tuple[Node, ...]
+    written: tuple[int | None, ...] | None
+    axis: int | None
+
+
+def _walk(
+    model: Any, sizes: Mapping[str, Sequence[int]] | None, values: Mapping[str, Any] | None, settings: OnnxSettings
+) -> tuple[_Walk, list[Node]]:
     onnx = needed("onnx")
     if isinstance(model, (str, Path)):
         source, model = Path(model).name, onnx.load(str(model))
     else:
         source = model.graph.name
-    opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), 1)
-    walk = _Walk(Builder(source), opset, onnx, array or onnx.numpy_helper.to_array)
-    walk.b.most = most
+    opset = next((each.version for each in model.opset_import if each.domain in DOMAINS[:2]), 1)
+    walk = _Walk(Builder(source), opset, onnx, settings, model.graph)
+    walk.b.most = settings.most
     scope: dict[str, Any] = {"": None}
-    walk.trained = _uses(model.graph, onnx)
     held = {tensor.name for tensor in model.graph.initializer}
     for entry in model.graph.input:
         if entry.name not in held:
             scope[entry.name] = walk.input(entry, dict(sizes or {}), dict(values or {}))
-    walk.graph(model.graph, scope)
-    outputs = [scope.get(each.name) for each in model.graph.output]
-    return recognise(walk.b.finish(each for each in outputs if isinstance(each, Node)))
+    wanted = [each.name for each in model.graph.output] if settings.outputs is None else list(settings.outputs)
+    walk.graph(model.graph, scope, set(wanted))
+    results = [scope.get(name) for name in wanted]
+    return walk, [each for each in results if isinstance(each, Node)]
+
+
+def real_outputs(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The outputs that are real numbers (those that go into a dictionary, too), and what is left out of the others."""
+    makers = {name: node for node in graph.node for name in node.output}
+    found: list[str] = []
+    left: list[str] = []
+    for entry in graph.output:
+        maker = makers.get(entry.name)
+        kind = entry.type.tensor_type.elem_type
+        if maker is not None and maker.op_type == "ZipMap":
+            found.append(maker.input[0])
+            left.append(f"the names of classes in output {entry.name[:80]!r} (ZipMap)")
+        elif entry.type.WhichOneof("value") in (None, "tensor_type") and (not kind or ONNX_KINDS.get(kind) == "f"):
+            found.append(entry.name)
+        else:
+            left.append(f"output {entry.name[:80]!r} (labels)")
+    if not found:
+        raise Refused("none of its outputs is a tensor of real numbers")
+    return tuple(found), tuple(left)
 
 
 class _Walk:
     """Nodes of a file, one after the other."""
 
-    def __init__(self, builder: Builder, opset: int, onnx: Any, array: Callable[[Any], NDArray[Any]]) -> None:
-        self.b, self.opset, self.onnx, self.array = builder, opset, onnx, array
-        self.trained: dict[str, str] = {}
+    def __init__(self, builder: Builder, opset: int, onnx: Any, settings: OnnxSettings, graph: Any) -> None:
+        self.b, self.opset, self.onnx = builder, opset, onnx
+        self.settings = settings
+        self.load = settings.load or onnx.numpy_helper.to_array
+        self.weights = settings.weights or read_weights(graph, self.load)
+        self.owners: dict[str, Any] = {}  # the tensor that has a name: graphs inside nodes may use one twice
+        self.makers: dict[str, Any] = {}
+        self.sized: set[str] = set()  # what follows from the sizes of values
+        self.statements: list[SizeStatement] = []
 
     def input(self, entry: Any, sizes: dict[str, Sequence[int]], values: dict[str, Any]) -> Any:
         """An input of the graph."""
@@ -81,37 +156,92 @@ class _Walk:
         if name in sizes:
             shape = tuple(int(n) for n in sizes[name])
         else:
-            shape = tuple(
-                each.dim_value if each.HasField("dim_value") else -1 for each in entry.type.tensor_type.shape.dim
-            )
+            shape = tuple(each.dim_value if each.dim_value > 0 else -1 for each in entry.type.tensor_type.shape.dim)
             if any(n < 0 for n in shape):
                 raise LawfulError(f"the size of the input {name} is open in the file: give it")
         return self.b.input(name, shape, kind)
 
-    def graph(self, graph: Any, scope: dict[str, Any]) -> None:
-        """All nodes of a graph, into a scope of values by name."""
+    def graph(self, graph: Any, scope: dict[str, Any], wanted: set[str]) -> None:
+        """The nodes of a graph on which something wanted depends, into a scope of values by name."""
+        used, nodes = set(wanted), []
+        for node in reversed(graph.node):
+            if used & set(node.output):
+                used |= _reads(node)
+                nodes.append(node)
         for tensor in graph.initializer:
-            scope[tensor.name] = self.tensor(tensor.name, tensor)
-        for node in graph.node:
-            for name, value in zip(node.output, self.node(node, scope), strict=False):
-                scope[name] = value
+            if tensor.name in used:
+                scope[tensor.name] = self.tensor(tensor.name, tensor)
+        for node in reversed(nodes):
+            results = self._checked(node, scope)
+            for name, value in zip(node.output, results, strict=False):
+                scope[name], self.makers[name] = value, node
+            entry = ONNX.get(node.op_type)
+            if (entry is not None and entry.sizes_alone) or self.sized & set(node.input):
+                self.sized |= set(node.output)
+            if entry is not None and entry.states:
+                self.state(entry, node, scope)
+
+    def state(self, entry: Entry, node: Any, scope: dict[str, Any]) -> None:
+        """Note what a node states of sizes."""
+        source, results = scope[node.input[0]], tuple(scope[name] for name in node.output if name)
+        attributes = {each.name: self.onnx.helper.get_attribute_value(each) for each in node.attribute}
+        written = self._written(node.input[1], scope) if len(node.input) > 1 else attributes.get(entry.states)
+        axis = None if entry.states_result else int(attributes.get("axis", 0)) % source.rank
+        if all(isinstance(each, Node) for each in results):
+            whole = None if written is None else tuple(written)
+            self.statements.append(SizeStatement(node.output[0], source, results, whole, axis))
+
+    def _written(self, name: str, scope: dict[str, Any]) -> list[int | None] | None:
+        value = self.b.value(scope[name])
+        if name not in self.sized:
+            return None if value is None else [int(n) for n in value.ravel()]
+        maker = self.makers.get(name)
+        if maker is None or maker.op_type not in ONNX or not ONNX[maker.op_type].joins:
+            return None
+        parts = [self._written(part, scope) if part not in self.sized else [None] for part in maker.input]
+        return [size for part in parts for size in part or ()]
 
     def tensor(self, name: str, tensor: Any) -> Node:
         """A tensor of the file, by its use: a parameter, a statistic or a constant."""
-        array = self.array(tensor)
-        if array.dtype.kind in "OUS":
-            return self.b.constant(_codes(array))
-        if array.dtype.kind not in "biuf" and tensor.data_type != 16:
-            raise Refused(f"{name} holds {array.dtype}, no numbers that are read")
+        trained = name in self.weights.trained
+        first = self.owners.setdefault(name, tensor)
+        if trained or name in self.weights.kept:
+            if first is not tensor and first.SerializeToString() != tensor.SerializeToString():
+                raise Refused(f"two tensors have the name {name[:80]!r}, in graphs inside nodes")
+            held = self.settings.tensors.get(name)
+            array = self._array_of(name, tensor) if held is None else held
+            return self.b.parameter(name, array) if trained else self.b.buffer(name, array)
+        return self.b.constant(self._array_of(name, tensor))
+
+    def _array_of(self, name: str, tensor: Any) -> Any:
+        if int(np.prod(tensor.dims)) > MAX_NUMBERS and name not in (*self.weights.trained, *self.weights.kept):
+            raise TooLarge(tuple(tensor.dims))
+        array = self.load(tensor)
         if tensor.data_type == 16:
-            array = array.astype(np.float32)
-        use = self.trained.get(name) if array.dtype.kind == "f" else None
-        if use == "statistic":
-            return self.b.buffer(name, array)
-        likely = bool(np.isfinite(array).all()) and (array.size > 1 or (use == "bias" and array.ndim > 0))
-        if use == "weight" or (use is not None and likely):
-            return self.b.parameter(name, array)
-        return self.b.constant(array)
+            return array.astype(np.float32)
+        if array.dtype.kind in "OUS":
+            return _codes(array)
+        if array.dtype.kind not in "biuf":
+            raise Refused(f"{name} holds {array.dtype}, no numbers that are read")
+        return array
+
+    def _checked(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
+        """The results of a node; whatever is wrong with it is said with its name."""
+        place = self.b.place = place_of(node)
+        missing = next((name for name in node.input if name not in scope), None)
+        if missing is not None:
+            raise InvalidNetwork(f"{place} reads {missing[:80]!r} before it is computed: a cycle, or a missing node")
+        try:
+            return self.node(node, scope)
+        except TooLarge as error:
+            limit = f"more than the {MAX_NUMBERS:,} numbers that are supported"
+            raise InvalidNetwork(f"the result of {place} claims shape {tuple(error.shape)}, {limit}") from None
+        except LawfulError as error:
+            said = str(error)
+            raise type(error)(said if said.startswith("node ") else f"{place}: {said}") from None
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
+            reason = (str(error).strip().splitlines() or [""])[0][:120]
+            raise Refused(f"{place} is used in an unsupported way ({reason})") from None
 
     def node(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
         """The results of a node."""
@@ -120,28 +250,37 @@ class _Walk:
             return [self._constant(node.output[0], attributes)]
         if node.op_type == "If":
             return self._branch(scope[node.input[0]], attributes, scope)
-        self.b.place = place_of(node)
-        try:
-            return self._results(node, attributes, scope)
-        except LawfulError as error:
-            words = str(error)
-            raise type(error)(words if words.startswith(self.b.place) else f"{self.b.place}: {words}") from None
-        except (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
-            words = (str(error).splitlines() or [""])[0][:120]
-            raise Unsupported(f"{self.b.place} is used in an unsupported way ({words})") from None
-
-    def _results(self, node: Any, attributes: dict[str, Any], scope: dict[str, Any]) -> Sequence[Any]:
         operands = [scope[name] for name in node.input]
         while operands and operands[-1] is None:
             operands.pop()
-        entry = ONNX.get(node.op_type) if node.domain in (*DOMAINS, LEARNING) else None
+        entry = ONNX.get(node.op_type) if node.domain in DOMAINS else None
         try:
             if entry is None:
-                raise Refused(NO_ENTRY)
+                raise Refused(_unknown(node))
+            if entry.states:
+                operands, attributes = self._restated(entry, node, operands, attributes)
             results = entry.build(self.b, *operands, **self._arguments(entry, node, attributes))
+        except TooLarge:
+            raise
         except Refused as reason:
-            return self._opaque(node, operands, str(reason))
+            return self._opaque(node, operands, str(reason), known=entry is not None)
         return results if isinstance(results, (list, tuple)) else [results]
+
+    def _restated(
+        self, entry: Entry, node: Any, operands: list[Any], attributes: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Sizes that a node states: others where they are given, and those of as many samples as there are."""
+        new = self.settings.stated.get(node.output[0])
+        if new is None and self.settings.samples is not None and entry.states_result and len(operands) > 1:
+            value = self.b.value(operands[1])
+            written, there = self.settings.samples
+            if value is not None and value.size and value.ravel()[0] == written != there and 0 not in value:
+                new = [there, *value.ravel()[1:].tolist()]
+        if new is None:
+            return operands, attributes
+        gone = (entry.states, "allowzero", "num_outputs")
+        left = {name: value for name, value in attributes.items() if name not in gone}
+        return [operands[0], self.b.constant(np.array(new, dtype=np.int64))], left
 
     def _constant(self, name: str, attributes: dict[str, Any]) -> Node:
         (key, value), *_ = attributes.items()
@@ -154,7 +293,7 @@ class _Walk:
             raise Refused("If with a condition that is data")
         branch = attributes["then_branch" if bool(known.ravel()[0]) else "else_branch"]
         inner = dict(scope)
-        self.graph(branch, inner)
+        self.graph(branch, inner, {each.name for each in branch.output})
         return [inner[each.name] for each in branch.output]
 
     def _arguments(self, entry: Entry, node: Any, attributes: dict[str, Any]) -> dict[str, Any]:
@@ -179,23 +318,29 @@ class _Walk:
 
     def _default(self, node: Any, name: str) -> Any:
         try:
-            schema = self.onnx.defs.get_schema(node.op_type, self.opset, "" if node.domain in DOMAINS else node.domain)
+            domain = "" if node.domain in DOMAINS[:2] else node.domain
+            schema = self.onnx.defs.get_schema(node.op_type, self.opset, domain)
         except self.onnx.defs.SchemaError:
             return None
         attribute = schema.attributes.get(name)
         value = attribute.default_value if attribute is not None else None
         return None if value is None or not value.type else _plain(self.onnx.helper.get_attribute_value(value))
 
-    def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str) -> list[Any]:
+    def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str, known: bool) -> list[Any]:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
         given = [each for each in operands if each is not None]
-        name, refusal = node.op_type, f"{self.b.place}: is not supported{'' if reason == NO_ENTRY else f' ({reason})'}"
-        if any(isinstance(each, list) for each in given):
-            raise Refused(refusal)
-        if any(each.kind == "c" for each in given) or any(attribute.type in (5, 10) for attribute in node.attribute):
-            raise Refused(refusal)  # a graph inside the node reads values of its own
+        name = node.op_type
+        if any(isinstance(each, list) or each.kind == "c" for each in given):
+            raise Refused(reason)
+        if inner_graphs(node) or any(attribute.graphs for attribute in node.attribute):
+            raise Refused(reason)  # a graph inside the node reads values of its own
+        if given and all(each.op == "constant" for each in given):
+            return self._folded(_Reference(self.onnx, node, operands, self.opset), given, reason)
+        if not self.settings.opaque:
+            raise Refused(reason)
+        reason = reason if known else "no entry"
         run = _Reference(self.onnx, node, operands, self.opset)
-        results = iter(enumerate(run.results(refusal)))
+        results = iter(enumerate(run.results(f"{name}: {reason}")))
         nodes: list[Node | None] = []
         for used in node.output:
             if not used:
@@ -205,6 +350,13 @@ class _Walk:
             call = lambda *x, k=k: run(x)[k]  # noqa: E731
             nodes.append(self.b.opaque(name, given, call, shape, kind, f"{name} {k} {run.text} ({reason})"))
         return nodes
+
+    def _folded(self, run: _Reference, given: Sequence[Node], reason: str) -> list[Any]:
+        """The results of a call of constants."""
+        try:
+            return [self.b.constant(each.numpy()) for each in run([each["value"] for each in given])]
+        except Exception:  # the reference has errors of its own
+            raise Refused(reason) from None
 
 
 class _Reference:
@@ -229,7 +381,7 @@ class _Reference:
         ]
         ends = [onnx.helper.make_empty_tensor_value_info(name) for name in self.outputs]
         graph = onnx.helper.make_graph([copy], "call", infos, ends)
-        version = onnx.helper.make_opsetid(node.domain, opset if node.domain in DOMAINS else 1)
+        version = onnx.helper.make_opsetid(node.domain, opset if node.domain in DOMAINS[:2] else 1)
         self.model = onnx.helper.make_model(graph, opset_imports=[version])
         self.text = str(sorted((a.name, str(onnx.helper.get_attribute_value(a))) for a in node.attribute))
 
@@ -259,9 +411,14 @@ class _Reference:
         return [torch.from_numpy(np.array(each)) for each in reference.run(None, feeds)]
 
 
-def place_of(node: Any) -> str:
-    """A node of a file, in words."""
-    return f"node {(node.name or (node.output[0] if node.output else ''))[:80]!r} ({node.op_type[:40]})"
+def _reads(node: Any) -> set[str]:
+    """The names that a node and the graphs inside it read."""
+    names = set(node.input)
+    for graph in inner_graphs(node):
+        for each in graph.node:
+            names |= _reads(each)
+        names |= {each.name for each in graph.output}
+    return names
 
 
 def _codes(texts: NDArray[Any]) -> NDArray[np.int64]:
@@ -271,35 +428,24 @@ def _codes(texts: NDArray[Any]) -> NDArray[np.int64]:
     return np.array(codes, dtype=np.int64).reshape(texts.shape)
 
 
-def _uses(graph: Any, onnx: Any) -> dict[str, str]:
-    """What constants of reals are, by the calls that read them."""
-    uses: dict[str, str] = {}
-    nodes = [(node, ONNX[node.op_type]) for node in _all_nodes(graph, onnx) if node.op_type in ONNX]
-    made_of_weights = {name for node, entry in nodes if entry.weights for name in node.output}
-
-    def note(name: str, use: str) -> None:
-        if name and (name not in uses or TRAINED.index(use) > TRAINED.index(uses[name])):
-            uses[name] = use
-
-    for node, entry in reversed(nodes):  # what carries a weight comes before the call that uses it
-        for k, name in enumerate(node.input):
-            if k in entry.weights:
-                note(name, "weight")
-            elif k in entry.statistics:
-                note(name, "statistic")
-            elif k in entry.perhaps:
-                note(name, "bias" if entry.adds and made_of_weights & set(node.input) else "perhaps")
-            if k < entry.carries and node.output[0] in uses:
-                note(name, uses[node.output[0]])
-    return uses
+def place_of(node: Any) -> str:
+    """A node of a file, in words."""
+    return f"node {(node.name or (node.output[0] if node.output else ''))[:80]!r} ({node.op_type[:40]})"
 
 
-def _all_nodes(graph: Any, onnx: Any) -> Any:
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g, onnx)
-        yield node
+def _unknown(node: Any) -> str:
+    """Why a call is not read, and what to do about it."""
+    if any(part in node.op_type for part in ROUNDING):
+        return (
+            "is not supported; it rounds what passes through the network: give the model from before its quantisation, "
+            "or one whose weights alone are quantised"
+        )
+    if node.domain not in DOMAINS:
+        return (
+            f"is not supported (domain {node.domain[:40]!r}); give the model as it was exported, before a runtime's "
+            "optimisation fused its nodes"
+        )
+    return "is not supported; give the PyTorch module itself (module:factory), or a graph without it"
 
 
 def _plain(value: Any) -> Any:

@@ -362,11 +362,15 @@ def _conv_transpose(
     rank = weight.rank - 2
     stride, dilation = strides or [1] * rank, dilations or [1] * rank
     extra = output_padding or [0] * rank
+    automatic = output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    even = list(pads or [0] * 2 * rank)
+    if not automatic and even[:rank] == even[rank:] and min(even) >= 0:
+        return convolve(b, x, weight, bias, stride, even[:rank], dilation, group, True, extra)
     whole = convolve(b, x, weight, None, stride, 0, dilation, group, True, extra)
     written = list(pads) if pads else [0] * 2 * rank
     for k in range(rank):
         low, high = written[k], written[rank + k]
-        if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        if automatic:
             wanted = output_shape[-rank:][k] if output_shape is not None else x.shape[2 + k] * stride[k]
             total = whole.shape[2 + k] - wanted
             low = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
@@ -375,8 +379,6 @@ def _conv_transpose(
             whole = constant_pad(b, whole, [0, 0] * (rank - 1 - k) + [-low, -high])
         else:
             whole = b.slice(whole, 2 + k, slice(low, whole.shape[2 + k] - high))
-    if not any(written) and output_shape is None and auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        return convolve(b, x, weight, bias, stride, 0, dilation, group, True, extra)
     return whole if bias is None else b.add(whole, b.reshape(bias, (bias.shape[0], *(1,) * rank)))
 
 

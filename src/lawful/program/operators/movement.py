@@ -6,6 +6,7 @@ What a call of ATen moves is found by running PyTorch's own function on labels, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,18 @@ import numpy as np
 
 from lawful.program.builder import Builder, Operand
 from lawful.program.program import Node
-from lawful.program.table import ATEN_CASTS, ATEN_MOVEMENTS, OperatorFamily, Refused, Traits, aten, define, onnx
+from lawful.program.table import (
+    ATEN_CASTS,
+    ATEN_MOVEMENTS,
+    MAX_NUMBERS,
+    OperatorFamily,
+    Refused,
+    TooLarge,
+    Traits,
+    aten,
+    define,
+    onnx,
+)
 
 define(
     "take",
@@ -143,6 +155,8 @@ def _pad(
 ) -> Node:
     given = integers(b, pads if paddings is None else paddings, "the sizes of Pad")
     over = list(range(x.rank)) if axes is None else [int(k) % x.rank for k in b.numbers(axes, "the axes of Pad")]
+    bounded([n + sum(given[k] + given[k + len(over)] for k, a in enumerate(over) if a == axis)
+             for axis, n in enumerate(x.shape)])  # fmt: skip
     for k, axis in enumerate(over):
         outside = (value if x.kind == "f" else int(value)) if fill is None else b.reshape(fill, ())
         x = _pad_axis(b, x, axis, given[k], given[k + len(over)], mode, outside)
@@ -154,7 +168,14 @@ def integers(b: Builder, given: Any, what: str) -> list[int]:
     return [int(n) for n in (b.numbers(given, what) if isinstance(given, Node) else given)]
 
 
-@onnx("Reshape", carries=1)
+def bounded(shape: Sequence[int]) -> tuple[int, ...]:
+    """Sizes that a call states, refused where a few bytes would become gigabytes."""
+    if math.prod(max(n, 0) for n in shape) > MAX_NUMBERS:
+        raise TooLarge(shape)
+    return tuple(shape)
+
+
+@onnx("Reshape", carries=1, states="shape", states_result=True)
 def _reshape(b: Builder, x: Node, target: Node | None = None, allowzero: int = 0, shape: Any = None) -> Node:
     sizes = integers(b, target if shape is None else shape, "the sizes of Reshape")
     sizes = [x.shape[k] if n == 0 and not allowzero else n for k, n in enumerate(sizes)]
@@ -177,7 +198,7 @@ def _transpose(b: Builder, x: Node, perm: Any = None) -> Node:
 
 @onnx("Expand", carries=1)
 def _expand(b: Builder, x: Node, shape: Node) -> Node:
-    return b.expand(x, np.broadcast_shapes(x.shape, tuple(integers(b, shape, "the sizes of Expand"))))
+    return b.expand(x, bounded(np.broadcast_shapes(x.shape, tuple(integers(b, shape, "the sizes of Expand")))))
 
 
 @onnx("Unsqueeze", carries=1)
@@ -221,7 +242,7 @@ def _slice(
     return x
 
 
-@onnx("Split", carries=1)
+@onnx("Split", carries=1, states="split")
 def _split(
     b: Builder,
     x: Node,
@@ -240,14 +261,15 @@ def _split(
     return [b.slice(x, axis, slice(int(low), int(high))) for low, high in pairwise(ends)]
 
 
-@onnx("Concat", carries=99)
+@onnx("Concat", carries=99, joins=True)
 def _concat(b: Builder, *parts: Node, axis: int = 0) -> Node:
     return b.concatenate(parts, axis)
 
 
-@onnx("Tile")
+@onnx("Tile", carries=1)
 def _tile(b: Builder, x: Node, repeats: Node) -> Node:
     times = integers(b, repeats, "the repeats of Tile")
+    bounded([n * count for n, count in zip(x.shape, times, strict=True)])
     b.check_size(x.size * math.prod(times))
     return b.move(lambda t: np.tile(t, times), x)
 

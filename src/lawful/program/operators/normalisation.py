@@ -177,7 +177,7 @@ def instance_norm(
     return group_norm(b, x, x.shape[1], weight, bias, eps)
 
 
-@onnx("InstanceNormalization", weights=(1, 2))
+@onnx("InstanceNormalization", weights=(1, 2), regrouped=True)
 def _instance_normalization(b: Builder, x: Node, scale: Node, shift: Node, epsilon: float = 1e-5) -> Node:
     return group_norm(b, x, x.shape[1], scale, shift, epsilon)
 
@@ -289,6 +289,17 @@ def _flattened(
 def _lp_normalization(b: Builder, x: Node, axis: int = -1, p: int = 2) -> Node:
     size = b.power(b.sum(b.power(x, 2), axis, True), 0.5) if p == 2 else b.sum(b.function("abs", x), axis, True)
     return b.where(b.elementwise("eq", size, 0.0), 0.0, b.div(x, size))
+
+
+@onnx("Normalizer")
+def _normalizer(b: Builder, x: Node, norm: str = "MAX") -> Node:
+    """Rows of length one, as scikit-learn has them; rows of zeros stay."""
+    size = b.function("abs", x)
+    if norm == "MAX":
+        length = b.reduce("amax", size, -1, True)
+    else:
+        length = b.sum(size, -1, True) if norm == "L1" else b.power(b.sum(b.power(x, 2), -1, True), 0.5)
+    return b.div(x, b.where(b.elementwise("eq", length, 0.0), 1.0, length))
 
 
 @onnx("MeanVarianceNormalization")
