@@ -28,12 +28,16 @@ TRAINED = ("perhaps", "bias", "statistic", "weight")  # the later one decides wh
 
 
 def read_onnx(
-    model: Any, sizes: Mapping[str, Sequence[int]] | None = None, values: Mapping[str, Any] | None = None
+    model: Any,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    exact: bool = False,
 ) -> Program:
     """The program of an ONNX file (or `ModelProto`).
 
     `sizes` are those of inputs whose sizes the file leaves open; `values` make an input a constant (a sampling rate, a
-    length), so that what depends on it alone is known.
+    length), so that what depends on it alone is known; `exact` is for exact arithmetic, in which no constant is
+    rounded.
     """
     onnx = needed("onnx")
     if isinstance(model, (str, Path)):
@@ -41,7 +45,7 @@ def read_onnx(
     else:
         source = model.graph.name
     opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), 1)
-    walk = _Walk(Builder(source), opset, onnx)
+    walk = _Walk(Builder(source, exact=exact), opset, onnx)
     scope: dict[str, Any] = {"": None}
     walk.trained = _uses(model.graph, onnx)
     held = {tensor.name for tensor in model.graph.initializer}
@@ -50,7 +54,8 @@ def read_onnx(
             scope[entry.name] = walk.input(entry, dict(sizes or {}), dict(values or {}))
     walk.graph(model.graph, scope)
     outputs = [scope.get(each.name) for each in model.graph.output]
-    return recognise(walk.b.finish(each for each in outputs if isinstance(each, Node)))
+    program = walk.b.finish(each for each in outputs if isinstance(each, Node))
+    return program if exact else recognise(program)
 
 
 class _Walk:
