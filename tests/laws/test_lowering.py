@@ -11,9 +11,9 @@ from torch import nn
 from lawful import Unsupported, verify
 from lawful.laws import count_laws
 from lawful.laws.certificate import certificate
-from lawful.laws.lowering_linear import LinearRules
 from lawful.laws.module_proof import program_of
 from lawful.laws.probe import probe
+from lawful.program.table import ATEN, Entry
 
 
 class Ordered(nn.Module):
@@ -49,8 +49,8 @@ def test_steps_have_the_gradients_of_the_module() -> None:
 
 
 def test_a_rule_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = LinearRules.do_cumsum
-    monkeypatch.setattr(LinearRules, "do_cumsum", lambda self, value, axis: self.do_neg(right(self, value, axis)))
+    right = ATEN["cumsum"].build
+    monkeypatch.setitem(ATEN, "cumsum", Entry(lambda b, x, dim: b.neg(right(b, x, dim))))
     with pytest.raises(Unsupported, match="other gradients"):
         program_of(probe(Ordered(), (3, 3)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,12 +151,15 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
     """A module as its weights, and as the program that its laws are about."""
     from torch import nn
 
-    from lawful.laws.program_digest import program_digests
+    from lawful.laws.program_digest import file_digest, program_digests
     from lawful.network.opening import open_trained
     from lawful.verify.channel_program import digest_of as weights_digest_of
 
     if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":
         return
+    if Path(text).suffix.lower() == ".onnx":
+        with suppress(LawfulError):  # a file of which no proof speaks
+            yield Names((file_digest(text),))
     module = open_trained(open_anything(text, **reading))
     if isinstance(module, nn.Module):
         name = weights_digest_of(module)

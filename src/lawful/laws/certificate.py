@@ -12,7 +12,7 @@ from lawful.errors import Unsupported
 from lawful.laws.law import Law
 from lawful.laws.law_count import LawCount
 from lawful.laws.one_field import SAMPLE, Part
-from lawful.laws.program import Program, ProgramStep, RankProof
+from lawful.laws.straight_line import ProgramStep, RankProof, StraightLineProgram
 from lawful.laws.theorem_certificate import theorem_certificate
 from lawful.network.digest import digest, written
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
@@ -91,19 +91,19 @@ def module_certificate(count: LawCount, proof: RankProof) -> dict[str, Any]:
     }
 
 
-def program_json(program: Program) -> list[dict[str, Any]]:
+def program_json(program: StraightLineProgram) -> list[dict[str, Any]]:
     """The steps of a program as JSON."""
     return [_step(step) for step in program.steps]
 
 
-def program_name(program: Program) -> str:
+def program_name(program: StraightLineProgram) -> str:
     """The digest of a program, with what it draws at random."""
     steps = program_json(program)
     text = json.dumps([steps, _draws(program)] if program.draws else steps, sort_keys=True, separators=(",", ":"))
     return "program:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _draws(program: Program) -> list[list[Any]]:
+def _draws(program: StraightLineProgram) -> list[list[Any]]:
     return [[kind, count] for kind, count in program.draws]
 
 

@@ -19,7 +19,7 @@ from lawful.exact import is_prime
 from lawful.laws.jets import Array
 from lawful.laws.law import Law
 from lawful.laws.module_data import SeenData
-from lawful.laws.program import Program, ProgramStep
+from lawful.laws.straight_line import ProgramStep, StraightLineProgram
 from lawful.types import Floats, Residues
 
 TRIALS = 3
@@ -27,7 +27,7 @@ Pair = tuple[Residues, Residues]  # values and their derivatives
 
 
 def identities(
-    program: Program,
+    program: StraightLineProgram,
     laws: Iterable[Law],
     *,
     classes: int = 0,
@@ -44,7 +44,7 @@ def identities(
 
 
 def holds(
-    program: Program,
+    program: StraightLineProgram,
     laws: Iterable[Law],
     *,
     classes: int = 0,
@@ -70,7 +70,7 @@ def holds(
 
 
 class _Trial:
-    def __init__(self, program: Program, rng: np.random.Generator, classes: int, tokens: int) -> None:
+    def __init__(self, program: StraightLineProgram, rng: np.random.Generator, classes: int, tokens: int) -> None:
         self.program, self.rng, self.classes, self.tokens = program, rng, classes, tokens
         self.prime = next(number for number in iter(lambda: int(rng.integers(2**30, 2**31)) | 1, 0) if is_prime(number))
         self.drawn: dict[tuple[str, int], Residues] = {}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from lawful.laws.law import LawFamily
 from lawful.laws.one_field import SAMPLE, Part
 from lawful.laws.other_flows import Flow
-from lawful.laws.program import RankProof
 from lawful.laws.region import Region
+from lawful.laws.straight_line import RankProof
 from lawful.laws.wording import Wording
 from lawful.network import Dag
 from lawful.network.dynamics import GradientFlow, HeavyBall

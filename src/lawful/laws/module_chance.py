@@ -14,24 +14,26 @@ from lawful.exact import rank
 from lawful.laws.chance import ENOUGH, MOST_RUNS, missed, random_prime
 from lawful.laws.jets import modulo
 from lawful.laws.lie_closure import MOST_WORK, SPARE
-from lawful.laws.program import Program
 from lawful.laws.sampled import Sampled
+from lawful.laws.straight_line import StraightLineProgram
 
 DEEPEST = 8
 LARGEST = 150  # parameters
 
 
-def directions(program: Program, at_most: int, classes: int, seed: int) -> tuple[tuple[int, ...], float] | None:
+def directions(
+    program: StraightLineProgram, at_most: int, classes: int, seed: int
+) -> tuple[tuple[int, ...], float] | None:
     """Dimensions level by level, and the probability that the last is too small; None where that is not known.
 
     `classes` outputs in a run move together (cross-entropy). Directions that reach `at_most` are too few with
     probability 0.
 
-    >>> from lawful.laws.program import Writer
+    >>> from lawful.laws.straight_line import Writer
     >>> writer = Writer(2, 1)
     >>> first, second = (writer.take((0,), np.array([place])) for place in (0, 1))
     >>> _ = writer.pair("mul", writer.pair("mul", first, second), 1)
-    >>> found = directions(Program(tuple(writer.steps)), 2, 0, 0)
+    >>> found = directions(StraightLineProgram(tuple(writer.steps)), 2, 0, 0)
     >>> found[0], found[1] < 1e-29
     ((1, 1), True)
     """
@@ -54,7 +56,7 @@ def directions(program: Program, at_most: int, classes: int, seed: int) -> tuple
     return (best, error) if error < 1 else None
 
 
-def _closed(program: Program, at_most: int, classes: int, prime: int, seed: int) -> tuple[int, ...] | None:
+def _closed(program: StraightLineProgram, at_most: int, classes: int, prime: int, seed: int) -> tuple[int, ...] | None:
     """Brackets of fresh random fields at one random point, level by level, until they add nothing."""
     rng = np.random.default_rng((seed, prime))
     theta = rng.integers(prime, size=program.parameters)
@@ -79,7 +81,7 @@ def _closed(program: Program, at_most: int, classes: int, prime: int, seed: int)
     return None
 
 
-def _size(program: Program) -> tuple[float, int] | None:
+def _size(program: StraightLineProgram) -> tuple[float, int] | None:
     """Of a field's entries, log2 of the sum of the coefficients' sizes over one power of 2, and the degree.
 
     None for programs with choices and functions.

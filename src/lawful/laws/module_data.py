@@ -10,8 +10,8 @@ import torch
 from lawful.laws.jets import Array, lifted
 from lawful.laws.module_exact import is_polynomial, pieces
 from lawful.laws.probe import Probe
-from lawful.laws.program import Program
 from lawful.laws.sampled import Sampled, told_signs
+from lawful.laws.straight_line import StraightLineProgram
 from lawful.types import Floats
 
 PRECISION = 128
@@ -29,7 +29,7 @@ class SeenData:
     gates: dict[int, Array]
 
 
-def seen_data(case: Probe, program: Program, theta: Floats) -> SeenData | None:
+def seen_data(case: Probe, program: StraightLineProgram, theta: Floats) -> SeenData | None:
     """The samples near weights; None if these lie on a boundary between pieces, or too near to one to tell."""
     inputs = samples_of(case)
     gates = sides(program, theta, inputs)
@@ -45,7 +45,7 @@ def samples_of(case: Probe) -> Floats:
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
-def sides(program: Program, theta: Floats, inputs: Floats) -> dict[int, Array] | None:
+def sides(program: StraightLineProgram, theta: Floats, inputs: Floats) -> dict[int, Array] | None:
     """Which array every choice takes for each input, proved; None where a sign cannot be told."""
     if all(step.kind != "choose" for step in program.steps):
         return {}
@@ -53,7 +53,7 @@ def sides(program: Program, theta: Floats, inputs: Floats) -> dict[int, Array] |
     return _in_balls(program, theta, inputs) if found is None else found
 
 
-def _in_balls(program: Program, theta: Floats, inputs: Floats) -> dict[int, Array] | None:
+def _in_balls(program: StraightLineProgram, theta: Floats, inputs: Floats) -> dict[int, Array] | None:
     import flint
 
     before = flint.ctx.prec

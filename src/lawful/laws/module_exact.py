@@ -10,8 +10,8 @@ import numpy as np
 
 from lawful.exact import PRIME, rank, to_residues
 from lawful.laws.jets import Array
-from lawful.laws.program import Program, ProgramStep
 from lawful.laws.sampled import Sampled
+from lawful.laws.straight_line import ProgramStep, StraightLineProgram
 from lawful.types import Floats
 
 STEPS = ("take", "add", "mul", "matmul", "sum", "choose")
@@ -20,7 +20,7 @@ MOST = 4096
 SMALL = 2.0**-20  # what a parameter that happens to be 0 counts as: it may move
 
 
-def is_polynomial(program: Program) -> bool:
+def is_polynomial(program: StraightLineProgram) -> bool:
     """Whether the output is a polynomial of the parameters wherever the choices are fixed."""
     constant: list[bool] = []
     for step in program.steps:
@@ -32,7 +32,12 @@ def is_polynomial(program: Program) -> bool:
 
 
 def independent_modulo(
-    program: Program, theta: Floats, inputs: Floats, weights: Floats, words: list[tuple[int, ...]], columns: list[int]
+    program: StraightLineProgram,
+    theta: Floats,
+    inputs: Floats,
+    weights: Floats,
+    words: list[tuple[int, ...]],
+    columns: list[int],
 ) -> bool:
     """Whether brackets are proved independent in some coordinates, by their residues; numbers are exact in float64."""
     gates = pieces(program, theta, inputs)
@@ -46,7 +51,7 @@ def independent_modulo(
     return rank(rows[:, columns], PRIME) == len(columns)
 
 
-def pieces(program: Program, theta: Floats, inputs: Floats) -> dict[int, Array] | None:
+def pieces(program: StraightLineProgram, theta: Floats, inputs: Floats) -> dict[int, Array] | None:
     """Which array every choice takes for each input, as factors 1 and 0; None where rounding could change one.
 
     Every value comes with the same sums and products of absolute values: what rounding loses is a multiple of that.

@@ -23,8 +23,8 @@ from lawful.laws.module_exact import is_polynomial
 from lawful.laws.module_proof import program_of
 from lawful.laws.polynomial import PolynomialLaws, monomials, rational_law
 from lawful.laws.probe import probe
-from lawful.laws.program import FUNCTIONS, Program, ProgramStep
 from lawful.laws.sampled import Sampled
+from lawful.laws.straight_line import FUNCTIONS, ProgramStep, StraightLineProgram
 from lawful.types import Indices, Residues
 
 MOST_MONOMIALS = 5000
@@ -66,7 +66,13 @@ def module_polynomial_laws(
 
 
 def search(
-    program: Program, degree: int, *, classes: int = 0, tokens: int = 0, seed: int = 0, seen: SeenData | None = None
+    program: StraightLineProgram,
+    degree: int,
+    *,
+    classes: int = 0,
+    tokens: int = 0,
+    seed: int = 0,
+    seen: SeenData | None = None,
 ) -> tuple[tuple[Law, ...], int, int]:
     """The laws, how many are independent, and the number of monomials.
 
@@ -112,7 +118,7 @@ def independent_laws(laws: Sequence[Law], size: int) -> tuple[Law, ...]:
 
 
 def _gradients(
-    program: Program,
+    program: StraightLineProgram,
     points: Residues,
     rng: np.random.Generator,
     classes: int,
@@ -126,7 +132,9 @@ def _gradients(
     return np.broadcast_to(fields.gradient(np.arange(len(points)), {0: points})[0], points.shape)
 
 
-def free_fields(program: Program, points: Residues, rng: np.random.Generator, classes: int, tokens: int) -> Sampled:
+def free_fields(
+    program: StraightLineProgram, points: Residues, rng: np.random.Generator, classes: int, tokens: int
+) -> Sampled:
     """As many random fields as points, at the first of them: any inputs, output weights and choices, gates 0 or 1."""
     rows, modulus = len(points), prime()
     inputs = rng.integers(modulus, size=(rows, program.inputs))

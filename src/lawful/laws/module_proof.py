@@ -21,8 +21,8 @@ from lawful.laws.lowering import lower
 from lawful.laws.module_data import BALLS, SeenData
 from lawful.laws.module_exact import independent_modulo, is_polynomial
 from lawful.laws.probe import MIXED, Probe
-from lawful.laws.program import Program, RankProof
 from lawful.laws.sampled import Sampled
+from lawful.laws.straight_line import RankProof, StraightLineProgram
 from lawful.network.modules.randomness import Draw, sample_draws
 from lawful.types import Floats, Indices
 
@@ -40,7 +40,7 @@ COMPARED = 4  # samples at which gradients of a module and of its steps are comp
 SAME = 1e-6  # how far, relative to their size, gradients of a module and of its steps may be apart
 
 
-def program_of(case: Probe) -> Program:
+def program_of(case: Probe) -> StraightLineProgram:
     """The program of a module that a proof can be tried for."""
     if case.size > LARGEST:
         raise Unsupported(f"{case.size:,} parameters are more than {LARGEST:,}: no proof was tried")
@@ -56,7 +56,7 @@ def program_of(case: Probe) -> Program:
     return program
 
 
-def _same_gradients(case: Probe, program: Program) -> bool:
+def _same_gradients(case: Probe, program: StraightLineProgram) -> bool:
     """Whether the steps have the gradients that PyTorch computes, at a random point.
 
     At inputs that are large an exponential may overflow here and not in PyTorch: those say nothing.
@@ -80,7 +80,7 @@ def _same_gradients(case: Probe, program: Program) -> bool:
 
 
 def prove_rank(
-    case: Probe, program: Program, at_most: int, theta: Floats, seed: int, seen: SeenData | None = None
+    case: Probe, program: StraightLineProgram, at_most: int, theta: Floats, seed: int, seen: SeenData | None = None
 ) -> RankProof | None:
     """A proof that brackets reach at least `at_most` dimensions near a point, or None if none was found.
 
@@ -148,7 +148,7 @@ def program_batch(case: Probe) -> torch.Tensor:
     return torch.zeros((rows, *case.input_shape), dtype=torch.int64 if case.vocabulary else torch.float64)
 
 
-def _inputs(case: Probe, program: Program, count: int, rows: int, generator: torch.Generator) -> Indices:
+def _inputs(case: Probe, program: StraightLineProgram, count: int, rows: int, generator: torch.Generator) -> Indices:
     """Random inputs of the program, the random numbers that it draws behind them."""
     runs = [Draw(kind, size, "") for kind, size in program.draws]
     numbers = _whole(sample_draws(runs, count, generator).numpy(), SAMPLE_BITS)
@@ -226,7 +226,12 @@ def _words(rng: np.random.Generator, count: int, level: int, missing: int) -> In
 
 
 def enclosed(
-    program: Program, theta: Floats, inputs: Floats, weights: Floats, words: list[tuple[int, ...]], precision: int
+    program: StraightLineProgram,
+    theta: Floats,
+    inputs: Floats,
+    weights: Floats,
+    words: list[tuple[int, ...]],
+    precision: int,
 ) -> NDArray[Any] | None:
     """Balls that contain the brackets' values, a row each; None where a sign or a quotient cannot be told."""
     import flint

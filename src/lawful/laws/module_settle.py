@@ -19,7 +19,7 @@ from lawful.laws.module_proof import program_of, prove_rank, rounded
 from lawful.laws.module_still import still_laws
 from lawful.laws.module_wording import ModuleWording
 from lawful.laws.probe import Probe
-from lawful.laws.program import Program, RankProof
+from lawful.laws.straight_line import RankProof, StraightLineProgram
 from lawful.types import Floats
 
 ATTEMPTS = 2  # random points at which a proof is tried
@@ -32,7 +32,7 @@ class Settling:
 
     def __init__(self, case: Probe) -> None:
         self.case, self.why, self.rough = case, "", ""
-        self.program: Program | None = None
+        self.program: StraightLineProgram | None = None
         self.seen: SeenData | None = None
         try:
             self.program = program_of(case)
@@ -81,7 +81,7 @@ class Settling:
             claim=claim,
         )  # fmt: skip
 
-    def _tested(self, program: Program, count: LawCount, seeds: list[int], spread: float) -> LawCount:
+    def _tested(self, program: StraightLineProgram, count: LawCount, seeds: list[int], spread: float) -> LawCount:
         """A count of more laws than are known: modulo random primes too, if the module is a polynomial."""
         case, known = self.case, len(count.known)
         why = f"{count.laws - known} of the laws have no explicit form here" + self.rough
@@ -100,11 +100,11 @@ class Settling:
         """Whether laws are identities."""
         return self.program is not None and len(self._identical(self.program, laws)) == len(laws)
 
-    def _identical(self, program: Program, laws: Iterable[Law]) -> tuple[Law, ...]:
+    def _identical(self, program: StraightLineProgram, laws: Iterable[Law]) -> tuple[Law, ...]:
         case = self.case
         return identities(program, laws, classes=case.classes, tokens=case.vocabulary or 0, seen=self.seen)
 
-    def explicit(self, program: Program, count: LawCount) -> tuple[Law, ...]:
+    def explicit(self, program: StraightLineProgram, count: LawCount) -> tuple[Law, ...]:
         """Independent laws that hold identically: those that were proposed, sums that no sample moves, polynomials."""
         case, seen = self.case, self.seen
         kept = self._identical(program, count.known)
@@ -118,7 +118,7 @@ class Settling:
             kept = more if len(more) == count.laws else kept
         return kept
 
-    def _polynomials(self, program: Program) -> tuple[Law, ...]:
+    def _polynomials(self, program: StraightLineProgram) -> tuple[Law, ...]:
         """Independent polynomial laws of degree 2 (1 for large modules)."""
         case = self.case
         degree = 2 if comb(case.size + 2, 2) <= MOST_MONOMIALS else 1
@@ -129,7 +129,7 @@ class Settling:
         return independent_laws(laws, case.size)
 
     def _proof(
-        self, program: Program, count: LawCount, seeds: list[int], spread: float
+        self, program: StraightLineProgram, count: LawCount, seeds: list[int], spread: float
     ) -> tuple[RankProof, str] | None:
         """At the weights themselves, if it is asked what holds near them, or else at random points."""
         case, wanted = self.case, count.parameters - len(count.known)

@@ -18,7 +18,7 @@ import numpy as np
 
 from lawful.laws.law import Law
 from lawful.laws.module_data import SeenData
-from lawful.laws.program import Program, ProgramStep
+from lawful.laws.straight_line import ProgramStep, StraightLineProgram
 
 Form = dict[int, Any]  # parameter: coefficient
 Value = Any  # a fmpq (a constant), a Form (linear, up to a constant), or OPAQUE
@@ -27,10 +27,10 @@ MOST_DIGITS = 4e6
 OPAQUE = None
 
 
-def still_laws(program: Program, seen: SeenData) -> list[Law]:
+def still_laws(program: StraightLineProgram, seen: SeenData) -> list[Law]:
     """A basis of the linear laws that the samples leave, found as above; none where that would take too long.
 
-    >>> from lawful.laws.program import Writer
+    >>> from lawful.laws.straight_line import Writer
     >>> write = Writer(4, 2)  # two weights from the inputs, a bias, and an outer weight
     >>> first = write.matmul(write.take((0,), np.array([0, 1])), 1, (1, 1, 2, 1))
     >>> hidden = write.pair("add", first, write.take((0,), np.array([2])))
@@ -56,7 +56,7 @@ def still_laws(program: Program, seen: SeenData) -> list[Law]:
 class _Sample:
     """One input: every entry of every array as a constant, a linear form of the parameters, or neither."""
 
-    def __init__(self, program: Program, seen: SeenData, row: int) -> None:
+    def __init__(self, program: StraightLineProgram, seen: SeenData, row: int) -> None:
         self.steps = program.steps
         self.gates = {number: gates[row] for number, gates in seen.gates.items()}
         self.values: list[list[Value]] = []

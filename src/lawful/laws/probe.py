@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.laws.one_tensor import joined, several_tensors, with_classes_last
+from lawful.laws.reals import without_casts
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.classes import classes_axis as axis_of_classes
 from lawful.network.modules.classes import vocabulary_of
@@ -34,6 +35,7 @@ RANDOM_IN = {
     "eval": "eval mode: {} is off, though training draws from it",
     "train": "train mode: {} draws new random numbers at every step, and laws hold whatever they are",
 }
+WITHOUT_CASTS = "the module's casts to narrower types of numbers are left out: its numbers count as real ones"
 KINKED = (  # parts of the names of functions that are smooth in pieces only
     "relu", "max", "min", "abs", "clamp", "clip", "hard", "elu", "shrink", "threshold", "where", "sort", "topk",
     "median", "round", "floor", "ceil", "sign",
@@ -185,10 +187,37 @@ def probe(
     if mode not in MODES:
         raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
     refuse_hooks_of_parameters(module)
+    options = input_shape, data, loss, mode, classes_axis
     try:
-        twin = twin_of(module).eval()
+        return _look(module, _twin(module), *options)
+    except _FailingModule as error:
+        try:
+            found = _look(module, without_casts(_twin(module)), *options)
+        except LawfulError:
+            raise error from None
+    return replace(found, assumed=(*found.assumed, WITHOUT_CASTS))
+
+
+def _twin(module: torch.nn.Module) -> torch.nn.Module:
+    try:
+        return twin_of(module).eval()
     except Exception as error:
         raise Unsupported(f"the module cannot be copied: {first_line(error)}") from None
+
+
+class _FailingModule(Unsupported):
+    """A module whose own code raises."""
+
+
+def _look(
+    module: torch.nn.Module,
+    twin: torch.nn.Module,
+    input_shape: tuple[int, ...] | None,
+    data: ArrayLike | None,
+    loss: str,
+    mode: str,
+    classes_axis: int | None,
+) -> Probe:
     has_modes = any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in twin.modules())
     if mode == "train":
         _train(twin)
@@ -355,7 +384,7 @@ def _called(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]
     try:
         return module(batch)
     except Exception as error:
-        raise Unsupported(f"the module fails on an input of size {shape}: {first_line(error)}") from None
+        raise _FailingModule(f"the module fails on an input of size {shape}: {first_line(error)}") from None
 
 
 def _guessed_shape(module: torch.nn.Module) -> tuple[int, ...]:

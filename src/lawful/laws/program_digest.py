@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from lawful.errors import LawfulError
+from lawful.extras import needed
 from lawful.laws.certificate import program_name
-from lawful.laws.lowering import lower
+from lawful.laws.lowering import lower, straighten
 from lawful.laws.module_proof import program_batch
 from lawful.laws.probe import probe
+from lawful.program.frontends.onnx import read_onnx
 
 
 def program_digests(module: torch.nn.Module, input_shape: tuple[int, ...] | None = None) -> tuple[str, ...]:
@@ -32,3 +36,18 @@ def program_digests(module: torch.nn.Module, input_shape: tuple[int, ...] | None
                 case = probe(module, input_shape, None, "cross-entropy", mode, axis)
                 found.append(program_name(lower(case, program_batch(case))))
     return tuple(dict.fromkeys(found))
+
+
+def file_digest(model: Any) -> str:
+    """The digest of the program of an ONNX file (or `ModelProto`) for one sample: that of the module it came from."""
+    if isinstance(model, (str, Path)):
+        model = needed("onnx").load(str(model))
+    held = {tensor.name for tensor in model.graph.initializer}
+    sizes = {
+        entry.name: (1, *(size.dim_value for size in entry.type.tensor_type.shape.dim[1:]))
+        for entry in model.graph.input
+        if entry.name not in held
+    }
+    program = read_onnx(model, sizes, exact=True)
+    shapes = {name: program.parameters[name].shape for name in program.tensors if name in program.parameters}
+    return program_name(straighten(program, shapes))

@@ -23,7 +23,7 @@ from lawful.laws.jets import (
     times,
     zeros,
 )
-from lawful.laws.program import FUNCTIONS, Program, ProgramStep
+from lawful.laws.straight_line import FUNCTIONS, ProgramStep, StraightLineProgram
 
 Words = NDArray[np.intp]
 ROWS = 256
@@ -40,7 +40,7 @@ class Sampled:
 
     def __init__(
         self,
-        program: Program,
+        program: StraightLineProgram,
         theta: Array,
         inputs: Array,
         weights: Array,
@@ -112,7 +112,7 @@ class Sampled:
         return slopes.get(0, {0: zeros((1, self.program.parameters), self.theta)})
 
 
-def _moving(program: Program) -> list[bool]:
+def _moving(program: StraightLineProgram) -> list[bool]:
     """Which arrays depend on the parameters."""
     found: list[bool] = []
     for step in program.steps:

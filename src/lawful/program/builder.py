@@ -48,8 +48,10 @@ class Builder:
     True
     """
 
-    def __init__(self, source: str = "", tensors: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, source: str = "", tensors: Mapping[str, Any] | None = None, exact: bool = False) -> None:
+        """`exact` programs are for exact arithmetic: quotients of constants stay quotients where floats round them."""
         self.source = source
+        self.exact = exact
         self.tensors: dict[str, Any] = dict(tensors or {})
         self.inputs: list[Node] = []
         self.notes: Counter[str] = Counter()
@@ -122,7 +124,8 @@ class Builder:
         if any(each.kind == "c" for each in operands):
             raise Refused(f"{name} of complex numbers")
         kind = kind or operator.kind or widest(*(each.kind for each in operands))
-        if operands and all(each.op == "constant" for each in operands):
+        folds = bool(operands) and all(each.op == "constant" for each in operands)
+        if folds and not (self.exact and _rounds_quotient(name, attributes, operands)):
             if operator.shape is None:
                 self.check_size(math.prod(np.broadcast_shapes(*(each.shape for each in operands))))
             if kind == "f":
@@ -651,6 +654,14 @@ def _exact_product(a: float | int | bool | None, b: float | int | bool) -> bool:
     if a is None or not (math.isfinite(a) and math.isfinite(b)) or not math.isfinite(a * b):
         return False
     return Fraction(a) * Fraction(b) == Fraction(a * b)
+
+
+def _rounds_quotient(name: str, attributes: Mapping[str, Any], operands: tuple[Node, ...]) -> bool:
+    """Whether floats round a reciprocal of constants: a mean by 1/3 is no mean, and what it leaves has a mean."""
+    if name != "power" or attributes["exponent"] != -1:
+        return False
+    mantissas, _ = np.frexp(operands[0]["value"])
+    return bool((np.isfinite(mantissas) & (np.abs(mantissas) != 0.5) & (mantissas != 0)).any())
 
 
 def _index_of_view(view: NDArray[Any], base: NDArray[Any]) -> IndexMap:

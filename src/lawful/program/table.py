@@ -102,6 +102,7 @@ class Operator:
     shape: Callable[..., tuple[int, ...]] | None = None  # shape(attributes, *shapes); None: the operands broadcast
     attributes: tuple[str, ...] = ()
     derivative: Callable[..., Any] | None = None  # derivative(builder, attributes, x, f(x)), of functions of one number
+    elementary: Callable[..., Any] | None = None  # elementary(builder, *operands), in fewer functions
 
     def traits_of(self, attributes: Mapping[str, Any]) -> Traits:
         """The traits for these attributes."""
@@ -152,11 +153,14 @@ def define(
     shape: Callable[..., tuple[int, ...]] | None = None,
     attributes: tuple[str, ...] = (),
     derivative: Callable[..., Any] | None = None,
+    elementary: Callable[..., Any] | None = None,
 ) -> Operator:
     """Add an operator to the table."""
     if name in OPERATORS:
         raise ValueError(f"{name} stands in the table already")
-    OPERATORS[name] = Operator(name, family, formula, meaning, traits or Traits(), kind, shape, attributes, derivative)
+    OPERATORS[name] = Operator(
+        name, family, formula, meaning, traits or Traits(), kind, shape, attributes, derivative, elementary
+    )
     return OPERATORS[name]
 
 

@@ -23,8 +23,8 @@ from lawful.checkpoints.same import OutputReplay
 from lawful.errors import Unsupported
 from lawful.laws.certificate import program_json
 from lawful.laws.lowering import lower_function
-from lawful.laws.program import Program
 from lawful.laws.sampled import Sampled
+from lawful.laws.straight_line import StraightLineProgram
 from lawful.network.modules.export import operator_name
 from lawful.symmetry.check import tensors_in
 from lawful.types import Floats
@@ -40,7 +40,7 @@ class RetracedOutput:
     """One output of a checkpoint as steps on the numbers of some of its tensors."""
 
     checkpoint: OpenCheckpoint
-    program: Program
+    program: StraightLineProgram
     names: tuple[str, ...]
     value: float
 
@@ -119,7 +119,7 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
     return RetracedOutput(checkpoint, program, names, _value(program, theta))
 
 
-def _value(program: Program, theta: Floats) -> float:
+def _value(program: StraightLineProgram, theta: Floats) -> float:
     """The output in float64; in balls where that overflows, as exponentials of large scores do."""
     none, first = np.zeros((1, 0)), np.zeros(1, dtype=np.intp)
     with np.errstate(all="ignore"):

@@ -100,7 +100,7 @@ def _walk(
     else:
         source = model.graph.name
     opset = next((each.version for each in model.opset_import if each.domain in DOMAINS[:2]), 1)
-    walk = _Walk(Builder(source), opset, onnx, settings, model.graph)
+    walk = _Walk(Builder(source, exact=settings.exact), opset, onnx, settings, model.graph)
     walk.b.most = settings.most
     scope: dict[str, Any] = {"": None}
     held = {tensor.name for tensor in model.graph.initializer}

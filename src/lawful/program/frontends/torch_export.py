@@ -50,15 +50,16 @@ def read_module(
     return read_exported(export_module(module, inputs, keywords), type(module).__name__)
 
 
-def read_exported(exported: ExportedModule, source: str = "") -> Program:
-    """The program of a module that was traced."""
-    b = Builder(source)
+def read_exported(exported: ExportedModule, source: str = "", exact: bool = False) -> Program:
+    """The program of a module that was traced; `exact` for exact arithmetic, in which no constant is rounded."""
+    b = Builder(source, exact=exact)
     values: dict[fx.Node, Any] = {}
     for place in exported.graph.nodes:
         if place.op == "placeholder":
             values[place] = _leaf(b, place, exported)
     results = _Walk(b).graph(exported.graph, values)
-    return recognise(b.finish(each for each in results if isinstance(each, Node)))
+    program = b.finish(each for each in results if isinstance(each, Node))
+    return program if exact else recognise(program)
 
 
 def _leaf(b: Builder, place: fx.Node, exported: ExportedModule) -> Any:

@@ -35,7 +35,13 @@ _PAIRS = {
     "floor_divide": "⌊x / y⌋",
     "trunc_divide": "x / y cut towards 0",
 }
-define("pow", OperatorFamily.ELEMENTWISE, _PAIRS["pow"], lambda arrays, a, x, y: arrays.pow(x, y))
+define(
+    "pow",
+    OperatorFamily.ELEMENTWISE,
+    _PAIRS["pow"],
+    lambda arrays, a, x, y: arrays.pow(x, y),
+    elementary=lambda b, x, y: b.function("exp", b.mul(b.function("log", x), y)) if x.kind == "f" else None,
+)
 define(
     "atan2",
     OperatorFamily.ELEMENTWISE,

@@ -116,6 +116,25 @@ def outer(b: Builder, x: Node, vec2: Node) -> Node:
     return b.contract("i,j->ij", x, vec2)
 
 
+@aten("_trilinear")
+def _trilinear(
+    b: Builder,
+    i1: Node,
+    i2: Node,
+    i3: Node,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Node:
+    """A product of three operands, each with new axes of size 1, summed over some axes: bilinear layers."""
+    letters = "abcdefghijklmnop"[: i1.rank + len(expand1)]
+    own = ["".join(c for k, c in enumerate(letters) if k not in new) for new in (expand1, expand2, expand3)]
+    out = "".join(c for k, c in enumerate(letters) if k not in sumdim)
+    return b.contract(f"{','.join(own)}->{out}", i1, i2, i3)
+
+
 def _blend(b: Builder, c: Node, product: Node, beta: Operand, alpha: Operand) -> Node:
     """β c + α (x y); β = 0 leaves c out, whatever it holds."""
     product = product if alpha == 1 else b.mul(product, alpha)

@@ -59,6 +59,25 @@ _DERIVATIVES: dict[str, Callable[[Builder, Any, Node, Node], Node]] = {
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), _flat),
 }
 
+# Functions in terms of exponentials, logarithms, the error function, sines, cosines, powers and choices.
+_ELEMENTARY: dict[str, Callable[[Builder, Node], Node]] = {
+    "relu": lambda b, x: b.where(b.elementwise("gt", x, 0.0), x, 0.0),
+    "abs": lambda b, x: b.where(b.elementwise("gt", x, 0.0), x, b.neg(x)),
+    "sign": lambda b, x: b.where(b.elementwise("gt", x, 0.0), 1.0, -1.0),  # but at 0 itself
+    "expm1": lambda b, x: b.add(b.function("exp", x), -1.0),
+    "log1p": lambda b, x: b.function("log", b.add(x, 1.0)),
+    "erfc": lambda b, x: b.sub(1.0, b.function("erf", x)),
+    "tanh": lambda b, x: b.sub(1.0, b.mul(2.0, b.power(b.add(b.function("exp", b.mul(x, 2.0)), 1.0), -1.0))),
+    "sigmoid": lambda b, x: b.power(b.add(b.function("exp", b.neg(x)), 1.0), -1.0),
+    "softplus": lambda b, x: b.function("log", b.add(b.function("exp", x), 1.0)),
+    "tan": lambda b, x: b.div(b.function("sin", x), b.function("cos", x)),
+    "sinh": lambda b, x: b.mul(0.5, b.sub(b.function("exp", x), b.function("exp", b.neg(x)))),
+    "cosh": lambda b, x: b.mul(0.5, b.add(b.function("exp", x), b.function("exp", b.neg(x)))),
+    "asinh": lambda b, x: b.function("log", b.add(x, b.power(b.add(b.power(x, 2.0), 1.0), 0.5))),
+    "acosh": lambda b, x: b.function("log", b.add(x, b.power(b.sub(b.power(x, 2.0), 1.0), 0.5))),
+    "atanh": lambda b, x: b.mul(0.5, b.function("log", b.div(b.add(x, 1.0), b.sub(1.0, x)))),
+}
+
 
 def _define(
     name: str, formula: str, traits: Traits, aten_names: tuple[str, ...] | None = None, onnx_name: str = ""
@@ -71,6 +90,7 @@ def _define(
         lambda arrays, a, x: getattr(arrays, name)(x),
         traits,
         derivative=_DERIVATIVES.get(name),
+        elementary=_ELEMENTARY.get(name),
     )
 
     def build(b: Builder, x: Operand) -> Node:
@@ -179,6 +199,14 @@ def rrelu(
     return leaky_relu(b, x, (lower + upper) / 2)
 
 
+@aten("rrelu_with_noise_functional")
+def rrelu_with_noise(
+    b: Builder, x: Node, noise: Node, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+) -> list[Node]:
+    """The same, beside its noise, which evaluation does not read."""
+    return [rrelu(b, x, lower, upper, training), noise]
+
+
 @aten("relu6")
 def relu6(b: Builder, x: Node) -> Node:
     """min(relu(x), 6)."""
@@ -232,10 +260,11 @@ def softplus(b: Builder, x: Node, beta: float = 1.0, threshold: float = 20.0) ->
     PyTorch returns x where β x exceeds the threshold. There the two differ by log(1 + exp(-β x)) / β, at most
     2.1e-9 / β at 20: a rounding like others, and noted like others. A lower threshold is another function.
     """
-    if threshold < 20:
-        raise Refused(f"softplus with a threshold of {threshold}")
+    curve = b.div(b.function("softplus", b.mul(x, beta)), beta) if beta != 1 else b.function("softplus", x)
+    if threshold < 20 or b.exact:
+        return b.where(b.elementwise("gt", b.mul(x, beta), float(threshold)), x, curve)
     b.notes["softplus is not cut off at its threshold"] += 1
-    return b.div(b.function("softplus", b.mul(x, beta)), beta) if beta != 1 else b.function("softplus", x)
+    return curve
 
 
 @aten("mish")

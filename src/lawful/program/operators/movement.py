@@ -86,6 +86,12 @@ def same(b: Builder, x: Node) -> Node:
     return x
 
 
+@aten("copy")
+def copy(b: Builder, x: Node, src: Node) -> Node:
+    """What is written over a value."""
+    return b.as_kind(b.expand(src, x.shape), x.kind)
+
+
 @aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 def dropout(b: Builder, x: Node, p: float = 0.5, train: bool = False) -> Node:
     """Nothing, in evaluation."""

@@ -11,7 +11,7 @@ import numpy as np
 from lawful.program.builder import Builder, Operand
 from lawful.program.index_map import Shape
 from lawful.program.operators.movement import integers
-from lawful.program.program import Node
+from lawful.program.program import Node, widest
 from lawful.program.table import OperatorFamily, Refused, Traits, aten, define, onnx
 
 Axes = int | Sequence[int] | None
@@ -287,6 +287,18 @@ def cumsum(b: Builder, x: Node, dim: int) -> Node:
     return b.along(x, dim, triangle(x.shape[dim])) if x.rank else x
 
 
+@aten("cumprod")
+def cumprod(b: Builder, x: Node, dim: int) -> Node:
+    """Products of the first entries along an axis."""
+    if not x.rank:
+        return x
+    x = b.as_kind(x, widest("i", x.kind))
+    parts = [b.slice(x, dim, slice(k, k + 1)) for k in range(x.shape[dim])]
+    for k in range(1, len(parts)):
+        parts[k] = b.mul(parts[k - 1], parts[k])
+    return b.concatenate(parts, dim) if parts else x
+
+
 @onnx("CumSum")
 def _cumsum(b: Builder, x: Node, axis: Node, exclusive: int = 0, reverse: int = 0) -> Node:
     over = int(b.numbers(axis, "the axis of CumSum")[0])
@@ -318,9 +330,12 @@ def logsumexp(b: Builder, x: Node, dim: Axes, keepdim: bool = False) -> Node:
     """log Σ eˣ, shifted by the maximum: the same real number, and finite in floats."""
     over = _all_if_empty(dim)
     x = b.as_kind(x, "f")
-    top = b.reduce("amax", x, over, True)
-    finite = b.where(b.elementwise("isinf", top), 0.0, top)  # of -∞ alone, of +∞: no difference of infinities
-    total = b.add(finite, b.function("log", b.sum(b.function("exp", b.sub(x, finite)), over, True)))
+    if b.exact:
+        total = b.function("log", b.sum(b.function("exp", x), over, True))
+    else:
+        top = b.reduce("amax", x, over, True)
+        finite = b.where(b.elementwise("isinf", top), 0.0, top)  # of -∞ alone, of +∞: no difference of infinities
+        total = b.add(finite, b.function("log", b.sum(b.function("exp", b.sub(x, finite)), over, True)))
     axes = b.axes(x, over)
     return total if keepdim else b.reshape(total, [n for k, n in enumerate(x.shape) if k not in axes])
 

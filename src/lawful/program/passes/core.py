@@ -17,12 +17,19 @@ from lawful.program.passes.rebuild import rebuild
 from lawful.program.program import Node, Program
 
 
-def lower(program: Program) -> Program:
-    """The same function in core operators alone."""
-    return rebuild(program, _rule)
+def lower(program: Program, exact: bool = False) -> Program:
+    """The same function in core operators alone.
+
+    For exact arithmetic (`exact`) nothing is shifted to keep floats small, and functions are made of exponentials,
+    logarithms, error functions, sines, cosines, powers and choices where they can be.
+    """
+    return rebuild(program, _rule, exact)
 
 
 def _rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+    if b.exact and node.operator.elementary is not None:
+        made: Node | None = node.operator.elementary(b, *operands)
+        return made
     if node.op == "conv":
         return lower_convolution(b, node, *operands)
     if node.op == "normalise":
@@ -40,7 +47,7 @@ def _normalise(b: Builder, node: Node, x: Node) -> Node:
 
 def _softmax(b: Builder, node: Node, x: Node) -> Node:
     """Shifted by the maximum along the axis: the same reals, and no overflow where the core is run in floats."""
-    shifted = b.sub(x, b.reduce("amax", x, node["axis"], True))
+    shifted = x if b.exact else b.sub(x, b.reduce("amax", x, node["axis"], True))
     weights = b.function("exp", shifted)
     return b.mul(weights, b.power(b.sum(weights, node["axis"], True), -1.0))
 

@@ -1,6 +1,7 @@
-"""A module as a short list of exact steps: copies, sums, products and a few smooth functions of flat arrays.
+"""A module as a straight-line program: copies, sums, products and a few smooth functions of flat arrays.
 
-A program computes on flat arrays of real numbers. Its steps are
+It is what a core program (`lawful.program`) is written as in a certificate, so that a checker needs to know as little
+as possible: flat arrays of real numbers, and the steps
 
     take      entries of earlier arrays laid end to end, by index (−1: zero): views, slices, transposes, patches, tokens
     add, mul  of two arrays of one length
@@ -19,9 +20,11 @@ from typing import Literal
 
 import numpy as np
 
+from lawful.errors import Unsupported
 from lawful.types import Floats, Indices
 
 Kind = Literal["gate", "unit", "real"]  # of random numbers
+MOST_ENTRIES = 5_000_000
 FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
 
 
@@ -42,7 +45,7 @@ class ProgramStep:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class StraightLineProgram:
     """Steps in order; step 0 are the parameters, step 1 the input, the last step is the output.
 
     The last entries of the input are `draws`, random numbers in runs of a kind: gates of 0 and 1, numbers between 0 and
@@ -74,15 +77,28 @@ class Program:
 
 
 class Writer:
-    """Appends steps, sharing those that are the same copies."""
+    """Appends steps: each once, and copies of copies as one.
 
-    def __init__(self, parameters: int, inputs: int) -> None:
+    A step of more than MOST_ENTRIES numbers, or more than `most` in all steps together, are refused.
+    """
+
+    def __init__(self, parameters: int, inputs: int, most: int | None = None) -> None:
         self.steps = [ProgramStep("parameters", (), parameters), ProgramStep("input", (), inputs)]
+        self._known: dict[tuple[object, ...], int] = {}
+        self._most, self._total = most, parameters + inputs
 
     def add(self, step: ProgramStep) -> int:
-        """Append a step; its number."""
+        """Append a step, unless there is the same one; its number."""
+        arrays = (None if part is None else part.tobytes() for part in (step.indices, step.values))
+        key = step.kind, step.sources, step.length, step.sizes, *arrays
+        if key in self._known:
+            return self._known[key]
+        self._total += step.length
+        if step.length > MOST_ENTRIES or (self._most is not None and self._total > self._most):
+            raise Unsupported("the module's arrays are too large for a proof")
         self.steps.append(step)
-        return len(self.steps) - 1
+        self._known[key] = len(self.steps) - 1
+        return self._known[key]
 
     def length(self, number: int) -> int:
         """The length of an array."""
@@ -96,8 +112,12 @@ class Writer:
     def take(self, sources: tuple[int, ...], indices: Indices) -> int:
         """Entries of the sources laid end to end; copying a whole array is no step."""
         flat = np.asarray(indices, dtype=np.intp).ravel()
-        if len(sources) == 1 and len(flat) == self.length(sources[0]) and (flat == np.arange(len(flat))).all():
-            return sources[0]
+        if len(sources) == 1:
+            inner = self.steps[sources[0]]
+            if inner.indices is not None:
+                flat, sources = np.append(inner.indices, -1)[flat], inner.sources
+            if len(sources) == 1 and len(flat) == self.length(sources[0]) and (flat == np.arange(len(flat))).all():
+                return sources[0]
         return self.add(ProgramStep("take", sources, len(flat), indices=flat))
 
     def pair(self, kind: str, first: int, second: int) -> int:
@@ -121,7 +141,7 @@ class Writer:
         """By the sign of the first array."""
         return self.add(ProgramStep("choose", (sign, positive, other), self.length(sign)))
 
-    def finish(self, output: int) -> Program:
+    def finish(self, output: int) -> StraightLineProgram:
         """The program up to its output, without steps that nothing reads."""
         used, stack = {0, 1}, [output]
         while stack:
@@ -132,7 +152,7 @@ class Writer:
         order = [number for number in sorted(used) if number != output] + [output]
         place = {number: position for position, number in enumerate(order)}
         steps = [self.steps[number] for number in order]
-        return Program(
+        return StraightLineProgram(
             tuple(
                 ProgramStep(
                     step.kind,
@@ -159,7 +179,7 @@ class RankProof:
     whose numbers are in `samples`, and `inputs` is empty.
     """
 
-    program: Program
+    program: StraightLineProgram
     theta: Indices
     theta_bits: int
     inputs: Indices
