@@ -201,7 +201,7 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
         for source, operand in zip(sources, node.inputs, strict=True):
             count = len(self.shifts.read)
             piece = self.settled(source)
-            if source.raw is not None:  # only what is picked counts as read
+            if source.raw is not None and not _masks(node, operand, start):  # only what is picked counts as read
                 del self.shifts.read[count:]
                 at = node["map"].positions.reshape(-1)
                 own = torch.from_numpy(np.unique(at[(at >= start) & (at < start + operand.size)]) - start)
@@ -577,6 +577,13 @@ def _blind_nodes(program: Program, users: Any) -> set[Node]:
         if not node.traits.gradient or (kept and node not in program.outputs):
             found.add(node)
     return found
+
+
+def _masks(node: Node, source: Node, start: int) -> bool:
+    """Whether a movement leaves every entry of a source where it is, or out for good."""
+    at = node["map"].positions.reshape(-1)
+    inside = (at >= start) & (at < start + source.size)
+    return node.shape == source.shape and bool((at[inside] - start == np.flatnonzero(inside)).all())
 
 
 def _centres_last(node: Node) -> bool:
