@@ -137,14 +137,21 @@ def test_a_view_of_bits_is_no_movement() -> None:
     assert read_module(Bits(), [(2, 3)]).opaque == ["view"]
 
 
-def test_complex_numbers_are_opaque_and_still_run() -> None:
+def test_complex_numbers_are_pairs_or_opaque_and_still_run() -> None:
     class Spectrum(nn.Module):
         def forward(self, x):
             return torch.fft.fft(x).abs().square().sum(-1)
 
-    program = read_module(Spectrum(), [(2, 8)])
+    class Angles(nn.Module):
+        def forward(self, x):
+            return torch.fft.rfft(x).angle().sum(-1)
+
     x = torch.randn(2, 8, dtype=torch.float64)
-    assert len(program.opaque) == 2
+    program = read_module(Angles(), [(2, 8)])
+    assert program.opaque == ["complex", "angle"]
+    assert torch.allclose(evaluate(program, x)[0], Angles()(x))
+    program = read_module(Spectrum(), [(2, 8)])
+    assert not program.opaque
     torch.testing.assert_close(evaluate(program, x)[0], Spectrum()(x))
 
 

@@ -17,9 +17,9 @@ from lawful.checkpoints.trials import tried
 from lawful.errors import LawfulError
 from lawful.network.modules.export import ExportedModule, copied, export_module, operator_name
 from lawful.symmetry.check import casts
+from lawful.symmetry.graphs.reading import read_graph
+from lawful.symmetry.graphs.rules import RULES
 from lawful.symmetry.inputs import Input, examples
-from lawful.symmetry.reading import read_graph
-from lawful.symmetry.rules import RULES
 
 AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
 

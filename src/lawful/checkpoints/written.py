@@ -9,7 +9,7 @@ from torch import fx, nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.network.modules.export import ExportedModule, export_module, operator_name
-from lawful.symmetry.rules import RULES
+from lawful.symmetry.graphs.rules import RULES
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # part of a checkpoint, not of the module
 

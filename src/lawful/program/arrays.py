@@ -66,6 +66,11 @@ class NumpyArrays:
         """The product along axes, which keep size 1."""
         return x.prod(axis=tuple(axes), keepdims=True)
 
+    def gates(self, shape: Sequence[int], share: float) -> Any:
+        """Random gates, of which a share is shut."""
+        open_ = np.random.default_rng().random(tuple(shape)) >= share
+        return open_ / (1 - share) if share < 1 else np.zeros(tuple(shape))
+
     def amax(self, x: Any, axes: Sequence[int]) -> Any:
         """The maximum along axes, which keep size 1."""
         return x.max(axis=tuple(axes), keepdims=True)
@@ -214,6 +219,11 @@ class TorchArrays:
         for axis in axes:
             x = x.prod(axis, keepdim=True)
         return x
+
+    def gates(self, shape: Sequence[int], share: float) -> Any:
+        """Random gates, of which a share is shut."""
+        open_ = self.torch.rand(tuple(shape)) >= share
+        return open_ / (1 - share) if share < 1 else self.torch.zeros(tuple(shape))
 
     def amax(self, x: Any, axes: Sequence[int]) -> Any:
         """The maximum along axes, which keep size 1."""

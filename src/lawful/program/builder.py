@@ -48,10 +48,19 @@ class Builder:
     True
     """
 
-    def __init__(self, source: str = "", tensors: Mapping[str, Any] | None = None, exact: bool = False) -> None:
-        """`exact` programs are for exact arithmetic: quotients of constants stay quotients where floats round them."""
-        self.source = source
-        self.exact = exact
+    def __init__(
+        self,
+        source: str = "",
+        tensors: Mapping[str, Any] | None = None,
+        *,
+        exact: bool = False,
+        trains: bool = False,
+    ) -> None:
+        """`exact` programs are for exact arithmetic: quotients of constants stay quotients where floats round them.
+
+        If the program `trains`, it says where values are detached from training.
+        """
+        self.source, self.exact, self.trains = source, exact, trains
         self.tensors: dict[str, Any] = dict(tensors or {})
         self.inputs: list[Node] = []
         self.notes: Counter[str] = Counter()
@@ -113,6 +122,13 @@ class Builder:
         attributes = {"name": name, "detail": detail, "number": self._opaque_calls, "call": call, "shape": shape}
         return self._emit("opaque", tuple(operands), attributes, shape, kind)
 
+    def gates(self, name: str, shape: Sequence[int], share: float) -> Node:
+        """Random gates, of which a share is shut: what dropout multiplies by in training. No two are ever one."""
+        self._opaque_calls += 1
+        sizes = tuple(int(size) for size in shape)
+        attributes = {"name": name, "number": self._opaque_calls, "shape": sizes, "share": share}
+        return self._emit("gates", (), attributes, sizes, "f")
+
     # Nodes
 
     def apply(self, name: str, operands: Iterable[Node], kind: ValueKind | None = None, **attributes: Any) -> Node:
@@ -172,8 +188,8 @@ class Builder:
             if node.op == "input" and node not in self.inputs:
                 self.inputs.append(node)
             return self._known.setdefault(node.identity, node)
-        if node.op == "opaque":
-            return self._emit("opaque", tuple(operands), node.attributes, node.shape, node.kind)
+        if node.family is OperatorFamily.OPAQUE:
+            return self._emit(node.op, tuple(operands), node.attributes, node.shape, node.kind)
         if node.op == "take":
             return self.take(operands, node["map"])
         if node.op in ("add", "mul", "maximum", "minimum", "where"):

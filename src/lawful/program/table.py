@@ -73,6 +73,9 @@ class Traits:
     range: tuple[float, float] = (-INFINITY, INFINITY)  # every value of f lies in it
     linear: Literal["", "jointly", "in each"] = ""  # of all operands together, or of each while the others stay
     shift: float | None = None  # f(x + c) = f(x) + shift c for a number c
+    finite: bool | None = None  # the truth value that f has wherever x is finite
+    gradient: bool = True  # training differentiates through f
+    noise: bool = False  # f draws independent numbers of one distribution
 
 
 def power_traits(attributes: Mapping[str, Any]) -> Traits:

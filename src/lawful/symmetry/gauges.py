@@ -168,7 +168,7 @@ class Gauges:
         if degree == 1:
             self.diagonal(f)
             return f
-        return self.product(torch.zeros(1, dtype=torch.int64).expand(f.shape), f, degree)
+        return self.product(torch.zeros((), dtype=torch.int64).expand(f.shape), f, degree)
 
 
 def _link(left: Residues, right: Residues, key: Residues, sign: int) -> Link:

@@ -11,25 +11,26 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.network.modules.export import ExportedModule
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
 from lawful.symmetry.families import MatrixLaws, MeanLaw
 from lawful.symmetry.gauges import Link
+from lawful.symmetry.parameter_axes import users_of
 from lawful.symmetry.reading import read_graph
 from lawful.symmetry.result import Space
 from lawful.symmetry.solve import GaugeSolution, solve
 from lawful.symmetry.spaces import matrix_spaces, parameter_sides
 from lawful.types import Mask, Residues
 
-PASSING = {"add", "contiguous", "clone", "dropout", "to", "_to_copy", "alias", "detach", "view", "reshape", "transpose",
-           "permute", "flatten"}  # fmt: skip
-NORMS = {"layer_norm", "native_layer_norm"}
 
-
-def mean_spaces(exported: ExportedModule, frozen: Iterable[str], dead: Mapping[str, Mask]) -> list[Space]:
+def mean_spaces(
+    exported: ExportedModule, program: Program, frozen: Iterable[str], dead: Mapping[str, Mask]
+) -> list[Space]:
     """One space for each stream whose mean is written and read by parameters, and seen by nothing else."""
-    if not _bare_readers(exported):
+    if not _bare_readers(program):
         return []
-    demands = read_graph(exported, frozen, centred=True, means=True)
+    demands = read_graph(exported, frozen, centred=True, means=True, program=program)
     solution = solve(demands.gauges)
     marked = _centred_blocks(demands.gauges.centrings, solution)
     sides = [side for side in parameter_sides(demands, dead) if marked[solution.block[side.labels]].any()]
@@ -62,21 +63,31 @@ def _whole_cells(group: Residues, cell: Residues, sizes: Residues) -> bool:
     return bool((first[number] == cell).all() and (sizes[first] == np.bincount(number)).all())
 
 
-def _bare_readers(exported: ExportedModule) -> bool:
-    """Whether something besides normalisations and sums reads what a layer normalisation reads."""
-    waiting = [call.all_input_nodes[0] for call in exported.calls if operator_name(call.target) in NORMS]
+def _bare_readers(program: Program) -> bool:
+    """Whether something besides normalisations and sums reads what a centred normalisation reads."""
+    users = users_of(program)
+    waiting = [node.inputs[0] for node in program.nodes if _centres(node)]
     seen = set()
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
-        for user in node.users:
-            name = operator_name(user.target) if user.op == "call_function" else user.op
-            if name in PASSING:
+        for user in users[node]:
+            if _passes(user):
                 waiting.append(user)
-            elif name not in NORMS and name != "output":
+            elif not _centres(user):
                 return True
-        if node.op == "call_function" and operator_name(node.target) in PASSING:
-            waiting += node.all_input_nodes
+        if _passes(node):
+            waiting += node.inputs
     return False
+
+
+def _centres(node: Node) -> bool:
+    return bool(node.attributes.get("centre", False))
+
+
+def _passes(node: Node) -> bool:
+    """Sums, movements, and products with gates of dropout."""
+    noisy = node.family is OperatorFamily.PRODUCT and any(each.traits.noise for each in node.inputs)
+    return noisy or node.family in (OperatorFamily.ADDITION, OperatorFamily.MOVEMENT)

@@ -1,29 +1,34 @@
-"""What is known of a tensor while a graph is read, and what a rule is given to work with."""
+"""How a value moves under gauges and shifts, and what rules do to such motions again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from lawful.program.index_map import IndexMap
 from lawful.symmetry.gauges import Gauges
 from lawful.symmetry.labels import align, compact, flat, narrowed, on, varying
+from lawful.symmetry.scores import Scores
 from lawful.symmetry.shifts import LARGEST, Shift, Shifts
 
 Shape = tuple[int, ...]
+Array = NDArray[np.generic]
 
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """A tensor of the graph: how it moves under gauges and shifts.
+    """A value of a program: how it moves under gauges and shifts.
 
     A parameter that was only regrouped is `raw`: `indices[k]` says which index along axis k of the parameter each of
-    its entries has. `zero` tensors fit any gauge. `square_of` is set while x² may still become part of a norm.
-    `steady` values depend on neither inputs nor parameters; small ones are `known`. A constant that is added to the
-    value might as well have been added to the parameter `absorber`, which nothing else reads. A `centred` value sums to
-    zero along its last dimension.
+    its entries has. `zero` values fit any gauge. `square_of` is set while x² may still become part of a norm. Values
+    that depend on neither inputs nor parameters are `known` if they are small. A constant that is added to the value
+    might as well have been added to the parameter `absorber`, which nothing else reads. A `centred` value sums to zero
+    along its last axis. `scores` say which heads' queries and keys a value is made of. The rows of a table that data
+    picked are `dealt` out: which of the table's rows each stands for. Independent `noise` treats all entries alike.
     """
 
     shape: Shape
@@ -33,57 +38,49 @@ class Motion:
     indices: tuple[torch.Tensor, ...] = ()
     zero: bool = False
     square_of: Motion | None = None
-    steady: bool = False
-    known: torch.Tensor | None = None
+    known: Array | None = None
     absorber: str | None = None
     centred: bool = False
+    scores: Scores | None = None
+    dealt: torch.Tensor | None = None
+    noise: bool = False
 
-    def reshaped(self, shape: Shape) -> Motion:
-        """The same entries in another shape."""
-        return self._with(shape, lambda labels: labels.reshape(shape))
+    @property
+    def moves(self) -> bool:
+        """Whether any gauge or shift may change it."""
+        return bool(self.gauges or self.shifts or self.raw or self.square_of)
 
-    def turned(self) -> Motion:
-        """The last two dimensions exchanged."""
-        return self._with((*self.shape[:-2], self.shape[-1], self.shape[-2]), lambda labels: labels.transpose(-1, -2))
-
-    def _with(self, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
-        return replace(
-            self,
-            shape=shape,
-            centred=False,
-            gauges=tuple(map(move, self.gauges)),
-            shifts=tuple(shift.moved(move(shift.labels), move(shift.phases)) for shift in self.shifts),
-            indices=tuple(map(move, self.indices)),
+    def with_labels(self, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
+        """The same entries elsewhere: their labels move with them."""
+        return Motion(
+            shape,
+            tuple(map(move, self.gauges)),
+            tuple(shift.moved(move(shift.labels), move(shift.phases)) for shift in self.shifts),
+            self.raw,
+            tuple(map(move, self.indices)),
+            self.zero,
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One call of the graph: its name, the shape of its result, and where demands are collected."""
+class Follower:
+    """Where demands are collected while motions are followed."""
 
-    name: str
-    shape: Shape
-    shapes: tuple[Shape, ...]
-    target: Callable[..., Any]
-    gauges: Gauges
-    shifts: Shifts
-    parameters: dict[str, Shape]
+    def __init__(self, gauges: Gauges) -> None:
+        self.gauges, self.shifts = gauges, Shifts()
+        self.shapes: dict[str, Shape] = {}
 
-    # What rules do again and again
-
-    def pin(self, *values: Any, permutes: bool = False) -> None:
+    def pin(self, operation: str, *values: Motion, permutes: bool = False) -> None:
         """The operation sees every gauge and shift of these values: none is left."""
         for value in values:
-            if isinstance(value, Motion):
-                for field in value.gauges:
-                    self.gauges.pin(field, self.name, permutes=permutes)
-                self.shifts.drop(self.settled(value).shifts)
+            for field in value.gauges:
+                self.gauges.pin(field, operation, permutes=permutes)
+            self.shifts.drop(self.settled(value).shifts)
 
     def settled(self, value: Motion) -> Motion:
         """A value whose shifts are all stated: a raw parameter may move each of its entries."""
         if value.raw is None:
             return value
-        shape = self.parameters[value.raw]
+        shape = self.shapes[value.raw]
         if torch.Size(shape).numel() > LARGEST:
             self.shifts.forbid(value.raw)
             return replace(value, raw=None, indices=())
@@ -95,7 +92,7 @@ class Step:
         If what reads the other entries is `centred`, a shift of all of them alike is not seen.
         """
         name = str(value.raw)
-        shape = self.parameters[name]
+        shape = self.shapes[name]
         found = self.shifts.parameter(name, shape, (centred, *axes), axes)
         if found is None:
             return ()
@@ -108,61 +105,46 @@ class Step:
         self.shifts.read.append(flat(labels))
         return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
 
-    def spread(self, value: Motion) -> Motion:
-        """A value broadcast to the shape of the result."""
+    def spread(self, value: Motion, shape: Shape) -> Motion:
+        """A value broadcast to a shape."""
         value = self.settled(value)
-        shifts = (
-            shift.moved(align(shift.labels, self.shape), align(shift.phases, self.shape)) for shift in value.shifts
-        )
-        return replace(
-            value,
-            shape=self.shape,
-            centred=False,
-            gauges=tuple(align(field, self.shape) for field in value.gauges),
-            shifts=tuple(shifts),
-        )
+        spread = value.with_labels(shape, lambda labels: align(labels, shape))
+        return replace(spread, absorber=value.absorber, known=value.known)
 
-    def regrouped(self, value: Motion, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
+    def regrouped(self, value: Motion, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
         """A value whose entries are moved, repeated or dropped: the same is done to its labels."""
-        gauges = tuple(compact(move(field)) for field in value.gauges)
-        for before, after in zip(value.gauges, gauges, strict=True):
+        found = value.with_labels(shape, lambda labels: compact(move(labels)))
+        for before, after in zip(value.gauges, found.gauges, strict=True):
             if after.numel() < before.numel() and varying(before):
                 self.gauges.whole(after)
-        return replace(
-            value,
-            shape=self.shape,
-            centred=False,
-            gauges=gauges,
-            shifts=tuple(shift.moved(move(shift.labels), move(shift.phases)) for shift in value.shifts),
-            indices=tuple(compact(move(index)) for index in value.indices),
-        )
+        return found
 
-    def levelled(self, field: torch.Tensor, dims: Iterable[int]) -> torch.Tensor:
-        """Demand that a field is one scale along dimensions; returned with size 1 there."""
-        for d in dims:
-            first = field.narrow(d, 0, 1)
-            if d in varying(field):
+    def levelled(self, field: torch.Tensor, axes: Iterable[int]) -> torch.Tensor:
+        """Demand that a field is one scale along axes; returned with size 1 there."""
+        for axis in axes:
+            first = field.narrow(axis, 0, 1)
+            if axis in varying(field):
                 self.gauges.diagonal(field)
                 self.gauges.same(field, first.expand(field.shape))
             field = first
         return field
 
-    def alike(self, field: torch.Tensor, dim: int) -> torch.Tensor:
-        """Demand that a field acts in the same way everywhere along a dimension; returned with size 1 there."""
-        first = field.narrow(dim, 0, 1)
-        if dim in varying(field):
-            self.gauges.same(field, first.expand(field.shape), line=[d for d in varying(field) if d != dim])
+    def alike(self, field: torch.Tensor, axis: int) -> torch.Tensor:
+        """Demand that a field acts in the same way everywhere along an axis; returned with size 1 there."""
+        first = field.narrow(axis, 0, 1)
+        if axis in varying(field):
+            self.gauges.same(field, first.expand(field.shape), line=[d for d in varying(field) if d != axis])
         return first
 
-    def plain(self, *shapes: Shape) -> Motion | tuple[Motion, ...]:
-        """Results that no gauge or shift moves."""
-        sizes = shapes or self.shapes
-        return Motion(sizes[0]) if len(sizes) == 1 else tuple(Motion(size) for size in sizes)
 
-    def fields(self, value: Motion, dims: Iterable[int]) -> list[torch.Tensor]:
-        """The gauge fields of a value that change along some of these dimensions."""
-        wanted = set(dims)
-        return [field for field in value.gauges if wanted & set(varying(field))]
+def move_labels(labels: torch.Tensor, index: IndexMap) -> torch.Tensor:
+    """Labels of the entries that an index map picks, without spelling out axes along which they do not change."""
+    small = narrowed(labels).contiguous()
+    steps = [step if size > 1 else 0 for step, size in zip(small.stride(), small.shape, strict=True)]
+    found = index.after(IndexMap.affine(labels.shape, steps))
+    if found.strides is not None and min(found.strides, default=0) >= 0:
+        return small.as_strided(found.shape, found.strides, small.storage_offset() + found.offset)
+    return small.reshape(-1)[torch.from_numpy(np.ascontiguousarray(found.positions)).reshape(found.shape)]
 
 
 def _line(labels: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:

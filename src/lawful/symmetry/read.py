@@ -13,9 +13,11 @@ from torch import nn
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Mlp
 from lawful.network.modules.convert import to_module
-from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.network.modules.export import ExportedModule, export_module
 from lawful.network.modules.network import ModuleNetwork
 from lawful.network.modules.trained_field import refuse_hooks_of_parameters
+from lawful.program.frontends.torch_export import KNOWN_CALLS, read_exported
+from lawful.program.program import Program
 from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
 from lawful.symmetry.discrete import log10_permutations
 from lawful.symmetry.inputs import Input, examples
@@ -23,7 +25,6 @@ from lawful.symmetry.labels import flat
 from lawful.symmetry.means import mean_spaces
 from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Pinned, Symmetries
-from lawful.symmetry.rules import RULES
 from lawful.symmetry.shift_solution import solve_shifts
 from lawful.symmetry.shift_spaces import dead_parameters, shift_spaces, unused_parameters
 from lawful.symmetry.solve import link_components, solve
@@ -59,7 +60,9 @@ def symmetries(
     exported, mode, note = exported_for(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
-    found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
+    program = read_exported(exported, trains=True)
+    demands = read_graph(exported, frozen, centred=True, program=program)
+    found = summarise(exported, program, demands, named, mode)
     found = replace(found, noted=found.noted + note)
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
@@ -75,12 +78,12 @@ def exported_for(
 ) -> tuple[ExportedModule, Mode, str]:
     """The graph in the mode asked for; in eval mode, and said so, where only train mode branches on random numbers."""
     try:
-        return export_module(module, inputs, keywords, training=mode == "train", known=RULES), mode, ""
+        return export_module(module, inputs, keywords, training=mode == "train", known=KNOWN_CALLS), mode, ""
     except Unsupported as refusal:
         if mode == "eval":
             raise
         try:
-            exported = export_module(module, inputs, keywords, known=RULES)
+            exported = export_module(module, inputs, keywords, known=KNOWN_CALLS)
         except Unsupported:
             raise refusal from None
         return exported, "eval", f"; train mode cannot be read: {refusal}"
@@ -99,7 +102,9 @@ def module_of(module: Any, input: Any) -> tuple[nn.Module, Any]:
     raise Unsupported(f"symmetries are read from modules and layered networks, not from a {type(module).__name__}")
 
 
-def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Parameter], mode: Mode) -> Symmetries:
+def summarise(
+    exported: ExportedModule, program: Program, demands: Demands, named: dict[str, nn.Parameter], mode: Mode
+) -> Symmetries:
     """Solve what was demanded, and name the parts of the answer."""
     gauges = demands.gauges
     solution = solve(gauges)
@@ -108,7 +113,7 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
     shifted, dead = shift_spaces(shifts, demands.shapes)
     sides = parameter_sides(demands, dead)
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
-    means = mean_spaces(exported, frozen, dead)
+    means = mean_spaces(exported, program, frozen, dead)
     spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *means, *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
     spaces += torus_spaces(exported, trained, spaces, dead)
@@ -121,7 +126,7 @@ def summarise(exported: ExportedModule, demands: Demands, named: dict[str, nn.Pa
         pinned=_pinned(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),
-        noted=_words(exported, shifts.unread, mode),
+        noted=_words(exported, program, shifts.unread, mode),
         shapes=trained,
     )
 
@@ -146,8 +151,8 @@ def _pinned(demands: Demands) -> tuple[Pinned, ...]:
     return tuple(found)
 
 
-def _words(exported: ExportedModule, unread: Mapping[str, int], mode: Mode) -> str:
-    noise = {operator_name(call.target) for call in exported.calls if "dropout" in str(call.target)}
+def _words(exported: ExportedModule, program: Program, unread: Mapping[str, int], mode: Mode) -> str:
+    noise = {str(node["name"]) for node in program.nodes if node.traits.noise}
     words = f"{len(exported.calls)} calls of the exported graph, {mode} mode"
     words += f"; {', '.join(sorted(noise))} counts as noise" if noise and mode == "train" else ""
     for name, count in unread.items():

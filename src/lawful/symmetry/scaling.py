@@ -20,6 +20,7 @@ from torch import nn
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule
 from lawful.network.modules.trained_field import refuse_hooks_of_parameters
+from lawful.program.frontends.torch_export import read_exported
 from lawful.symmetry.check import (
     CHECKED_SIZE,
     FLOOR,
@@ -144,11 +145,13 @@ def scaling_laws(
     exported, mode, note = exported_for(module, inputs, None, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
-    demands = read_graph(exported, frozen)
+    program = read_exported(exported, trains=True)
+    demands = read_graph(exported, frozen, program=program)
     if sum(int(np.prod(shape)) for shape in demands.shapes.values()) > LARGEST:
         raise Unsupported(f"a scaling graph has one edge for each entry: more than {LARGEST:,} are not written down")
     dead = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[1]
-    found = summarise(exported, read_graph(exported, frozen, centred=True), named, mode)
+    centred = read_graph(exported, frozen, centred=True, program=program)
+    found = summarise(exported, program, centred, named, mode)
     found = replace(found, noted=found.noted + note)
     graph = _graph(demands, solve(demands.gauges), dead)
     if not any(tensor.device.type == "meta" for tensor in named.values()):

@@ -31,7 +31,8 @@ class ExportedModule:
 
     `names` gives a placeholder's parameter or buffer the name it has in the module; parameters that are one tensor
     share the first of their names, and the graph reads them through one placeholder. `trained` are the placeholders of
-    parameters. `inputs` are the placeholders of the module's own inputs.
+    parameters. `inputs` are the placeholders of the module's own inputs. The first `updates` results are new values of
+    buffers.
     """
 
     graph: fx.Graph
@@ -39,6 +40,7 @@ class ExportedModule:
     names: Mapping[str, str]
     trained: frozenset[str]
     inputs: tuple[str, ...]
+    updates: int = 0
 
     @property
     def calls(self) -> list[fx.Node]:
@@ -233,7 +235,8 @@ def _tidied(module: nn.Module, program: Any) -> ExportedModule:
     trained = frozenset(kept & set(signature.inputs_to_parameters))
     alive = {place: tensor for place, tensor in tensors.items() if place in kept or place not in names}
     own = tuple(node.name for node in graph.nodes if node.op == "placeholder" and node.name not in tensors)
-    return ExportedModule(graph, alive, {place: names[place] for place in names if place in kept}, trained, own)
+    named = {place: names[place] for place in names if place in kept}
+    return ExportedModule(graph, alive, named, trained, own, len(signature.buffers_to_mutate))
 
 
 def _held(program: Any, name: str) -> torch.Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import fx, nn
 from lawful.errors import Unsupported
 from lawful.network.modules.export import ExportedModule, export_module
 from lawful.program.builder import Builder
+from lawful.program.frontends.complex_pairs import COMPLEX_CALLS, as_complex, follow_pairs
 from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import recognise
 from lawful.program.program import Node, Program
@@ -50,16 +52,49 @@ def read_module(
     return read_exported(export_module(module, inputs, keywords), type(module).__name__)
 
 
-def read_exported(exported: ExportedModule, source: str = "", exact: bool = False) -> Program:
-    """The program of a module that was traced; `exact` for exact arithmetic, in which no constant is rounded."""
-    b = Builder(source, exact=exact)
+def read_exported(
+    exported: ExportedModule, source: str = "", *, exact: bool = False, trains: bool = False
+) -> Program:
+    """The program of a module that was traced; `exact` for exact arithmetic, in which no constant is rounded.
+
+    If it `trains`, as what a loss reads of it: without the new values of buffers, and with marks where values are
+    detached from training.
+    """
+    b = Builder(source, exact=exact, trains=trains)
     values: dict[fx.Node, Any] = {}
     for place in exported.graph.nodes:
         if place.op == "placeholder":
             values[place] = _leaf(b, place, exported)
-    results = _Walk(b).graph(exported.graph, values)
-    program = b.finish(each for each in results if isinstance(each, Node))
+    results = _Walk(b).graph(exported.graph, values)[exported.updates if trains else 0 :]
+    program = b.finish(each for each in map(partial(as_complex, b), results) if isinstance(each, Node))
     return program if exact else recognise(program)
+
+
+class _KnownCalls:
+    """The names of the calls that the table has an entry for."""
+
+    def __contains__(self, name: object) -> bool:
+        entries = {each.split(".")[0] for each in ATEN}
+        return any(
+            name in names for names in (ATEN_MOVEMENTS, ATEN_FACTORIES, ATEN_CASTS, SILENT, COMPLEX_CALLS, entries)
+        )
+
+
+KNOWN_CALLS = _KnownCalls()
+
+
+def padded_tables(exported: ExportedModule) -> frozenset[str]:
+    """The parameters that are read as tables with a row that never trains, by `padding_idx`."""
+    found: set[str] = set()
+    for node in exported.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            bound = _bind(node.target, node.args, node.kwargs)
+            padding = bound.get("padding_idx")
+            if isinstance(padding, int) and padding >= 0:
+                found.update(
+                    exported.names[each.name] for each in node.all_input_nodes if each.name in exported.trained
+                )
+    return frozenset(found)
 
 
 def _leaf(b: Builder, place: fx.Node, exported: ExportedModule) -> Any:
@@ -125,6 +160,10 @@ class _Walk:
             raise Unsupported("as_strided of a tensor that is not contiguous")
         bound = _bind(target, arguments, keywords)
         expected = node.meta.get("val")
+        pair = follow_pairs(self.b, name, bound, lambda each: self._move(target, each))
+        if pair is not None:
+            return pair
+        bound = {key: as_complex(self.b, value) for key, value in bound.items()}
         try:
             result = self._known(target, name, bound, expected, _type_of(node.args[0] if node.args else None))
         except Refused as reason:

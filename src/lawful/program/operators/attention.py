@@ -14,9 +14,16 @@ from lawful.program.table import Refused, aten, onnx
 
 
 def attend(
-    b: Builder, query: Node, key: Node, value: Node, mask: Node | None, causal: bool, scale: float | None
+    b: Builder,
+    query: Node,
+    key: Node,
+    value: Node,
+    mask: Node | None,
+    causal: bool,
+    scale: float | None,
+    share: float = 0.0,
 ) -> Node:
-    """softmax(q kᵀ scale + mask) v; a mask of truth values leaves out what is false.
+    """softmax(q kᵀ scale + mask) v; a mask of truth values leaves out what is false, dropout a share of the weights.
 
     A row of which a mask leaves nothing is 0 in PyTorch. That needs a case only where a mask is data.
     """
@@ -29,15 +36,20 @@ def attend(
         if mask is not None:
             raise Refused("attention with a mask that is also causal")
         mask = b.constant(np.tril(np.ones(scores.shape[-2:], dtype=bool)))
+
+    def ended(weights: Node) -> Node:
+        dropped = b.mul(weights, b.gates("dropout", weights.shape, share)) if share else weights
+        return b.matmul(dropped, value)
+
     if mask is None:
-        return b.matmul(softmax(b, scores, -1), value)
+        return ended(softmax(b, scores, -1))
     known = b.value(mask)
     scores = b.where(mask, scores, -math.inf) if mask.kind == "b" else b.add(scores, mask)
     if known is not None:
         open_ = known if mask.kind == "b" else known > -math.inf
         if bool(open_.any(-1).all()):
-            return b.matmul(softmax(b, scores, -1), value)
-    return b.matmul(safe_softmax(b, scores, -1), value)
+            return ended(softmax(b, scores, -1))
+    return ended(safe_softmax(b, scores, -1))
 
 
 def _repeat(b: Builder, x: Node, times: int) -> Node:
@@ -57,9 +69,7 @@ def attention(
     enable_gqa: bool = False,
 ) -> Node:
     """Attention as PyTorch has it."""
-    if dropout_p:
-        raise Refused("attention with dropout")
-    return attend(b, query, key, value, attn_mask, is_causal, scale)
+    return attend(b, query, key, value, attn_mask, is_causal, scale, float(dropout_p))
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu")

@@ -68,7 +68,7 @@ define(
     OperatorFamily.COMPARISON,
     "x is NaN",
     lambda arrays, a, x: arrays.isnan(x),
-    Traits(degree=0, shift=0),
+    Traits(degree=0, shift=0, finite=False),
     kind="b",
 )
 define(
@@ -76,7 +76,7 @@ define(
     OperatorFamily.COMPARISON,
     "x is infinite",
     lambda arrays, a, x: arrays.isinf(x),
-    Traits(degree=0, shift=0),
+    Traits(degree=0, shift=0, finite=False),
     kind="b",
 )
 

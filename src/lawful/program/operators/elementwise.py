@@ -343,7 +343,9 @@ def hardshrink(b: Builder, x: Node, lambd: float = 0.5) -> Node:
 
 @aten("threshold")
 def threshold(b: Builder, x: Node, threshold: float, value: float) -> Node:
-    """x where x > threshold, else a number."""
+    """x where x > threshold, else a number: with zeros it is relu."""
+    if threshold == value == 0:
+        return b.function("relu", x)
     return b.where(b.elementwise("le", x, threshold), value, x)
 
 

@@ -37,6 +37,24 @@ define(
     attributes=("map",),
 )
 
+define(
+    "detach",
+    OperatorFamily.ELEMENTWISE,
+    "x, which training takes for data",
+    lambda arrays, a, x: x,
+    Traits(degree=1, odd=True, monotone=1, zero=True, linear="jointly", shift=1, gradient=False),
+)
+define(
+    "gates",
+    OperatorFamily.OPAQUE,
+    "independent gates: 1 / (1 - share) if open, 0 if shut with chance share",
+    lambda arrays, a: arrays.gates(a["shape"], a["share"]),
+    Traits(noise=True),
+    kind="f",
+    shape=lambda a: a["shape"],
+    attributes=("name", "number", "shape", "share"),
+)
+
 ATEN_MOVEMENTS.update(
     """
     view reshape _unsafe_view _reshape_copy _reshape_alias view_copy flatten ravel unflatten squeeze
@@ -67,8 +85,6 @@ ATEN_CASTS.update(
     "alias_copy",
     "clone",
     "contiguous",
-    "detach",
-    "detach_copy",
     "lift",
     "lift_fresh",
     "lift_fresh_copy",
@@ -92,8 +108,39 @@ def copy(b: Builder, x: Node, src: Node) -> Node:
     return b.as_kind(b.expand(src, x.shape), x.kind)
 
 
-@aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+@aten("detach", "detach_copy")
+def detach(b: Builder, x: Node) -> Node:
+    """x itself; where training is asked about, as data."""
+    return b.elementwise("detach", x) if b.trains and x.kind == "f" else x
+
+
+@aten("dropout")
 def dropout(b: Builder, x: Node, p: float = 0.5, train: bool = False) -> Node:
+    """Nothing in evaluation; in training a product with gates that are open with chance 1 - p."""
+    if not train or p == 0:
+        return x
+    return b.mul(x, b.gates("dropout", x.shape, float(p)))
+
+
+@aten("native_dropout")
+def native_dropout(b: Builder, x: Node, p: float = 0.5, train: bool | None = None) -> list[Any]:
+    """The same with its mask."""
+    if train is False or p == 0:
+        return [x, b.constant(np.ones(x.shape, dtype=bool))]
+    gates = b.gates("native_dropout", x.shape, float(p))
+    return [b.mul(x, gates), b.elementwise("ne", gates, 0.0)]
+
+
+@aten("feature_dropout")
+def feature_dropout(b: Builder, x: Node, p: float = 0.5, train: bool = False) -> Node:
+    """Whole channels at once."""
+    if not train or p == 0:
+        return x
+    return b.mul(x, b.gates("feature_dropout", (*x.shape[:2], *(1,) * (x.rank - 2)), float(p)))
+
+
+@aten("alpha_dropout", "feature_alpha_dropout")
+def alpha_dropout(b: Builder, x: Node, p: float = 0.5, train: bool = False) -> Node:
     """Nothing, in evaluation."""
     if train and p > 0:
         raise Refused("dropout in training")

@@ -14,7 +14,7 @@ import numpy as np
 from lawful.program.builder import Builder
 from lawful.program.operators.reduction import logsumexp
 from lawful.program.program import Node
-from lawful.program.table import INFINITY, OperatorFamily, Refused, Traits, aten, define, onnx
+from lawful.program.table import INFINITY, OperatorFamily, Traits, aten, define, onnx
 
 
 def _normalise(arrays: Any, a: Any, x: Any) -> Any:
@@ -194,9 +194,10 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Node:
-    """(x - mean) γ / √(variance + ε) + β with fixed statistics."""
+    """(x - mean) γ / √(variance + ε) + β with fixed statistics; in training with those of the batch."""
     if training or running_mean is None or running_var is None:
-        raise Refused("batch_norm by the statistics of the batch")
+        whole = normalise(b, x, [axis for axis in range(x.rank) if axis != 1], True, eps)
+        return affine(b, whole, _by_channel(b, x, weight), _by_channel(b, x, bias))
     root = b.power(b.add(running_var, eps), -0.5)
     scale = root if weight is None else b.mul(weight, root)
     centred = b.sub(x, _by_channel(b, x, running_mean))  # type: ignore[arg-type]
@@ -216,6 +217,51 @@ def _native_batch_norm(
 ) -> list[Node]:
     empty = b.constant([0.0][:0])
     return [batch_norm(b, x, weight, bias, running_mean, running_var, False, momentum, eps), empty, empty]
+
+
+@aten("native_batch_norm", "_native_batch_norm_legit")
+def _native_batch_norm_legit(
+    b: Builder,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    running_mean: Node | None = None,
+    running_var: Node | None = None,
+) -> list[Any]:
+    """With the statistics, which hardly anybody reads."""
+    return [batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps), None, None]
+
+
+@aten("_native_batch_norm_legit_functional")
+def _functional_batch_norm(
+    b: Builder,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    running_mean: Node,
+    running_var: Node,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Any]:
+    return [batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps), *[None] * 4]
+
+
+@aten("_batch_norm_with_update_functional")
+def _training_batch_norm(
+    b: Builder,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    running_mean: Node | None,
+    running_var: Node | None,
+    momentum: float,
+    eps: float,
+) -> list[Any]:
+    return [batch_norm(b, x, weight, bias, running_mean, running_var, True, momentum, eps), *[None] * 5]
 
 
 @onnx("BatchNormalization", weights=(1, 2), statistics=(3, 4))
@@ -327,3 +373,16 @@ def cosine_similarity(b: Builder, x1: Node, x2: Node, dim: int = 1, eps: float =
     one, two = b.expand(x1, shape), b.expand(x2, shape)
     norms = [b.maximum(b.power(b.sum(b.power(t, 2), dim, True), 0.5), eps) for t in (one, two)]
     return b.sum(b.mul(b.div(one, norms[0]), b.div(two, norms[1])), dim)
+
+
+@aten("_weight_norm")
+def weight_norm(b: Builder, x: Node, g: Node, dim: int = 0) -> Node:
+    """g v / |v|, with one length for each index along an axis, or one for all (-1)."""
+    return _weight_norm_interface(b, x, g, dim)[0]
+
+
+@aten("_weight_norm_interface")
+def _weight_norm_interface(b: Builder, x: Node, g: Node, dim: int = 0) -> list[Node]:
+    axes = [axis for axis in range(x.rank) if axis != dim]
+    length = b.power(b.sum(b.power(x, 2), axes, True), 0.5)
+    return [b.mul(b.mul(x, b.power(length, -1.0)), g), b.reshape(length, g.shape)]

@@ -73,12 +73,17 @@ def _mean(b: Builder, node: Node, factor: float = 1.0) -> tuple[Node, tuple[int,
 
 def _centred(b: Builder, x: Node, axes: tuple[int, ...]) -> Node | None:
     """The y of which x is y - mean y."""
-    if x.op != "add":
-        return None
-    for y, mean in (x.inputs, x.inputs[::-1]):
+    read = find_centring(x)
+    return read[0] if read is not None and read[1] == axes else None
+
+
+def find_centring(node: Node) -> tuple[Node, tuple[int, ...]] | None:
+    """(x, axes) of x - mean x."""
+    b = Builder()
+    for x, mean in (node.inputs, node.inputs[::-1]) if node.op == "add" else ():
         read = _mean(b, mean, -1.0) or _negated_mean(b, mean)
-        if read is not None and read[0] is y and read[1] == axes:
-            return y
+        if read is not None and read[0] is x:
+            return read
     return None
 
 

@@ -13,7 +13,7 @@ Rule = Callable[[Builder, Node, tuple[Node, ...]], Node | None]
 
 def rebuild(program: Program, rule: Rule, exact: bool = False) -> Program:
     """The program with `rule(builder, node, new operands)` in place of nodes, and others as they are (None)."""
-    b = Builder(program.source, program.tensors, exact)
+    b = Builder(program.source, program.tensors, exact=exact)
     b.notes.update(program.notes)
     b.places.update(program.places)
     new: dict[Node, Node] = {}

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.rules.arithmetic import add_values, homogeneous, multiply
 from lawful.symmetry.labels import varying
-from lawful.symmetry.motion import Motion, Step
-from lawful.symmetry.rules.arithmetic import add_values, homogeneous, multiply
 from lawful.symmetry.shifts import Shift
 
 

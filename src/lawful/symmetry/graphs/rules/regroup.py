@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from lawful.symmetry.graphs.motion import Motion, Step
 from lawful.symmetry.labels import compact, varying
-from lawful.symmetry.motion import Motion, Step
 from lawful.symmetry.shifts import Shift
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
-from lawful.symmetry.motion import Shape
+from lawful.symmetry.graphs.motion import Shape
 
 PRODUCTS = {"matmul", "bmm", "baddbmm"}
 SAME_ENTRIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "dropout", "view", "reshape",

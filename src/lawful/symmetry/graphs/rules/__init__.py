@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lawful.symmetry.rules import (
+from lawful.symmetry.graphs.rules import (
     arithmetic,
     attention,
     choice,
@@ -23,7 +23,7 @@ from lawful.symmetry.rules import (
     recurrent,
     regroup,
 )
-from lawful.symmetry.rules.elementwise import other_elementwise
+from lawful.symmetry.graphs.rules.elementwise import other_elementwise
 
 Rule = Callable[..., Any]
 

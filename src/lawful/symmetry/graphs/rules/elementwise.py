@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.motion import Motion, Step
-from lawful.symmetry.rules.arithmetic import homogeneous, multiply, scale
+from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.rules.arithmetic import homogeneous, multiply, scale
 
 
 def relu(step: Step, self: Motion) -> Motion:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
+from lawful.symmetry.graphs.motion import Motion, Shape, Step
+from lawful.symmetry.graphs.rules.arithmetic import add_values, multiply_fields, scale
 from lawful.symmetry.labels import broadcast, compact, varying
-from lawful.symmetry.motion import Motion, Shape, Step
-from lawful.symmetry.rules.arithmetic import add_values, multiply_fields, scale
 from lawful.symmetry.shifts import Shift
 
 

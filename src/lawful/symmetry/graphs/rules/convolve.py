@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from lawful.symmetry.graphs.motion import Motion, Step, index_fields
+from lawful.symmetry.graphs.rules.arithmetic import add_values, multiply_fields
 from lawful.symmetry.labels import on, varying
-from lawful.symmetry.motion import Motion, Step, index_fields
-from lawful.symmetry.rules.arithmetic import add_values, multiply_fields
 from lawful.symmetry.shifts import Shift
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from lawful.symmetry.gauges import AttentionLabels
+from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.rules.contract import contract
 from lawful.symmetry.labels import varying
-from lawful.symmetry.motion import Motion, Step
-from lawful.symmetry.rules.contract import contract
 
 
 def softmax(step: Step, self: Motion, dim: int, *rest: Any, **options: Any) -> Motion:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
+from lawful.symmetry.graphs.motion import Motion, Step
 from lawful.symmetry.labels import flat, varying
-from lawful.symmetry.motion import Motion, Step
 from lawful.symmetry.shifts import LARGEST, Shift
 
 

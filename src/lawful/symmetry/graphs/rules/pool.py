@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lawful.symmetry.graphs.motion import Motion, Step
 from lawful.symmetry.labels import varying
-from lawful.symmetry.motion import Motion, Step
 
 
 def pool(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion | tuple[Motion, ...]:

@@ -8,8 +8,8 @@ import torch
 from torch import fx
 
 from lawful.network.modules.export import operator_name
+from lawful.symmetry.graphs.motion import Shape, index_fields
 from lawful.symmetry.labels import compact, varying
-from lawful.symmetry.motion import Shape, index_fields
 
 CONVOLUTIONS = {"conv1d": 6, "conv2d": 6, "conv3d": 6, "conv_transpose1d": 6, "conv_transpose2d": 6,
                 "conv_transpose3d": 6, "convolution": 8}  # where the number of groups stands  # fmt: skip

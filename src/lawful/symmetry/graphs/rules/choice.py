@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.motion import Motion, Step
-from lawful.symmetry.rules.arithmetic import add_values, homogeneous, multiply
-from lawful.symmetry.rules.elementwise import other_elementwise
+from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.rules.arithmetic import add_values, homogeneous, multiply
+from lawful.symmetry.graphs.rules.elementwise import other_elementwise
 
 
 def seen(step: Step, *values: Any, **options: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from lawful.symmetry.graphs.motion import Motion, Step
 from lawful.symmetry.labels import on, varying
-from lawful.symmetry.motion import Motion, Step
 
 
 def _layers(weights: Sequence[Motion], biased: bool) -> Iterator[tuple[Motion, ...]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from lawful.symmetry.graphs.motion import Motion, Shape, Step
 from lawful.symmetry.labels import varying
-from lawful.symmetry.motion import Motion, Shape, Step
 from lawful.symmetry.shifts import LARGEST, Shift
 
 Number = int | float
