@@ -54,6 +54,8 @@ class Builder:
         self.notes: Counter[str] = Counter()
         self._known: dict[bytes, Node] = {}
         self._opaque_calls = 0
+        self.step = 0  # of the source: whoever reads one counts its calls here
+        self.places: dict[int, str] = {}
 
     # Leaves
 
@@ -181,7 +183,7 @@ class Builder:
         notes = Counter({note: count for note, count in self.notes.items() if not note.startswith(OPAQUE)})
         notes.update(OPAQUE + name for name in program.opaque)  # of those that an output still reads
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        return replace(program, tensors=tensors, notes=notes)
+        return replace(program, tensors=tensors, notes=notes, places=self.places)
 
     def _emit(
         self,
@@ -200,7 +202,7 @@ class Builder:
             if operator.family is OperatorFamily.LEAF:
                 keys.pop("name", None)  # of inputs, parameters and buffers
             structure = _hash(name, [each.structure for each in operands], keys, sizes, kind)
-            node = Node(operator, operands, dict(attributes), sizes, kind, structure, identity)
+            node = Node(operator, operands, dict(attributes), sizes, kind, structure, identity, self.step)
             self._known[identity] = node
         return node
 

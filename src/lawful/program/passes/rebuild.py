@@ -15,8 +15,10 @@ def rebuild(program: Program, rule: Rule) -> Program:
     """The program with `rule(builder, node, new operands)` in place of nodes, and others as they are (None)."""
     b = Builder(program.source, program.tensors)
     b.notes.update(program.notes)
+    b.places.update(program.places)
     new: dict[Node, Node] = {}
-    for node in program.nodes:
+    for node in program.as_run():
+        b.step = node.step
         operands = tuple(new[each] for each in node.inputs)
         made = rule(b, node, operands)
         if made is None:
