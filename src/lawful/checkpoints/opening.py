@@ -125,7 +125,7 @@ def open_both(
         apart = ApartPair((found, replace(found, module=in_evaluation(two))), *opened, "")
         return CheckpointPair(found, *opened, as_written=apart if found.unsettled else None)
     other = replace(read_architecture(two, input), unread=found.unread, unsettled=found.unsettled)
-    difference = first_difference(found.exported, other.exported, calls_alike=True)
+    difference = first_difference(found.program, other.program, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small
         return ApartPair((found, other), *opened, difference)
     reasons = []
@@ -142,7 +142,7 @@ def open_both(
             apart = ApartPair((found, other), *opened, "")
             pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=apart))
         return replace(pairs[0], others=tuple(pairs[1:]))
-    words = first_difference(found.exported, other.exported, calls_alike=False)
+    words = first_difference(found.program, other.program, calls_alike=False)
     return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
 
 

@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 from flint import arb
-from torch import fx
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.certificate import digest
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
-from lawful.checkpoints.replay import filled, stored, widened
 from lawful.checkpoints.same import OutputReplay
 from lawful.errors import Unsupported
 from lawful.laws.certificate import program_json
 from lawful.laws.lowering import lower_function
 from lawful.laws.program import Program
 from lawful.laws.sampled import Sampled
-from lawful.network.modules.export import operator_name
-from lawful.symmetry.check import tensors_in
+from lawful.program.arrays import TorchArrays
+from lawful.program.domains.evaluate import Evaluation
+from lawful.program.domains.interpret import interpret
 from lawful.types import Floats
 
 KIND, VERSION = "outputs-differ", 1
@@ -85,33 +84,21 @@ def outputs_certificate(one: RetracedOutput, two: RetracedOutput) -> dict[str, A
 
 
 def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, replay: OutputReplay) -> RetracedOutput:
-    exported, state = architecture.exported, checkpoint.state
-    if not architecture.wide or architecture.virtual:
+    computed, state = architecture.program, checkpoint.state
+    if computed is None or architecture.virtual:
         raise Unsupported("the module's graph is not made of calls alone")
-    used = {given for node in exported.graph.nodes for given in node.all_input_nodes if given.op == "placeholder"}
-    own = {node: exported.names.get(node.name, "") for node in used if node.name not in exported.inputs}
-    in_file = (name for name in own.values() if name in checkpoint.keys and state[name].is_floating_point())
-    names = tuple(dict.fromkeys(in_file))
+    leaves = {**computed.parameters, **computed.buffers}
+    names = tuple(name for name in leaves if name in checkpoint.keys and state[name].is_floating_point())
     if sum(state[name].numel() for name in names) > MOST_NUMBERS:
         raise Unsupported(f"more than {MOST_NUMBERS:,} numbers make the output")
+    own = {name: state.get(name, computed.tensors[name]).detach() for name in leaves}
+    inputs = {node["name"]: given.detach() for node, given in zip(computed.inputs, replay.inputs, strict=True)}
 
     def output(parts: list[torch.Tensor]) -> torch.Tensor:
-        given = dict(zip(names, parts, strict=True))
-        values: dict[fx.Node, Any] = {}
-        for node in exported.graph.nodes:
-            if node in own:
-                held = given.get(own[node])
-                values[node] = widened(stored(exported, state, node), torch.float64) if held is None else held
-            elif node.op == "placeholder" and node in used:
-                values[node] = widened(replay.inputs[exported.inputs.index(node.name)], torch.float64)
-            elif node.op == "call_function":
-                # a view of what attention returns may need a copy where attention is carried out in another way
-                target = torch.ops.aten.reshape.default if operator_name(node.target) == "view" else node.target
-                values[node] = target(*filled(node.args, values), **filled(node.kwargs, values))
-            elif node.op == "output":
-                every = [tensor.double().reshape(-1) for tensor in tensors_in(filled(node.args[0], values))]
-                return torch.cat(every)[replay.place : replay.place + 1]
-        raise AssertionError("a graph without an output")
+        tensors = {**own, **dict(zip(names, parts, strict=True))}
+        values = interpret(computed, Evaluation(TorchArrays(), inputs, tensors))
+        every = [values[node].double().reshape(-1) for node in computed.outputs]
+        return torch.cat(every)[replay.place : replay.place + 1]
 
     with torch.no_grad():
         program = lower_function(output, [state[name].shape for name in names], MOST_ENTRIES)
