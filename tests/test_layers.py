@@ -32,9 +32,9 @@ MAY_IMPORT = {
     "pruning": GROUND | {"exact", "network", "symmetry", "singular", "fibers"},
     "flow": GROUND | {"network", "symmetry"},
     "truncation": GROUND | {"exact", "network"},
-    "leaky": GROUND | {"network"},
+    "leaky": GROUND | {"network", "program"},
     "fibers": GROUND | {"exact", "network", "symmetry"},
-    "checkpoints": GROUND | {"exact", "network", "symmetry"},
+    "checkpoints": GROUND | {"exact", "network", "program", "symmetry"},
 }
 MAY_IMPORT["study"] = {*MAY_IMPORT}
 MAY_IMPORT["report"] = MAY_IMPORT["study"] | {"study"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lawful.checkpoints.folds import Fold, GainFold, LinearReader, StatisticsFold
-from lawful.program.passes.fold import LayerReader, LinearLayer, Scale, Statistics
+from lawful.program.passes.fold import ContractionLayer, LayerReader, ScaleAndShift, Statistics
 from lawful.program.program import Node, Program
 
 Folding = Literal["all", "statistics", "none"]
@@ -59,12 +59,12 @@ class _Finder:
             return None
         return str(leaf["name"])
 
-    def linear(self, layer: LinearLayer) -> LinearReader | None:
+    def linear(self, layer: ContractionLayer) -> LinearReader | None:
         """A layer by names, if nothing else reads its weight; a bias that is shared is none of its own."""
         weight = self.name(layer.weight)
         return None if weight is None else LinearReader(weight, layer.axis, self.name(layer.bias))
 
-    def scale(self, given: Scale) -> Fold | None:
+    def scale(self, given: ScaleAndShift) -> Fold | None:
         """A scale, or the mean that a centred normalisation takes off, in all layers that read it."""
         gain, offset = self.name(given.scale), self.name(given.shift)
         if (given.scale is not None and gain is None) or (given.shift is not None and offset is None):

@@ -121,9 +121,10 @@ def open_both(
     if two is one:
         return CheckpointPair(found, *opened)
     found = replace(found, unsettled=_unsettled(one, two, *opened))
-    if written_alike(found, two):
+    if (alike := written_alike(found, two)) is not None:
         apart = ApartPair((found, replace(found, module=in_evaluation(two))), *opened, "")
-        return CheckpointPair(found, *opened, as_written=apart if found.unsettled else None)
+        settled = alike == "call by call" and not found.unsettled
+        return CheckpointPair(found, *opened, as_written=None if settled else apart)
     other = replace(read_architecture(two, input), unread=found.unread, unsettled=found.unsettled)
     difference = first_difference(found.program, other.program, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from lawful.errors import Unsupported
-from lawful.program.domains.streamed import Run, evaluate_beside
+from lawful.program.domains.streamed import StreamedRun, evaluate_beside
 from lawful.program.program import Program
 
 
@@ -25,7 +25,7 @@ def replay_beside(
     `kind`: in what it is carried out; float64 unless rounding does not matter.
     """
     with torch.no_grad(), _nothing_random():
-        outputs = evaluate_beside(program, [Run(*each) for each in runs], kind)
+        outputs = evaluate_beside(program, [StreamedRun(*each) for each in runs], kind)
     return [[tensor.double() for tensor in each] for each in outputs]
 
 

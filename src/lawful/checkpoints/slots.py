@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lawful.program.passes.fold import LayerReader, Scale, Statistics, peel
-from lawful.program.passes.fold import LinearLayer as Layer
+from lawful.program.passes.fold import ContractionLayer, LayerReader, ScaleAndShift, Statistics, peel
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 
@@ -66,7 +65,7 @@ class _SlotReader:
         self.optional: list[OptionalSlot] = []
         self.centring = 0
         self.epsilons: list[float | None] = []
-        self.parts: dict[Node, Layer | Statistics | Scale] = {}
+        self.parts: dict[Node, ContractionLayer | Statistics | ScaleAndShift] = {}
         self.told: set[tuple[Node, Node]] = set()  # a node and a parameter whose use there belongs to a part
         for node in program.nodes:
             part = self.reader.layer(node) or self.reader.statistics(node) or self.reader.scale(node)
@@ -74,9 +73,9 @@ class _SlotReader:
                 self.parts[node] = part
                 self._tell(node, part)
 
-    def _tell(self, node: Node, part: Layer | Statistics | Scale) -> None:
+    def _tell(self, node: Node, part: ContractionLayer | Statistics | ScaleAndShift) -> None:
         """Whose uses of parameters these are: at the product, at the sum, and inside `1 + gain` or `gain / √v`."""
-        if isinstance(part, Layer):
+        if isinstance(part, ContractionLayer):
             self.told |= {(node, part.weight)} | (set() if part.bias is None else {(part.result, part.bias)})
             return
         if part.shift is not None:
@@ -99,7 +98,7 @@ class _SlotReader:
         elif abs(node.attributes.get("exponent", 0.0)) == 0.5:
             self._root(node)
         part = self.parts.get(node)
-        if isinstance(part, Layer):
+        if isinstance(part, ContractionLayer):
             self._layer(part)
         elif isinstance(part, Statistics):
             held = _names(part.scale, part.shift, part.mean, part.variance)
@@ -115,7 +114,7 @@ class _SlotReader:
             self.epsilons += [float(each["value"].item()) for each in inside.inputs
                               if each.op == "constant" and each.size == 1]  # fmt: skip
 
-    def _layer(self, layer: Layer) -> None:
+    def _layer(self, layer: ContractionLayer) -> None:
         bias = None if layer.bias is None else str(layer.bias["name"])
         outputs = layer.weight.shape[0 if layer.is_convolution else 1 - layer.axis]
         own = LinearLayer(str(layer.weight["name"]), layer.axis, bias, outputs)

@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 
 from lawful.checkpoints.deep_uniqueness import DEEP, Vector, deep_form
-from lawful.program.passes.fold import LayerReader, LinearLayer
+from lawful.program.passes.fold import ContractionLayer, LayerReader
 from lawful.program.passes.patterns import gelu_operand
 from lawful.program.program import Node, Program
 
@@ -92,7 +92,7 @@ def smooth_shape(program: Program) -> SmoothShape | None:
     return SmoothShape(names.pop(), tuple(reversed(layers)))  # type: ignore[arg-type]
 
 
-def _along_last(layer: LinearLayer) -> bool:
+def _along_last(layer: ContractionLayer) -> bool:
     return layer.value_axis == layer.value.rank - 1 and layer.result_axis == layer.result.rank - 1
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
 
+import numpy as np
 from torch import Tensor, as_tensor, nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
-from lawful.network.modules.export import export_module
-from lawful.program.program import Node, Program, attribute_key
+from lawful.network.modules.export import export_module, written_calls
+from lawful.program.frontends.torch_export import WRAPS
+from lawful.program.program import Program, attribute_key
 from lawful.program.table import OperatorFamily
 from lawful.symmetry.rules import RULES
 
@@ -17,13 +21,19 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # part of a
 WHERE = frozenset({OperatorFamily.MOVEMENT, OperatorFamily.CONTRACTION})  # which entries meet: layouts, not constants
 
 
-def written_alike(found: CheckpointArchitecture, other: nn.Module) -> bool:
-    """Whether another module has the same names and the same program, with the same constants in it."""
+def written_alike(found: CheckpointArchitecture, other: nn.Module) -> Literal["call by call", "as programs"] | None:
+    """Whether another module has the same names and the same program, with the same constants in it.
+
+    Programs are of one size of inputs: modules that make other calls may differ at other sizes.
+    """
     own = found.module
     if {n: t.shape for n, t in own.named_parameters()} != {n: t.shape for n, t in other.named_parameters()}:
-        return False
-    theirs = read_program(other, export_module(other, list(found.inputs), known=RULES))
-    return found.program is not None and theirs is not None and signature(found.program) == signature(theirs)
+        return None
+    exported = export_module(other, list(found.inputs), known=RULES)
+    theirs = read_program(other, exported)
+    if found.program is None or theirs is None or signature(found.program) != signature(theirs):
+        return None
+    return "call by call" if written_calls(found.exported) == written_calls(exported) else "as programs"
 
 
 def signature(program: Program, *, names: bool = True) -> str:
@@ -33,7 +43,8 @@ def signature(program: Program, *, names: bool = True) -> str:
         for name in program.buffers
         if not name.endswith(STATISTICS)
     ]
-    return "\n".join([program.text(names), *held])
+    narrow = sorted(note for note in program.notes if note.endswith(WRAPS))  # the text says nothing of it
+    return "\n".join([program.text(names), *held, *narrow])
 
 
 def _digest(tensor: Tensor) -> str:
@@ -46,28 +57,41 @@ def first_difference(one: Program | None, two: Program | None, *, calls_alike: b
     few."""
     if one is None or two is None:
         return None
-    words = [Counter(map(_words, _computing(each, with_layouts=not calls_alike))) for each in (one, two)]
+    words = [Counter(_words(each, with_layouts=not calls_alike)) for each in (one, two)]
     mine, theirs = words[0] - words[1], words[1] - words[0]
     if calls_alike:
         alike = Counter(node.op for node in one.nodes) == Counter(node.op for node in two.nodes)
     else:
         alike = mine.total() == theirs.total() <= words[0].total() // 4
+    if not alike and not calls_alike:  # too many: the functions alone
+        functions = [Counter(_functions(each)) for each in (one, two)]
+        mine, theirs = functions[0] - functions[1], functions[1] - functions[0]
+        alike = True
+        if bool(mine) != bool(theirs):
+            more = next(iter(mine or theirs))
+            return f"{more} {functions[0][more]} times in A, {functions[1][more]} times in B"
     if not alike or not mine or not theirs:
         return None
     return f"{next(iter(mine))} in A, {next(iter(theirs))} in B"[:300]
 
 
-def _computing(program: Program, with_layouts: bool) -> list[Node]:
-    """The constants and calls in the order in which they are computed; no other leaves."""
-    return [
-        node
-        for node in program.as_run()
-        if (node.op == "constant" or node.family is not OperatorFamily.LEAF)
-        and (with_layouts or node.family not in WHERE)
-    ]
+def _functions(program: Program) -> Iterator[str]:
+    """What is applied entry by entry."""
+    return (node.op for node in program.as_run() if node.family is OperatorFamily.ELEMENTWISE)
 
 
-def _words(node: Node) -> str:
-    """An operator with its constants."""
-    inside = (f"{key}={attribute_key(value)}" for key, value in sorted(node.attributes.items()) if key != "call")
-    return f"{node.op}({', '.join(inside)})"
+def _words(program: Program, with_layouts: bool) -> Iterator[str]:
+    """The constants and operators in the order in which they are computed, each with its numbers.
+
+    Layouts are index maps, axes, and whether a norm centres: two ways to write one model may differ in them.
+    """
+    for node in program.as_run():
+        layout = node.family in WHERE and not with_layouts
+        if layout or (node.family is OperatorFamily.LEAF and node.op != "constant"):
+            continue
+        inside = (
+            f"{key}={attribute_key(value)}"
+            for key, value in sorted(node.attributes.items())
+            if key != "call" and (with_layouts or isinstance(value, (float, str, np.ndarray)))
+        )
+        yield f"{node.op}({', '.join(inside)})"

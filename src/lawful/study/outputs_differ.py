@@ -7,12 +7,14 @@ steps on the numbers of its file (the programs that proofs of laws use), which `
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from flint import arb
+from torch import fx
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.certificate import digest
@@ -23,14 +25,14 @@ from lawful.laws.certificate import program_json
 from lawful.laws.lowering import lower_function
 from lawful.laws.program import Program
 from lawful.laws.sampled import Sampled
-from lawful.program.arrays import TorchArrays
-from lawful.program.domains.evaluate import Evaluation
-from lawful.program.domains.interpret import interpret
+from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.symmetry.check import tensors_in
 from lawful.types import Floats
 
 KIND, VERSION = "outputs-differ", 1
 MOST_NUMBERS = 1_000_000  # of a checkpoint that are used: every one of them is a ball in the check
 MOST_ENTRIES = 4_000_000  # of all arrays together
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 AGREE = 1e-6  # of the gap, how far the steps may be from what was replayed
 
 
@@ -84,21 +86,34 @@ def outputs_certificate(one: RetracedOutput, two: RetracedOutput) -> dict[str, A
 
 
 def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, replay: OutputReplay) -> RetracedOutput:
-    computed, state = architecture.program, checkpoint.state
-    if computed is None or architecture.virtual:
+    exported, state = architecture.exported, checkpoint.state
+    kinds = {node.op for node in exported.graph.nodes}
+    if not kinds <= {"placeholder", "call_function", "output"} or architecture.virtual:
         raise Unsupported("the module's graph is not made of calls alone")
-    leaves = {**computed.parameters, **computed.buffers}
-    names = tuple(name for name in leaves if name in checkpoint.keys and state[name].is_floating_point())
+    used = {given for node in exported.graph.nodes for given in node.all_input_nodes if given.op == "placeholder"}
+    own = {node: exported.names.get(node.name, "") for node in used if node.name not in exported.inputs}
+    in_file = (name for name in own.values() if name in checkpoint.keys and state[name].is_floating_point())
+    names = tuple(dict.fromkeys(in_file))
     if sum(state[name].numel() for name in names) > MOST_NUMBERS:
         raise Unsupported(f"more than {MOST_NUMBERS:,} numbers make the output")
-    own = {name: state.get(name, computed.tensors[name]).detach() for name in leaves}
-    inputs = {node["name"]: given.detach() for node, given in zip(computed.inputs, replay.inputs, strict=True)}
 
     def output(parts: list[torch.Tensor]) -> torch.Tensor:
-        tensors = {**own, **dict(zip(names, parts, strict=True))}
-        values = interpret(computed, Evaluation(TorchArrays(), inputs, tensors))
-        every = [values[node].double().reshape(-1) for node in computed.outputs]
-        return torch.cat(every)[replay.place : replay.place + 1]
+        given = dict(zip(names, parts, strict=True))
+        values: dict[fx.Node, Any] = {}
+        for node in exported.graph.nodes:
+            if node in own:
+                held = given.get(own[node])
+                values[node] = _widened(_stored(exported, state, node), torch.float64) if held is None else held
+            elif node.op == "placeholder" and node in used:
+                values[node] = _widened(replay.inputs[exported.inputs.index(node.name)], torch.float64)
+            elif node.op == "call_function":
+                # a view of what attention returns may need a copy where attention is carried out in another way
+                target = torch.ops.aten.reshape.default if operator_name(node.target) == "view" else node.target
+                values[node] = target(*_filled(node.args, values), **_filled(node.kwargs, values))
+            elif node.op == "output":
+                every = [tensor.double().reshape(-1) for tensor in tensors_in(_filled(node.args[0], values))]
+                return torch.cat(every)[replay.place : replay.place + 1]
+        raise AssertionError("a graph without an output")
 
     with torch.no_grad():
         program = lower_function(output, [state[name].shape for name in names], MOST_ENTRIES)
@@ -120,3 +135,24 @@ def _value(program: Program, theta: Floats) -> float:
     except (ValueError, ArithmeticError):  # a sign that its ball does not tell
         return math.nan
     return float(found[0].ravel()[0].mid()) if 0 in found else 0.0
+
+
+def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
+    """A parameter or buffer; buffers that no checkpoint holds are the module's own."""
+    name = exported.names.get(node.name)
+    own = name is None or (node.name not in exported.trained and name not in tensors)
+    return exported.tensors[node.name] if own else tensors[str(name)]
+
+
+def _widened(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
+    """A tensor in the type that is used, unless it holds whole numbers or truth values."""
+    return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
+
+
+def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype = torch.float64) -> Any:
+    """Arguments with nodes replaced by values, and floating types by the one that is used."""
+
+    def typed(each: Any) -> Any:
+        return kind if isinstance(each, torch.dtype) and each in FLOATS else each
+
+    return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), typed)

@@ -23,7 +23,7 @@ CLOSE = 2**20  # numbers that are widened together: 8 MB, about what a processor
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class StreamedRun:
     """What one evaluation is given: inputs in the order of the program's, and tensors by name.
 
     A buffer that `tensors` does not have is the program's own.
@@ -36,7 +36,7 @@ class Run:
 class StreamedEvaluation(AbstractDomain[list[Any]]):
     """For every run a tensor, or the node itself where it is a parameter or buffer."""
 
-    def __init__(self, program: Program, runs: Sequence[Run], real: torch.dtype) -> None:
+    def __init__(self, program: Program, runs: Sequence[StreamedRun], real: torch.dtype) -> None:
         self.program, self.runs, self.arrays = program, runs, TorchArrays(real)
         self.place = {node: number for number, node in enumerate(program.inputs)}
 
@@ -117,14 +117,16 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
         return torch.cat(made, dim=out.index(rows))
 
 
-def evaluate_beside(program: Program, runs: Sequence[Run], real: torch.dtype = torch.float64) -> list[list[Any]]:
+def evaluate_beside(
+    program: Program, runs: Sequence[StreamedRun], real: torch.dtype = torch.float64
+) -> list[list[Any]]:
     """The outputs of every run, computed in one floating type whatever the source computes in.
 
     >>> from torch import nn
     >>> from lawful.program.frontends.torch_export import read_module
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     >>> x = torch.ones(2, 3)
-    >>> found = evaluate_beside(read_module(net, [(2, 3)]), [Run(dict(net.named_parameters()), [x])])
+    >>> found = evaluate_beside(read_module(net, [(2, 3)]), [StreamedRun(dict(net.named_parameters()), [x])])
     >>> torch.allclose(found[0][0], net(x).double(), atol=1e-6)
     True
     """

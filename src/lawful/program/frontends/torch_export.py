@@ -29,6 +29,7 @@ WITHOUT_EFFECT = frozenset(
     """.split()  # noqa: SIM905
 )
 ROUNDS = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+WRAPS = "does not wrap around"  # of integers: a note that a program is not its module where they are large
 NARROW = {torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16"}
 
 
@@ -173,7 +174,7 @@ class _Walk:
         if x.kind == "f" and dtype in ROUNDS:
             self.b.notes[f"rounds to {ROUNDS[dtype]}"] += 1
         if x.kind != "b" and dtype in NARROW:
-            self.b.notes[f"{NARROW[dtype]} does not wrap around"] += 1
+            self.b.notes[f"{NARROW[dtype]} {WRAPS}"] += 1
         return self.b.as_kind(x, kind_of(dtype))
 
     def _factory(self, target: Any, bound: dict[str, Any]) -> Node:

@@ -20,7 +20,7 @@ from lawful.program.table import OperatorFamily
 
 
 @dataclass(frozen=True, eq=False)
-class LinearLayer:
+class ContractionLayer:
     """`weight` times a value along `value_axis`, plus `bias`: the result lies along `result_axis` of `result`."""
 
     weight: Node
@@ -38,7 +38,7 @@ class LinearLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class ScaleAndShift:
     """`value` times (`plus` + `scale`) along an axis, plus `shift` where nothing else reads the product."""
 
     value: Node
@@ -85,7 +85,7 @@ class LayerReader:
                 return True
         return False
 
-    def layer(self, node: Node) -> LinearLayer | None:
+    def layer(self, node: Node) -> ContractionLayer | None:
         """The layer that a contraction is the product of: one of its operands is a matrix (or kernel) of parameters."""
         if node.family is not OperatorFamily.CONTRACTION:
             return None
@@ -101,7 +101,7 @@ class LayerReader:
         if bias is None:
             return found
         weight, value = found.weight, found.value
-        return LinearLayer(weight, found.axis, bias[0], value, found.value_axis, bias[1], axis)
+        return ContractionLayer(weight, found.axis, bias[0], value, found.value_axis, bias[1], axis)
 
     def _added(self, node: Node, axis: int) -> tuple[Node, Node] | None:
         """The vector of parameters that is added to a value along an axis, and the sum, if nothing else reads it."""
@@ -111,7 +111,7 @@ class LayerReader:
         vector = _vector(next(each for each in user.inputs if each is not node), user, axis)
         return None if vector is None else (vector, user)
 
-    def scale(self, node: Node) -> Scale | None:
+    def scale(self, node: Node) -> ScaleAndShift | None:
         """A product with a vector of parameters along an axis, or a bare normalisation, as one without."""
         if node.family is OperatorFamily.NORMALISATION and "centre" in node.attributes and len(node["axes"]) == 1:
             user = self.only_user(node)
@@ -119,7 +119,7 @@ class LayerReader:
                 return None  # that product is the scale
             axis = node["axes"][0]
             shift = self._added(node, axis)
-            return Scale(node, axis, None, 0.0, shift and shift[0], shift[1] if shift else node)
+            return ScaleAndShift(node, axis, None, 0.0, shift and shift[0], shift[1] if shift else node)
         if node.family is not OperatorFamily.PRODUCT:
             return None
         for value, factor in (node.inputs, node.inputs[::-1]):
@@ -128,7 +128,7 @@ class LayerReader:
                 if vector is None or value.shape != node.shape or value not in self.values:
                     continue
                 shift = self._added(node, axis) if value.family is OperatorFamily.NORMALISATION else None
-                return Scale(value, axis, vector, plus, shift and shift[0], shift[1] if shift else node)
+                return ScaleAndShift(value, axis, vector, plus, shift and shift[0], shift[1] if shift else node)
         return None
 
     def statistics(self, node: Node) -> Statistics | None:
@@ -154,11 +154,11 @@ class LayerReader:
                     return Statistics(value, gain, shift and shift[0], mean, *spread, result)
         return None
 
-    def readers(self, node: Node, axis: int) -> list[LinearLayer] | None:
+    def readers(self, node: Node, axis: int) -> list[ContractionLayer] | None:
         """The linear layers that alone read a value along an axis, perhaps behind movements; None if others do."""
         if node in self.results:
             return None
-        found: list[LinearLayer] = []
+        found: list[ContractionLayer] = []
         for user in self.users[node]:
             if user.family is OperatorFamily.MOVEMENT:
                 moved = _axis_after(user, node, axis)
@@ -173,7 +173,7 @@ class LayerReader:
             found.append(layer)
         return found
 
-    def writer(self, node: Node, axis: int) -> LinearLayer | None:
+    def writer(self, node: Node, axis: int) -> ContractionLayer | None:
         """The layer that alone makes a value, which is read once; channels are along an axis."""
         for start in (node, *(each for each in node.inputs if node.family is OperatorFamily.ADDITION)):
             layer = self.layer(start)
@@ -213,7 +213,7 @@ def _is_reshape(node: Node) -> bool:
     return bool(node["map"].keeps_order) and node.size == node.inputs[0].size
 
 
-def _matrix_product(node: Node) -> LinearLayer | None:
+def _matrix_product(node: Node) -> ContractionLayer | None:
     letters, out = node["spec"].split("->")
     for k, own in enumerate(letters.split(",")):
         weight, value, other = node.inputs[k], node.inputs[1 - k], letters.split(",")[1 - k]
@@ -222,15 +222,15 @@ def _matrix_product(node: Node) -> LinearLayer | None:
         for axis in (1, 0):
             read, made = own[axis], own[1 - axis]
             if read in other and read not in out and made in out and made not in other:
-                return LinearLayer(weight, axis, None, value, other.index(read), node, out.index(made))
+                return ContractionLayer(weight, axis, None, value, other.index(read), node, out.index(made))
     return None
 
 
-def _convolution(node: Node) -> LinearLayer | None:
+def _convolution(node: Node) -> ContractionLayer | None:
     value, weight = node.inputs
     if weight.op != "parameter" or node["transposed"]:
         return None
-    return LinearLayer(weight, 1, None, value, 1, node, 1)
+    return ContractionLayer(weight, 1, None, value, 1, node, 1)
 
 
 def _vector(node: Node, like: Node, axis: int) -> Node | None:
