@@ -32,9 +32,9 @@ MAY_IMPORT = {
     "pruning": GROUND | {"exact", "network", "program", "symmetry", "singular", "fibers"},
     "flow": GROUND | {"network", "symmetry"},
     "truncation": GROUND | {"exact", "network"},
-    "leaky": GROUND | {"network"},
+    "leaky": GROUND | {"network", "program"},
     "fibers": GROUND | {"exact", "network", "symmetry"},
-    "checkpoints": GROUND | {"exact", "network", "symmetry"},
+    "checkpoints": GROUND | {"exact", "network", "program", "symmetry"},
 }
 # `network` has two storeys: what a network is, which programs stand on, and the files that read networks as programs.
 READERS = "network that reads programs"

@@ -26,7 +26,6 @@ from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
 from lawful.checkpoints.random_members import draw, random_shifts
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.replay import replay
 from lawful.checkpoints.same import same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_rows, folded_tensors
 from lawful.checkpoints.verbs import align_pair
@@ -41,7 +40,7 @@ from lawful.verify import verify
 def test_the_graph_computes_what_the_module_computes(family: str) -> None:
     found = architecture(family)
     many = [found.draw_inputs(seed) for seed in range(2)]
-    for inputs, outputs in zip(many, replay(found.exported, found.state(), many), strict=True):
+    for inputs, outputs in zip(many, found.replays(found.state(), many), strict=True):
         expected = found.outputs(found.state(), inputs)
         assert all(torch.allclose(one, two, rtol=1e-6) for one, two in zip(expected, outputs, strict=True))
 

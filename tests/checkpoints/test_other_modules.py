@@ -43,10 +43,10 @@ def _relu(module: nn.Module) -> None:
 @pytest.mark.parametrize(
     ("change", "family", "size", "words"),
     [
-        (_epsilon, "llama", LLAMA, "rms_norm"),
-        (_epsilon, "gpt", GPT, "layer_norm"),
-        (_epsilon, "resnet", IMAGE, "batch_norm"),
-        (_gelu, "mlp", "3", "gelu"),
+        (_epsilon, "llama", LLAMA, "epsilon=0.01"),
+        (_epsilon, "gpt", GPT, "epsilon=1e-05"),
+        (_epsilon, "resnet", IMAGE, "value=1e-05"),
+        (_gelu, "mlp", "3", "erf in A, tanh in B"),
         (_relu, "mlp", "3", "relu"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_tiny_epsilon_is_seen_though_no_output_shows_it() -> None:
     two.last.eps = 1e-14
     verdict = same(one, two, input=LLAMA)
     assert verdict.verdict == "undecided"
-    assert "rms_norm" in verdict.reason
+    assert "epsilon=1e-13" in verdict.reason
 
 
 class Rotary(nn.Module):

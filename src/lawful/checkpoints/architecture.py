@@ -16,6 +16,8 @@ from lawful.checkpoints.streamed import folded_tensors
 from lawful.errors import Unsupported
 from lawful.network.modules.calling import called_with
 from lawful.network.modules.export import ExportedModule
+from lawful.program.frontends.torch_export import read_exported
+from lawful.program.program import Program
 from lawful.symmetry.check import random_inputs, tensors_in
 
 MANY_NUMBERS = 2**25  # parameters from which a module is large
@@ -27,12 +29,12 @@ class CheckpointArchitecture:
 
     module: nn.Module
     exported: ExportedModule
+    program: Program | None  # None where its calls cannot be carried out one by one
     inputs: tuple[torch.Tensor, ...]
     folds: tuple[Fold, ...]
     group: OrbitGroup
     tolerance: float
     notes: tuple[str, ...]
-    wide: bool  # whether its graph can be carried out in float64, whatever the module itself computes in
     virtual: tuple[Fold, ...] = ()  # the first folds, of tensors that another way to write it has beside its own
     unsettled: tuple[str, ...] = ()  # settings in which two modules differ that may matter at other sizes of inputs
     unread: tuple[str, ...] = ()  # what the source computes besides, so that neither verdict would be about it
@@ -61,8 +63,8 @@ class CheckpointArchitecture:
         many: Sequence[Sequence[torch.Tensor]],
         kind: torch.dtype = torch.float64,
     ) -> list[list[torch.Tensor]]:
-        """The outputs for several inputs of the examples' sizes, in float64 throughout if the graph can be carried out
-        (or in what is asked for).
+        """The outputs for several inputs of the examples' sizes, in float64 throughout if there is a program (or
+        in what is asked for).
 
         Its tensors are fetched one by one then.
         """
@@ -74,12 +76,12 @@ class CheckpointArchitecture:
         kind: torch.dtype = torch.float64,
     ) -> list[list[torch.Tensor]]:
         """The same for states and inputs, all of them beside each other."""
-        if not self.wide:
+        if self.program is None:
             return [self.outputs(state, inputs) for state, inputs in runs]
         if self.virtual:
             known = {id(state): folded_tensors(state, self.virtual) for state, _ in runs}
             runs = [(known[id(state)], inputs) for state, inputs in runs]
-        return replay_beside(self.exported, runs, kind)
+        return replay_beside(self.program, runs, kind)
 
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64; by its graph, where only that can."""
@@ -92,14 +94,22 @@ class CheckpointArchitecture:
                 found = called_with(self.module, wide, tuple(inputs))
             except RuntimeError as error:  # an operation without float64
                 fits = [tensor.shape for tensor in inputs] == [tensor.shape for tensor in self.inputs]
-                if not self.wide or not fits:
+                if self.program is None or not fits:
                     raise Unsupported(f"the module does not compute in float64: {error}") from None
-                return replay_beside(self.exported, [(wide, inputs)])[0]
+                return replay_beside(self.program, [(wide, inputs)])[0]
         return [tensor.double() for tensor in tensors_in(found)]
 
     def draw_inputs(self, seed: int) -> list[torch.Tensor]:
         """Random inputs of the right sizes and kinds."""
         return random_inputs(list(self.inputs), self.exported, torch.Generator().manual_seed(seed))
+
+
+def read_program(module: nn.Module, exported: ExportedModule) -> Program | None:
+    """What a traced module computes, with all that a checkpoint holds as leaves; None if it is not made of calls."""
+    try:
+        return read_exported(exported, type(module).__name__, held=module.state_dict())
+    except Unsupported:
+        return None
 
 
 def _large(module: nn.Module) -> bool:

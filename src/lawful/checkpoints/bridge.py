@@ -21,12 +21,12 @@ from lawful.checkpoints.reached import chooses, reaching
 from lawful.checkpoints.slots import Slots, read_slots
 from lawful.checkpoints.sources import TensorSource
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.program.domains.dependence import Dependence
+from lawful.program.domains.interpret import interpret
+from lawful.program.program import Program
+from lawful.program.table import OperatorFamily
 
 AGREE, AGREE_SINGLE = 1e-8, 1e-5  # of the outputs' size
-ACTIVATIONS = {"gelu", "silu", "relu", "tanh", "sigmoid", "elu", "leaky_relu", "softplus", "mish", "hardswish", "erf",
-               "hardsigmoid", "hardtanh", "relu6", "selu", "celu", "softsign", "log_sigmoid",
-               "prelu"}  # fmt: skip
 SCALES = (1.0, 1e-3)  # of all weights: constants such as ε show themselves at one of them
 MOST_LAYERS = 4  # in a bundle, whose order is looked for
 
@@ -36,8 +36,10 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
 
     There are two where LayerNorm becomes RMSNorm: what reads centred values may have been centred too, or not.
     """
-    slots = read_slots(host.exported), read_slots(guest.exported)
-    acts = activations(host.exported), activations(guest.exported)
+    if host.program is None or guest.program is None:
+        raise Unsupported("what a module computes is not known call by call")
+    slots = read_slots(host.program), read_slots(guest.program)
+    acts = activations(host.program), activations(guest.program)
     if _loose(host, guest) and acts[0] != acts[1]:  # what single precision might hide
         words = [", ".join(f"{count} {name}" for name, count in sorted(each.items())) or "none" for each in acts]
         raise Unsupported(f"activations: {words[0]} in one, {words[1]} in the other")
@@ -89,9 +91,9 @@ def _inputs(
     host: CheckpointArchitecture, guest: CheckpointArchitecture, theta: State, seed: int
 ) -> list[list[torch.Tensor]]:
     """Random inputs; of modules that choose so many that all tensors matter to some output."""
-    if not (chooses(host.exported) or chooses(guest.exported)):
+    if not (chooses(host) or chooses(guest)):
         return [guest.draw_inputs(seed)]
-    if guest.wide and not guest.large:
+    if guest.program is not None and not guest.large:
         many, masks = reaching(guest, theta, seed, lambda masks: all(bool(mask.any()) for mask in masks.values()))
         if all(bool(mask.any()) for mask in masks.values()):
             return many
@@ -103,13 +105,15 @@ def _loose(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> bool:
     return max(host.tolerance, guest.tolerance) > AGREE
 
 
-def activations(exported: ExportedModule) -> Counter[str]:
-    """What is applied entry by entry, with its constants: no rewriting changes that."""
+def activations(program: Program) -> Counter[str]:
+    """What is applied entry by entry to values, with its constants: no rewriting changes that."""
+    trained, inputs = set(program.parameters), {node["name"] for node in program.inputs}
+    depends = interpret(program, Dependence(), keep=program.nodes)
     found: Counter[str] = Counter()
-    for node in exported.calls:
-        if (name := operator_name(node.target)) in ACTIVATIONS:
-            numbers = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, (int, float, str))]
-            found[f"{name}{numbers or ''}"] += 1
+    for node in program.nodes:
+        is_value = depends[node] & trained and depends[node] & inputs
+        if node.family is OperatorFamily.ELEMENTWISE and is_value and "exponent" not in node.attributes:
+            found[f"{node.op}{dict(node.attributes) or ''}"] += 1
     return found
 
 

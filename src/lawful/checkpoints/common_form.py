@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -308,14 +307,13 @@ class FormMatching:
     # Helpers
 
     def _is_read(self, name: str) -> bool:
-        nodes = (node for node in self.host.exported.graph.nodes if node.op == "placeholder" and node.users)
-        return any(self.host.exported.names.get(node.name) == name for node in nodes)
+        return self.host.program is None or name in self.host.program.buffers
 
     def _guest_folds(self) -> dict[str, Fold]:
         if not hasattr(self, "_folds"):
-            fresh = replace(self.guest.exported, graph=copy.deepcopy(self.guest.exported.graph))  # it is changed
             self._folds: dict[str, Fold] = {}
-            for each in find_folds(fresh, shared=True):
+            program = self.guest.program
+            for each in () if program is None else find_folds(program, shared=True):
                 if isinstance(each, GainFold):
                     self._folds |= {name: each for name in (each.gain, each.offset) if name is not None}
                 elif isinstance(each, StatisticsFold):

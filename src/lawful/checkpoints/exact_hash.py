@@ -45,6 +45,7 @@ from lawful.symmetry.row_laws import SumLaws
 from lawful.types import Floats
 
 PRIMES = (8_388_593, 8_388_587, 8_388_581, 8_388_571)
+VERSION = 2  # of what is hashed: 1 was the calls of a module, 2 is the program that all its spellings share
 MOST = 3e9  # products of rotary pairs that are worth their time
 WRITTEN_OUT = 2**22  # entries of all products of a pair of tensors up to which they are multiplied out
 
@@ -77,6 +78,8 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     True
     """
     check_numbers(state, "the checkpoint")
+    if architecture.program is None:
+        return OrbitHash(None, "what the module computes is not known call by call")
     loose, groups = _loosened(architecture.group)
     group = _raw_group(replace(architecture, group=loose))
     turning = [space for space in group.spaces if isinstance(space, MatrixBlock) and space.kind.startswith("O")]
@@ -100,7 +103,7 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     if done is None:
         ties = tuple(numbers.tied_spaces())
         return OrbitHash(None, f"units of {', '.join(ties)[:200]} are not told apart by their weights", ties)
-    total = hashlib.sha256("\n".join(signature(architecture.exported, named=False)).encode())
+    total = hashlib.sha256(f"{VERSION}\n{signature(architecture.program, names=False)}".encode())
     for name, shape in sorted((name, array.shape) for name, array in wide.items()):
         total.update(f"{name} {shape}\n".encode())
     total.update(done)
@@ -114,8 +117,8 @@ def _leave_out_dead(
     architecture: CheckpointArchitecture, wide: dict[str, Floats]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Set to zero what nothing reads, and entries that may be anything; then the tensors with other shifts."""
-    exported = architecture.exported
-    read = {exported.names.get(node.name) for node in exported.graph.nodes if node.op == "placeholder" and node.users}
+    program = architecture.program
+    read = set() if program is None else {*program.parameters, *program.buffers}
     dead = {name: None for name in wide if name not in read}
     for name in dead:
         wide[name][:] = 0.0

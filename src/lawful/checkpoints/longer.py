@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from lawful.checkpoints.apart import apart
-from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
 from lawful.checkpoints.opening import ApartPair
 from lawful.checkpoints.same import OutputReplay, gap_of
 from lawful.checkpoints.settings import settings_of, telling_lengths
@@ -85,4 +85,6 @@ def _agree(pair: ApartPair, longer: list[torch.Tensor], seed: int) -> bool:
 
 
 def _longer(given: CheckpointArchitecture, inputs: list[torch.Tensor]) -> CheckpointArchitecture:
-    return replace(given, exported=export_module(given.module, inputs), inputs=tuple(inputs))
+    exported = export_module(given.module, inputs)
+    program = read_program(given.module, exported)
+    return replace(given, exported=exported, program=program, inputs=tuple(inputs))

@@ -121,11 +121,12 @@ def open_both(
     if two is one:
         return CheckpointPair(found, *opened)
     found = replace(found, unsettled=_unsettled(one, two, *opened))
-    if written_alike(found, two):
+    if (alike := written_alike(found, two)) is not None:
         apart = ApartPair((found, replace(found, module=in_evaluation(two))), *opened, "")
-        return CheckpointPair(found, *opened, as_written=apart if found.unsettled else None)
+        settled = alike == "call by call" and not found.unsettled
+        return CheckpointPair(found, *opened, as_written=None if settled else apart)
     other = replace(read_architecture(two, input), unread=found.unread, unsettled=found.unsettled)
-    difference = first_difference(found.exported, other.exported, calls_alike=True)
+    difference = first_difference(found.program, other.program, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small
         return ApartPair((found, other), *opened, difference)
     reasons = []
@@ -142,7 +143,7 @@ def open_both(
             apart = ApartPair((found, other), *opened, "")
             pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=apart))
         return replace(pairs[0], others=tuple(pairs[1:]))
-    words = first_difference(found.exported, other.exported, calls_alike=False)
+    words = first_difference(found.program, other.program, calls_alike=False)
     return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
 
 

@@ -10,95 +10,83 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import fx
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.axis_frames import as_rows
 from lawful.checkpoints.group import HiddenSpace, members_of
-from lawful.checkpoints.replay import filled, widened
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, operator_name
-from lawful.symmetry.check import tensors_in
+from lawful.program.domains.dependence import Dependence
+from lawful.program.domains.evaluate import evaluate
+from lawful.program.domains.interpret import interpret
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
 
 MOST_INPUTS = 24  # after which what was never chosen is let go
-LOOKED_UP = {"embedding", "index", "index_select", "gather"}
 Masks = Mapping[str, torch.Tensor]  # of each tensor the entries on which outputs depend
 
 
-def chooses(exported: ExportedModule) -> bool:
-    """Whether whole numbers (places, yes or no) are made of numbers that depend on weights, or pick whole matrices.
+def chooses(given: CheckpointArchitecture) -> bool:
+    """Whether whole numbers (places, yes or no) are made of numbers that depend on weights, or pick whole matrices; if
+    what it computes is not known, it may."""
+    return given.program is None or chooses_by_weights(given.program)
+
+
+def chooses_by_weights(program: Program) -> bool:
+    """The same of a program.
 
     >>> from torch import nn
-    >>> from lawful.network.modules.export import export_module
+    >>> from lawful.program.frontends.torch_export import read_module
     >>> class Largest(nn.Linear):
     ...     def forward(self, x):
     ...         return super().forward(x).topk(1).values
-    >>> chooses(export_module(Largest(3, 4), [(2, 3)])), chooses(export_module(nn.Linear(3, 4), [(2, 3)]))
-    (True, False)
+    >>> [chooses_by_weights(read_module(net, [(2, 3)])) for net in (Largest(3, 4), nn.Linear(3, 4), nn.ReLU())]
+    [True, False, False]
     """
-    moving = {node for node in exported.graph.nodes if node.op == "placeholder" and node.name in exported.trained}
-    for node in exported.graph.nodes:
-        if node.op != "call_function" or not moving.intersection(node.all_input_nodes):
+    trained = set(program.parameters)
+    depends = interpret(program, Dependence(), keep=program.nodes)
+    for node in program.nodes:
+        if node.family is OperatorFamily.LEAF or not any(depends[each] & trained for each in node.inputs):
             continue
-        moving.add(node)
-        first = node.all_input_nodes[0]
-        if operator_name(node.target) in LOOKED_UP and first.op == "placeholder" and first.meta["val"].ndim > 2:
+        sorts = node.family is OperatorFamily.CHOICE and "axis" in node.attributes
+        if sorts or (node.kind != "f" and not _compares_with_infinity(node)):
             return True
-        made = node.meta.get("val")
-        several = made if isinstance(made, (tuple, list)) else (made,)
-        if any(isinstance(each, torch.Tensor) and not each.is_floating_point() for each in several):
+        if node.family is OperatorFamily.LOOKUP and node.inputs[0].op == "parameter" and node.inputs[0].rank > 2:
             return True
     return False
 
 
-def reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
+def _compares_with_infinity(node: Node) -> bool:
+    """Attention asks whether a mask has left nothing of a row: of finite numbers that is never so."""
+    held = [each["value"] for each in node.inputs if each.op == "constant"]
+    return node.family is OperatorFamily.COMPARISON and any(bool(np.isinf(value).all()) for value in held)
+
+
+def reached(program: Program, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
     """The entries of parameters along which outputs have a derivative, in float64.
 
     >>> from torch import nn
-    >>> from lawful.network.modules.export import export_module
+    >>> from lawful.program.frontends.torch_export import read_module
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
     >>> sizes = {"0.weight": (2, 2), "0.bias": (2,), "2.weight": (1, 2), "2.bias": (1,)}
     >>> given = {name: torch.ones(size) for name, size in sizes.items()} | {"0.weight": torch.eye(2) * 2}
-    >>> reached(export_module(net, [(1, 2)]), given, [torch.tensor([[1.0, -1.0]])])["0.weight"].tolist()
+    >>> reached(read_module(net, [(1, 2)]), given, [torch.tensor([[1.0, -1.0]])])["0.weight"].tolist()
     [[True, True], [False, False]]
     """
+    leaves = {name: tensors[name].detach().double().requires_grad_() for name in program.parameters}
+    others = {name: tensors.get(name, program.tensors[name]) for name in program.buffers}
     try:
-        return _reached(exported, tensors, inputs)
+        with torch.enable_grad():
+            outputs = evaluate(program, *inputs, tensors={**others, **leaves})
+            sums = [each.sin().sum() for each in outputs if each.requires_grad]  # a plain sum misses what is centred
+            slopes: Sequence[torch.Tensor | None] = [None] * len(leaves)
+            if sums:
+                slopes = torch.autograd.grad(sums, list(leaves.values()), allow_unused=True)
     except (RuntimeError, NotImplementedError) as error:
         raise Unsupported(f"no derivatives: {error}") from None
-
-
-def _reached(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
-    values: dict[fx.Node, object] = {}
-    leaves: dict[str, torch.Tensor] = {}
-    with torch.enable_grad():
-        for node in exported.graph.nodes:
-            if node.op == "placeholder":
-                name = exported.names.get(node.name)
-                if node.name in exported.inputs:
-                    values[node] = widened(inputs[exported.inputs.index(node.name)], torch.float64)
-                elif name in tensors:
-                    stored = widened(tensors[str(name)], torch.float64)
-                    if node.name in exported.trained and node.users:
-                        leaves[str(name)] = stored.clone().requires_grad_()
-                        stored = leaves[str(name)].clone()  # which may be overwritten
-                    values[node] = stored
-                else:
-                    values[node] = widened(exported.tensors[node.name], torch.float64)
-            elif node.op == "output":
-                found = [each for each in tensors_in(filled(node.args[0], values, torch.float64)) if each.requires_grad]
-                sums = [each.sin().sum() for each in found]  # a plain sum would not see what is centred
-                slopes: Sequence[torch.Tensor | None] = [None] * len(leaves)
-                if sums:
-                    slopes = torch.autograd.grad(sums, list(leaves.values()), allow_unused=True)
-                return {
-                    name: torch.zeros_like(leaf, dtype=torch.bool) if slope is None else slope.isfinite() & (slope != 0)
-                    for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
-                }
-            else:
-                arguments, options = (filled(each, values, torch.float64) for each in (node.args, node.kwargs))
-                values[node] = node.target(*arguments, **options)
-    raise AssertionError("a graph without an output")
+    return {
+        name: torch.zeros_like(leaf, dtype=torch.bool) if slope is None else slope.isfinite() & (slope != 0)
+        for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
+    }
 
 
 def seen(space: HiddenSpace, masks: Masks) -> bool:
@@ -112,13 +100,15 @@ def reaching(
     given: CheckpointArchitecture, tensors: Mapping[str, torch.Tensor], seed: int, enough: Callable[[Masks], bool]
 ) -> tuple[list[list[torch.Tensor]], Masks]:
     """Random inputs, more and more of them until what they reach together is enough (or for long enough)."""
+    if given.program is None:
+        raise Unsupported("what the module computes is not known call by call")
     many = [given.draw_inputs(seed)]
-    masks = reached(given.exported, tensors, many[0])
+    masks = reached(given.program, tensors, many[0])
     for more in range(1, MOST_INPUTS):
         if enough(masks):
             break
         inputs = given.draw_inputs(seed + more)
-        own = reached(given.exported, tensors, inputs)
+        own = reached(given.program, tensors, inputs)
         if any(name not in masks or bool((own[name] & ~masks[name]).any()) for name in own):
             many.append(inputs)
             masks = {**masks, **{name: masks[name] | mask if name in masks else mask for name, mask in own.items()}}

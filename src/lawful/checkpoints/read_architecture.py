@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import replace
 
-from torch import fx, nn
+from torch import nn
 
-from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.find_folds import Folding, find_folds, gains_of
+from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
+from lawful.checkpoints.find_folds import Folding, find_folds, numbers_after
 from lawful.checkpoints.folds import DropFold, Fold, LinearReader, ValueFold
 from lawful.checkpoints.group import HeadSpace, OrbitGroup
 from lawful.checkpoints.read_group import read_group
 from lawful.checkpoints.trials import tried
 from lawful.errors import LawfulError
-from lawful.network.modules.export import ExportedModule, copied, export_module, operator_name
+from lawful.network.modules.export import copied, export_module
+from lawful.program.backends.traced_graph import with_numbers
+from lawful.program.domains.dependence import read_entries
+from lawful.program.passes.fold import LayerReader, factors, substitute
+from lawful.program.program import Program
 from lawful.symmetry.check import casts
 from lawful.symmetry.graphs.reading import read_graph
 from lawful.symmetry.graphs.rules import RULES
@@ -37,24 +39,24 @@ def read_architecture(
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
-    whole = export_module(module, list(inputs), known=RULES)
-    exported = replace(whole, graph=copy.deepcopy(whole.graph))
-    readers = _readers(exported)
-    folds = find_folds(exported, kinds=folding)
+    exported = export_module(module, list(inputs), known=RULES)
+    program = read_program(module, exported)
+    folds: tuple[Fold, ...] = () if program is None else find_folds(program, kinds=folding)
+    left = exported if program is None else with_numbers(exported, numbers_after(folds))
+    readers = {} if program is None else _readers(program)
     biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
-    group = read_group(read_graph(exported), gains_of(exported), biases)
+    gains = set() if program is None else set(factors(substitute(program, numbers_after(folds))))
+    group = read_group(read_graph(left), gains, biases)
     folds += _value_folds(group, readers) if folding == "all" else ()
-    folds += _never_read(module, whole) if folding == "all" else ()
-    wide = _carried_out(whole)
-    tolerance = AGREE_SINGLE if casts(whole) and not wide else AGREE
-    found = CheckpointArchitecture(module, whole, inputs, folds, group, tolerance, (), wide)
+    folds += _never_read(module, program) if folding == "all" and program is not None else ()
+    tolerance = AGREE_SINGLE if casts(exported) and program is None else AGREE
+    found = CheckpointArchitecture(module, exported, program, inputs, folds, group, tolerance, ())
     return tried(found, seed)
 
 
-def _never_read(module: nn.Module, exported: ExportedModule) -> tuple[Fold, ...]:
-    """Parameters that no call of the graph reads: whatever they hold, the function is the same."""
-    read = {exported.names[each.name] for node in exported.calls for each in node.all_input_nodes
-            if each.name in exported.names}  # fmt: skip
+def _never_read(module: nn.Module, program: Program) -> tuple[Fold, ...]:
+    """Parameters of which no output reads an entry: whatever they hold, the function is the same."""
+    read = {name for name, entries in read_entries(program).items() if entries.any()}
     return tuple(DropFold(name) for name, tensor in module.named_parameters() if name not in read and tensor.ndim)
 
 
@@ -65,28 +67,16 @@ def in_evaluation(module: nn.Module) -> nn.Module:
     return copied(module, shared=True).eval()
 
 
-def _carried_out(exported: ExportedModule) -> bool:
-    """Whether a graph is made of calls alone."""
-    return all(node.op in ("placeholder", "call_function", "output") for node in exported.graph.nodes)
-
-
-def _readers(exported: ExportedModule) -> dict[str, LinearReader]:
-    """The linear layers of a graph by the name of their weight, where nothing else reads weight or bias."""
-    found = {}
-    for node in exported.calls:
-        name = operator_name(node.target)
-        if name == "linear":
-            weight, axis, bias = node.args[1], 1, node.args[2] if len(node.args) > 2 else None
-        elif name == "addmm":
-            weight, axis, bias = node.args[2], 0, node.args[0]
-        else:
+def _readers(program: Program) -> dict[str, LinearReader]:
+    """The linear layers with a bias by the name of their weight, where nothing else reads weight or bias."""
+    reader, found = LayerReader(program), {}
+    for node in program.nodes:
+        layer = reader.layer(node)
+        if layer is None or layer.is_convolution or layer.bias is None:
             continue
-        names = [
-            exported.names.get(each.name) if isinstance(each, fx.Node) and len(each.users) == 1 else None
-            for each in (weight, bias)
-        ]
-        if names[0] is not None and names[1] is not None:
-            found[names[0]] = LinearReader(names[0], axis, names[1])
+        if reader.is_read_once(layer.weight) and reader.is_read_once(layer.bias):
+            name = str(layer.weight["name"])
+            found[name] = LinearReader(name, layer.axis, str(layer.bias["name"]))
     return found
 
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import fx
 
 from lawful.checkpoints.align import plus
 from lawful.checkpoints.architecture import CheckpointArchitecture
@@ -19,9 +18,9 @@ from lawful.checkpoints.folds import DropFold, State
 from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
-from lawful.network.modules.export import operator_name
 from lawful.network.reading import listed
 from lawful.outward import at_most
+from lawful.program.table import OperatorFamily
 from lawful.shown import Shown, truth_of
 
 TRIALS = 4
@@ -236,17 +235,17 @@ def _told_apart(
     like: Sequence[torch.Tensor],
 ) -> list[list[torch.Tensor]]:
     """Inputs made of the numbers (tokens) whose rows in a table of embeddings are furthest apart."""
-    exported, apart = architecture.exported, {each.tensor for each in found.distances if not each.fits}
+    program, apart = architecture.program, {each.tensor for each in found.distances if not each.fits}
     made = []
-    for node in exported.calls:
-        if operator_name(node.target) != "embedding" or not all(isinstance(each, fx.Node) for each in node.args[:2]):
+    for node in () if program is None else program.nodes:
+        if node.family is not OperatorFamily.LOOKUP or node.inputs[0].op != "parameter" or program is None:
             continue
-        table, index = (str(each.name) for each in node.args[:2] if isinstance(each, fx.Node))
-        name = exported.names.get(table)
-        if name in apart and index in exported.inputs:
+        table, index = node.inputs[:2]
+        name = table["name"]
+        if name in apart and index in program.inputs and table.rank == 2 and node.attributes.get("axis") == 0:
             off = (found.aligned[name] - folded[name]).square().sum(1)
             worst = off.topk(min(ROWS, len(off))).indices
-            place = exported.inputs.index(index)
+            place = program.inputs.index(index)
             tokens = worst[torch.arange(like[place].numel()) % len(worst)].reshape(like[place].shape)
             made.append([tokens.to(each.dtype) if n == place else each for n, each in enumerate(like)])
     return made

@@ -1,4 +1,4 @@
-"""The parametrised operations of a graph in the order in which it runs: what two ways to write one model share.
+"""The parametrised operators of a program in the order in which it runs: what two ways to write one model share.
 
 Tables, convolutions and linear layers have to be in both; linear layers that read the same value are one bundle (so
 fused and separate queries, keys and values are the same slot). Gains and BatchNorms may be in one of them alone.
@@ -7,14 +7,10 @@ fused and separate queries, keys and values are the same slot). Gains and BatchN
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from torch import fx
-
-from lawful.network.modules.export import ExportedModule, operator_name
-
-STEPS = {"view", "reshape", "_unsafe_view", "to", "_to_copy", "contiguous", "clone", "alias", "dropout", "type_as"}
-CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
+from lawful.program.passes.fold import ContractionLayer, LayerReader, ScaleAndShift, Statistics, peel
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Slot:
     kind: str
     layers: list[LinearLayer] = field(default_factory=list)
     tensors: tuple[str, ...] = ()
-    value: fx.Node | None = None
+    value: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -57,90 +53,102 @@ class Slots:
     epsilons: tuple[float | None, ...]
 
 
-def read_slots(exported: ExportedModule) -> Slots:
-    """The slots of a graph."""
-    return _SlotReader(exported).read()
+def read_slots(program: Program) -> Slots:
+    """The slots of a program."""
+    return _SlotReader(program).read()
 
 
 class _SlotReader:
-    def __init__(self, exported: ExportedModule) -> None:
-        self.exported = exported
+    def __init__(self, program: Program) -> None:
+        self.program, self.reader = program, LayerReader(program)
         self.needed: list[Slot] = []
         self.optional: list[OptionalSlot] = []
         self.centring = 0
         self.epsilons: list[float | None] = []
+        self.parts: dict[Node, ContractionLayer | Statistics | ScaleAndShift] = {}
+        self.told: set[tuple[Node, Node]] = set()  # a node and a parameter whose use there belongs to a part
+        for node in program.nodes:
+            part = self.reader.layer(node) or self.reader.statistics(node) or self.reader.scale(node)
+            if part is not None:
+                self.parts[node] = part
+                self._tell(node, part)
+
+    def _tell(self, node: Node, part: ContractionLayer | Statistics | ScaleAndShift) -> None:
+        """Whose uses of parameters these are: at the product, at the sum, and inside `1 + gain` or `gain / √v`."""
+        if isinstance(part, ContractionLayer):
+            self.told |= {(node, part.weight)} | (set() if part.bias is None else {(part.result, part.bias)})
+            return
+        if part.shift is not None:
+            self.told.add((part.result, part.shift))
+        if part.scale is not None:
+            inside = (peel(each) for each in node.inputs)
+            self.told |= {(each, part.scale) for each in (node, *inside)}
 
     def read(self) -> Slots:
-        for node in self.exported.calls:
-            self._visit(node, operator_name(node.target))
+        for node in self.program.as_run():
+            self._visit(node)
         return Slots(tuple(self.needed), tuple(self.optional), self.centring, tuple(self.epsilons))
 
-    def name(self, node: Any) -> str | None:
-        """The parameter that a node is, seen through changes of its shape and type."""
-        while isinstance(node, fx.Node) and node.op == "call_function" and operator_name(node.target) in STEPS:
-            node = node.args[0]
-        if isinstance(node, fx.Node) and node.name in self.exported.trained:
-            return self.exported.names[node.name]
-        return None
-
-    def _visit(self, node: fx.Node, name: str) -> None:
-        given: list[Any] = [*node.args, *[None] * 8]
-        if name in STEPS:
+    def _visit(self, node: Node) -> None:
+        if node.family is OperatorFamily.LEAF or _source(node) is not None:
             return
-        if name in ("rsqrt", "sqrt") and isinstance(given[0], fx.Node) and operator_name(given[0].target) == "add":
-            self.epsilons += [float(each) for each in given[0].args if isinstance(each, (int, float))]
-        if name == "linear" and self.name(given[1]):
-            self._linear(given[0], given[1], 1, given[2])
-        elif name == "addmm" and self.name(given[2]):
-            self._linear(given[1], given[2], 0, given[0])
-        elif name in ("mm", "matmul") and self.name(given[1]):
-            self._linear(given[0], given[1], 0, None)
-        elif name in CONVOLUTIONS and self.name(given[1]):
-            bias = given[2] if given[2] is not None else node.kwargs.get("bias")
-            layer = LinearLayer(str(self.name(given[1])), 1, self.name(bias), _sizes(given[1])[0])
-            self.needed.append(Slot("convolution", [layer]))
-        elif name in ("layer_norm", "rms_norm"):
-            self.centring += name == "layer_norm"
-            self.epsilons.append(given[4] if name == "layer_norm" else given[3])
-            gain, offset = self.name(given[2]), self.name(given[3]) if name == "layer_norm" else None
-            if gain or offset:
-                self.optional.append(OptionalSlot("gain", len(self.needed), (gain, offset)))
-        elif name == "batch_norm" and not given[5]:
-            held = (self.exported.names.get(each.name) if isinstance(each, fx.Node) else None for each in given[1:5])
-            self.optional.append(OptionalSlot("statistics", len(self.needed), tuple(held), float(given[7])))
-        else:
-            self._other(node, name)
+        if node.family is OperatorFamily.NORMALISATION and "centre" in node.attributes:
+            self.centring += node["centre"]
+            self.epsilons.append(node["epsilon"])
+        elif abs(node.attributes.get("exponent", 0.0)) == 0.5:
+            self._root(node)
+        part = self.parts.get(node)
+        if isinstance(part, ContractionLayer):
+            self._layer(part)
+        elif isinstance(part, Statistics):
+            held = _names(part.scale, part.shift, part.mean, part.variance)
+            self.optional.append(OptionalSlot("statistics", len(self.needed), held, part.epsilon))
+        elif part is not None and (part.scale or part.shift):
+            self.optional.append(OptionalSlot("gain", len(self.needed), _names(part.scale, part.shift)))
+        self._others(node)
 
-    def _linear(self, value: Any, weight: Any, axis: int, bias: Any) -> None:
-        while isinstance(value, fx.Node) and value.op == "call_function" and operator_name(value.target) in STEPS:
-            value = value.args[0]
-        layer = LinearLayer(str(self.name(weight)), axis, self.name(bias), _sizes(weight)[1 - axis])
+    def _root(self, node: Node) -> None:
+        """What is added under a root, unless that is a root of statistics."""
+        inside = node.inputs[0]
+        if inside.family is OperatorFamily.ADDITION and not any(peel(each).op == "buffer" for each in inside.inputs):
+            self.epsilons += [float(each["value"].item()) for each in inside.inputs
+                              if each.op == "constant" and each.size == 1]  # fmt: skip
+
+    def _layer(self, layer: ContractionLayer) -> None:
+        bias = None if layer.bias is None else str(layer.bias["name"])
+        outputs = layer.weight.shape[0 if layer.is_convolution else 1 - layer.axis]
+        own = LinearLayer(str(layer.weight["name"]), layer.axis, bias, outputs)
+        if layer.is_convolution:
+            self.needed.append(Slot("convolution", [own]))
+            return
+        value = peel(layer.value)
         last = self.needed[-1] if self.needed else None
         if last is not None and last.kind == "linear" and last.value is value:
-            last.layers.append(layer)
+            last.layers.append(own)
         else:
-            self.needed.append(Slot("linear", [layer], value=value))
+            self.needed.append(Slot("linear", [own], value=value))
 
-    def _other(self, node: fx.Node, name: str) -> None:
-        found = tuple(own for each in node.all_input_nodes if (own := self.name(each)) is not None)
-        if not found:
-            return
-        vector = name == "mul" and len(found) == 1 and len(node.all_input_nodes) == 2
-        if vector and sum(size > 1 for size in self._shape(found[0])) <= 1:
-            self.optional.append(OptionalSlot("gain", len(self.needed), (found[0], None)))
-        elif name == "add" and len(node.all_input_nodes) == 1:  # `1 + gain`: the product that follows is the slot
-            user = next(iter(node.users), None)
-            if user is not None and operator_name(user.target) == "mul":
-                self.optional.append(OptionalSlot("gain", len(self.needed), (found[0], None)))
-            else:
-                self.needed.append(Slot(name, tensors=found))
-        else:
-            self.needed.append(Slot(name, tensors=found))
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        node = next(each for each, own in self.exported.names.items() if own == name)
-        return tuple(self.exported.tensors[node].shape)
+    def _others(self, node: Node) -> None:
+        """Any other use of parameters."""
+        leaves = [leaf for leaf in map(_parameter, node.inputs) if leaf is not None and (node, leaf) not in self.told]
+        factor = node.family is OperatorFamily.PRODUCT and len(leaves) == 1
+        if factor and sum(size > 1 for size in leaves[0].shape) <= 1:
+            self.optional.append(OptionalSlot("gain", len(self.needed), (str(leaves[0]["name"]), None)))
+        elif leaves:
+            self.needed.append(Slot(node.op, tensors=tuple(str(leaf["name"]) for leaf in leaves)))
 
 
-def _sizes(node: fx.Node) -> tuple[int, ...]:
-    return tuple(int(size) for size in node.meta["val"].shape)
+def _names(*leaves: Node | None) -> tuple[str | None, ...]:
+    return tuple(None if each is None else str(each["name"]) for each in leaves)
+
+
+def _source(node: Node) -> Node | None:
+    """What a movement takes all its entries from."""
+    return node.inputs[0] if node.family is OperatorFamily.MOVEMENT and len(node.inputs) == 1 else None
+
+
+def _parameter(node: Node) -> Node | None:
+    """The parameter that a node is, perhaps moved."""
+    while (source := _source(node)) is not None:
+        node = source
+    return node if node.op == "parameter" else None

@@ -30,7 +30,7 @@ def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     """Drop what changes the outputs: if all together do, signs are tried on top of the rest, that space by space."""
     probe = _Probe(given, seed)
     notes: list[str] = []
-    if chooses(given.exported):
+    if chooses(given):
         given, notes = _reached(given, probe)
     spaces = given.group.spaces
     plain = [_unsigned(space) for space in spaces]
@@ -167,7 +167,7 @@ class _Probe:
 
     def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace] | None:
         """The spaces that no trial tries, if that is known; inputs are added for as long as they reach more."""
-        if not self.given.wide or self.given.large:
+        if self.given.program is None or self.given.large:
             return None
 
         def left(masks: Masks) -> list[HiddenSpace]:

@@ -17,10 +17,11 @@ from fractions import Fraction
 from typing import Literal
 
 import torch
-from torch import fx
 
 from lawful.checkpoints.deep_uniqueness import DEEP, Vector, deep_form
-from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.program.passes.fold import ContractionLayer, LayerReader
+from lawful.program.passes.patterns import gelu_operand
+from lawful.program.program import Node, Program
 
 LARGEST = 200_000  # weights
 Smooth = Literal["tanh", "sigmoid", "gelu"]
@@ -67,48 +68,40 @@ class UniquenessVerdict:
     words: str
 
 
-def smooth_shape(exported: ExportedModule) -> SmoothShape | None:
-    """A graph of linear layers with one smooth activation between them, or None."""
-    calls = exported.calls
-    if len(calls) < 3 or len(calls) % 2 == 0 or len(exported.inputs) != 1 or len(exported.results) != 1:
+def smooth_shape(program: Program) -> SmoothShape | None:
+    """A program of linear layers with one smooth activation between them, or None."""
+    if len(program.inputs) != 1 or len(program.outputs) != 1:
         return None
-    name = operator_name(calls[1].target)
-    if name not in ("tanh", "sigmoid", "gelu") or exported.results[0] is not calls[-1]:
-        return None
-    layers: list[SmoothLayer] = []
-    for place, node in enumerate(calls):
-        if place % 2:
-            plain = not node.kwargs or dict(node.kwargs) == {"approximate": "none"}
-            if operator_name(node.target) != name or not plain or node.args[0] is not calls[place - 1]:
-                return None
-            continue
-        layer, read = _layer(exported, node), _value(node)
-        given = (
-            isinstance(read, fx.Node) and read.name == exported.inputs[0] if place == 0 else read is calls[place - 1]
-        )
-        if layer is None or not given:
+    reader, layers, names = LayerReader(program), list[SmoothLayer](), set[str]()
+    node: Node = program.outputs[0]
+    while True:
+        layer = next((each for each in map(reader.layer, (node, *node.inputs)) if each and each.result is node), None)
+        if layer is None or layer.is_convolution or not _along_last(layer):
             return None
-        layers.append(layer)
-    names = [each for layer in layers for each in (layer.weight, layer.bias) if each]
-    return SmoothShape(name, tuple(layers)) if len(set(names)) == len(names) else None  # type: ignore[arg-type]
-
-
-def _value(node: fx.Node) -> object:
-    return node.args[1] if operator_name(node.target) == "addmm" else node.args[0]
-
-
-def _layer(exported: ExportedModule, node: fx.Node) -> SmoothLayer | None:
-    name = operator_name(node.target)
-    if name == "linear":
-        weight, axis, bias = node.args[1], 1, node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
-    elif name == "addmm" and not node.kwargs:
-        weight, axis, bias = node.args[2], 0, node.args[0]
-    else:
+        layers.append(SmoothLayer(layer.weight["name"], layer.axis, None if layer.bias is None else layer.bias["name"]))
+        if layer.value is program.inputs[0]:
+            break
+        activation = _activation(layer.value)
+        if activation is None:
+            return None
+        names.add(activation[0])
+        node = activation[1]
+    tensors = [each for layer in layers for each in (layer.weight, layer.bias) if each]
+    if len(names) != 1 or len(set(tensors)) != len(tensors):
         return None
-    names = [exported.names.get(each.name) if isinstance(each, fx.Node) else None for each in (weight, bias)]
-    if names[0] is None or (bias is not None and names[1] is None):
-        return None
-    return SmoothLayer(names[0], axis, names[1])
+    return SmoothShape(names.pop(), tuple(reversed(layers)))  # type: ignore[arg-type]
+
+
+def _along_last(layer: ContractionLayer) -> bool:
+    return layer.value_axis == layer.value.rank - 1 and layer.result_axis == layer.result.rank - 1
+
+
+def _activation(node: Node) -> tuple[str, Node] | None:
+    """The name of an activation that the theorem knows, and what it is applied to."""
+    inner = gelu_operand(node)
+    if inner is not None:
+        return "gelu", inner
+    return (node.op, node.inputs[0]) if node.op in ("tanh", "sigmoid") else None
 
 
 def decide_by_uniqueness(

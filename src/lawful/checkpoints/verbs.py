@@ -185,7 +185,8 @@ def by_theorem(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerd
     """The verdict of a uniqueness theorem where there is one, unless weights are equal up to their rounding."""
     if found.comparison.fits or pair.rewritten or pair.architecture.unread or pair.architecture.unsettled:
         return found
-    shape = smooth_shape(pair.architecture.exported)
+    program = pair.architecture.program
+    shape = None if program is None else smooth_shape(program)
     decided = None if shape is None else decide_by_uniqueness(shape, pair.first.state, pair.second.state)
     if decided is None:
         return found

@@ -1,75 +1,97 @@
-"""Are two modules written alike: the same calls with the same constants on tensors of the same names?"""
+"""Are two modules written alike: one program with the same constants, on tensors of the same names?"""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
+from typing import Literal
 
-from torch import fx, nn
+import numpy as np
+from torch import Tensor, as_tensor, nn
 
-from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.network.modules.export import ExportedModule, export_module, operator_name
+from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
+from lawful.network.modules.export import export_module, written_calls
+from lawful.program.frontends.torch_export import WRAPS
+from lawful.program.program import Program, attribute_key
+from lawful.program.table import OperatorFamily
 from lawful.symmetry.graphs.rules import RULES
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # part of a checkpoint, not of the module
+WHERE = frozenset({OperatorFamily.MOVEMENT, OperatorFamily.CONTRACTION})  # which entries meet: layouts, not constants
 
 
-def written_alike(found: CheckpointArchitecture, other: nn.Module) -> bool:
-    """Whether another module has the same names and the same graph, with the same constants in it."""
+def written_alike(found: CheckpointArchitecture, other: nn.Module) -> Literal["call by call", "as programs"] | None:
+    """Whether another module has the same names and the same program, with the same constants in it.
+
+    Programs are of one size of inputs: modules that make other calls may differ at other sizes.
+    """
     own = found.module
     if {n: t.shape for n, t in own.named_parameters()} != {n: t.shape for n, t in other.named_parameters()}:
-        return False
-    return signature(found.exported) == signature(export_module(other, list(found.inputs), known=RULES))
+        return None
+    exported = export_module(other, list(found.inputs), known=RULES)
+    theirs = read_program(other, exported)
+    if found.program is None or theirs is None or signature(found.program) != signature(theirs):
+        return None
+    return "call by call" if written_calls(found.exported) == written_calls(exported) else "as programs"
 
 
-def signature(exported: ExportedModule, *, named: bool = True) -> list[str]:
-    """What a graph computes, in words: calls, constants, names of parameters (or their numbers), digests of tensors."""
-    return [f"{name} {words}" for name, words in _calls(exported, named)]
+def signature(program: Program, *, names: bool = True) -> str:
+    """What a program computes, in words: its text, and digests of what it holds beside parameters and statistics."""
+    held = [
+        f"{name if names else ''} {tuple(program.tensors[name].shape)} {_digest(program.tensors[name])}"
+        for name in program.buffers
+        if not name.endswith(STATISTICS)
+    ]
+    narrow = sorted(note for note in program.notes if note.endswith(WRAPS))  # the text says nothing of it
+    return "\n".join([program.text(names), *held, *narrow])
 
 
-def first_difference(one: ExportedModule, two: ExportedModule, *, calls_alike: bool) -> str | None:
-    """The first call in which graphs differ, whatever their parameters are called: of the same calls with other
-    constants (not those on other tensors: a head may be tied in one of them), or of some other calls if these are
+def _digest(tensor: Tensor) -> str:
+    return hashlib.sha256(as_tensor(tensor).detach().double().cpu().numpy().tobytes()).hexdigest()[:16]
+
+
+def first_difference(one: Program | None, two: Program | None, *, calls_alike: bool) -> str | None:
+    """An operator in which programs differ, whatever their parameters are called: of the same operators with other
+    constants (not those on other tensors: a head may be tied in one of them), or of some other operators if these are
     few."""
-    calls = [list(_calls(each, named=False, numbered=not calls_alike)) for each in (one, two)]
-    if len(calls[0]) != len(calls[1]):
+    if one is None or two is None:
         return None
-    names = [[name for name, _ in each] for each in calls]
-    off = [number for number, (mine, theirs) in enumerate(zip(*calls, strict=True)) if mine != theirs]
-    others = sum(mine != theirs for mine, theirs in zip(*names, strict=True))
-    if not off or others > (0 if calls_alike else len(names[0]) // 4):
+    words = [Counter(_words(each, with_layouts=not calls_alike)) for each in (one, two)]
+    mine, theirs = words[0] - words[1], words[1] - words[0]
+    if calls_alike:
+        alike = Counter(node.op for node in one.nodes) == Counter(node.op for node in two.nodes)
+    else:
+        alike = mine.total() == theirs.total() <= words[0].total() // 4
+    if not alike and not calls_alike:  # too many: the functions alone
+        functions = [Counter(_functions(each)) for each in (one, two)]
+        mine, theirs = functions[0] - functions[1], functions[1] - functions[0]
+        alike = True
+        if bool(mine) != bool(theirs):
+            more = next(iter(mine or theirs))
+            return f"{more} {functions[0][more]} times in A, {functions[1][more]} times in B"
+    if not alike or not mine or not theirs:
         return None
-    (name, mine), (other, theirs) = calls[0][off[0]], calls[1][off[0]]
-    return f"{name}{mine} in A, {other}{theirs} in B"[:300]
+    return f"{next(iter(mine))} in A, {next(iter(theirs))} in B"[:300]
 
 
-def _calls(exported: ExportedModule, named: bool, numbered: bool = True) -> Iterator[tuple[str, str]]:
-    numbers: dict[str, str] = {}
-
-    def number(node: fx.Node) -> str:
-        if not numbered:
-            return "%"
-        return numbers.setdefault(node.name, f"%{len(numbers)}")
-
-    for node in exported.graph.nodes:
-        held = exported.names.get(node.name)
-        if named and held is not None:
-            numbers[node.name] = held
-        if node.op == "placeholder" and node.name in exported.tensors and node.name not in exported.trained:
-            tensor = exported.tensors[node.name].detach()
-            moving = held is not None and held.endswith(STATISTICS)
-            digest = "" if moving else hashlib.sha256(tensor.double().cpu().numpy().tobytes()).hexdigest()[:16]
-            yield "tensor", f" {tuple(tensor.shape)} {digest}"
-    for node in exported.calls:
-        args = node.args
-        if operator_name(node.target) == "dropout" and args[2:] == (False,):
-            args = (args[0], "any share", False)  # nothing is dropped in evaluation
-        elif operator_name(node.target) == "embedding":
-            args = args[:2]  # which row has no gradient (padding) is for training alone
-        given = fx.node.map_arg((args, tuple(sorted(node.kwargs.items()))), number)
-        yield operator_name(node.target), f"({', '.join(map(str, given[0]))}{_keywords(given[1])})"
-        number(node)
+def _functions(program: Program) -> Iterator[str]:
+    """What is applied entry by entry."""
+    return (node.op for node in program.as_run() if node.family is OperatorFamily.ELEMENTWISE)
 
 
-def _keywords(given: object) -> str:
-    return "".join(f", {name}={value}" for name, value in given) if isinstance(given, (list, tuple)) else ""
+def _words(program: Program, with_layouts: bool) -> Iterator[str]:
+    """The constants and operators in the order in which they are computed, each with its numbers.
+
+    Layouts are index maps, axes, and whether a norm centres: two ways to write one model may differ in them.
+    """
+    for node in program.as_run():
+        layout = node.family in WHERE and not with_layouts
+        if layout or (node.family is OperatorFamily.LEAF and node.op != "constant"):
+            continue
+        inside = (
+            f"{key}={attribute_key(value)}"
+            for key, value in sorted(node.attributes.items())
+            if key != "call" and (with_layouts or isinstance(value, (float, str, np.ndarray)))
+        )
+        yield f"{node.op}({', '.join(inside)})"

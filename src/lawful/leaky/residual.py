@@ -1,8 +1,8 @@
-"""Which adds of a module's graph are residual blocks `x + f(x)`, and which dimension of their stream is the neurons'.
+"""Which sums of a program are residual blocks `x + f(x)`, and which axis of their stream is the neurons'.
 
-A residual add joins an activation, or a copy of it (in another precision, say), with something computed from it. Where
-a stage changes its width the activation is carried along by an affine map; its add is a block too, `projected`,
-compared with what that map makes of it, unless the other branch is affine as well (two heads that are averaged).
+A residual add joins an activation with something computed from it. Where a stage changes its width the activation is
+carried along by an affine map; its add is a block too, `projected`, compared with what that map makes of it, unless the
+other branch is affine as well (two heads that are averaged).
 Two branches that are added up before they join the stream, as attention and MLP of a parallel block, are no block.
 """
 
@@ -10,41 +10,35 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from torch import Tensor, fx
+from lawful.leaky.neurons import neurons
+from lawful.program.passes.fold import LayerReader
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
 
-from lawful.leaky.neurons import MIXING, NORMS, neurons
-from lawful.network.modules.export import ExportedModule, operator_name
-
-Above = dict[fx.Node, set[fx.Node]]
-BENDING = frozenset({
-    "relu", "relu6", "leaky_relu", "prelu", "elu", "celu", "selu", "gelu", "silu", "mish", "sigmoid", "tanh",
-    "hardtanh", "hardswish", "hardsigmoid", "softplus", "softmax", "_softmax", "log_softmax", "exp", "pow", "abs",
-    "clamp", "bmm",
-})  # fmt: skip
-
-COPIES = frozenset({"to", "_to_copy", "clone", "alias", "contiguous", "detach", "dropout", "identity", "type_as"})
+Above = dict[Node, set[Node]]
+BENDING = frozenset({OperatorFamily.ELEMENTWISE, OperatorFamily.CHOICE})
+MIXING = frozenset({OperatorFamily.CONTRACTION, OperatorFamily.OPAQUE})  # a transform that is not known may mix
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualAdd:
-    """One block: the stream that enters (`skip`), the sum that leaves, and which dimension holds the neurons."""
+    """One block: the stream that enters (`skip`), the sum that leaves, and which axis holds the neurons."""
 
     name: str
-    skip: fx.Node
-    branch: fx.Node
-    result: fx.Node
+    skip: Node
+    branch: Node
+    result: Node
     channels: int
     projected: bool
 
 
-def residual_adds(exported: ExportedModule) -> tuple[ResidualAdd, ...]:
-    """The residual adds of a graph, in order.
+def residual_adds(program: Program) -> tuple[ResidualAdd, ...]:
+    """The residual adds of a program, in order.
 
-    >>> from torch import nn
-    >>> from lawful.network.modules.export import export_module
+    >>> from torch import Tensor, nn
+    >>> from lawful.program.frontends.torch_export import read_module
     >>> class Block(nn.Module):
     ...     def __init__(self) -> None:
     ...         super().__init__()
@@ -52,26 +46,21 @@ def residual_adds(exported: ExportedModule) -> tuple[ResidualAdd, ...]:
     ...     def forward(self, x: Tensor) -> Tensor:
     ...         return x + self.inner(x.relu())
     >>> net = nn.Sequential(nn.Linear(2, 4), Block(), Block(), nn.Linear(4, 1))
-    >>> [add.name for add in residual_adds(export_module(net, [(3, 2)]))]
+    >>> [add.name for add in residual_adds(read_module(net, [(3, 2)]))]
     ['1', '2']
     """
     above: Above = {}
     found: list[ResidualAdd] = []
-    for node in exported.graph.nodes:
-        if node.op == "placeholder":
-            if node.name in exported.inputs:
-                above[node] = {node}
-            continue
-        known = [each for each in node.all_input_nodes if each in above]
-        if not known:
-            continue
-        above[node] = {node}.union(*(above[each] for each in known))
-        if operator_name(node.target) in ("add", "add_"):
-            block = _residual(node, above)
+    for node in program.as_run():
+        known = [each for each in node.inputs if each in above]
+        if known or node in program.inputs:
+            above[node] = {node}.union(*(above[each] for each in known))
+        if known and node.family is OperatorFamily.ADDITION:
+            block = _residual(node, above, program)
             if block is not None:
                 found.append(block)
     outer = [block for block in found if not (block.projected and _inside(block, found, above))]
-    return tuple(_completed(outer, exported))
+    return tuple(_completed(outer, program))
 
 
 def _inside(block: ResidualAdd, found: list[ResidualAdd], above: Above) -> bool:
@@ -82,14 +71,12 @@ def _inside(block: ResidualAdd, found: list[ResidualAdd], above: Above) -> bool:
     )
 
 
-def _residual(node: fx.Node, above: Above) -> ResidualAdd | None:
-    first, second = (*node.args[:2], None)[:2]
-    if not (isinstance(first, fx.Node) and isinstance(second, fx.Node) and first in above and second in above):
+def _residual(node: Node, above: Above, program: Program) -> ResidualAdd | None:
+    first, second = node.inputs
+    if first not in above or second not in above or first.shape != second.shape or node.rank < 2:
         return None
-    if shape_of(first) != shape_of(second) or len(shape_of(node)) < 2 or first is second:
-        return None
-    leads = _original(first) in above[second]
-    projected = not (leads or _original(second) in above[first])
+    leads = first in above[second]
+    projected = not (leads or second in above[first])
     if projected:
         ways = sorted(((first, second), (second, first)), key=lambda way: len(above[way[0]] - above[way[1]]))
         carried = [way for way in ways if _affine(above[way[0]] - above[way[1]], above)]
@@ -100,74 +87,56 @@ def _residual(node: fx.Node, above: Above) -> ResidualAdd | None:
         skip, branch = (first, second) if leads else (second, first)
     if not any(_weighs(each) for each in above[branch] - above[skip]):
         return None  # nothing is computed on the way: no block
-    return ResidualAdd(_name(node, skip, branch, above), skip, branch, node, 0, projected)
+    return ResidualAdd(_name(node, skip, branch, above, program), skip, branch, node, 0, projected)
 
 
-def _original(node: fx.Node) -> fx.Node:
-    """What a chain of copies is a copy of."""
-    while operator_name(node.target) in COPIES and node.all_input_nodes:
-        node = node.all_input_nodes[0]
-    return node
-
-
-def _stream(nodes: set[fx.Node]) -> bool:
+def _stream(nodes: set[Node]) -> bool:
     """Whether one of the nodes is an activation: tokens and masks that two sides share make no stream."""
-    values = (node.meta.get("val") for node in nodes)
-    return any(isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1 for value in values)
+    return any(node.kind == "f" and node.rank > 1 for node in nodes)
 
 
-def _affine(nodes: set[fx.Node], above: Above) -> bool:
+def _affine(nodes: set[Node], above: Above) -> bool:
     """Whether nothing bends on the way: no activation, and no product of two things that the input moves."""
     for node in nodes:
-        name = operator_name(node.target)
-        if name in BENDING or name.startswith("scaled_dot_product"):
+        softmax = node.family is OperatorFamily.NORMALISATION and "centre" not in node.attributes
+        if node.family in BENDING or softmax:
             return False
-        if name in ("mul", "div", "matmul", "mm") and sum(each in above for each in node.all_input_nodes) > 1:
+        multiplies = node.family in (OperatorFamily.PRODUCT, OperatorFamily.CONTRACTION)
+        if multiplies and sum(each in above for each in node.inputs) > 1:
             return False
     return True
 
 
-def _weighs(node: fx.Node) -> bool:
-    """Whether a call mixes neurons."""
-    name = operator_name(node.target)
-    return name in MIXING or name in NORMS or name.startswith("scaled_dot_product")
+def _weighs(node: Node) -> bool:
+    """Whether an operator mixes neurons."""
+    return node.family in MIXING or node.family is OperatorFamily.NORMALISATION
 
 
-def _completed(found: list[ResidualAdd], exported: ExportedModule) -> Iterator[ResidualAdd]:
-    """Names apart; and blocks of one shape have their neurons in one dimension."""
+def _completed(found: list[ResidualAdd], program: Program) -> Iterator[ResidualAdd]:
+    """Names apart; and blocks of one shape have their neurons along one axis."""
     votes: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+    reader = LayerReader(program)
     for block in found:
-        votes[shape_of(block.result)] += neurons((block.skip, block.result, block.branch), exported)
+        votes[block.result.shape] += neurons((block.skip, block.result, block.branch), reader)
     names = [block.name for block in found]
-    paths = [_path(block.result) for block in found]
+    paths = [program.parts.get(block.result.step, "") for block in found]
     for number, block in enumerate(found):
-        dimensions = len(shape_of(block.result))
-        cast = votes[shape_of(block.result)]
+        axes = block.result.rank
+        cast = votes[block.result.shape]
         best = [place for rank, place in cast if rank == min(cast)[0]]
-        default = 1 if dimensions == 4 else dimensions - 1
-        channels = 1 if dimensions == 2 else max(sorted(set(best)), key=best.count) if best else default
+        default = 1 if axes == 4 else axes - 1
+        channels = 1 if axes == 2 else max(sorted(set(best)), key=best.count) if best else default
         name = paths[number] if paths[number] and paths.count(paths[number]) == 1 else block.name
         if names.count(name) > 1:
             name = f"{name}#{1 + names[:number].count(name)}"
-        yield ResidualAdd(name, block.skip, block.branch, block.result, channels, block.projected)
+        yield replace(block, name=name, channels=channels)
 
 
-def shape_of(node: fx.Node) -> tuple[int, ...]:
-    """The shape of a node's value, () if that is no tensor."""
-    value: Any = node.meta.get("val")
-    return tuple(value.shape) if isinstance(value, Tensor) else ()
-
-
-def _name(node: fx.Node, skip: fx.Node, branch: fx.Node, above: Above) -> str:
+def _name(node: Node, skip: Node, branch: Node, above: Above, program: Program) -> str:
     """The module that adds, and the part of it that computed the branch: the last one that mixes neurons."""
-    here = _path(node)
-    mixing = [each for each in above[branch] - above[skip] if operator_name(each.target) in MIXING]
+    here = program.parts.get(node.step, "")
+    mixing = [each for each in above[branch] - above[skip] if each.family in MIXING]
     order = {each: place for place, each in enumerate(above)}
-    there = _path(max(mixing, key=order.__getitem__, default=branch))
+    there = program.parts.get(max(mixing, key=order.__getitem__, default=branch).step, "")
     inside = there.removeprefix(here).strip(".").split(".")[0] if there.startswith(here) else ""
-    return ".".join(part for part in (here, inside) if part) or node.name
-
-
-def _path(node: fx.Node) -> str:
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return str(stack[-1][0]) if stack else ""
+    return ".".join(part for part in (here, inside) if part) or node.op

@@ -1,20 +1,22 @@
-"""Residual streams of any module: the values that the adds `x + f(x)` of its exported graph carry."""
+"""Residual streams of any module: the values that the adds `x + f(x)` of its program carry."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from lawful.errors import LawfulError
 from lawful.leaky.residual import ResidualAdd, residual_adds
 from lawful.network.modules.calling import as_taken
-from lawful.network.modules.export import ExportedModule, export_module, in_mode
+from lawful.network.modules.export import in_mode
+from lawful.program.domains.evaluate import evaluate
+from lawful.program.frontends.torch_export import read_module
+from lawful.program.program import Program
 from lawful.types import Floats
 
 CHUNK = 16  # inputs at a time
@@ -49,18 +51,21 @@ def as_inputs(module: nn.Module, samples: Floats, where: str = "", hint: str = "
 def stream_states(module: nn.Module, inputs: Tensor, *, most: int, seed: int = 0) -> tuple[StreamStates, ...]:
     """Run the module in eval mode and keep at most so many samples (pixels, tokens) of every residual add."""
     chunks = [inputs[start : start + CHUNK] for start in range(0, len(inputs), CHUNK)]
-    graphs: dict[int, tuple[ExportedModule, tuple[ResidualAdd, ...]]] = {}
+    programs: dict[int, tuple[Program, tuple[ResidualAdd, ...]]] = {}
     kept: dict[str, list[tuple[Floats, Floats]]] = {}
     projected: dict[str, bool] = {}
     rng = np.random.default_rng(seed)
     share = -(-most // len(chunks))
     for chunk in chunks:
-        if len(chunk) not in graphs:
-            exported = export_module(module, [chunk], _keywords(module))
-            graphs[len(chunk)] = exported, residual_adds(exported)
-        exported, blocks = graphs[len(chunk)]
-        wanted = {each for block in blocks for each in (block.skip, block.result)}
-        values = dict(_run(exported, chunk, wanted))
+        if len(chunk) not in programs:
+            whole = read_module(module, [chunk], _keywords(module))
+            blocks = residual_adds(whole)
+            ends = dict.fromkeys(each for block in blocks for each in (block.skip, block.result))
+            # what follows, such as the scores of a vocabulary, is not asked for
+            programs[len(chunk)] = Program.of(whole.inputs, ends, whole.tensors), blocks
+        program, blocks = programs[len(chunk)]
+        with torch.no_grad():
+            values = dict(zip(program.outputs, evaluate(program, chunk, real=_real(module)), strict=True))
         for block in blocks:
             pair = [columns(values[each], block.channels) for each in (block.skip, block.result)]
             chosen = _some(pair[0].shape[1], share, rng)
@@ -92,24 +97,7 @@ def _some(count: int, most: int, rng: np.random.Generator) -> Any:
     return slice(None) if count <= most else np.sort(rng.choice(count, most, replace=False))
 
 
-@torch.no_grad()
-def _run(exported: ExportedModule, given: Tensor, wanted: set[fx.Node]) -> Iterator[tuple[fx.Node, Tensor]]:
-    """Follow the graph on one input until all wanted values are there; values are dropped after their last use."""
-    waiting = len(wanted)
-    last = {each: node for node in exported.graph.nodes for each in node.all_input_nodes}
-    values: dict[fx.Node, Any] = {}
-    for node in exported.graph.nodes:
-        if not waiting:
-            return  # what follows, such as the scores of a vocabulary, is not asked for
-        if node.op == "placeholder":
-            values[node] = given if node.name in exported.inputs else exported.tensors.get(node.name)
-        else:
-            arguments = fx.map_arg(node.args, values.__getitem__)
-            keywords = fx.map_arg(node.kwargs, values.__getitem__)
-            values[node] = node.target(*arguments, **keywords)
-        if node in wanted:
-            waiting -= 1
-            yield node, values[node]
-        for each in (*node.all_input_nodes, node):
-            if last.get(each, node) is node:
-                values.pop(each, None)
+def _real(module: nn.Module) -> torch.dtype:
+    """The type in which a module computes."""
+    kinds = (tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point())
+    return next(kinds, torch.float64)

@@ -69,6 +69,8 @@ class Builder:
         self.places: dict[Node, str] = {}
         self._known: dict[bytes, Node] = {}
         self._opaque_calls = 0
+        self.step = 0  # of the source: whoever reads one counts its calls here
+        self.parts: dict[int, str] = {}  # of the source, by step
 
     # Leaves
 
@@ -212,7 +214,7 @@ class Builder:
         notes.update(OPAQUE + name for name in program.opaque)  # of those that an output still reads
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
         places = {node: self.places[node] for node in program.nodes if node in self.places}
-        return replace(program, tensors=tensors, notes=notes, places=places)
+        return replace(program, tensors=tensors, notes=notes, places=places, parts=self.parts)
 
     def _emit(
         self,
@@ -231,7 +233,7 @@ class Builder:
             if operator.family is OperatorFamily.LEAF:
                 keys.pop("name", None)  # of inputs, parameters and buffers
             structure = _hash(name, [each.structure for each in operands], keys, sizes, kind)
-            node = Node(operator, operands, dict(attributes), sizes, kind, structure, identity)
+            node = Node(operator, operands, dict(attributes), sizes, kind, structure, identity, self.step)
             self._known[identity] = node
             if self.place:
                 self.places[node] = self.place

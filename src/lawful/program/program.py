@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +36,7 @@ class Node:
     kind: ValueKind
     structure: bytes
     identity: bytes
+    step: int = 0  # when its source computes it: the number of the call that made it first
 
     @property
     def op(self) -> str:
@@ -82,7 +84,8 @@ class Program:
     walks them and forgets values after their last use holds as few weights as possible. `tensors` are the parameters
     and buffers by the user's own names (tied ones once, under the first name); it may load them when asked. `notes`
     count what was assumed while reading: roundings, calls that are opaque. `places` say which call of the source first
-    made a node, in words, for whoever has to refuse it by name.
+    made a node, in words, for whoever has to refuse it by name; `parts` are the parts of the source (the
+    submodules) in which its steps are.
     """
 
     nodes: tuple[Node, ...]
@@ -92,6 +95,7 @@ class Program:
     source: str = ""
     notes: Counter[str] = field(default_factory=Counter)
     places: Mapping[Node, str] = field(default_factory=dict)
+    parts: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -123,6 +127,34 @@ class Program:
     def opaque(self) -> list[str]:
         """The calls that the table does not know, in order."""
         return [node["name"] for node in self.nodes if node.op == "opaque"]
+
+    @property
+    def users(self) -> dict[Node, list[Node]]:
+        """For every node, the nodes that read it, once for each operand."""
+        found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for operand in node.inputs:
+                found[operand].append(node)
+        return found
+
+    def as_run(self) -> tuple[Node, ...]:
+        """The nodes in the order in which the source computes them, as far as that is one in which they can be.
+
+        `nodes` are in an order that no spelling decides, by which a bias of the last layer may come before the first.
+        """
+        users, place = self.users, {node: number for number, node in enumerate(self.nodes)}
+        waiting = {node: len(node.inputs) for node in self.nodes}
+        ready = [(node.step, place[node], node) for node in self.nodes if not node.inputs]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            node = heapq.heappop(ready)[2]
+            order.append(node)
+            for user in users[node]:
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heapq.heappush(ready, (user.step, place[user], user))
+        return tuple(order)
 
     def lines(self, names: bool = True) -> Iterator[str]:
         """The canonical text: nodes numbered in order; without `names`, leaves are numbered by their first use."""

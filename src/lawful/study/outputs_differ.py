@@ -7,6 +7,7 @@ steps on the numbers of its file (the programs that proofs of laws use), which `
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,20 +19,20 @@ from torch import fx
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.certificate import digest
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
-from lawful.checkpoints.replay import filled, stored, widened
 from lawful.checkpoints.same import OutputReplay
 from lawful.errors import Unsupported
 from lawful.laws.certificate import program_json
 from lawful.laws.lowering import lower_function
 from lawful.laws.sampled import Sampled
 from lawful.laws.straight_line import StraightLineProgram
-from lawful.network.modules.export import operator_name
+from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 from lawful.types import Floats
 
 KIND, VERSION = "outputs-differ", 1
 MOST_NUMBERS = 1_000_000  # of a checkpoint that are used: every one of them is a ball in the check
 MOST_ENTRIES = 4_000_000  # of all arrays together
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 AGREE = 1e-6  # of the gap, how far the steps may be from what was replayed
 
 
@@ -86,7 +87,8 @@ def outputs_certificate(one: RetracedOutput, two: RetracedOutput) -> dict[str, A
 
 def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, replay: OutputReplay) -> RetracedOutput:
     exported, state = architecture.exported, checkpoint.state
-    if not architecture.wide or architecture.virtual:
+    kinds = {node.op for node in exported.graph.nodes}
+    if not kinds <= {"placeholder", "call_function", "output"} or architecture.virtual:
         raise Unsupported("the module's graph is not made of calls alone")
     used = {given for node in exported.graph.nodes for given in node.all_input_nodes if given.op == "placeholder"}
     own = {node: exported.names.get(node.name, "") for node in used if node.name not in exported.inputs}
@@ -101,15 +103,15 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
         for node in exported.graph.nodes:
             if node in own:
                 held = given.get(own[node])
-                values[node] = widened(stored(exported, state, node), torch.float64) if held is None else held
+                values[node] = _widened(_stored(exported, state, node), torch.float64) if held is None else held
             elif node.op == "placeholder" and node in used:
-                values[node] = widened(replay.inputs[exported.inputs.index(node.name)], torch.float64)
+                values[node] = _widened(replay.inputs[exported.inputs.index(node.name)], torch.float64)
             elif node.op == "call_function":
                 # a view of what attention returns may need a copy where attention is carried out in another way
                 target = torch.ops.aten.reshape.default if operator_name(node.target) == "view" else node.target
-                values[node] = target(*filled(node.args, values), **filled(node.kwargs, values))
+                values[node] = target(*_filled(node.args, values), **_filled(node.kwargs, values))
             elif node.op == "output":
-                every = [tensor.double().reshape(-1) for tensor in tensors_in(filled(node.args[0], values))]
+                every = [tensor.double().reshape(-1) for tensor in tensors_in(_filled(node.args[0], values))]
                 return torch.cat(every)[replay.place : replay.place + 1]
         raise AssertionError("a graph without an output")
 
@@ -133,3 +135,24 @@ def _value(program: StraightLineProgram, theta: Floats) -> float:
     except (ValueError, ArithmeticError):  # a sign that its ball does not tell
         return math.nan
     return float(found[0].ravel()[0].mid()) if 0 in found else 0.0
+
+
+def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
+    """A parameter or buffer; buffers that no checkpoint holds are the module's own."""
+    name = exported.names.get(node.name)
+    own = name is None or (node.name not in exported.trained and name not in tensors)
+    return exported.tensors[node.name] if own else tensors[str(name)]
+
+
+def _widened(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
+    """A tensor in the type that is used, unless it holds whole numbers or truth values."""
+    return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
+
+
+def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype = torch.float64) -> Any:
+    """Arguments with nodes replaced by values, and floating types by the one that is used."""
+
+    def typed(each: Any) -> Any:
+        return kind if isinstance(each, torch.dtype) and each in FLOATS else each
+
+    return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), typed)

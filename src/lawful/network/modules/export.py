@@ -269,10 +269,10 @@ def same_in_both_modes(module: nn.Module, shape: tuple[int, ...]) -> bool:
         evaluated, trained = (export_module(module, [(2, *shape)], training=mode) for mode in (False, True))
     except Unsupported:
         return False
-    return _written_calls(evaluated) == _written_calls(trained)
+    return written_calls(evaluated) == written_calls(trained)
 
 
-def _written_calls(exported: ExportedModule) -> list[str]:
+def written_calls(exported: ExportedModule) -> list[str]:
     """Every node with its arguments as text; nodes are numbered, so that names do not matter."""
     numbers: dict[fx.Node, str] = {}
     lines = []

@@ -245,6 +245,7 @@ class _Walk:
 
     def node(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
         """The results of a node."""
+        self.b.step += 1
         attributes = {each.name: _plain(self.onnx.helper.get_attribute_value(each)) for each in node.attribute}
         if node.op_type == "Constant":
             return [self._constant(node.output[0], attributes)]

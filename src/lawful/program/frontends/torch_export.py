@@ -6,7 +6,7 @@ A call without an entry, or with an argument that its entry does not know, becom
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ WITHOUT_EFFECT = frozenset(
     """.split()  # noqa: SIM905
 )
 ROUNDS = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+WRAPS = "does not wrap around"  # of integers: a note that a program is not its module where they are large
 NARROW = {torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16"}
 
 
@@ -53,10 +54,16 @@ def read_module(
 
 
 def read_exported(
-    exported: ExportedModule, source: str = "", *, exact: bool = False, trains: bool = False
+    exported: ExportedModule,
+    source: str = "",
+    held: Container[str] = (),
+    *,
+    exact: bool = False,
+    trains: bool = False,
 ) -> Program:
     """The program of a module that was traced; `exact` for exact arithmetic, in which no constant is rounded.
 
+    Buffers of the names in `held` are leaves, whatever they are: a checkpoint may hold other numbers than the module.
     If it `trains`, as what a loss reads of it: without the new values of buffers, and with marks where values are
     detached from training.
     """
@@ -64,7 +71,7 @@ def read_exported(
     values: dict[fx.Node, Any] = {}
     for place in exported.graph.nodes:
         if place.op == "placeholder":
-            values[place] = _leaf(b, place, exported)
+            values[place] = _leaf(b, place, exported, held)
     results = _Walk(b).graph(exported.graph, values)[exported.updates if trains else 0 :]
     program = b.finish(each for each in map(partial(as_complex, b), results) if isinstance(each, Node))
     return program if exact else recognise(program)
@@ -97,7 +104,17 @@ def padded_tables(exported: ExportedModule) -> frozenset[str]:
     return frozenset(found)
 
 
-def _leaf(b: Builder, place: fx.Node, exported: ExportedModule) -> Any:
+def graph_values(b: Builder, exported: ExportedModule, constants: Mapping[fx.Node, Node]) -> dict[fx.Node, Any]:
+    """The value of every node of a traced graph, with constants for some of its tensors."""
+    values: dict[fx.Node, Any] = {}
+    for place in exported.graph.nodes:
+        if place.op == "placeholder":
+            values[place] = constants[place] if place in constants else _leaf(b, place, exported, ())
+    _Walk(b).graph(exported.graph, values)
+    return values
+
+
+def _leaf(b: Builder, place: fx.Node, exported: ExportedModule, held: Container[str]) -> Any:
     if place.name in exported.inputs:
         example = place.meta.get("val")
         if not isinstance(example, torch.Tensor):
@@ -110,9 +127,10 @@ def _leaf(b: Builder, place: fx.Node, exported: ExportedModule) -> Any:
     if place.name in exported.trained:
         return b.parameter(exported.names[place.name], tensor, kind)
     # Counters, positions and single numbers decide shapes and masks: they are folded. Statistics stay leaves.
-    if place.name not in exported.names or kind != "f" or tensor.numel() == 1:
+    name = exported.names.get(place.name)
+    if name is None or (name not in held and (kind != "f" or tensor.numel() == 1)):
         return b.constant(_numpy(tensor), kind)
-    return b.buffer(exported.names[place.name], tensor, kind)
+    return b.buffer(name, tensor, kind)
 
 
 class _Walk:
@@ -138,6 +156,10 @@ class _Walk:
     def call(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
         """The value of a call: nodes, or plain numbers where sizes are computed."""
         target: Any = node.target
+        self.b.step += 1
+        inside = list((node.meta.get("nn_module_stack") or {}).values())
+        if inside:
+            self.b.parts[self.b.step] = str(inside[-1][0])
         arguments = fx.node.map_arg(node.args, lambda each: values[each])
         keywords = fx.node.map_arg(node.kwargs, lambda each: values[each])
         if target is operator.getitem:
@@ -197,7 +219,7 @@ class _Walk:
         if x.kind == "f" and dtype in ROUNDS and not widens:
             self.b.notes[f"rounds to {ROUNDS[dtype]}"] += 1
         if x.kind != "b" and dtype in NARROW:
-            self.b.notes[f"{NARROW[dtype]} does not wrap around"] += 1
+            self.b.notes[f"{NARROW[dtype]} {WRAPS}"] += 1
         return self.b.as_kind(x, kind_of(dtype))
 
     def _factory(self, target: Any, bound: dict[str, Any]) -> Node:
@@ -272,11 +294,14 @@ class _Walk:
 
         def fill(given: Sequence[torch.Tensor]) -> dict[str, Any]:
             left = iter(given)
+            reals = [each.dtype for each in given if each.is_floating_point()]
             return {
                 key: next(left)
                 if isinstance(value, Node)
                 else [next(left) if isinstance(each, Node) else each for each in value]
                 if _nodes(value)
+                else reals[0]  # reals are computed in one type, whatever the call asks for
+                if reals and isinstance(value, torch.dtype) and value.is_floating_point
                 else value
                 for key, value in bound.items()
             }

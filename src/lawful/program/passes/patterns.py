@@ -13,6 +13,8 @@ from lawful.program.builder import Builder
 from lawful.program.passes.rebuild import rebuild
 from lawful.program.program import Node, Program
 
+ROOT_HALF = math.sqrt(0.5)
+
 
 def recognise(program: Program) -> Program:
     """The program with written-out normalisations as nodes of their own."""
@@ -91,3 +93,26 @@ def _negated_mean(b: Builder, node: Node) -> tuple[Node, tuple[int, ...]] | None
     if node.op != "mul" or b.number(node.inputs[0]) != -1:
         return None
     return _mean(b, node.inputs[1])
+
+
+def gelu_operand(node: Node) -> Node | None:
+    """The z of z Φ(z), as the table writes it: ½ z times 1 + erf(z √½)."""
+    if node.op != "mul":
+        return None
+    for half, rest in (node.inputs, node.inputs[::-1]):
+        z = _times(half, 0.5)
+        for one, erf in (rest.inputs, rest.inputs[::-1]) if rest.op == "add" else ():
+            if z is not None and _is_number(one, 1.0) and erf.op == "erf" and _times(erf.inputs[0], ROOT_HALF) is z:
+                return z
+    return None
+
+
+def _times(node: Node, number: float) -> Node | None:
+    """The x of number × x."""
+    if node.op != "mul":
+        return None
+    return next((x for one, x in (node.inputs, node.inputs[::-1]) if _is_number(one, number)), None)
+
+
+def _is_number(node: Node, number: float) -> bool:
+    return node.op == "constant" and node.size == 1 and node["value"].item() == number

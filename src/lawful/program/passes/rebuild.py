@@ -15,9 +15,10 @@ def rebuild(program: Program, rule: Rule, exact: bool = False) -> Program:
     """The program with `rule(builder, node, new operands)` in place of nodes, and others as they are (None)."""
     b = Builder(program.source, program.tensors, exact=exact)
     b.notes.update(program.notes)
-    b.places.update(program.places)
+    b.parts.update(program.parts)
     new: dict[Node, Node] = {}
-    for node in program.nodes:
+    for node in program.as_run():
+        b.step = node.step
         operands = tuple(new[each] for each in node.inputs)
         b.place = program.places.get(node, "")
         made = rule(b, node, operands)
