@@ -12,7 +12,7 @@ from onnx import numpy_helper, shape_inference
 
 from lawful.network.formats.onnx_file import opset_of
 from lawful.network.formats.onnx_options import options_of
-from lawful.pruning.program import Arguments, ChannelProgram, Operation, Spot
+from lawful.pruning.channels.program import Arguments, ChannelProgram, Operation, Spot
 
 ELEMENTWISE = {"Relu": "relu", "Abs": "abs", "Neg": "neg", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus",
                "HardSwish": "hardswish", "LeakyRelu": "leaky_relu", "Clip": "hardtanh"}  # fmt: skip
