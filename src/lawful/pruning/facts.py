@@ -173,7 +173,7 @@ class Facts:
                 factor * Fraction(float(by)) if by else ONE
                 for factor, by in zip(self.factors[source], gain.tolist(), strict=True)
             ]
-            keys = [(name, key) for key in self.keys[source]]
+            keys: list[tuple[Any, ...]] = [(name, key) for key in self.keys[source]]
             for place in still:
                 keys[place] = (name, "zero", self.keys[source][place])
             self._set(name, constant, keys, factors)

@@ -93,6 +93,15 @@ def prune_onnx(model: onnx.ModelProto, *, fold: bool = False, seed: int = 0) -> 
     )  # fmt: skip
 
 
+def has_channels(model: onnx.ModelProto) -> bool:
+    """Whether a file can be read, and has channels that may leave."""
+    try:
+        reading = read_channels(_read(model)[1]).program
+    except LawfulError:
+        return False
+    return any(each.kind == "layer" and not reading.is_pinned(each.name) for each in reading.operations)
+
+
 def weights_of(model: onnx.ModelProto) -> dict[str, Floats]:
     """The real numbers of a file by name, as a certificate of its pruning has them."""
     tensors = {name: numpy_helper.to_array(tensor) for name, tensor in _held(model.graph).items()}

@@ -44,7 +44,7 @@ def contract(reading: ChannelReading, node: Node, one: Side, two: Side, out: str
     if isinstance(two[0], Attended):
         one, two = two, one
     if isinstance(one[0], Attended):
-        found = _values(reading, node, one[0], one[1], two, out)
+        found: Value | None = _values(reading, node, one[0], one[1], two, out)
     else:
         found = _scores(reading, one, two, out, node)
     return reading.other(node, one[0], two[0]) if found is None else found

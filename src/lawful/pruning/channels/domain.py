@@ -19,7 +19,8 @@ from lawful.program.arrays import NUMPY
 from lawful.program.domains.interpret import AbstractDomain, interpret
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.pruning.channels import attention, movement
+from lawful.pruning.channels import attention
+from lawful.pruning.channels.movement import collapse, follow
 from lawful.pruning.channels.program import OWN_MEANS, Arguments, ChannelProgram, Operation, Spot
 from lawful.pruning.channels.values import (
     Attended,
@@ -28,7 +29,6 @@ from lawful.pruning.channels.values import (
     Derived,
     Held,
     Mixture,
-    Operand,
     Padded,
     Scores,
     Total,
@@ -339,12 +339,12 @@ class ChannelReading(AbstractDomain[Value]):
         if len({part.root for part in whole}) > 1:
             return None
         shapes = [each.shape for each in node.inputs]
-        moved = movement.follow(node["map"], [(s, p.labels) for s, p in zip(shapes, whole, strict=True)])
+        moved = follow(node["map"], [(s, p.labels) for s, p in zip(shapes, whole, strict=True)])
         if moved is None or moved.width > 1 or moved.outside is not None:
             return None
         relations = [relation for part in whole for relation in part.relations]
         if len(whole) > 1:
-            numbered = movement.follow(
+            numbered = follow(
                 node["map"],
                 [(s, p.labels * len(whole) + k) for k, (s, p) in enumerate(zip(shapes, whole, strict=True))],
             )
@@ -370,14 +370,14 @@ class ChannelReading(AbstractDomain[Value]):
             (shape, None if each is None else each.labels + starts[each.name])
             for shape, each in zip(shapes, given, strict=True)
         ]
-        moved = movement.follow(node["map"], labelled)
+        moved = follow(node["map"], labelled)
         if moved is None:
             return None
-        number = self._fill(node, given, moved)
+        number = self._fill(node, given)
         if number is None and moved.outside is not None:
             return None
         width, labels = known[0].width * moved.width, moved.labels
-        if width > 1 and (collapsed := movement.collapse(labels, width)) is not None:
+        if width > 1 and (collapsed := collapse(labels, width)) is not None:
             width, labels = 1, collapsed
         mixture = None
         if one:
@@ -393,7 +393,7 @@ class ChannelReading(AbstractDomain[Value]):
         value = Channels(name, labels, node.shape, width, root, mixture)
         return value if number is None or moved.outside is None else Padded(value, number, moved.outside)
 
-    def _fill(self, node: Node, given: Sequence[Channels | None], moved: movement.Moved) -> float | None:
+    def _fill(self, node: Node, given: Sequence[Channels | None]) -> float | None:
         """The one number that lies beside the channels."""
         numbers = [
             each["value"].ravel() for each, known in zip(node.inputs, given, strict=True) if known is None
@@ -940,6 +940,3 @@ def _unwrapped(node: Node) -> Node:
 def _settings(operation: Operation) -> str:
     """All of an operation but what it reads and makes."""
     return repr(replace(operation, name="", sources=(), attention=None))
-
-
-__all__ = ["ChannelReading", "Operand", "read_channels"]

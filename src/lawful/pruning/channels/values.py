@@ -7,7 +7,7 @@ treated alike. Movements change labels and nothing else, so views, permutations,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,10 +139,3 @@ class Derived:
 
 
 Value = Held | Channels | Mixture | Padded | Total | Centred | Scores | Attended | Derived
-
-
-@dataclass
-class Uses:
-    """Which tensors are used in ways that cannot be cut."""
-
-    touched: set[str] = field(default_factory=set)
