@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 from flint import arb, ctx
@@ -28,10 +31,12 @@ from lawful.pruning.channels.movement import follow
 from lawful.pruning.channels.values import Channels
 from lawful.pruning.constants import BITS, applied, nearest
 from lawful.pruning.facts import Facts
+from lawful.pruning.onnx_channels import prune_onnx
 from lawful.verify import verify
 from lawful.verify.channel_program import digest, read_tensor
 from lawful.verify.channel_values import bent
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROUNDING = 2.0**-40  # of sums of some hundred terms in float64, relative to the largest entry
 
 
@@ -299,3 +304,20 @@ def test_bounds_of_a_ball_are_sure_or_unknown(low: str, high: str) -> None:
             assert function(high, [Fraction(0)], third) == 0
             assert function(low, half, wide) is None
             assert function(high, half, wide) is None
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+@pytest.mark.parametrize("name", ["stack and select", "where with equal branches", "einsum", "clamp_min"])
+def test_files_of_spellings_lose_the_same_channels(name: str, dynamo: bool, tmp_path: Path) -> None:
+    path = tmp_path / "spelled.onnx"
+    torch.onnx.export(redundant(Spelled(name)).eval(), (torch.zeros(2, 5),), path, dynamo=dynamo, verbose=False)
+    found = prune_onnx(onnx.load(path))
+    onnx.checker.check_model(found.model)
+    assert [(each.channel, each.kind) for each in found.removed] == [(2, "constant"), (4, "duplicate")]
+    assert verify(certificate(found)).facts["channels_after"] == 4
+    batch = np.random.default_rng(1).normal(size=(2, 5)).astype(np.float32)
+    one, two = (
+        onnxruntime.InferenceSession(model.SerializeToString()).run(None, {model.graph.input[0].name: batch})[0]
+        for model in (onnx.load(path), found.model)
+    )
+    assert np.allclose(one, two, atol=1e-6)
