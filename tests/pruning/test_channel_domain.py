@@ -321,3 +321,11 @@ def test_files_of_spellings_lose_the_same_channels(name: str, dynamo: bool, tmp_
         for model in (onnx.load(path), found.model)
     )
     assert np.allclose(one, two, atol=1e-6)
+
+
+def test_a_weight_that_is_returned_stays_whole() -> None:
+    class Open(Spelled):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(x), self.a.weight
+
+    assert prune_channels(redundant(Open("none")), [(2, 5)]).removed == ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -46,20 +46,20 @@ BLENDING = BY_CHANNEL | {OperatorFamily.ADDITION, OperatorFamily.PRODUCT, Operat
 WITH_BIAS = ("layer", "depthwise", "norm", "scale")
 
 
-def read_channels(program: Program, *, fixed: bool = False, stay: Collection[Node] = ()) -> ChannelReading:
+def read_channels(program: Program, *, fixed: bool = False) -> ChannelReading:
     """The operations on channels of a program.
 
     `fixed`: inner channels of attentions stay, for scores may be divided by a number that depends on how many there
-    are. What nodes to `stay` make is pinned.
+    are.
     """
-    return ChannelReading(program, fixed, stay)
+    return ChannelReading(program, fixed)
 
 
 class ChannelReading(AbstractDomain[Value]):
     """A program as operations on channels, with what is known of every value in `values`."""
 
-    def __init__(self, program: Program, fixed: bool, stay: Collection[Node]) -> None:
-        self.source, self.fixed, self.stay = program, fixed, frozenset(stay)
+    def __init__(self, program: Program, fixed: bool) -> None:
+        self.source, self.fixed = program, fixed
         self.program = ChannelProgram()
         self.touched: set[str] = set()  # tensors in use that no rule can cut
         self._place: dict[str, int] = {}  # of operations by name
@@ -228,7 +228,7 @@ class ChannelReading(AbstractDomain[Value]):
         for each in operands:
             if isinstance(each, Held):
                 self._touch(each.node)
-        if node.family in BLENDING and node not in self.stay:
+        if node.family in BLENDING:
             blend = self._blend(node, operands)
             if blend is not None:
                 return blend
@@ -297,8 +297,6 @@ class ChannelReading(AbstractDomain[Value]):
         """Labels move."""
         if all(isinstance(each, Held) for each in sources):
             return Held(node)
-        if node in self.stay:
-            return self.other(node, *sources)
         if any(isinstance(each, (Scores, Attended)) for each in sources):
             return attention.move(self, node, sources)
         if len(sources) == 1 and isinstance(sources[0], Total):
@@ -405,7 +403,7 @@ class ChannelReading(AbstractDomain[Value]):
         """A function of each channel."""
         if all(isinstance(each, Held) for each in operands):
             return Held(node)
-        if len(operands) > 1 or node in self.stay:
+        if len(operands) > 1:
             return self._entrywise(node, *operands)
         x = operands[0]
         if isinstance(x, Scores):
@@ -434,7 +432,7 @@ class ChannelReading(AbstractDomain[Value]):
             and bool((each.labels == mine[0].labels).all())
             for each in mine
         )
-        if not alike or not numbers or node in self.stay or node.family not in BY_CHANNEL:
+        if not alike or not numbers or node.family not in BY_CHANNEL:
             return self.other(node, *operands)
         name = self._passed("bend", self.name(node), [mine[0].origin], function=f"entrywise {node.op}")
         return replace(mine[0], name=name, shape=node.shape, root=mine[0].origin, mixture=None)
@@ -458,8 +456,6 @@ class ChannelReading(AbstractDomain[Value]):
         """A bias, a shift by channel, a number, the start of a normalisation, or a sum of two activations."""
         if isinstance(x, Held) and isinstance(y, Held):
             return Held(node)
-        if node in self.stay:
-            return self.other(node, x, y)
         given = x, y
         (x, one), (y, two) = sorted(((x, node.inputs[0]), (y, node.inputs[1])), key=lambda p: isinstance(p[0], Held))
         if isinstance(x, Scores):
@@ -524,8 +520,6 @@ class ChannelReading(AbstractDomain[Value]):
         """A number, a scale by channel, the end of a mean or of a normalisation, or a product of two activations."""
         if isinstance(x, Held) and isinstance(y, Held):
             return Held(node)
-        if node in self.stay:
-            return self.other(node, x, y)
         given = x, y
         x, y = sorted((x, y), key=lambda p: isinstance(p, Held))
         if isinstance(x, Scores) and self._number(y):
@@ -668,8 +662,6 @@ class ChannelReading(AbstractDomain[Value]):
         """A layer, a fixed map of positions, or a part of an attention."""
         if isinstance(x, Held) and isinstance(y, Held):
             return Held(node)
-        if node in self.stay:
-            return self.other(node, x, y)
         if "spec" not in node.attributes:
             return self._convolution(node, x, y)
         given, (letters, out) = (x, y), node["spec"].split("->")
@@ -746,7 +738,7 @@ class ChannelReading(AbstractDomain[Value]):
 
     def reduction(self, node: Node, x: Value) -> Value:
         """A pool over positions."""
-        if isinstance(x, (Held, Mixture)) or node in self.stay:
+        if isinstance(x, (Held, Mixture)):
             return self.other(node, x)
         if isinstance(x, (Scores, Attended)):
             return Derived(x)
@@ -781,7 +773,7 @@ class ChannelReading(AbstractDomain[Value]):
 
     def normalisation(self, node: Node, x: Value) -> Value:
         """Each channel by its own mean and deviation over positions; a softmax of scores."""
-        if isinstance(x, Held) or node in self.stay:
+        if isinstance(x, Held):
             return self.other(node, x)
         if isinstance(x, Scores):
             return attention.attend(self, node, x)
@@ -803,7 +795,7 @@ class ChannelReading(AbstractDomain[Value]):
             return Held(node)
         if any(isinstance(each, (Scores, Attended, Derived)) for each in operands):
             return attention.choose(self, node, operands)
-        if node.op in CLAMPS and len(operands) == 2 and node not in self.stay:
+        if node.op in CLAMPS and len(operands) == 2:
             x, bound = sorted(operands, key=lambda each: isinstance(each, Held))
             settled = self.settle(x) if not isinstance(x, (Held, Mixture)) else None
             number = self._number(bound)
@@ -827,7 +819,7 @@ class ChannelReading(AbstractDomain[Value]):
             return Held(node)
         table, *rest = operands
         named = isinstance(table, Held) and table.node.family is OperatorFamily.LEAF and "name" in table.node.attributes
-        if not named or not isinstance(table, Held) or len(rest) != 1 or node in self.stay:
+        if not named or not isinstance(table, Held) or len(rest) != 1:
             return self.other(node, *operands)
         rows = table.node
         shaped = rows.rank == 2 and node.attributes.get("axis") == 0
@@ -851,6 +843,7 @@ class ChannelReading(AbstractDomain[Value]):
         for number, node in enumerate(self.source.outputs):
             value = self.values[node]
             if isinstance(value, Held):
+                self._touch(node)  # a tensor that is returned has its own size
                 continue
             settled = self.settle(value) if not isinstance(value, Centred) else None
             name = None if settled is None else self.sequence(settled, np.unique(settled.labels))
