@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "laws": GROUND | {"exact", "network", "symmetry"},
     "components": GROUND | {"exact", "network", "symmetry"},
     "singular": GROUND | {"network", "components"},
-    "pruning": GROUND | {"exact", "network", "symmetry", "singular", "fibers"},
+    "pruning": GROUND | {"exact", "network", "program", "symmetry", "singular", "fibers"},
     "flow": GROUND | {"network", "symmetry"},
     "truncation": GROUND | {"exact", "network"},
     "leaky": GROUND | {"network"},

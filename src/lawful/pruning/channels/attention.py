@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from lawful.pruning.channels.program import Heads
 from lawful.pruning.channels.values import (
     Attended,
     Channels,
-    Derived,
+    Guard,
     Held,
     Mask,
     Mixture,
@@ -33,9 +33,7 @@ from lawful.pruning.channels.values import (
 )
 from lawful.types import Indices
 
-if TYPE_CHECKING:
-    from lawful.pruning.channels.domain import ChannelReading
-
+ChannelReading = Any  # the domain itself, which imports this file
 Side = tuple[Value, str]
 
 
@@ -147,8 +145,8 @@ def choose(reading: ChannelReading, node: Node, operands: Sequence[Value]) -> Va
     if main is None or number is None:
         return reading.other(node, *operands)
     if isinstance(main, Attended):
-        guarded = isinstance(condition, Derived) and number == 0
-        ours = isinstance(condition, Derived) and _scores_of(condition.source) is main.scores
+        guarded = isinstance(condition, Guard) and number == 0
+        ours = isinstance(condition, Guard) and _scores_of(condition.source) is main.scores
         return main if guarded and ours else reading.other(node, *operands)
     pinned = isinstance(condition, (Channels, Mixture)) and all(
         reading.program.is_pinned(name) for name in reading.sources_of(condition)

@@ -26,7 +26,7 @@ from lawful.pruning.channels.values import (
     Attended,
     Centred,
     Channels,
-    Derived,
+    Guard,
     Held,
     Mixture,
     Padded,
@@ -202,7 +202,7 @@ class ChannelReading(AbstractDomain[Value]):
                 return [name for side in value.sides for name in self.sources_of(side)]
             case Attended():
                 return self.sources_of(value.scores)
-            case Derived():
+            case Guard():
                 return self.sources_of(value.source)
         return []
 
@@ -741,7 +741,7 @@ class ChannelReading(AbstractDomain[Value]):
         if isinstance(x, (Held, Mixture)):
             return self.other(node, x)
         if isinstance(x, (Scores, Attended)):
-            return Derived(x)
+            return Guard(x)
         axes, traits = node.attributes.get("axes", ()), node.traits
         padded = x if isinstance(x, Padded) else None
         value = x.value if isinstance(x, Padded) else self.settle(x)
@@ -793,7 +793,7 @@ class ChannelReading(AbstractDomain[Value]):
         """A bound on both sides by numbers; else any function of one channel."""
         if all(isinstance(each, Held) for each in operands):
             return Held(node)
-        if any(isinstance(each, (Scores, Attended, Derived)) for each in operands):
+        if any(isinstance(each, (Scores, Attended, Guard)) for each in operands):
             return attention.choose(self, node, operands)
         if node.op in CLAMPS and len(operands) == 2:
             x, bound = sorted(operands, key=lambda each: isinstance(each, Held))
@@ -807,10 +807,10 @@ class ChannelReading(AbstractDomain[Value]):
         """A function of each channel."""
         if all(isinstance(each, Held) for each in operands):
             return Held(node)
-        special = [each for each in operands if isinstance(each, (Scores, Attended, Derived))]
+        special = [each for each in operands if isinstance(each, (Scores, Attended, Guard))]
         if special:
-            source = special[0].source if isinstance(special[0], Derived) else special[0]
-            return Derived(source) if len(special) == 1 else self.other(node, *operands)
+            source = special[0].source if isinstance(special[0], Guard) else special[0]
+            return Guard(source) if len(special) == 1 else self.other(node, *operands)
         return self._entrywise(node, *operands)
 
     def lookup(self, node: Node, *operands: Value) -> Value:

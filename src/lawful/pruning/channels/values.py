@@ -132,10 +132,10 @@ class Attended:
 
 
 @dataclass(frozen=True, eq=False)
-class Derived:
+class Guard:
     """Whether scores or their softmax are no numbers, or all left out: asked for by guards."""
 
     source: Scores | Attended
 
 
-Value = Held | Channels | Mixture | Padded | Total | Centred | Scores | Attended | Derived
+Value = Held | Channels | Mixture | Padded | Total | Centred | Scores | Attended | Guard
