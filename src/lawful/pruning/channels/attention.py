@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lawful.errors import LawfulError
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.program import Node, Program
-from lawful.pruning.channels.program import Heads
+from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
 from lawful.pruning.channels.values import (
     Attended,
     Channels,
@@ -33,11 +33,38 @@ from lawful.pruning.channels.values import (
 )
 from lawful.types import Indices
 
-ChannelReading = Any  # the domain itself, which imports this file
+
+class AttendingDomain(Protocol):
+    """What the rules here need of the domain, which imports them."""
+
+    source: Program
+    program: ChannelProgram
+    fixed: bool
+    _place: dict[str, int]
+
+    def other(self, node: Node, *operands: Value) -> Value:
+        """What no rule follows."""
+
+    def settle(self, value: Value) -> Channels | None:
+        """A value as channels."""
+
+    def sources_of(self, value: Value) -> list[str]:
+        """The activations that a value is made of."""
+
+    def operation(self, name: str) -> Operation | None:
+        """The operation that makes an activation."""
+
+    def name(self, node: Node, role: str = "") -> str:
+        """The name of what a node makes."""
+
+    def _touch(self, node: Node) -> None:
+        """Tensors behind a value cannot be cut."""
+
+
 Side = tuple[Value, str]
 
 
-def contract(reading: ChannelReading, node: Node, one: Side, two: Side, out: str) -> Value:
+def contract(reading: AttendingDomain, node: Node, one: Side, two: Side, out: str) -> Value:
     """Products of queries and keys, or of their softmax and values."""
     if isinstance(two[0], Attended):
         one, two = two, one
@@ -48,7 +75,7 @@ def contract(reading: ChannelReading, node: Node, one: Side, two: Side, out: str
     return reading.other(node, one[0], two[0]) if found is None else found
 
 
-def _operand(reading: ChannelReading, value: Value) -> Operand | None:
+def _operand(reading: AttendingDomain, value: Value) -> Operand | None:
     """A value whose labels are those of channels."""
     if isinstance(value, (Padded, Total)):
         value = reading.settle(value) or value
@@ -57,7 +84,7 @@ def _operand(reading: ChannelReading, value: Value) -> Operand | None:
     return value if isinstance(value, Channels) and value.width == 1 else None
 
 
-def _scores(reading: ChannelReading, one: Side, two: Side, out: str, node: Node) -> Scores | None:
+def _scores(reading: AttendingDomain, one: Side, two: Side, out: str, node: Node) -> Scores | None:
     sides = [_operand(reading, one[0]), _operand(reading, two[0])]
     letters = [one[1], two[1]]
     inner = [c for c in letters[0] if c in letters[1] and c not in out]
@@ -91,7 +118,7 @@ def _table(labels: Indices, letters: str, wanted: Sequence[str], sizes: dict[str
     return np.broadcast_to(spread, [sizes[c] for c in wanted]).reshape(-1, sizes[wanted[-1]])
 
 
-def mask(reading: ChannelReading, node: Node, scores: Scores, added: Value, operand: Node) -> Value:
+def mask(reading: AttendingDomain, node: Node, scores: Scores, added: Value, operand: Node) -> Value:
     """Something is added to scores: the same for all heads or not."""
     if not isinstance(added, (Held, Channels, Mixture)) or operand.rank != len(scores.shape):
         return reading.other(node, scores, added)
@@ -105,14 +132,14 @@ def mask(reading: ChannelReading, node: Node, scores: Scores, added: Value, oper
     return replace(scores, masks=(*scores.masks, Mask(operand.shape, seen)))
 
 
-def _evaluated(reading: ChannelReading, node: Node) -> NDArray[np.float64] | None:
+def _evaluated(reading: AttendingDomain, node: Node) -> NDArray[np.float64] | None:
     try:
         return np.asarray(evaluate(Program.of((), (node,), reading.source.tensors))[0])
     except (LawfulError, RuntimeError, ValueError):
         return None
 
 
-def move(reading: ChannelReading, node: Node, sources: Sequence[Value]) -> Value:
+def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Value:
     """Scores with numbers in place of some, or in no other order."""
     scores = [each for each in sources if isinstance(each, Scores)]
     fills = [operand for each, operand in zip(sources, node.inputs, strict=True) if isinstance(each, Held)]
@@ -134,7 +161,7 @@ def move(reading: ChannelReading, node: Node, sources: Sequence[Value]) -> Value
     return replace(scores[0], masks=(*scores[0].masks, Mask(shape, seen)))
 
 
-def choose(reading: ChannelReading, node: Node, operands: Sequence[Value]) -> Value:
+def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> Value:
     """Scores, or a number where a mask says so; a softmax, or 0 where it is no number."""
     if len(operands) != 3:
         return reading.other(node, *operands)
@@ -170,7 +197,7 @@ def _constant(value: Value) -> float | None:
     return float(value.node["value"].item())
 
 
-def attend(reading: ChannelReading, node: Node, scores: Scores) -> Value:
+def attend(reading: AttendingDomain, node: Node, scores: Scores) -> Value:
     """The softmax along an axis that one side alone has: its keys."""
     axis = node.attributes.get("axis")
     owners = [k for k, own in enumerate(scores.owners) if axis in own]
@@ -183,7 +210,7 @@ def attend(reading: ChannelReading, node: Node, scores: Scores) -> Value:
 
 
 def _values(
-    reading: ChannelReading, node: Node, weights: Attended, letters: str, values: Side, out: str
+    reading: AttendingDomain, node: Node, weights: Attended, letters: str, values: Side, out: str
 ) -> Channels | None:
     value, own = _operand(reading, values[0]), values[1]
     scores = weights.scores
@@ -219,7 +246,7 @@ def node_shape(value: Operand | None) -> tuple[int, ...]:
     return () if value is None else value.shape
 
 
-def _source(reading: ChannelReading, side: Operand) -> str:
+def _source(reading: AttendingDomain, side: Operand) -> str:
     """The activation behind queries or keys: a factor that all of them have belongs to the scores."""
     if isinstance(side, Mixture):
         return side.root
@@ -231,7 +258,7 @@ def _source(reading: ChannelReading, side: Operand) -> str:
     return name
 
 
-def _heads(reading: ChannelReading, scores: Scores, axis: int, values: Indices) -> Heads | None:
+def _heads(reading: AttendingDomain, scores: Scores, axis: int, values: Indices) -> Heads | None:
     """Tables of heads, if all heads are treated alike and no channel is in two of them."""
     queries, keys = scores.tables
     mixed = scores.bent
