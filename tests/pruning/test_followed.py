@@ -60,7 +60,7 @@ WAYS: list[tuple[str, Any, nn.Module, int]] = [
     ("last axis", lambda x: torch.relu(x).permute(0, 2, 3, 1), FLAT, 4),
     ("and back", lambda x: torch.relu(x).permute(0, 2, 3, 1).movedim(-1, 1), SPREAD, 4),
     ("one place", lambda x: torch.relu(x)[:, :, 0, 1:].unsqueeze(1).squeeze(1).mean(-1), FLAT, 4),
-    ("sum", lambda x: torch.relu(x).sum((2, 3)), FLAT, 3),  # a constant would be counted
+    ("sum", lambda x: torch.relu(x).sum((2, 3)), FLAT, 4),  # a constant is counted
     ("largest", lambda x: x.relu().amax((2, 3)), FLAT, 4),
     ("largest of all signs", lambda x: x.amax((2, 3)), FLAT, 4),
     ("mean of all signs", lambda x: x.tanh().mean((2, 3)), FLAT, 3),

@@ -240,7 +240,7 @@ def borders(plant: Plant) -> Proof:
         return None not in facts.values(operation.sources[0], places)
 
     plant.setattr(weights, "_foldable", constant)
-    plant.setattr(part("pruning.channels"), "compared", lambda *_: 0.0)
+    plant.setattr(part("pruning.channels.prune"), "compared", lambda *_: 0.0)
     model = torch.nn.Sequential(torch.nn.Conv1d(1, 3, 1), torch.nn.ReLU(), torch.nn.Conv1d(3, 1, 3, padding=1))
     with torch.no_grad():
         model[0].weight[1], model[0].bias[1] = 0.0, 0.5

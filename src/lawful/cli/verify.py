@@ -134,10 +134,10 @@ def _run(path: Path) -> Iterator[Any]:
 
 
 def _channels(path: Path) -> Iterator[Any]:
-    """An ONNX file with convolutions as the weights of its channels."""
-    from lawful.study.prune import convolutional_file
+    """An ONNX file as the weights of its channels."""
+    from lawful.study.prune import channel_file, convolutional_file
 
-    if (model := convolutional_file(path)) is not None:
+    if (model := convolutional_file(path) or channel_file(path)) is not None:
         import torch
 
         from lawful.pruning.channel_certificate import weights_digest

@@ -12,8 +12,8 @@ import torch
 from lawful.errors import Unsupported
 from lawful.pruning.channel_weights import Reason
 from lawful.pruning.channels import ChannelPruning
+from lawful.pruning.channels.program import ChannelProgram, Heads
 from lawful.pruning.cut import bias_beside
-from lawful.pruning.program import ChannelProgram, Heads
 from lawful.pruning.tidy import Tidying
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.pruning.channels.program import ChannelProgram, Operation
 from lawful.pruning.constants import Value, combined, is_double, is_rational, nearest
 from lawful.pruning.dependent import dependent_sweeps
 from lawful.pruning.facts import Facts
 from lawful.pruning.groups import repeated_cells, with_whole_rows
 from lawful.pruning.heads import HeadGrids
-from lawful.pruning.program import ChannelProgram, Operation
 from lawful.pruning.rays import ordinary, power_of_two
 from lawful.types import Floats
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flint import arb, fmpq
 
-from lawful.pruning.program import Arguments
+from lawful.pruning.channels.program import Arguments
 
 BITS = 200
 Value = Any  # a Fraction, or a ball of FLINT that holds the real number
@@ -31,6 +31,20 @@ VANISHING = (
     "softshrink",
     "hardshrink",
 )  # fmt: skip  (0 at 0)
+
+ODD = ("tanh", "erf", "sin", "atan", "sinh", "softshrink", "hardshrink")  # f(−x) = −f(x)
+EVEN = ("cos", "cosh")  # f(−x) = f(x)
+
+
+def parity(function: str, arguments: Arguments) -> int:
+    """−1 for an odd function, 1 for an even one, 0 for others.
+
+    >>> parity("tanh", ()), parity("power", (2.0,)), parity("gelu", ("none",))
+    (-1, 1, 0)
+    """
+    if function == "power" and isinstance(arguments[0], float) and arguments[0].is_integer():
+        return 1 if arguments[0] % 2 == 0 else -1
+    return -1 if function in ODD else 1 if function in EVEN else 0
 
 
 def ball(value: Value) -> Any:
@@ -116,8 +130,8 @@ def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
             return abs(value)
         case "neg":
             return -value
-        case "clamp_min" | "clamp_max" if isinstance(value, Fraction):
-            return max(value, numbers[0]) if function == "clamp_min" else min(value, numbers[0])
+        case "clamp_min" | "clamp_max":
+            return _bounded(value, numbers[0], below=function == "clamp_min")
         case "threshold" if isinstance(value, Fraction):
             return value if value > numbers[0] else numbers[1]
         case "rsub number":
@@ -180,6 +194,14 @@ def _bent(value: Value, slope: Fraction) -> Value:
     if _sign(value) < 0:
         return product(slope, value)
     return (ball(1 + slope) * value + ball(1 - slope) * abs(value)) / 2
+
+
+def _bounded(value: Value, bound: Fraction, *, below: bool) -> Value | None:
+    """`max(value, bound)`, or `min`; None for a ball that holds the bound."""
+    if isinstance(value, Fraction):
+        return max(value, bound) if below else min(value, bound)
+    sign = _sign(value - ball(bound))
+    return None if not sign else value if (sign > 0) is below else bound
 
 
 def _clipped(value: Value, low: Fraction, high: Fraction) -> Value:

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.pruning.channels.program import ChannelProgram
 from lawful.pruning.groups import cut_rows
-from lawful.pruning.program import ChannelProgram
 from lawful.types import Floats
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from flint import fmpq, fmpq_mat
 from numpy.typing import NDArray
 
+from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
 from lawful.pruning.heads import HeadGrids
-from lawful.pruning.program import ChannelProgram, Heads, Operation
 from lawful.types import Floats
 
 LARGEST = 3e7  # products of an elimination that is done exactly

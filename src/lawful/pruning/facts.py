@@ -12,9 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.pruning.constants import ZERO, Value, applied, combined, normalised, product
-from lawful.pruning.functions import parity
-from lawful.pruning.program import ChannelProgram, Heads, Operation, Spot
+from lawful.pruning.channels.program import ChannelProgram, Heads, Operation, Spot
+from lawful.pruning.constants import ZERO, Value, applied, combined, normalised, parity, product
 from lawful.pruning.rays import ONE, rays
 from lawful.types import Floats
 
@@ -160,11 +159,42 @@ class Facts:
             name, {place: Fraction(float(shift[place])) for place in still}, [(name, *part) for part in parts], factors
         )
 
+    def _scale(self, operation: Operation, spot: Spot) -> None:
+        name, source = operation.name, operation.sources[0]
+        gain, shift = self._gains(operation, len(spot.cells))
+        constant: dict[int, Value] = {
+            place: Fraction(float(shift[place])) for place in np.flatnonzero(gain == 0).tolist()
+        }
+        for place, value in self.constant[source].items():
+            constant[place] = combined([(float(gain[place]), value)], Fraction(float(shift[place])))
+        if not shift.any():  # multiples stay multiples
+            still = [place for place in range(len(gain)) if gain[place] == 0]
+            factors = [
+                factor * Fraction(float(by)) if by else ONE
+                for factor, by in zip(self.factors[source], gain.tolist(), strict=True)
+            ]
+            keys: list[tuple[Any, ...]] = [(name, key) for key in self.keys[source]]
+            for place in still:
+                keys[place] = (name, "zero", self.keys[source][place])
+            self._set(name, constant, keys, factors)
+            return
+        rows = [
+            (key, Fraction(float(by)) * factor / Fraction(float(up)) if up else ("through 0", key), bool(by))
+            for key, factor, by, up in zip(
+                self.keys[source], self.factors[source], gain.tolist(), shift.tolist(), strict=True
+            )
+        ]
+        factors = [
+            Fraction(float(up)) if up else (Fraction(float(by)) * factor if by else ONE)
+            for factor, by, up in zip(self.factors[source], gain.tolist(), shift.tolist(), strict=True)
+        ]
+        self._set(name, constant, [(name, *row) for row in rows], factors)
+
     def _gains(self, operation: Operation, count: int) -> tuple[Floats, Floats]:
         gain, shift = (
             np.full(count, default)
             if operation.tensors[role] is None
-            else self.weights.arrays[str(operation.tensors[role])]
+            else self.weights.arrays[str(operation.tensors[role])].reshape(count)
             for role, default in (("weight", 1.0), ("bias", 0.0))
         )
         return gain, shift

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from lawful.network.modules.export import operator_name
-from lawful.pruning.program import Arguments
+from lawful.pruning.channels.program import Arguments
 
 Function = tuple[str, str, Arguments]  # kind (`same` commutes with positive factors), name, numbers
 

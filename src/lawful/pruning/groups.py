@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.pruning.program import ChannelProgram, Operation
+from lawful.pruning.channels.program import ChannelProgram, Operation
 from lawful.types import Floats, Indices
 
 Kept = NDArray[np.bool_]

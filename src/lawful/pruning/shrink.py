@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from lawful.errors import Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.program.domains.evaluate import evaluate
+from lawful.program.frontends.torch_export import read_module as read_program
+from lawful.pruning.channels.program import Heads, Operation
 from lawful.pruning.cut import KeptChannels, cut_tensors
 from lawful.pruning.groups import groups_left
 from lawful.pruning.joined import read_module
-from lawful.pruning.program import Heads, Operation
 from lawful.types import Floats
 
 COMPARED = 1e-9  # relative difference of outputs in float64
@@ -112,12 +114,19 @@ def compared(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -
 
 @torch.no_grad()
 def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
-    """For each output its largest difference, and its largest size."""
+    """For each output its largest difference, and its largest size.
+
+    A module that casts to a type of its own does not run in float64; then both are evaluated as programs.
+    """
     try:
         expected = _outputs(one(*examples))
     except Exception as error:  # the module's own code runs, and may raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise Unsupported(f"{type(one).__name__} does not run in float64 ({lines[0][:120]})") from None
+        try:
+            expected, found = (_evaluated(each, examples) for each in (one, two))
+        except LawfulError:
+            raise Unsupported(f"{type(one).__name__} does not run in float64 ({lines[0][:120]})") from None
+        return _gaps(expected, found)
     try:
         found = _outputs(two(*examples))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -125,6 +134,15 @@ def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]
         raise Unsupported(
             f"{type(one).__name__} fixes the sizes of its layers in its own code ({lines[0][:120]})"
         ) from None
+    return _gaps(expected, found)
+
+
+def _evaluated(module: nn.Module, examples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    program = read_program(module, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
+    return [torch.as_tensor(each) for each in evaluate(program, *examples)]
+
+
+def _gaps(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
     return [
         (
             float((before - after).abs().max()) if before.shape == after.shape else np.inf,

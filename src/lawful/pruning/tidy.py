@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.pruning.program import OWN_MEANS, ChannelProgram, Operation
+from lawful.pruning.channels.program import OWN_MEANS, ChannelProgram, Operation
 from lawful.types import Floats
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

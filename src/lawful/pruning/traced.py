@@ -11,8 +11,8 @@ from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.pruning.attention import TracedAttention, attentions
+from lawful.pruning.channels.program import OWN_MEANS, ChannelProgram, Heads, Operation, Spot
 from lawful.pruning.functions import function_of
-from lawful.pruning.program import OWN_MEANS, ChannelProgram, Heads, Operation, Spot
 from lawful.pruning.reshaped import VIEWS, moved_axis
 from lawful.pruning.uses import alike, uses_of
 

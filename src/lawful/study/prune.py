@@ -137,8 +137,13 @@ def by_channels(
     """How a network is pruned: channel by channel, or as what it opens to, neuron by neuron."""
     if (file := convolutional_file(network)) is not None:
         return ByChannels(file, seed=seed)
-    found = opened()
-    module = entangled_module(found)
+    try:
+        found = opened()
+        module = entangled_module(found)
+    except Unsupported:  # no graph of scalar weights, and no module: its channels may be read all the same
+        if (file := channel_file(network)) is None:
+            raise
+        return ByChannels(file, seed=seed)
     if module is None:
         return found
     stated = given if given is not None else getattr(found, "input_shape", None)
@@ -184,6 +189,18 @@ def convolutional_file(source: Source) -> Any:
         if any(tensor.data_location for tensor in model.graph.initializer):
             raise Unsupported("its weights lie in another file: store them in one, which ONNX allows up to 2 GB")
     return model
+
+
+def channel_file(source: Source) -> Any:
+    """The model of an ONNX file with layers whose channels are read; None for anything else."""
+    if not isinstance(source, (str, Path)) or Path(source).suffix.lower() != ".onnx" or not Path(source).is_file():
+        return None
+    from lawful.network.formats.onnx_file import parse
+    from lawful.pruning.onnx_channels import has_channels
+
+    model = parse(Path(source))
+    stored = not any(tensor.data_location for tensor in model.graph.initializer)
+    return model if stored and has_channels(model) else None
 
 
 def entangled_module(found: Opened) -> nn.Module | None:

@@ -54,6 +54,12 @@ class ChannelFacts:
                 value = self.read(at, place)
                 slope = weights.entry(str(step.tensors["weight"]), place)
                 return None if value is None else bent("leaky_relu", [slope], value)
+            case "scale":
+                gain, shift = weights.gains(at, place)
+                if is_zero(gain):
+                    return shift
+                value = self.read(at, place)
+                return None if value is None else plus([(gain, value)], shift)
             case "instance":
                 gain, shift = weights.gains(at, place)
                 return shift if not gain or self.read(at, place) is not None else None
@@ -151,6 +157,9 @@ class ChannelFacts:
             case "instance":
                 alike = found == [ONE]
                 return _proportion(weights.gains(at, one), weights.gains(at, two)) if alike else None
+            case "scale":
+                (gain, shift), theirs = weights.gains(at, one), weights.gains(at, two)
+                return _proportion([times(found[0], gain), shift], theirs)
             case "pool":
                 return found[0] if found[0] > 0 else None  # type: ignore[operator]
             case "same" if step.function in ("relu", "leaky_relu"):

@@ -25,7 +25,7 @@ TYPES = {"float16": "f", "bfloat16": "f", "float32": "f", "float64": "d"}  # hel
 KEYS = "kind sources channels tensors padded width function arguments"
 ROLES = {
     "layer": ("weight", "bias"), "depthwise": ("weight", "bias"), "norm": ("weight", "bias", "mean", "variance"),
-    "slopes": ("weight",), "instance": ("weight", "bias"),
+    "slopes": ("weight",), "instance": ("weight", "bias"), "scale": ("weight", "bias"),
 }  # fmt: skip
 TWO = ("add", "sub", "mul")
 KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "part", "copy", "attend", *TWO)
@@ -182,11 +182,14 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
             Fraction(min(spread)) + Fraction(step.arguments[0]) > 0,
             "a normalisation divides by the root of no positive number",
         )
-    elif step.kind in ("slopes", "instance"):
+    elif step.kind in ("slopes", "instance", "scale"):
         need(step.channels == below[0], f"{step.kind} do not fit what they read")
-        need(all(shape == (step.channels,) for shape in shapes.values()), f"{step.kind} have another number of weights")
+        flat = all(prod(shape) == shape[0] == step.channels for shape in shapes.values() if shape)
+        need(flat and () not in shapes.values(), f"{step.kind} have another number of weights")
         if step.kind == "slopes":
             need("weight" in shapes, "slopes are missing")
+        elif step.kind == "scale":
+            need(bool(shapes), "a scale has neither weights nor biases")
         else:
             given = step.arguments[0] if len(step.arguments) == 1 else ""
             need(isinstance(given, Fraction) and given > 0, "a normalisation lacks its epsilon")

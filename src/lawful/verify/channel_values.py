@@ -115,8 +115,12 @@ def bent(function: str, given: Sequence[Fraction | str], value: Value) -> Value 
             return times(value, 1 / numbers[0]) if numbers[0] else None
         case "rsub number":
             return plus([(Fraction(-1), value)], numbers[0])
-        case "clamp_min" | "clamp_max" if exact(value):
-            return (max if function == "clamp_min" else min)(value, numbers[0])
+        case "clamp_min" | "clamp_max":
+            if exact(value):
+                return (max if function == "clamp_min" else min)(value, numbers[0])
+            if value > ball(numbers[0]) or value < ball(numbers[0]):
+                return value if (value > ball(numbers[0])) is (function == "clamp_min") else numbers[0]
+            return None
         case "threshold" if exact(value):
             return value if value > numbers[0] else numbers[1]
     return ZERO if function in NOUGHT and is_zero(value) else _smooth(function, given, _ball(value))

@@ -20,16 +20,19 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule
+from lawful.network.modules.export import ExportedModule, export_module
 from lawful.network.modules.onnx_module import OnnxModule
+from lawful.program.frontends.torch_export import read_exported
+from lawful.program.program import Program
 from lawful.pruning.attention_calls import attention_calls
 from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
+from lawful.pruning.channels.domain import read_channels
+from lawful.pruning.channels.program import ChannelProgram, notes_of
 from lawful.pruning.constants import BITS
 from lawful.pruning.joined import read_module
 from lawful.pruning.loading import how_to_load, with_caches, without_caches
 from lawful.pruning.onnx_sizes import stated_sizes
 from lawful.pruning.permanent import permanent
-from lawful.pruning.program import ChannelProgram, notes_of
 from lawful.pruning.retrace import traced_module
 from lawful.pruning.shrink import compared, differences, same_calls, shrink
 from lawful.pruning.tidy import Tidying, tidy, tidy_notes, tidying
@@ -103,11 +106,19 @@ def prune_channels(
     cached = without_caches(plain)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
-    read = read_module(double, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
-    try:
-        found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
-    except Unsupported as refusal:  # the module's own code may fix what it measures
-        found = _otherwise(module, plain, double, read, examples, notes, str(refusal), fold)
+    sizes = [tuple(each.shape) if each.is_floating_point() else each for each in examples]
+    read = read_module(double, sizes)
+    program = read_exported(export_module(double, sizes), type(module).__name__)
+    found = None
+    for fixed in (False, True):  # the number by which scores are divided may depend on how many inner channels are left
+        with suppress(Unsupported):
+            found = _pruned(module, plain, double, read, examples, notes, (), fold=fold, fixed=fixed, source=program)
+            break
+    if found is None:  # the module's own code fixes what it measures
+        try:
+            found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
+        except Unsupported as refusal:
+            found = _otherwise(module, plain, double, read, examples, notes, str(refusal), fold)
     for each in (found.original, found.module):
         with_caches(each, cached)
     return found
@@ -147,8 +158,9 @@ def _pruned(
     traced: bool = False,
     fold: bool = False,
     fixed: bool = False,
+    source: Program | None = None,
 ) -> ChannelPruning:
-    program = traced_channels(read, stay, fixed=fixed)
+    program = traced_channels(read, stay, fixed=fixed) if source is None else read_channels(source, fixed=fixed).program
     program.closed = _closed(double, program)
     arrays = {
         name: np.swapaxes(array, 0, 1) if name in program.transposed else array
@@ -162,14 +174,14 @@ def _pruned(
     else:
         small = copy.deepcopy(double)
         shrink(small, state)
-        if isinstance(double, OnnxModule) and isinstance(small, OnnxModule):
+        if source is None and isinstance(double, OnnxModule) and isinstance(small, OnnxModule):
             small.sizes = stated_sizes(double, read, state, examples)
     tidied = tidying(small, program) if fold and not traced else None
     if tidied is not None:
         tidy(small, tidied)
     difference = compared(double, small, examples)
     if state.removed or tidied is not None:
-        same_calls(read, small, examples, without=tidied.norms if tidied else ())
+        same_calls(read, small, examples, without=_calls_of(read, tidied) if tidied else ())
     _typed(small, plain)
     rounded = max((gap for gap, _ in differences(double, copy.deepcopy(small).double(), examples)), default=0.0)
     modes = {name: part.training for name, part in module.named_modules()}
@@ -183,6 +195,15 @@ def _pruned(
         plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
         rounded, tuple(said), state.program, tuple(state.sweeps), tidied or Tidying(),
     )  # fmt: skip
+
+
+def _calls_of(read: ExportedModule, tidied: Tidying) -> set[str]:
+    """The calls of normalisations that went."""
+    means = {norm.tensors["mean"] for _, norm in tidied.folded}
+    return {
+        call.name for call in read.calls
+        if any(read.names.get(part.name) in means for part in call.all_input_nodes)
+    }  # fmt: skip
 
 
 def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:

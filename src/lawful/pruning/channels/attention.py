@@ -1,0 +1,316 @@
+"""Attention in a program: two contractions of activations with a softmax between them.
+
+`softmax(scale q·k + mask) v`, however it is written: queries and keys are labelled values that share axes of heads and
+contract their inner channels; rotary positions and norms mix channels, and must keep to one head and treat all alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.errors import LawfulError
+from lawful.program.domains.evaluate import evaluate
+from lawful.program.program import Node, Program
+from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
+from lawful.pruning.channels.values import (
+    Attended,
+    Channels,
+    Guard,
+    Held,
+    Mask,
+    Mixture,
+    Operand,
+    Padded,
+    Scores,
+    Total,
+    Value,
+)
+from lawful.types import Indices
+
+
+class AttendingDomain(Protocol):
+    """What the rules here need of the domain, which imports them."""
+
+    source: Program
+    program: ChannelProgram
+    fixed: bool
+    _place: dict[str, int]
+
+    def other(self, node: Node, *operands: Value) -> Value:
+        """What no rule follows."""
+
+    def settle(self, value: Value) -> Channels | None:
+        """A value as channels."""
+
+    def sources_of(self, value: Value) -> list[str]:
+        """The activations that a value is made of."""
+
+    def operation(self, name: str) -> Operation | None:
+        """The operation that makes an activation."""
+
+    def name(self, node: Node, role: str = "") -> str:
+        """The name of what a node makes."""
+
+    def _touch(self, node: Node) -> None:
+        """Tensors behind a value cannot be cut."""
+
+
+Side = tuple[Value, str]
+
+
+def contract(reading: AttendingDomain, node: Node, one: Side, two: Side, out: str) -> Value:
+    """Products of queries and keys, or of their softmax and values."""
+    if isinstance(two[0], Attended):
+        one, two = two, one
+    if isinstance(one[0], Attended):
+        found: Value | None = _values(reading, node, one[0], one[1], two, out)
+    else:
+        found = _scores(reading, one, two, out, node)
+    return reading.other(node, one[0], two[0]) if found is None else found
+
+
+def _operand(reading: AttendingDomain, value: Value) -> Operand | None:
+    """A value whose labels are those of channels."""
+    if isinstance(value, (Padded, Total)):
+        value = reading.settle(value) or value
+    if isinstance(value, Mixture):
+        return value
+    return value if isinstance(value, Channels) and value.width == 1 else None
+
+
+def _scores(reading: AttendingDomain, one: Side, two: Side, out: str, node: Node) -> Scores | None:
+    sides = [_operand(reading, one[0]), _operand(reading, two[0])]
+    letters = [one[1], two[1]]
+    inner = [c for c in letters[0] if c in letters[1] and c not in out]
+    if sides[0] is None or sides[1] is None or len(inner) != 1:
+        return None
+    varying = [{c for c, n in zip(own, side.labels.shape, strict=True) if n > 1}
+               for own, side in zip(letters, (sides[0], sides[1]), strict=True)]  # fmt: skip
+    sizes = dict(zip(letters[0] + letters[1], (*sides[0].shape, *sides[1].shape), strict=True))
+    if sizes[inner[0]] > 1 and not all(inner[0] in each for each in varying):
+        return None
+    heads = [c for c in out if c in varying[0] | varying[1]]
+    if any(each - {*heads, inner[0]} for each in varying):
+        return None
+    tables = [
+        _table(side.labels, own, [*heads, inner[0]], sizes)
+        for side, own in zip((sides[0], sides[1]), letters, strict=True)
+    ]
+    owners = [frozenset(out.index(c) for c in own if c in out) for own in letters]
+    return Scores(
+        node.shape, (sides[0], sides[1]), (tables[0], tables[1]), (owners[0], owners[1]),
+        tuple(out.index(c) for c in heads),
+    )  # fmt: skip
+
+
+def _table(labels: Indices, letters: str, wanted: Sequence[str], sizes: dict[str, int]) -> Indices:
+    """Labels with axes of heads in front, one row each, and another axis last."""
+    have = [c for c in wanted if c in letters]
+    lines = labels[tuple(slice(None) if c in have else 0 for c in letters)]
+    turned = lines.transpose([[c for c in letters if c in have].index(c) for c in have])
+    spread = turned.reshape([turned.shape[have.index(c)] if c in have else 1 for c in wanted])
+    return np.broadcast_to(spread, [sizes[c] for c in wanted]).reshape(-1, sizes[wanted[-1]])
+
+
+def mask(reading: AttendingDomain, node: Node, scores: Scores, added: Value, operand: Node) -> Value:
+    """Something is added to scores: the same for all heads or not."""
+    if not isinstance(added, (Held, Channels, Mixture)) or operand.rank != len(scores.shape):
+        return reading.other(node, scores, added)
+    seen = None
+    if isinstance(added, Held):
+        reading._touch(operand)
+        values = _evaluated(reading, operand)
+        seen = None if values is None else np.isfinite(values)
+    elif not all(reading.program.is_pinned(name) for name in reading.sources_of(added)):
+        return reading.other(node, scores, added)
+    return replace(scores, masks=(*scores.masks, Mask(operand.shape, seen)))
+
+
+def _evaluated(reading: AttendingDomain, node: Node) -> NDArray[np.float64] | None:
+    try:
+        return np.asarray(evaluate(Program.of((), (node,), reading.source.tensors))[0])
+    except (LawfulError, RuntimeError, ValueError):
+        return None
+
+
+def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Value:
+    """Scores with numbers in place of some, or in no other order."""
+    scores = [each for each in sources if isinstance(each, Scores)]
+    fills = [operand for each, operand in zip(sources, node.inputs, strict=True) if isinstance(each, Held)]
+    if len(scores) != 1 or len(fills) != len(sources) - 1 or node.shape != scores[0].shape:
+        return reading.other(node, *sources)
+    start, offsets = 0, {}
+    for each, operand in zip(sources, node.inputs, strict=True):
+        offsets[id(each)] = start
+        start += operand.size
+    own = node["map"].positions - offsets[id(scores[0])]
+    inside = (own >= 0) & (own < scores[0].shape[0] * math.prod(scores[0].shape[1:]))
+    here = np.arange(node.size).reshape(node.shape)
+    constants = all(operand.op == "constant" for operand in fills)
+    if not constants or bool((inside & (own != here)).any()):
+        return reading.other(node, *sources)
+    finite = all(bool(np.isfinite(operand["value"]).all()) for operand in fills)
+    shape = tuple(1 if bool((inside == inside.take([0], axis)).all()) else size for axis, size in enumerate(node.shape))
+    seen = np.ones((1,) * node.rank, dtype=bool) if finite else inside
+    return replace(scores[0], masks=(*scores[0].masks, Mask(shape, seen)))
+
+
+def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> Value:
+    """Scores, or a number where a mask says so; a softmax, or 0 where it is no number."""
+    if len(operands) != 3:
+        return reading.other(node, *operands)
+    condition, *branches = operands
+    main = next((each for each in branches if isinstance(each, (Scores, Attended))), None)
+    rest = [each for each in branches if each is not main]
+    number = _constant(rest[0]) if len(rest) == 1 else None
+    if main is None or number is None:
+        return reading.other(node, *operands)
+    if isinstance(main, Attended):
+        guarded = isinstance(condition, Guard) and number == 0
+        ours = isinstance(condition, Guard) and _scores_of(condition.source) is main.scores
+        return main if guarded and ours else reading.other(node, *operands)
+    pinned = isinstance(condition, (Channels, Mixture)) and all(
+        reading.program.is_pinned(name) for name in reading.sources_of(condition)
+    )
+    if not isinstance(condition, Held) and not pinned:
+        return reading.other(node, *operands)
+    given = node.inputs[0]
+    if given.rank != len(main.shape):
+        return reading.other(node, *operands)
+    seen = np.ones((1,) * given.rank, dtype=bool) if math.isfinite(number) else None
+    return replace(main, masks=(*main.masks, Mask(given.shape, seen)))
+
+
+def _scores_of(value: Scores | Attended) -> Scores:
+    return value.scores if isinstance(value, Attended) else value
+
+
+def _constant(value: Value) -> float | None:
+    if not isinstance(value, Held) or value.node.op != "constant" or value.node["value"].size != 1:
+        return None
+    return float(value.node["value"].item())
+
+
+def attend(reading: AttendingDomain, node: Node, scores: Scores) -> Value:
+    """The softmax along an axis that one side alone has: its keys."""
+    axis = node.attributes.get("axis")
+    owners = [k for k, own in enumerate(scores.owners) if axis in own]
+    if axis is None or axis in scores.heads or len(owners) != 1:
+        return reading.other(node, scores)
+    if owners[0] == 0:  # queries first
+        turned = {key: getattr(scores, key)[::-1] for key in ("sides", "tables", "owners")}
+        scores = replace(scores, **turned)
+    return Attended(scores, int(axis))
+
+
+def _values(
+    reading: AttendingDomain, node: Node, weights: Attended, letters: str, values: Side, out: str
+) -> Channels | None:
+    value, own = _operand(reading, values[0]), values[1]
+    scores = weights.scores
+    summed = [c for c in letters if c in own and c not in out]
+    heads = [letters[axis] for axis in scores.heads]
+    sizes = {**dict(zip(letters, scores.shape, strict=True)), **dict(zip(own, node_shape(value), strict=False))}
+    inner = [c for c in own if c not in letters and c in out]
+    if not isinstance(value, Channels) or summed != [letters[weights.axis]] or len(inner) != 1:
+        return None
+    varying = {c for c, n in zip(own, value.labels.shape, strict=True) if n > 1}
+    if varying - {*heads, inner[0]} or any(c not in out for c in heads):
+        return None
+    if sizes[inner[0]] > 1 and inner[0] not in varying:
+        return None
+    table = _table(value.labels, own, [*heads, inner[0]], sizes)
+    made = _heads(reading, scores, weights.axis, table)
+    if made is None:
+        return None
+    tables = made
+    sources = [_source(reading, side) for side in (*scores.sides, value)]
+    sources[2] = value.name
+    name = reading.name(node)
+    reading.program.attend(name, (sources[0], sources[1], sources[2]), tables, (table.size,))
+    reading._place[name] = len(reading.program.operations) - 1
+    places = np.arange(table.size).reshape([sizes[c] for c in (*heads, inner[0])])
+    order = sorted((*heads, inner[0]), key=out.index)
+    turned = places.transpose([[*heads, inner[0]].index(c) for c in order])
+    return Channels(name, turned.reshape([sizes[c] if c in order else 1 for c in out]), node.shape)
+
+
+def node_shape(value: Operand | None) -> tuple[int, ...]:
+    """The sizes of an operand, none for none."""
+    return () if value is None else value.shape
+
+
+def _source(reading: AttendingDomain, side: Operand) -> str:
+    """The activation behind queries or keys: a factor that all of them have belongs to the scores."""
+    if isinstance(side, Mixture):
+        return side.root
+    name = side.name
+    operation = reading.operation(name)
+    while operation is not None and operation.function == "mul number" and operation.arguments[0]:
+        name = operation.sources[0]
+        operation = reading.operation(name)
+    return name
+
+
+def _heads(reading: AttendingDomain, scores: Scores, axis: int, values: Indices) -> Heads | None:
+    """Tables of heads, if all heads are treated alike and no channel is in two of them."""
+    queries, keys = scores.tables
+    mixed = scores.bent
+    for side, table in zip(scores.sides, scores.tables, strict=True):
+        mixture = side if isinstance(side, Mixture) else side.mixture
+        own = _unrepeated(table)
+        if isinstance(side, Mixture):
+            mixed = True
+        if isinstance(side, Mixture) and mixture is not None and not _keeps_apart(mixture, own):
+            return None
+    repeats = _repeats(keys)
+    if not np.array_equal(values, np.repeat(values[::repeats], repeats, axis=0)):
+        repeats = 1
+    keys, values = keys[::repeats], values[::repeats]
+    if any(len(np.unique(table)) != table.size for table in (queries, keys, values)):
+        return None
+    alike = all(each.shape[k] == 1 for each in scores.masks for k in scores.heads)
+    whole = not scores.masks or (len(scores.masks) == 1 and _sees_a_key(scores.masks[0], axis))
+    groups = len(keys)
+    grouped = queries.reshape(groups, len(queries) // groups, -1)
+    return Heads(grouped, keys, values, mixed, mixed or reading.fixed, alike, whole)
+
+
+def _sees_a_key(mask: Mask, axis: int) -> bool:
+    return mask.seen is not None and bool(mask.seen.any(axis=axis).all())
+
+
+def _unrepeated(table: Indices) -> Indices:
+    return table[:: _repeats(table)]
+
+
+def _repeats(table: Indices) -> int:
+    """How many heads in a row are the same.
+
+    >>> _repeats(np.array([[0, 1], [0, 1], [2, 3], [2, 3]]))
+    2
+    """
+    whole = [index for index in range(1, len(table) + 1) if len(table) % index == 0]
+    return max(index for index in whole if np.array_equal(table, np.repeat(table[::index], index, axis=0)))
+
+
+def _keeps_apart(mixture: Mixture, table: Indices) -> bool:
+    """Whether channels that met are of one head, and met alike in all heads."""
+    home = {int(channel): (head, place) for head, row in enumerate(table) for place, channel in enumerate(row)}
+    for one, two, channels in mixture.relations:
+        first, second = np.broadcast_arrays(one, two)
+        pairs = {(int(a), int(b)) for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True)}
+        met: dict[int, set[tuple[int, int]]] = {}
+        for a, b in pairs:
+            if a not in home or (channels and (b not in home or home[a][0] != home[b][0])):
+                return False
+            met.setdefault(home[a][0], set()).add((home[a][1], home[b][1] if channels else b))
+        if len({frozenset(each) for each in met.values()}) > 1 or (met and len(met) != len(table)):
+            return False
+    return True
